@@ -1,0 +1,1 @@
+"""One thin file per verb; the CLI imports only the chosen one."""

@@ -1,0 +1,58 @@
+"""Errors that a user can act on.
+
+PlanError
+├── UsageError        wrong option or combination                  exit 2
+│   └── NotBuiltError an option of the interface that does not exist yet  exit 2
+├── InputError        a file or value that makes no sense          exit 2
+├── UnreachableError  a model or file that cannot be reached       exit 3
+└── PreflightError    the machine or script cannot run the plan    exit 4
+
+Every message is one line: what, where, what to do. The CLI's main prints it as `plan: error: ...`.
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    NOTHING_FITS = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    PREFLIGHT = 4
+    INTERRUPTED = 130
+
+
+class PlanError(Exception):
+    """Base of every error shown to the user without a traceback."""
+
+    exit_code: ExitCode = ExitCode.USAGE
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class UsageError(PlanError):
+    """An option, or a combination of options, that makes no sense."""
+
+
+class NotBuiltError(UsageError):
+    """Part of the fixed interface that this version does not have yet; refused by name."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is not built yet in this version")
+
+
+class InputError(PlanError):
+    """A file or a value whose content makes no sense."""
+
+
+class UnreachableError(PlanError):
+    """A model or file that cannot be reached (network, permission, absence)."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class PreflightError(PlanError):
+    """The machine or the script cannot run what the plan says."""
+
+    exit_code = ExitCode.PREFLIGHT

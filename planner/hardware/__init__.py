@@ -1,0 +1,1 @@
+"""GPU facts with their sources, cluster specifications, detection."""

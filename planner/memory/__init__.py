@@ -1,0 +1,1 @@
+"""A rank's memory over time, and the terms outside the allocator."""

@@ -1,0 +1,1 @@
+"""Candidates, their evaluation, ranking, and the reason each loser lost."""

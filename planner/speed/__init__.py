@@ -1,0 +1,1 @@
+"""Expected step time: operators, collectives, recomputation."""

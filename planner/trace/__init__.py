@@ -1,0 +1,1 @@
+"""One training step of the real model, recorded on the meta device."""

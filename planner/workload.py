@@ -1,0 +1,84 @@
+"""What is to be run: the options of one training job, each with where its value came from."""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Literal
+
+Basis = Literal["given", "default", "searched", "captured"]
+
+
+class Precision(StrEnum):
+    FP32 = "fp32"
+    BF16_MIXED = "bf16-mixed"
+    FP16_MIXED = "fp16-mixed"
+    BF16 = "bf16"
+
+    @property
+    def compute_dtype(self) -> str:
+        """torch dtype in which matrix products run."""
+        return {"fp32": "float32", "fp16-mixed": "float16"}.get(self.value, "bfloat16")
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether fp32 weights stand behind 16-bit computation."""
+        return self in (Precision.BF16_MIXED, Precision.FP16_MIXED)
+
+
+class Optimizer(StrEnum):
+    ADAMW = "adamw"
+    ADAMW_FUSED = "adamw-fused"
+    ADAMW_FORLOOP = "adamw-forloop"
+    SGD = "sgd"
+
+
+class Checkpointing(StrEnum):
+    NONE = "none"
+    FULL = "full"
+
+
+class Attention(StrEnum):
+    EAGER = "eager"
+    SDPA = "sdpa"
+    FLASH = "flash"
+
+
+class Stack(StrEnum):
+    """Who runs the loop, hence what is held when."""
+
+    ACCELERATE = "accelerate"
+    TRAINER = "trainer"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One training job. `None` means: to be searched."""
+
+    task: str = "train"
+    seq_len: int = 4096
+    """Tokens per sample; ignored by models without a sequence (vision)."""
+    precision: Precision = Precision.BF16_MIXED
+    optimizer: Optimizer = Optimizer.ADAMW
+    attention: Attention = Attention.SDPA
+    stack: Stack = Stack.ACCELERATE
+    clipping: bool = True
+    """Whether gradients are clipped to a norm before each optimizer step."""
+    micro_batch: int | None = None
+    """Samples per forward pass on one data-parallel rank."""
+    global_batch: int | None = None
+    """Samples per optimizer step: micro batch × data-parallel size × accumulation steps."""
+    grad_accum: int | None = None
+    checkpointing: Checkpointing | None = None
+    strategy: str | None = None
+    offload: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    """`--set KEY=VALUE` pairs, sorted by key."""
+    basis: tuple[tuple[str, Basis], ...] = field(default=(), compare=False)
+
+    def with_basis(self, **basis: Basis) -> "Workload":
+        """The same job with the origin of some of its values noted."""
+        return replace(self, basis=tuple(sorted({**dict(self.basis), **basis}.items())))
+
+    def setting(self, key: str, default: str) -> str:
+        """Value of a `--set` key, or `default`."""
+        return dict(self.settings).get(key, default)

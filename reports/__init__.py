@@ -1,0 +1,1 @@
+"""Renders plans: terminal, markdown, JSON."""
