@@ -1,0 +1,226 @@
+"""The real transformers class on the meta device: exact parameters, no storage, no weight initialisation."""
+
+import copy
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from planner.errors import InputError, NotBuiltError, PlanError
+from planner.model.build_classes import config_class_of, model_class_of
+from planner.model.build_guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
+from planner.model.family import kind_of, max_positions_of, vocab_size_of
+from planner.model.spec import ModelSpec, ParameterSpec
+
+_NOTES = "_plan_notes"
+"""Attribute on a built module that keeps the builder's notes until `spec_of` reads them."""
+
+
+def build_model(
+    config: Mapping[str, Any],
+    *,
+    trust_remote_code: bool = False,
+    attention: str = "sdpa",
+    dtype: torch.dtype = torch.float32,
+    overrides: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Build the class that `config` (a parsed config.json) means, in training mode, on the meta device.
+
+    `attention`: `sdpa` is what transformers chooses by itself (eager for the few classes without it), `eager`
+    forces eager; `flash` builds as `sdpa`, its kernels being chosen where attention is traced. `dtype`: that of
+    the parameters, but for the modules that transformers keeps in fp32. `overrides`: merged into the config, key
+    by key and recursively.
+
+    A `quantization_config` is dropped, with a note: training is planned on full weights.
+    Raises UsageError when transformers has no such class, InputError when the class refuses the values, each one line.
+    """
+    if trust_remote_code:
+        raise NotBuiltError("--trust-remote-code")
+    values = _merged(_plain_values(config), overrides or {})
+    check_config_sizes(values)
+    notes = _drop_quantization(values)
+    config_class = config_class_of(values)
+    with _one_line(config_class.__name__), _quiet():
+        built_config = config_class.from_dict(values)
+        _switch_off_cache(built_config)
+    model_class, note = model_class_of(values, config_class)
+    notes += [note] if note else []
+    with _one_line(model_class.__name__), _quiet():
+        model = _construct(model_class, built_config, attention, dtype)
+    if attention != "eager" and built_config._attn_implementation == "eager":
+        notes.append(f"{model_class.__name__} has no sdpa attention; transformers runs it eager")
+    setattr(model, _NOTES, tuple(notes))
+    return model
+
+
+def _construct(model_class: type[Any], config: Any, attention: str, dtype: torch.dtype) -> nn.Module:
+    """Mirrors transformers modeling_utils.py `PreTrainedModel.from_pretrained`: dtype context, then fp32 exceptions."""
+    kwargs = {"attn_implementation": "eager"} if attention == "eager" else {}
+    with torch.device("meta"), bounded_construction(model_class.__name__):
+        model: nn.Module = model_class._from_config(config, dtype=dtype, **kwargs)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    if total > MAX_PARAMETERS:
+        raise InputError(f"config: {model_class.__name__} would have {total:.1e} parameters; check its sizes")
+    if dtype != torch.float32:
+        _keep_in_fp32(model, dtype)
+    return model.train()
+
+
+def _keep_in_fp32(model: Any, dtype: torch.dtype) -> None:
+    """Upcast what transformers never loads in 16 bit (modeling_utils.py `_get_dtype_plan`)."""
+    kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if dtype == torch.float16:
+        kept |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    for name, parameter in model.named_parameters():
+        if kept.intersection(name.split(".")):
+            parameter.data = parameter.data.to(torch.float32)
+
+
+def _plain_values(config: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(config, Mapping):
+        raise InputError(f"config: expected an object of names and values, not {type(config).__name__}")
+    check_config_sizes(config)
+    return copy.deepcopy(dict(config))
+
+
+def _merged(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in overrides.items():
+        inner = values.get(key)
+        values[key] = (
+            _merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
+        )
+    return values
+
+
+def _drop_quantization(values: dict[str, Any]) -> list[str]:
+    notes = []
+    for holder in (values, values.get("text_config")):
+        quantization = holder.pop("quantization_config", None) if isinstance(holder, dict) else None
+        if quantization:
+            method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+            notes.append(
+                f"the checkpoint's quantization ({method or 'unnamed'}) is ignored: training holds full weights"
+            )
+    return notes
+
+
+def _switch_off_cache(config: Any) -> None:
+    """Training keeps no key-value cache; the Trainer switches it off as well."""
+    for part in (config, *(getattr(config, key, None) for key in getattr(config, "sub_configs", {}))):
+        if hasattr(part, "use_cache"):
+            part.use_cache = False
+
+
+@contextmanager
+def _one_line(class_name: str) -> Iterator[None]:
+    """Turn whatever a class raises on nonsensical values into one line."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except ImportError as problem:
+        raise InputError(
+            f"{class_name} needs a package that is not installed: {_first_line(problem)}"
+        ) from None
+    except RecursionError:
+        raise InputError(f"config: {class_name} recurses without end on these values") from None
+    except MemoryError:
+        raise InputError(
+            f"config: {class_name} asks for more memory than there is; check its sizes"
+        ) from None
+    except Exception as problem:
+        raise InputError(f"config: {class_name} refuses these values: {_first_line(problem)}") from None
+
+
+def _first_line(problem: BaseException) -> str:
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    text = " ".join(lines[:3]) if lines else type(problem).__name__
+    return f"{type(problem).__name__}: {text[:300]}" if len(text) < 40 else text[:300]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers logs and warns about harmless config keys; stderr belongs to our own notes."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def spec_of(model: nn.Module, *, model_id: str) -> ModelSpec:
+    """Identity, parameters (every name, tied ones marked) and counts of a built model."""
+    parameters = tuple(_parameter_specs(model))
+    owned = [parameter for parameter in parameters if parameter.tied_to is None]
+    config = getattr(model, "config", None)
+    return ModelSpec(
+        id=model_id,
+        class_name=type(model).__name__,
+        config_class=type(config).__name__ if config is not None else None,
+        model_type=getattr(config, "model_type", None),
+        kind=kind_of(model),
+        parameters=parameters,
+        num_parameters=sum(parameter.numel for parameter in owned),
+        trainable_parameters=sum(parameter.numel for parameter in owned if parameter.trainable),
+        max_positions=max_positions_of(config),
+        vocab_size=vocab_size_of(config),
+        has_sequence=_has_sequence(model),
+        notes=notes_of(model),
+    )
+
+
+def notes_of(model: nn.Module) -> tuple[str, ...]:
+    """Notes that building left on the model."""
+    return tuple(getattr(model, _NOTES, ()))
+
+
+def _parameter_specs(model: nn.Module) -> Iterator[ParameterSpec]:
+    first: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        known = first.setdefault(id(parameter), name)
+        yield ParameterSpec(
+            name=name,
+            shape=tuple(parameter.shape),
+            dtype=str(parameter.dtype).removeprefix("torch."),
+            trainable=parameter.requires_grad,
+            tied_to=None if known == name else known,
+        )
+
+
+def _has_sequence(model: nn.Module) -> bool:
+    names = inspect.signature(model.forward).parameters
+    return "input_ids" in names or "decoder_input_ids" in names
+
+
+def from_factory(factory: Callable[[], Any]) -> tuple[nn.Module, dict[str, Any] | tuple[Any, ...] | None]:
+    """Call a user's factory under the meta device: it returns a module, or (module, inputs).
+
+    Inputs are a dict (keywords) or a tuple (positions) whose tensors' first dimension is the micro batch; their
+    values are dropped, but for small integer tensors that `planner.trace.inputs` may keep. InputError, one line,
+    for anything else that it raises or returns.
+    """
+    name = getattr(factory, "__qualname__", type(factory).__name__)
+    try:
+        with torch.device("meta"):
+            result = factory()
+    except PlanError:
+        raise
+    except Exception as problem:
+        raise InputError(f"factory {name} failed: {_first_line(problem)}") from None
+    module, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if not isinstance(module, nn.Module):
+        raise InputError(
+            f"factory {name} returned {type(module).__name__}, not a torch.nn.Module or (module, inputs)"
+        )
+    if inputs is not None and not isinstance(inputs, dict | tuple):
+        raise InputError(f"factory {name}: inputs must be a dict or a tuple, not {type(inputs).__name__}")
+    return module.to("meta").train(), inputs

@@ -1,0 +1,63 @@
+"""What a built model is, as plain values: nothing here needs torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+ModelKind = Literal[
+    "dense",
+    "moe",
+    "encoder",
+    "encoder-decoder",
+    "vision",
+    "audio",
+    "multimodal",
+    "state-space",
+    "hybrid",
+    "module",
+]
+"""Broad family, for display and for choosing training inputs; `module` is a user's own `nn.Module`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterSpec:
+    """One parameter under one of its names."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """torch dtype without its prefix, e.g. `float32`."""
+    trainable: bool
+    tied_to: str | None = None
+    """First name of the same storage when this name is a second one (a tied head)."""
+
+    @property
+    def numel(self) -> int:
+        """Elements of the tensor."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Identity and parameters of a model; parameters in the order `named_parameters` gives them."""
+
+    id: str
+    class_name: str
+    config_class: str | None
+    """None for a factory's own module without a transformers config."""
+    model_type: str | None
+    kind: ModelKind
+    parameters: tuple[ParameterSpec, ...]
+    num_parameters: int
+    """Elements, tied weights once."""
+    trainable_parameters: int
+    """Elements with a gradient, tied weights once."""
+    max_positions: int | None
+    """Longest sequence that the positions allow, in tokens; None where nothing bounds it."""
+    vocab_size: int | None
+    has_sequence: bool
+    """Whether `--seq-len` has a meaning for this model."""
+    notes: tuple[str, ...] = ()
+    """One line each: what was ignored, chosen or replaced while building."""
