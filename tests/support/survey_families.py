@@ -1,0 +1,130 @@
+"""Run one shrunk model per model_type through forward, loss and backward on meta; print what works and host reads.
+
+    python -m tests.support.survey_families [model_type ...] [--seq 64] [--batch 2]
+"""
+
+import argparse
+import collections
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from planner.model.build import build_model
+from planner.trace.inputs import training_batch, training_loss
+from planner.trace.inputs_known import KnownValues
+from tests.support.shrink import shrink
+
+aten = torch.ops.aten
+
+
+class HostReads(TorchDispatchMode):
+    """Answers host reads from known values, else with 0, and notes where they happen."""
+
+    def __init__(self, known: KnownValues) -> None:
+        super().__init__()
+        self.known = known
+        self.sites: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        self.ops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.ops += 1
+        if func is aten._local_scalar_dense.default:
+            value = self.known.get(args[0])
+            self._note("item", value is not None)
+            if value is not None:
+                return value.item()
+            return 0.0 if args[0].is_floating_point() else (False if args[0].dtype == torch.bool else 0)
+        if func is aten.nonzero.default and (value := self.known.get(args[0])) is not None:
+            self._note("nonzero", True)
+            return self._made(value.nonzero())
+        if func in (aten.index.Tensor, aten.index_put_.default) and any(
+            t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1]
+        ):
+            values = [None if t is None else self.known.get(t) for t in args[1]]
+            ok = all(v is not None or t is None for v, t in zip(values, args[1], strict=True))
+            self._note("bool index", ok)
+            if ok:
+                new: list[Any] = []
+                for v in values:
+                    new += [None] if v is None else (
+                        [self._made(i) for i in v.nonzero().unbind(1)] if v.dtype == torch.bool else [self._made(v)])
+                args = (args[0], new, *args[2:])
+        if func is aten.repeat_interleave.Tensor and (value := self.known.get(args[0])) is not None:
+            self._note("repeat_interleave", True)
+            return self._made(aten.repeat_interleave.Tensor(value))
+        try:
+            out = func(*args, **kwargs)
+        except Exception:
+            self._note(str(func), False)
+            raise
+        self.known.follow(func, args, kwargs, out)
+        return out
+
+    def _made(self, value: torch.Tensor) -> torch.Tensor:
+        meta = torch.empty_like(value, device="meta", memory_format=torch.contiguous_format)
+        self.known.put(meta, value)
+        return meta
+
+    def _note(self, op: str, known: bool) -> None:
+        for frame in reversed(traceback.extract_stack()[:-2]):
+            if "/transformers/" in frame.filename or "site-packages" not in frame.filename:
+                if "survey_families" in frame.filename:
+                    continue
+                where = frame.filename.split("/transformers/")[-1] + f":{frame.lineno}:{frame.name}"
+                self.sites[(op, where, "known" if known else "UNKNOWN")] += 1
+                return
+
+
+def survey(name: str, config: dict[str, Any], batch: int, seq: int) -> dict[str, Any]:
+    start = time.monotonic()
+    result: dict[str, Any] = {"model_type": name}
+    known = KnownValues()
+    mode = HostReads(known)
+    try:
+        model = build_model(shrink(config))
+        result["class"] = type(model).__name__
+        inputs = training_batch(model, batch=batch, seq_len=seq)
+        for key, value in inputs.values.items():
+            known.put(inputs.tensors[key], value)
+        with mode:
+            loss = training_loss(model, model(**inputs.tensors))
+            result["forward_ops"] = mode.ops
+            loss.backward()
+        missing = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+        result.update(ok=True, loss=inputs.loss, ops=mode.ops, no_grad=missing[:3] + [len(missing)])
+    except Exception as problem:
+        frames = [f for f in traceback.extract_tb(problem.__traceback__) if "/transformers/" in f.filename]
+        at = f"{frames[-1].filename.split('/transformers/')[-1]}:{frames[-1].lineno}:{frames[-1].name}" if frames else ""
+        result.update(ok=False, error=f"{type(problem).__name__}: {str(problem)[:220]}", at=at)
+    result["reads"] = {" ".join(k): v for k, v in mode.sites.items()}
+    result["seconds"] = round(time.monotonic() - start, 2)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("types", nargs="*")
+    parser.add_argument("--catalog", default="planner/model/catalog")
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--seq", type=int, default=512)
+    options = parser.parse_args()
+    index = json.loads(Path(options.catalog, "INDEX.json").read_text())
+    seen = set()
+    for row in sorted((r for r in index if r.get("built_as")), key=lambda r: r["meta_params"]):
+        config = json.loads(Path(options.catalog, row["file"]).read_text())
+        key = (config["model_type"], row["built_as"])
+        if key in seen or (options.types and config["model_type"] not in options.types):
+            continue
+        seen.add(key)
+        print(json.dumps(survey(config["model_type"], config, options.batch, options.seq)), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
