@@ -1,4 +1,4 @@
-"""The shipped catalog: which models there are, and what is known of each. One JSON file, read on first use."""
+"""The shipped catalog: which models there are and what is known of each. One JSON file, read on first use."""
 
 import json
 import re
@@ -81,7 +81,7 @@ def _by_lower_name() -> dict[str, CatalogEntry]:
 
 
 def find_entry(model_id: str) -> CatalogEntry | None:
-    """The entry called `model_id`: exactly, else without regard to case, else by a former id. None if absent."""
+    """The entry called `model_id`: exactly, else without regard to case or by a former id; else None."""
     return load_index().get(model_id) or _by_lower_name().get(model_id.lower())
 
 

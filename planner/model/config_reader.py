@@ -1,4 +1,4 @@
-"""Reads a `config.json` that may be broken or hostile: bounded in size, depth and time, one line per complaint."""
+"""Reads a `config.json` that may be broken or hostile: bounded size, depth and time, one-line errors."""
 
 import json
 import math
@@ -17,8 +17,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def parse_config(text: bytes | str, where: str) -> dict[str, Any]:
     """The object in `text`, which `where` names in messages.
 
-    A key that stands twice counts with its last value, as in transformers. Raises InputError, always in one line,
-    for anything that is not a JSON object of bounded size and depth with `model_type` or `architectures`.
+    A key that stands twice counts with its last value, as in transformers. Raises InputError for anything
+    that is not a JSON object of bounded size and depth with `model_type` or `architectures`.
     """
     config = parse_object(text, where, max_bytes=MAX_BYTES)
     _check_identity(config, where)
@@ -87,7 +87,7 @@ def _number(digits: str) -> float:
 
 
 def _constant(name: str) -> float:
-    """Mamba-2 configs are published with `"time_step_limit": [0.0, Infinity]`; NaN means something is broken."""
+    """Mamba-2 configs are published with `"time_step_limit": [0.0, Infinity]`; NaN is always a fault."""
     if name == "NaN":
         raise _RefusedNumber("NaN, which is no number")
     return math.inf if name == "Infinity" else -math.inf

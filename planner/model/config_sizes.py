@@ -44,31 +44,34 @@ def _table(*groups: tuple[Bound, str]) -> dict[str, Bound]:
 BOUNDS: dict[str, Bound] = _table(
     (
         _LAYERS,
-        "num_hidden_layers n_layer n_layers num_layers encoder_layers num_encoder_layers num_hidden_groups"
-        " vt_num_hidden_layers",
+        "num_hidden_layers n_layer n_layers num_layers encoder_layers num_encoder_layers"
+        " num_hidden_groups vt_num_hidden_layers",
     ),
     (
         _SOME_LAYERS,
-        "decoder_layers num_decoder_layers mtp_num_hidden_layers num_nextn_predict_layers first_k_dense_replace"
-        " num_global_layers num_kv_shared_layers num_hash_layers num_feat_extract_layers inner_group_num"
-        " num_adapter_layers num_mtp_modules mtp_transformer_layers",
+        "decoder_layers num_decoder_layers mtp_num_hidden_layers num_nextn_predict_layers"
+        " first_k_dense_replace num_global_layers num_kv_shared_layers num_hash_layers"
+        " num_feat_extract_layers inner_group_num num_adapter_layers num_mtp_modules"
+        " mtp_transformer_layers",
     ),
     (_STAGES, "depth depths"),
     (
         _WIDTH,
-        "hidden_size d_model n_embd n_embed dim embedding_size d_ff d_kv head_dim attention_head_dim kv_channels"
-        " global_head_dim encoder_ffn_dim decoder_ffn_dim ffn_hidden_size qk_head_dim qk_nope_head_dim"
-        " qk_rope_head_dim v_head_dim word_embed_proj_dim projection_dim lru_width linear_key_head_dim"
-        " linear_value_head_dim mamba_head_dim mamba_d_state state_size ssm_state_size out_hidden_size"
-        " projection_size vt_hidden_size vt_intermediate_size text_hidden_size num_mel_bins num_channels in_channels"
-        " in_chans index_head_dim kv_lora_rank time_step_rank mamba_dt_rank vision_output_dim output_hidden_size",
+        "hidden_size d_model n_embd n_embed dim embedding_size d_ff d_kv head_dim attention_head_dim"
+        " kv_channels global_head_dim encoder_ffn_dim decoder_ffn_dim ffn_hidden_size qk_head_dim"
+        " qk_nope_head_dim qk_rope_head_dim v_head_dim word_embed_proj_dim projection_dim lru_width"
+        " linear_key_head_dim linear_value_head_dim mamba_head_dim mamba_d_state state_size"
+        " ssm_state_size out_hidden_size projection_size vt_hidden_size vt_intermediate_size"
+        " text_hidden_size num_mel_bins num_channels in_channels in_chans index_head_dim kv_lora_rank"
+        " time_step_rank mamba_dt_rank vision_output_dim output_hidden_size",
     ),
     (
         _WIDTHS,
         "intermediate_size intermediate_size_mlp moe_intermediate_size shared_intermediate_size"
-        " shared_expert_intermediate_size moe_shared_expert_intermediate_size hidden_dim ffn_dim n_inner embed_dim"
-        " hidden_sizes conv_dim tdnn_dim q_lora_rank o_lora_rank hidden_size_per_layer_input block_out_channels"
-        " adapter_attn_dim pooler_hidden_size classifier_proj_size xvector_output_dim codevector_dim",
+        " shared_expert_intermediate_size moe_shared_expert_intermediate_size hidden_dim ffn_dim n_inner"
+        " embed_dim hidden_sizes conv_dim tdnn_dim q_lora_rank o_lora_rank hidden_size_per_layer_input"
+        " block_out_channels adapter_attn_dim pooler_hidden_size classifier_proj_size xvector_output_dim"
+        " codevector_dim",
     ),
     (
         _HEADS,
@@ -80,8 +83,8 @@ BOUNDS: dict[str, Bound] = _table(
     (_VOCABULARY, "vocab_size vocab_size_per_layer_input"),
     (
         _EXPERTS,
-        "num_experts num_local_experts n_routed_experts n_shared_experts moe_num_experts num_experts_per_tok"
-        " experts_per_token moe_top_k top_k_experts num_shared_experts",
+        "num_experts num_local_experts n_routed_experts n_shared_experts moe_num_experts"
+        " num_experts_per_tok experts_per_token moe_top_k top_k_experts num_shared_experts",
     ),
     (
         _POSITIONS,
@@ -93,7 +96,7 @@ BOUNDS: dict[str, Bound] = _table(
     (_KERNEL, "conv_kernel d_conv mamba_d_conv conv1d_width linear_conv_kernel_dim conv_stride patch_stride"),
     (_FACTOR, "mlp_ratio expand mamba_expand expansion_ratio ffn_dim_multiplier"),
 )
-"""Keys that size a model, in the names that transformers' config classes use; others are left to those classes."""
+"""Keys that size a model, as transformers' config classes name them; others are left to those classes."""
 
 MAX_LISTED = 10_000
 _NOT_SIZES = frozenset({"id2label", "label2id", "task_specific_params", "quantization_config", "auto_map"})
@@ -113,7 +116,7 @@ _OF_TYPE: dict[str, tuple[type, str]] = {
 
 
 def validate_config(config: dict[str, Any], where: str) -> None:
-    """Raises InputError naming file, key, value and remedy if a size, here or in a nested config, makes no sense.
+    """Raises InputError naming file, key, value and remedy if a size, nested ones included, makes no sense.
 
     `null` is allowed everywhere: it means the class's default. Whether sizes agree with each other is for the
     model's class to say.

@@ -1,14 +1,14 @@
-"""What a checkpoint's safetensors headers say: names, shapes and dtypes. Tensor data is never read, pickles never opened.
+"""What safetensors headers say: names, shapes and dtypes. Tensor data is never read, pickles never opened.
 
-The format is that of safetensors: eight bytes with the header's length (little endian), then a JSON object from each
-tensor's name to `dtype`, `shape` and `data_offsets`, then the data.
+The format is that of safetensors: eight bytes with the header's length (little endian), then a JSON object
+from each tensor's name to `dtype`, `shape` and `data_offsets`, then the data.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from planner.errors import InputError
 from planner.model.config_reader import parse_object, shown
@@ -151,9 +151,9 @@ def _stored(name: str, entry: Any, data_bytes: int | None, where: str) -> Stored
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in _TORCH_NAMES:
         raise _corrupt(where, f"tensor {tensor} has the unknown dtype {shown(dtype)}")
-    if not _sizes(shape) or len(shape) > 64:
+    if not _are_sizes(shape) or len(shape) > 64:
         raise _corrupt(where, f"tensor {tensor} has no valid shape")
-    if not _sizes(offsets) or len(offsets) != 2:
+    if not _are_sizes(offsets) or len(offsets) != 2:
         raise _corrupt(where, f"tensor {tensor} has no valid place")
     torch_name, bits = _TORCH_NAMES[dtype]
     begin, end = offsets
@@ -162,7 +162,7 @@ def _stored(name: str, entry: Any, data_bytes: int | None, where: str) -> Stored
     return tuple(shape), torch_name
 
 
-def _sizes(value: object) -> bool:
+def _are_sizes(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
 
 

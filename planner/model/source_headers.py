@@ -44,7 +44,7 @@ def read_folder(folder: Path) -> tuple[StoredWeights | None, tuple[str, ...]]:
 
 
 def read_file(path: Path) -> dict[str, StoredTensor]:
-    """The tensors that one safetensors file declares. Raises InputError if it is corrupt, OSError if unreadable."""
+    """The tensors that one safetensors file declares. Raises InputError if corrupt, OSError if unreadable."""
     size = path.stat().st_size
     with path.open("rb") as file:
 
