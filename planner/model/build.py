@@ -48,6 +48,7 @@ def build_model(
     with _one_line(config_class.__name__), _quiet():
         built_config = config_class.from_dict(values)
         _switch_off_cache(built_config)
+        _name_decoder_start(built_config)
     model_class, note = model_class_of(values, config_class)
     notes += [note] if note else []
     with _one_line(model_class.__name__), _quiet():
@@ -63,12 +64,19 @@ def _construct(model_class: type[Any], config: Any, attention: str, dtype: torch
     kwargs = {"attn_implementation": "eager"} if attention == "eager" else {}
     with torch.device("meta"), bounded_construction(model_class.__name__):
         model: nn.Module = model_class._from_config(config, dtype=dtype, **kwargs)
+    _move_strays(model)
     total = sum(parameter.numel() for parameter in model.parameters())
     if total > MAX_PARAMETERS:
         raise InputError(f"config: {model_class.__name__} would have {total:.1e} parameters; check its sizes")
     if dtype != torch.float32:
         _keep_in_fp32(model, dtype)
     return model.train()
+
+
+def _move_strays(model: nn.Module) -> None:
+    """Tensors made by the legacy `torch.Tensor(n)` constructor ignore the device context (wav2vec2)."""
+    if any(tensor.device.type != "meta" for tensor in (*model.parameters(), *model.buffers())):
+        model.to("meta")
 
 
 def _keep_in_fp32(model: Any, dtype: torch.dtype) -> None:
@@ -114,6 +122,15 @@ def _switch_off_cache(config: Any) -> None:
     for part in (config, *(getattr(config, key, None) for key in getattr(config, "sub_configs", {}))):
         if hasattr(part, "use_cache"):
             part.use_cache = False
+
+
+def _name_decoder_start(config: Any) -> None:
+    """Shifting labels needs a start token; where only the generation config has it, T5 and its kin use padding."""
+    if (
+        getattr(config, "is_encoder_decoder", False)
+        and getattr(config, "decoder_start_token_id", None) is None
+    ):
+        config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
 
 
 @contextmanager

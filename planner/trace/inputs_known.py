@@ -5,15 +5,27 @@ from the inputs and from tensors that the model makes itself (arange, zeros), ne
 computed twice, on meta and here on the CPU, so that a host read has its true answer instead of a guess.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-MAX_ELEMENTS = 1 << 21
+MAX_ELEMENTS = 1 << 22
 """Larger tensors are not followed; no host read concerns one."""
 
+aten = torch.ops.aten
+
+_BOOL = (torch.bool, torch.uint8)
+_BOOL_INDEXED = frozenset({aten.index, aten.index_put_, aten.index_put, aten._index_put_impl_})
+_DATA_DEPENDENT = frozenset(
+    {
+        aten.nonzero, aten.masked_select, aten.repeat_interleave, aten.unique_consecutive, aten.unique_dim,
+        aten._unique2, aten._unique, aten.bincount,
+    }
+)  # fmt: skip
 _RANDOM = frozenset({"rand", "randn", "randint", "randperm", "bernoulli", "uniform", "normal", "multinomial"})
 
 
@@ -38,21 +50,73 @@ class KnownValues:
         empty = torch.empty(0, dtype=tensor.dtype, device="cpu")
         return empty.set_(entry[1], tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[no-any-return,call-overload]
 
+    def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+        """(True, result) for a host read or a data-dependent shape whose inputs are known, else (False, None).
+
+        Result tensors are on meta, known in turn, but for a copy to the CPU, which is the value itself.
+        """
+        if func is aten._local_scalar_dense.default:
+            value = self.get(args[0])
+            return value is not None, None if value is None else value.item()
+        if func is aten._to_copy.default and args[0].device.type == "meta" and _to_cpu(kwargs):
+            value = self.get(args[0])
+            return value is not None, None if value is None else func(value, **kwargs)
+        if func.overloadpacket in _BOOL_INDEXED:
+            return self._answer_bool_index(func, args, kwargs)
+        if func.overloadpacket not in _DATA_DEPENDENT:
+            return False, None
+        if func is aten.masked_select.default and self.get(args[0]) is None:
+            return self._answer_masked_select(args[0], args[1])
+        if any(self.get(value) is None for value in _tensors((args, kwargs))):
+            return False, None
+        values = tree_map_only(torch.Tensor, self.get, (args, kwargs))
+        return True, tree_map_only(torch.Tensor, self.made, func(*values[0], **values[1]))
+
+    def made(self, value: torch.Tensor) -> torch.Tensor:
+        """A contiguous meta tensor known to hold `value`."""
+        meta = torch.empty(value.shape, dtype=value.dtype, device="meta")
+        self.put(meta, value)
+        return meta
+
+    def _answer_masked_select(self, source: torch.Tensor, mask: torch.Tensor) -> tuple[bool, Any]:
+        value = self.get(mask)
+        if value is None:
+            return False, None
+        shape = torch.broadcast_shapes(source.shape, value.shape)
+        return True, source.new_empty(int(value.expand(shape).sum()))
+
+    def _answer_bool_index(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bool, Any]:
+        """Rewrite boolean indices as the integer ones that the device kernel makes of them."""
+        if not any(index is not None and index.dtype in _BOOL for index in args[1]):
+            return False, None
+        indices: list[torch.Tensor | None] = []
+        for index in args[1]:
+            value = None if index is None or index.dtype not in _BOOL else self.get(index)
+            if index is not None and index.dtype in _BOOL and value is None:
+                return False, None
+            indices += [index] if value is None else [self.made(part) for part in value.nonzero().unbind(1)]
+        return True, func(args[0], indices, *args[2:], **kwargs)
+
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """After `func(*args, **kwargs)` gave `out` on meta: learn its values, or forget what it overwrote."""
         written = [index for index, argument in enumerate(func._schema.arguments) if _is_written(argument)]
         if not written and not self._worth_following(out):
             return
-        flat, _ = tree_flatten((args, kwargs))
-        inputs = [value for value in flat if isinstance(value, torch.Tensor)]
+        inputs = _tensors((args, kwargs))
         name = func._schema.name.split("::")[-1]
-        known = not any(word in name for word in _RANDOM) and all(self.get(value) is not None for value in inputs)
+        known = not any(word in name for word in _RANDOM) and all(
+            self.get(value) is not None for value in inputs
+        )
         if not known or (not inputs and name.startswith(("empty", "new_empty"))):
             self._forget_written(args, kwargs, func, written)
             return
         self._compute(func, args, kwargs, out, written)
 
-    def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, written: list[int]) -> None:
+    def _compute(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, written: list[int]
+    ) -> None:
         try:
             on_cpu = tree_map_only(torch.Tensor, self.get, (args, _without_device(func, kwargs)))
             result = func(*on_cpu[0], **on_cpu[1])
@@ -68,22 +132,59 @@ class KnownValues:
         return any(
             isinstance(value, torch.Tensor)
             and value.device.type == "meta"
-            and value.numel() <= (MAX_ELEMENTS if not value.is_floating_point() else MAX_ELEMENTS >> 5)
+            and value.numel() <= MAX_ELEMENTS
             and value.untyped_storage()._cdata not in self._twins
             for value in outputs
         )
 
-    def _forget_written(self, args: tuple[Any, ...], kwargs: dict[str, Any], func: Any, written: list[int]) -> None:
+    def _forget_written(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], func: Any, written: list[int]
+    ) -> None:
         for index in written:
             name = func._schema.arguments[index].name
             value = args[index] if index < len(args) else kwargs.get(name)
-            for tensor in tree_flatten(value)[0]:
-                if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
+            for tensor in _tensors(value):
+                if tensor.device.type == "meta":
                     self._twins.pop(tensor.untyped_storage()._cdata, None)
+
+
+@contextmanager
+def remember_literals(known: KnownValues) -> Iterator[None]:
+    """Within, `torch.tensor(data)` on meta keeps its data in `known`: its constructor drops them before dispatch."""
+    original = torch.tensor
+
+    def tensor(data: Any, **options: Any) -> torch.Tensor:
+        data = tree_map_only(torch.Tensor, lambda item: _number(known, item), data)
+        made: torch.Tensor = original(data, **options)
+        if made.device.type == "meta" and made.numel() <= MAX_ELEMENTS and not options.get("requires_grad"):
+            value = original(data, **{**options, "device": "cpu"})
+            if value.device.type == "cpu":
+                known.put(made, value)
+        return made
+
+    torch.tensor = tensor
+    try:
+        yield
+    finally:
+        torch.tensor = original
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [value for value in tree_flatten(tree)[0] if isinstance(value, torch.Tensor)]
+
+
+def _number(known: KnownValues, item: torch.Tensor) -> Any:
+    value = known.get(item)
+    return item if value is None else value
 
 
 def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
+
+
+def _to_cpu(kwargs: dict[str, Any]) -> bool:
+    device = kwargs.get("device")
+    return device is not None and torch.device(device).type == "cpu"
 
 
 def _without_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

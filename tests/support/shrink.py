@@ -6,7 +6,7 @@ from typing import Any
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
            "num_decoder_layers", "depth", "vt_num_hidden_layers", "num_global_layers")  # fmt: skip
 _PER_LAYER = ("layer_types", "layers_block_type", "mlp_layer_types", "sliding_window_pattern_list", "no_rope_layers",
-              "indexer_types", "compress_ratios")  # fmt: skip
+              "indexer_types", "compress_ratios", "attention_layers")  # fmt: skip
 
 
 def shrink(config: dict[str, Any], layers: int = 2) -> dict[str, Any]:
@@ -18,6 +18,15 @@ def shrink(config: dict[str, Any], layers: int = 2) -> dict[str, Any]:
 
 def _shrink(part: dict[str, Any], layers: int) -> None:
     layers = max(layers, _kinds(part))
+    for key in ("out_features", "out_indices", "stage_names"):
+        part.pop(key, None)
+    if part.get("intermediate_layers_indices"):
+        part["intermediate_layers_indices"] = [
+            min(i, layers - 1) for i in part["intermediate_layers_indices"]
+        ]
+    if part.get("attention_types"):
+        part["attention_types"] = [[part["attention_types"][0][0], 1]]
+        part["num_layers"] = layers = len(part["attention_types"][0][0])
     for key, value in list(part.items()):
         if isinstance(value, dict) and key.endswith("_config"):
             _shrink(value, layers)

@@ -1,6 +1,6 @@
 """Run one shrunk model per model_type through forward, loss and backward on meta; print what works and host reads.
 
-    python -m tests.support.survey_families [model_type ...] [--seq 64] [--batch 2]
+python -m tests.support.survey_families [model_type ...] [--seq 64] [--batch 2]
 """
 
 import argparse
@@ -16,8 +16,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from planner.model.build import build_model
+from planner.model.family import max_positions_of
 from planner.trace.inputs import training_batch, training_loss
-from planner.trace.inputs_known import KnownValues
+from planner.trace.inputs_known import KnownValues, remember_literals
+from planner.trace.inputs_meta_ops import META_OPS
 from tests.support.shrink import shrink
 
 aten = torch.ops.aten
@@ -35,30 +37,18 @@ class HostReads(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.ops += 1
+        if func in META_OPS:
+            return META_OPS[func](*args, **kwargs)
+        answered, result = self.known.answer(func, args, kwargs)
+        if answered:
+            self._note(str(func), True)
+            return result
         if func is aten._local_scalar_dense.default:
-            value = self.known.get(args[0])
-            self._note("item", value is not None)
-            if value is not None:
-                return value.item()
+            self._note("item", False)
             return 0.0 if args[0].is_floating_point() else (False if args[0].dtype == torch.bool else 0)
-        if func is aten.nonzero.default and (value := self.known.get(args[0])) is not None:
-            self._note("nonzero", True)
-            return self._made(value.nonzero())
-        if func in (aten.index.Tensor, aten.index_put_.default) and any(
-            t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1]
-        ):
-            values = [None if t is None else self.known.get(t) for t in args[1]]
-            ok = all(v is not None or t is None for v, t in zip(values, args[1], strict=True))
-            self._note("bool index", ok)
-            if ok:
-                new: list[Any] = []
-                for v in values:
-                    new += [None] if v is None else (
-                        [self._made(i) for i in v.nonzero().unbind(1)] if v.dtype == torch.bool else [self._made(v)])
-                args = (args[0], new, *args[2:])
-        if func is aten.repeat_interleave.Tensor and (value := self.known.get(args[0])) is not None:
-            self._note("repeat_interleave", True)
-            return self._made(aten.repeat_interleave.Tensor(value))
+        if func is aten.nonzero.default:
+            self._note("nonzero", False)
+            return self._routed(args[0])
         try:
             out = func(*args, **kwargs)
         except Exception:
@@ -67,15 +57,18 @@ class HostReads(TorchDispatchMode):
         self.known.follow(func, args, kwargs, out)
         return out
 
-    def _made(self, value: torch.Tensor) -> torch.Tensor:
-        meta = torch.empty_like(value, device="meta", memory_format=torch.contiguous_format)
-        self.known.put(meta, value)
-        return meta
+    def _routed(self, mask: torch.Tensor) -> torch.Tensor:
+        """Uniform routing: every expert is hit, each by its equal share of the chosen pairs."""
+        if mask.dim() == 1:
+            self.experts = mask.shape[0] - 1
+            return self.known.made(torch.arange(self.experts, device="cpu").unsqueeze(1))
+        rows = -(-mask.numel() // self.experts)
+        return torch.empty(rows, mask.dim(), dtype=torch.int64, device="meta")
 
     def _note(self, op: str, known: bool) -> None:
         for frame in reversed(traceback.extract_stack()[:-2]):
             if "/transformers/" in frame.filename or "site-packages" not in frame.filename:
-                if "survey_families" in frame.filename:
+                if "survey_families" in frame.filename or "inputs_known" in frame.filename:
                     continue
                 where = frame.filename.split("/transformers/")[-1] + f":{frame.lineno}:{frame.name}"
                 self.sites[(op, where, "known" if known else "UNKNOWN")] += 1
@@ -90,10 +83,10 @@ def survey(name: str, config: dict[str, Any], batch: int, seq: int) -> dict[str,
     try:
         model = build_model(shrink(config))
         result["class"] = type(model).__name__
-        inputs = training_batch(model, batch=batch, seq_len=seq)
+        inputs = training_batch(model, batch=batch, seq_len=min(seq, max_positions_of(model.config) or seq))
         for key, value in inputs.values.items():
             known.put(inputs.tensors[key], value)
-        with mode:
+        with mode, remember_literals(known):
             loss = training_loss(model, model(**inputs.tensors))
             result["forward_ops"] = mode.ops
             loss.backward()
@@ -101,7 +94,11 @@ def survey(name: str, config: dict[str, Any], batch: int, seq: int) -> dict[str,
         result.update(ok=True, loss=inputs.loss, ops=mode.ops, no_grad=missing[:3] + [len(missing)])
     except Exception as problem:
         frames = [f for f in traceback.extract_tb(problem.__traceback__) if "/transformers/" in f.filename]
-        at = f"{frames[-1].filename.split('/transformers/')[-1]}:{frames[-1].lineno}:{frames[-1].name}" if frames else ""
+        at = (
+            f"{frames[-1].filename.split('/transformers/')[-1]}:{frames[-1].lineno}:{frames[-1].name}"
+            if frames
+            else ""
+        )
         result.update(ok=False, error=f"{type(problem).__name__}: {str(problem)[:220]}", at=at)
     result["reads"] = {" ".join(k): v for k, v in mode.sites.items()}
     result["seconds"] = round(time.monotonic() - start, 2)
@@ -113,7 +110,7 @@ def main() -> None:
     parser.add_argument("types", nargs="*")
     parser.add_argument("--catalog", default="planner/model/catalog")
     parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--seq", type=int, default=512)
+    parser.add_argument("--seq", type=int, default=1024)
     options = parser.parse_args()
     index = json.loads(Path(options.catalog, "INDEX.json").read_text())
     seen = set()

@@ -1,0 +1,65 @@
+"""Operators that CUDA has but the meta device lacks or restricts, as shape functions, each with its source.
+
+Used by the trace's dispatch mode in place of the operator: the result has the shape, dtype and strides of the CUDA
+kernel's, and what the kernel saves is among its outputs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+def grouped_mm(
+    a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None = None, *rest: Any, **options: Any
+) -> torch.Tensor:
+    """`[S, K] x [E, K, N] -> [S, N]`, and for the weight's gradient `[K, S] x [S, N] -> [E, K, N]`.
+
+    torch's meta kernel takes bf16 only; CUDA computes other dtypes by a loop over groups with the same output
+    (pytorch aten/src/ATen/native/cuda/GroupedBlas.cpp `_grouped_mm_cuda`). Rows are padded to 16 bytes as in
+    `create_grouped_gemm_output_tensor`.
+    """
+    out_dtype = options.get("out_dtype") or a.dtype
+    if a.dim() == 2 and b.dim() == 2:
+        if offs is None:
+            raise ValueError("grouped_mm of two matrices needs offsets")
+        shape: tuple[int, ...] = (offs.shape[0], a.shape[0], b.shape[1])
+    elif a.dim() == 2 or b.dim() == 2:
+        shape = (a.shape[-2], b.shape[-1])
+    else:
+        shape = (a.shape[0], a.shape[1], b.shape[-1])
+    align = max(1, 16 // out_dtype.itemsize)
+    padded = -(-shape[-1] // align) * align
+    strides = (shape[-2] * padded, padded, 1)[-len(shape) :]
+    return torch.empty_strided(shape, strides, dtype=out_dtype, device="meta")
+
+
+def ctc_loss(
+    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: torch.Tensor, *rest: Any, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(loss per sample `[B]`, log alpha `[B, T, 2U + 1]`) for log probabilities `[T, B, V]`.
+
+    pytorch aten/src/ATen/native/cuda/LossCTC.cu `ctc_loss_gpu_template`; U is the longest target, here the mean
+    length of concatenated targets, which equals it when nothing is padded.
+    """
+    batch = log_probs.shape[1] if log_probs.dim() == 3 else 1
+    longest = targets.shape[1] if targets.dim() == 2 else -(-targets.shape[0] // batch)
+    loss = log_probs.new_empty(batch)
+    return loss, log_probs.new_empty(batch, log_probs.shape[0], 2 * longest + 1)
+
+
+def ctc_loss_backward(
+    grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any, **options: Any
+) -> torch.Tensor:
+    """Gradient `[T, B, V]` of the log probabilities (same file, `ctc_loss_backward_gpu_template`)."""
+    return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
+
+
+META_OPS: dict[Any, Callable[..., Any]] = {
+    aten._grouped_mm.default: grouped_mm,
+    aten._ctc_loss.Tensor: ctc_loss,
+    aten._ctc_loss_backward.Tensor: ctc_loss_backward,
+}
+"""Overload to the function to call instead."""
