@@ -9,7 +9,7 @@ MAX_NAME = 80
 
 
 def squash(text: str) -> str:
-    """`NVIDIA A100-SXM4-80GB` -> `a100sxm480gb`; empty when nothing but brands is left or text is not ASCII."""
+    """`NVIDIA A100-SXM4-80GB` -> `a100sxm480gb`; empty for brands alone and for text that is not ASCII."""
     if not text.isascii() or len(text) > MAX_NAME:
         return ""
     words = []
@@ -20,7 +20,7 @@ def squash(text: str) -> str:
 
 
 def keys(names: Iterable[str], forms: Iterable[str], sizes: Iterable[int]) -> Iterator[str]:
-    """Every squashed name of one GPU: each base name, with or without form factor and size, in either order."""
+    """Every squashed name of one GPU: base name, with or without form factor and size, in either order."""
     form_keys = ["", *(form.lower() for form in forms)]
     size_keys = ["", *(f"{size}{unit}" for size in sizes for unit in ("gb", "gib", "g", ""))]
     for name in names:

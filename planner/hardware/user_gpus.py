@@ -1,11 +1,11 @@
 """GPUs that the user describes under `[tool.plan.gpus.NAME]`.
 
-    [tool.plan.gpus.my-card]
-    memory = "46 GiB"               # usable, as torch.cuda.mem_get_info counts it; required
-    bandwidth_gb_per_s = 900        # and any of the keys of _NUMBERS
-    bfloat16_tflops = 180
-    compute_capability = "8.9"
-    host_link_gb_per_s = 31
+[tool.plan.gpus.my-card]
+memory = "46 GiB"               # usable, as torch.cuda.mem_get_info counts it; required
+bandwidth_gb_per_s = 900        # and any of the keys of _NUMBERS
+bfloat16_tflops = 180
+compute_capability = "8.9"
+host_link_gb_per_s = 31
 """
 
 import math
@@ -43,7 +43,9 @@ class _Table:
             raise InputError(f"{self.where} must be a table, such as {{ memory = '46 GiB' }}")
         for key in raw:
             if key not in _KEYS:
-                raise InputError(f"{self.where} has an unknown key {str(key)[:40]!r}.{did_you_mean(str(key)[:40], _KEYS)}")
+                raise InputError(
+                    f"{self.where} has an unknown key {str(key)[:40]!r}.{did_you_mean(str(key)[:40], _KEYS)}"
+                )
         self.raw = raw
 
     def text(self, key: str) -> str | None:
