@@ -14,7 +14,10 @@ from planner.units import MIB, format_gib
 _WIDTH = 80
 _HEADER = ("GPU", "usable GiB", "GB/s", "bf16 TF", "link GB/s", "node")
 _BASIS_MARKS = {"torch": "", "nvidia-smi": "s", "vendor tool": "s", "marketed": "m", "user": ""}
-_LEGEND = "usable: as torch counts it; s = as the vendor's tool prints it, m = as marketed (both are more than torch gets)"
+_LEGEND = (
+    "usable: as torch counts it; s = as the vendor's tool prints it, m = as marketed "
+    "(both are more than torch gets)"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
