@@ -51,9 +51,9 @@ def resolve(
     """Find what `model` means: hub id, folder, config.json or `package.module:factory`.
 
     `revision` is a hub branch, tag or commit (the catalog, which has none, is then passed over).
-    `read_headers` reads safetensors headers that are at hand. Raises, always in one line: UnreachableError for
-    what is not there or not given, InputError for what makes no sense, UsageError for a class that only the
-    model's repository has, NotBuiltError for a training script.
+    `read_headers` reads safetensors headers that are at hand. Raises, in one line always: UnreachableError
+    for what is not there or not given, InputError for what makes no sense, UsageError for a class that only
+    the model's repository has, NotBuiltError for a training script.
     """
     if not model.strip() or not model.isprintable():
         raise InputError(
@@ -206,5 +206,6 @@ def _check_native(source: ModelSource, trust_remote_code: bool) -> None:
         return
     known = native_model_types()
     if known and model_type not in known:
-        hint = "" if "auto_map" in config else did_you_mean(model_type, known).strip()
+        own = source.kind in ("folder", "config") and "auto_map" not in config
+        hint = did_you_mean(model_type, known).strip() if own else ""
         raise UsageError(". ".join(filter(None, (not_native_message(source.id, model_type), hint))))

@@ -1,4 +1,4 @@
-"""Safetensors headers of a hub repository by range requests: the first bytes of each shard, never its data."""
+"""Safetensors headers of a hub repository by range requests: first bytes of each shard, never its data."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
