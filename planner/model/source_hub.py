@@ -3,7 +3,6 @@
 huggingface_hub is imported only when the network is really needed: importing it takes 0.15 s.
 """
 
-import logging
 import os
 import re
 import threading
@@ -127,6 +126,8 @@ def within(seconds: float, work: Callable[[], T], what: str) -> T:
 @contextmanager
 def _quiet_hub() -> Iterator[None]:
     """Retries are logged as warnings of several lines; the user gets one error instead."""
+    import logging
+
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
