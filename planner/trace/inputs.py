@@ -1,10 +1,11 @@
 """One micro batch of training inputs for a model of any family, without padding.
 
-Floating-point tensors are on meta. Integer tensors have known values, because models read some of them on the host
-(image grids, placeholder positions, token types): `values` keeps them on the CPU, `tensors` holds their meta twins.
+Floating-point tensors are on meta. Integer tensors have known values, because models read some of them on the
+host (image grids, placeholder positions, token types): `values` keeps them on the CPU, `tensors` holds their
+meta twins.
 
-No attention mask is passed: batches are packed to the full length, as in pretraining; a mask of ones, which a padding
-collator would add, costs memory only where a model expands it.
+No attention mask is passed: batches are packed to the full length, as in pretraining; a mask of ones, which a
+padding collator would add, costs memory only where a model expands it.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +15,13 @@ import torch
 from torch import nn
 
 from planner.errors import InputError
-from planner.model.family import forward_names, max_positions_of, text_config_of, vocab_size_of
+from planner.model.family import (
+    forward_names,
+    max_positions_of,
+    special_tokens,
+    text_config_of,
+    vocab_size_of,
+)
 
 IGNORED_LABEL = -100
 
@@ -80,7 +87,8 @@ class _Builder:
             loss = self._token_labels()
         else:
             raise InputError(
-                f"no training inputs are known for {type(self.model).__name__}; give (module, inputs) by a factory"
+                f"no training inputs are known for {type(self.model).__name__}: "
+                "let a factory return (module, inputs)"
             )
         return self._finish(loss)
 
@@ -94,10 +102,11 @@ class _Builder:
         return TrainingBatch(tensors=tensors, values=values, loss=loss, notes=tuple(self.notes))
 
     def _ids(self, length: int, vocab: int | None) -> torch.Tensor:
-        """[batch, length] int64 token ids: arbitrary, fixed, away from the special ids at both ends."""
+        """[batch, length] int64 token ids: arbitrary, fixed, none of the config's special tokens."""
         size = vocab or 2
-        low, high = min(10, size - 1), max(min(10, size - 1) + 1, min(size, 1000))
-        row = torch.arange(length, device="cpu") % (high - low) + low
+        special = set(special_tokens(self.config))
+        usable = [token for token in range(min(size, 1000)) if token not in special] or [0]
+        row = torch.tensor(usable, device="cpu")[torch.arange(length, device="cpu") % len(usable)]
         return row.repeat(self.batch, 1)
 
     def _tokens(self) -> None:
@@ -169,9 +178,11 @@ class _Builder:
         return self._frame_labels(self.seq_len)
 
     def _whisper(self) -> str:
-        """Two feature frames per encoder position: 30 s windows of 3000 frames for every published Whisper."""
+        """Two feature frames per encoder position: 3000 frames (30 s) for every published Whisper."""
         frames = 2 * self.config.max_source_positions
-        self.given["input_features"] = torch.empty(self.batch, self.config.num_mel_bins, frames, device="meta")
+        self.given["input_features"] = torch.empty(
+            self.batch, self.config.num_mel_bins, frames, device="meta"
+        )
         length = min(self.seq_len, self.config.max_target_positions)
         if length != self.seq_len:
             self.notes.append(f"transcripts are {length} tokens, the decoder's positions")
@@ -179,9 +190,13 @@ class _Builder:
         return "cross entropy over the decoder's tokens"
 
     def _waveform(self) -> str:
-        """`seq_len` counts encoder frames; samples are chosen to give that many through the strided convolutions."""
+        """`seq_len` counts encoder frames; samples are chosen to give that many through the strided
+        convolutions.
+        """
         samples = self.seq_len
-        for kernel, stride in zip(reversed(self.config.conv_kernel), reversed(self.config.conv_stride), strict=True):
+        for kernel, stride in zip(
+            reversed(self.config.conv_kernel), reversed(self.config.conv_stride), strict=True
+        ):
             samples = (samples - 1) * stride + kernel
         self.notes.append(f"audio of {samples} samples ({self.seq_len} encoder frames)")
         self.given["input_values"] = torch.empty(self.batch, samples, device="meta")
@@ -206,5 +221,7 @@ def training_loss(model: nn.Module, outputs: Any) -> torch.Tensor:
     elif found is None and isinstance(outputs, list | tuple) and outputs:
         found = outputs[0]
     if not isinstance(found, torch.Tensor) or not found.is_floating_point():
-        raise InputError(f"{type(model).__name__} returned {type(outputs).__name__}, which holds no loss tensor")
+        raise InputError(
+            f"{type(model).__name__} returned {type(outputs).__name__}, which holds no loss tensor"
+        )
     return found if found.dim() == 0 else found.mean()

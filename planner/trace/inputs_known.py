@@ -1,8 +1,9 @@
 """Values of small tensors that are known although the step runs on meta.
 
-Models read integers on the host: image grids, placeholder counts, position ids, sequence lengths. All of them follow
-from the inputs and from tensors that the model makes itself (arange, zeros), never from weights. Such tensors are
-computed twice, on meta and here on the CPU, so that a host read has its true answer instead of a guess.
+Models read integers on the host: image grids, placeholder counts, position ids, sequence lengths. All of them
+follow
+from the inputs and from tensors that the model makes itself (arange, zeros), never from weights. Such tensors
+are computed twice, on meta and here on the CPU, so that a host read has its true answer instead of a guess.
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ _RANDOM = frozenset({"rand", "randn", "randint", "randperm", "bernoulli", "unifo
 
 
 class KnownValues:
-    """CPU twins of meta storages. Views share their base's twin, so in-place changes are seen by every view."""
+    """CPU twins of meta storages; a view shares its base's twin, so every view sees a change in place."""
 
     def __init__(self) -> None:
         self._twins: dict[int, tuple[StorageWeakRef, torch.UntypedStorage]] = {}
@@ -48,10 +49,11 @@ class KnownValues:
         if entry is None:
             return None
         empty = torch.empty(0, dtype=tensor.dtype, device="cpu")
-        return empty.set_(entry[1], tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[no-any-return,call-overload]
+        return empty.set_(entry[1], tensor.storage_offset(), tensor.size(), tensor.stride())
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
-        """(True, result) for a host read or a data-dependent shape whose inputs are known, else (False, None).
+        """(True, result) for a host read or a data-dependent shape whose inputs are known, else (False,
+        None).
 
         Result tensors are on meta, known in turn, but for a copy to the CPU, which is the value itself.
         """
@@ -150,7 +152,9 @@ class KnownValues:
 
 @contextmanager
 def remember_literals(known: KnownValues) -> Iterator[None]:
-    """Within, `torch.tensor(data)` on meta keeps its data in `known`: its constructor drops them before dispatch."""
+    """Within, `torch.tensor(data)` on meta keeps its data in `known`: its constructor drops them before
+    dispatch.
+    """
     original = torch.tensor
 
     def tensor(data: Any, **options: Any) -> torch.Tensor:

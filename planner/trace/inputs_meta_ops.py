@@ -1,7 +1,7 @@
 """Operators that CUDA has but the meta device lacks or restricts, as shape functions, each with its source.
 
-Used by the trace's dispatch mode in place of the operator: the result has the shape, dtype and strides of the CUDA
-kernel's, and what the kernel saves is among its outputs.
+Used by the trace's dispatch mode in place of the operator: the result has the shape, dtype and strides of
+the CUDA kernel's, and what the kernel saves is among its outputs.
 """
 
 from collections.abc import Callable
@@ -41,8 +41,8 @@ def ctc_loss(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(loss per sample `[B]`, log alpha `[B, T, 2U + 1]`) for log probabilities `[T, B, V]`.
 
-    pytorch aten/src/ATen/native/cuda/LossCTC.cu `ctc_loss_gpu_template`; U is the longest target, here the mean
-    length of concatenated targets, which equals it when nothing is padded.
+    pytorch aten/src/ATen/native/cuda/LossCTC.cu `ctc_loss_gpu_template`; U is the longest target, here the
+    mean length of concatenated targets, which equals it when nothing is padded.
     """
     batch = log_probs.shape[1] if log_probs.dim() == 3 else 1
     longest = targets.shape[1] if targets.dim() == 2 else -(-targets.shape[0] // batch)

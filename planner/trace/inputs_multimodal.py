@@ -1,4 +1,4 @@
-"""Images for vision-language models: one per sample at the config's own size, with their placeholder tokens."""
+"""Images for vision-language models: one per sample at its config's size, with the placeholder tokens."""
 
 from typing import Any
 
@@ -42,7 +42,8 @@ def _place(config: Any, given: dict[str, Any], count: int) -> torch.Tensor:
     ids = given["input_ids"]
     if ids.shape[1] < count + 2:
         raise InputError(
-            f"one image takes {count} tokens of this model: give --seq-len of at least {count + 2}, not {ids.shape[1]}"
+            f"one image takes {count} tokens of this model: "
+            f"give --seq-len of at least {count + 2}, not {ids.shape[1]}"
         )
     ids[:, 1 : 1 + count] = _image_token(config)
     mask = torch.zeros_like(ids)
@@ -69,9 +70,9 @@ def _add_square_image(vision: Any, config: Any, given: dict[str, Any], names: fr
 
 
 def _add_patch_grid(vision: Any, config: Any, given: dict[str, Any], names: frozenset[str]) -> list[str]:
-    """Qwen-VL and Kimi: patches of any resolution flattened over the batch, with a (time, height, width) grid."""
+    """Qwen-VL and Kimi: patches of any resolution, flattened over the batch, with a (t, h, w) grid."""
     batch, patch = given["input_ids"].shape[0], int(vision.patch_size)
-    sizes = getattr(vision, "spatial_merge_size", None) or getattr(vision, "merge_kernel_size", 2)
+    sizes = getattr(vision, "spatial_merge_size", None) or getattr(vision, "merge_kernel_size", None) or 2
     merge = int(sizes[0] if isinstance(sizes, list | tuple) else sizes)
     side = _DYNAMIC_PIXELS // (patch * merge) * merge
     channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", None) or 3
@@ -84,7 +85,9 @@ def _add_patch_grid(vision: Any, config: Any, given: dict[str, Any], names: froz
     mask = _place(config, given, count)
     if "mm_token_type_ids" in names:
         given["mm_token_type_ids"] = mask
-    return [f"one image of {side * patch} x {side * patch} pixels per sample (assumed): {count} of its tokens"]
+    return [
+        f"one image of {side * patch} x {side * patch} pixels per sample (assumed): {count} of its tokens"
+    ]
 
 
 def _add_positioned_patches(vision: Any, config: Any, given: dict[str, Any]) -> list[str]:

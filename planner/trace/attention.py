@@ -1,0 +1,163 @@
+"""Which attention kernel runs, what it saves, and what it takes while it runs.
+
+On meta, `scaled_dot_product_attention` falls apart into matrix products and a softmax whose S×S buffers no GPU
+ever makes. Here it is sent to the operator that the device would choose; its saved tensors come from that
+operator's own autograd formula, its temporaries from `attention_scratch`.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from planner.units import round_up
+
+
+class AttentionBackend(StrEnum):
+    CUDNN = "cudnn"
+    FLASH = "flash"
+    EFFICIENT = "efficient"
+    FLASH_CPU = "flash-cpu"
+    MATH = "math"
+
+
+_HALF = (torch.float16, torch.bfloat16)
+_CUDNN_MAX_HEAD_DIM = 128
+_FLASH_MAX_HEAD_DIM = 256
+
+
+def choose_cuda_backend(
+    capability: tuple[int, int],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    masked: bool,
+    gqa: bool,
+) -> AttentionBackend:
+    """The first kernel whose conditions hold, in torch's order of preference.
+
+    pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: priority_order, check_prefer_cudnn_attention
+    (cuDNN first on compute capability 9 and 10 with cuDNN above 9.15), use_flash_attention (capability 8 and
+    newer, 16-bit, no mask, equal head sizes up to 256), use_mem_efficient_attention (no grouped queries).
+    """
+    half = query.dtype in _HALF
+    head_dim = query.shape[-1]
+    equal_dims = head_dim == key.shape[-1] == value.shape[-1]
+    if query.dim() != 4:
+        return AttentionBackend.MATH
+    aligned = head_dim % 8 == 0 and value.shape[-1] % 8 == 0
+    if (
+        capability[0] in (9, 10)
+        and half
+        and aligned
+        and max(head_dim, value.shape[-1]) <= _CUDNN_MAX_HEAD_DIM
+    ):
+        return AttentionBackend.CUDNN
+    if capability >= (8, 0) and half and not masked and equal_dims and head_dim <= _FLASH_MAX_HEAD_DIM:
+        return AttentionBackend.FLASH
+    alignment = 8 if half else 4
+    grouped = gqa and query.shape[1] != key.shape[1]
+    if not grouped and head_dim % alignment == 0 and value.shape[-1] % alignment == 0:
+        return AttentionBackend.EFFICIENT
+    return AttentionBackend.MATH
+
+
+def run_backend(
+    backend: AttentionBackend,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    """Calls the chosen operator on meta tensors; shapes [batch, heads, sequence, head size]."""
+    aten = torch.ops.aten
+    out: torch.Tensor
+    if backend is AttentionBackend.FLASH:
+        out = aten._scaled_dot_product_flash_attention(query, key, value, dropout, causal, scale=scale)[0]
+    elif backend is AttentionBackend.CUDNN:
+        bias = _additive(mask, query)
+        needs_lse = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        out = aten._scaled_dot_product_cudnn_attention(
+            query, key, value, bias, needs_lse, dropout, causal, scale=scale
+        )[0]
+    elif backend is AttentionBackend.EFFICIENT:
+        bias = _additive(mask, query)
+        needs_lse = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        out = aten._scaled_dot_product_efficient_attention(
+            query, key, value, bias, needs_lse, dropout, causal, scale=scale
+        )[0]
+    else:
+        bias = _additive(mask, query)
+        out = aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, dropout, causal, attn_mask=bias, scale=scale
+        )[0]
+    return out
+
+
+def _additive(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    """A boolean mask becomes an additive one in the query's dtype, once per call.
+
+    pytorch aten/src/ATen/native/transformers/attention.cpp: convert_boolean_attn_mask, pad_bias (the last
+    dimension is padded to 16 elements when it is not a multiple).
+    """
+    if mask is None:
+        return None
+    if mask.dtype is torch.bool:
+        mask = torch.full_like(mask, 0.0, dtype=query.dtype)
+    heads = query.shape[1]
+    return mask.expand(query.shape[0], heads, query.shape[2], mask.shape[-1])
+
+
+def _padded_head_dim(head_dim: int) -> int:
+    """FlashAttention pads the head size to 32 up to 128, then to 64."""
+    return round_up(head_dim, 32) if head_dim <= 128 else round_up(head_dim, 64)
+
+
+def attention_scratch(operator: str, args: tuple[Any, ...], sm_count: int) -> list[int]:
+    """Bytes of the temporaries of an attention operator, beside its outputs.
+
+    Flash: pytorch aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd (softmax_d,
+    dq_accum, expanded dk and dv under grouped queries), set_params_splitkv. Efficient: attention_backward.cu
+    (delta and the fp32 workspace). cuDNN: cudnn-frontend scaled_dot_product_flash_attention.h,
+    get_fe_workspace_size_node (its front-end part; the engine's own part is not public).
+    """
+    if operator == "_scaled_dot_product_flash_attention":
+        return _flash_forward(args[0], args[1], sm_count)
+    if operator == "_scaled_dot_product_flash_attention_backward":
+        return _flash_backward(args[1], args[2])
+    if operator == "_scaled_dot_product_cudnn_attention_backward":
+        batch, heads, queries, head_dim = args[1].shape
+        return [4 * batch * heads * queries * head_dim + 4 * batch * heads * queries]
+    if operator == "_scaled_dot_product_efficient_attention_backward":
+        batch, heads, queries, head_dim = args[1].shape
+        delta = 4 * batch * heads * queries
+        workspace = 4 * batch * heads * queries * head_dim if args[1].dtype in _HALF else 0
+        return [delta, workspace] if workspace else [delta]
+    return []
+
+
+def _flash_forward(query: torch.Tensor, key: torch.Tensor, sm_count: int) -> list[int]:
+    """Split-KV accumulators, made when too few blocks would fill the GPU."""
+    batch, heads, queries, head_dim = query.shape
+    blocks = batch * heads * -(-queries // 64)
+    if blocks >= 0.8 * 2 * sm_count or queries > 64:
+        return []
+    splits = max(1, min(128, (2 * sm_count) // max(blocks, 1), -(-key.shape[2] // 128)))
+    if splits == 1:
+        return []
+    rows = splits * batch * heads * queries
+    return [4 * rows * _padded_head_dim(head_dim), 4 * rows]
+
+
+def _flash_backward(query: torch.Tensor, key: torch.Tensor) -> list[int]:
+    batch, heads, queries, head_dim = query.shape
+    rows = round_up(queries, 128)
+    scratch = [4 * batch * heads * rows, 4 * batch * rows * heads * _padded_head_dim(head_dim)]
+    if key.shape[1] != heads:
+        expanded = batch * key.shape[2] * heads * head_dim * query.element_size()
+        scratch += [expanded, expanded]
+    return scratch

@@ -1,0 +1,153 @@
+"""The recorded step as plain arrays: what was allocated, when, why, and when it went away.
+
+Nothing here imports torch: a trace is read back and replayed without it.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+class Kind(IntEnum):
+    """What an event says about its subject."""
+
+    ALLOC = 0
+    """A storage came to life; subject: tensor."""
+    FREE = 1
+    """A storage died; subject: tensor."""
+    ENTER = 2
+    """A module's forward began (in the backward phase: its recomputation); subject: module."""
+    EXIT = 3
+    """A module's forward ended; subject: module."""
+    BACKWARD_ENTER = 4
+    """The first backward node of a module ran; subject: module."""
+    BACKWARD_EXIT = 5
+    """The last backward node of a module has run; subject: module."""
+    GRADIENT = 6
+    """A parameter's gradient is complete for this backward pass; subject: parameter."""
+    MARK = 7
+    """A point of the loop; subject: a `Mark`."""
+    OPERATOR = 8
+    """A kernel ran; subject: operator record."""
+
+
+class Mark(IntEnum):
+    """Points of the training loop that strategies hang their work on."""
+
+    FORWARD = 0
+    OUTPUTS_BOUND = 1
+    """The model returned and the loop's variable was rebound: what it held before is gone."""
+    BACKWARD = 2
+    BACKWARD_END = 3
+
+
+class Category(StrEnum):
+    """Memory categories, in the order in which they are shown."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    OPTIMIZER_STATE = "optimizer_state"
+    ACTIVATIONS = "activations"
+    TEMPORARY = "temporary"
+    COMMUNICATION = "communication"
+    BUFFERS = "buffers"
+    INPUTS = "inputs"
+    KV_CACHE = "kv_cache"
+
+
+CATEGORIES: tuple[Category, ...] = tuple(Category)
+CATEGORY_INDEX: dict[Category, int] = {category: index for index, category in enumerate(CATEGORIES)}
+
+
+@dataclass(slots=True, kw_only=True)
+class ParameterInfo:
+    """One parameter as the model holds it (tied weights once)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """Stored dtype of the model as built, before any strategy casts it."""
+    trainable: bool
+    module: str
+
+    @property
+    def numel(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(slots=True, kw_only=True)
+class StepTrace:
+    """One forward and backward pass of a rank that holds the whole model.
+
+    Event arrays have one entry per event in time order; tensor arrays one per storage. Storage bytes are
+    `bytes_fixed + bytes_per_sample × micro batch`, requested bytes before any allocator rounding.
+    """
+
+    kind: IntArray
+    subject: IntArray
+    """Tensor, module, parameter, mark or operator index, as `kind` says."""
+    bytes_fixed: IntArray
+    bytes_per_sample: IntArray
+    category: IntArray
+    """Index into CATEGORIES."""
+    tensor_module: IntArray
+    """Module in which the storage was made."""
+    tensor_operator: IntArray
+    """Index into `operator_names` of what made it."""
+    tensor_shape: list[str]
+    """Shape and dtype of the first tensor over the storage, for people: `[2, 4096, 4096] bfloat16`."""
+    tensor_parameter: IntArray
+    """Parameter whose gradient this storage becomes, or -1."""
+    modules: list[str]
+    """Qualified module names; index 0 is the root, ''."""
+    operator_names: list[str]
+    op_name: IntArray
+    op_module: IntArray
+    op_phase: IntArray
+    """0 forward, 1 backward, 2 recomputation."""
+    op_flops_fixed: FloatArray
+    op_flops_per_sample: FloatArray
+    op_bytes_fixed: FloatArray
+    """Bytes read and written by the operator that do not grow with the batch."""
+    op_bytes_per_sample: FloatArray
+    op_reads_at: IntArray
+    """Operator i reads storages `op_reads[op_reads_at[i]:op_reads_at[i + 1]]`."""
+    op_reads: IntArray
+    """Storages read; -1 for parameters, buffers and inputs."""
+    op_writes_at: IntArray
+    op_writes: IntArray
+    parameters: list[ParameterInfo]
+    buffer_bytes: list[tuple[str, int]]
+    inputs: list[tuple[str, int, int]]
+    """Batch tensors: name, bytes per sample, fixed bytes."""
+    samples: tuple[int, ...]
+    """Micro batches at which this trace was recorded; the linear form is exact for these and between."""
+    tokens_per_sample: int
+    host_reads: list[str] = field(default_factory=list)
+    """Each answered host read: site, answer, what it assumes."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def num_events(self) -> int:
+        return len(self.kind)
+
+    @property
+    def num_tensors(self) -> int:
+        return len(self.bytes_fixed)
+
+    def mark_position(self, mark: Mark) -> int:
+        """Index of the event that marks a point of the loop."""
+        hits = np.flatnonzero((self.kind == Kind.MARK) & (self.subject == mark))
+        return int(hits[0])
+
+    def tensor_bytes(self, micro_batch: int) -> IntArray:
+        """Requested bytes of every storage at a micro batch."""
+        return self.bytes_fixed + self.bytes_per_sample * micro_batch

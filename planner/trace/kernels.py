@@ -1,0 +1,111 @@
+"""What kernels take beyond their outputs, by device: temporaries that no dispatcher sees."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from planner.trace.attention import AttentionBackend, attention_scratch, choose_cuda_backend
+
+
+class KernelProfile(ABC):
+    """A device's kernels, as far as memory goes."""
+
+    name: str
+
+    @abstractmethod
+    def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+        """Bytes of each temporary that the operator allocates and frees while it runs."""
+
+    @abstractmethod
+    def attention_backend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        masked: bool,
+        gqa: bool,
+        dropout: float,
+        causal: bool,
+    ) -> AttentionBackend:
+        """Which kernel `scaled_dot_product_attention` runs."""
+
+    fused_dropout = True
+    """Whether dropout is one kernel with a boolean mask."""
+    fused_rms_norm = True
+    """Whether `torch.rms_norm` is one kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaProfile(KernelProfile):
+    """NVIDIA kernels for one compute capability."""
+
+    capability: tuple[int, int] = (9, 0)
+    sm_count: int = 132
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"cuda-sm{self.capability[0]}{self.capability[1]}x{self.sm_count}"
+
+    def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+        if operator == "embedding_dense_backward":
+            return _embedding_backward(args, outputs)
+        return attention_scratch(operator, args, self.sm_count)
+
+    def attention_backend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        masked: bool,
+        gqa: bool,
+        dropout: float,
+        causal: bool,
+    ) -> AttentionBackend:
+        return choose_cuda_backend(self.capability, query, key, value, masked=masked, gqa=gqa)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuProfile(KernelProfile):
+    """ATen's CPU kernels: what runs where there is no GPU, and what tests compare real runs with."""
+
+    name: str = "cpu"
+    fused_dropout: bool = False
+    fused_rms_norm: bool = False
+
+    def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+        return []
+
+    def attention_backend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        masked: bool,
+        gqa: bool,
+        dropout: float,
+        causal: bool,
+    ) -> AttentionBackend:
+        equal_sizes = query.shape[-1] == key.shape[-1] == value.shape[-1]
+        fits = dropout == 0.0 and query.dim() == 4 and equal_sizes and query.stride(-1) == 1
+        return AttentionBackend.FLASH_CPU if fits else AttentionBackend.MATH
+
+
+_SORT_FREE_INDICES = 3072
+_ROWS_PER_THREAD = 10
+
+
+def _embedding_backward(args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+    """pytorch aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu: embedding_backward_cuda_kernel."""
+    grad, indices, num_weights = args[0], args[1], int(args[2])
+    count = indices.numel()
+    if count <= _SORT_FREE_INDICES:
+        return []
+    width = grad.shape[-1]
+    segments = min(count, num_weights)
+    partial = count // _ROWS_PER_THREAD + segments
+    return [8 * count] * 6 + [4 * partial * width]

@@ -1,0 +1,270 @@
+"""Records every storage that a step makes on the meta device, and when each one dies.
+
+A dispatch mode sees each operator below autograd; a weak reference on every new storage tells its death at
+the moment the last reference goes, which is when CUDA's caching allocator would get the block back.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from planner.trace.engine_adds import is_engine_add
+from planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark
+from planner.trace.host_reads import HostReads
+from planner.trace.inputs_meta_ops import META_OPS
+from planner.trace.kernels import KernelProfile
+from planner.trace.modules import ModuleTracker
+from planner.trace.work import operator_flops
+
+_GRADIENTS = CATEGORY_INDEX[Category.GRADIENTS]
+_ACTIVATIONS = CATEGORY_INDEX[Category.ACTIVATIONS]
+_TEMPORARY = CATEGORY_INDEX[Category.TEMPORARY]
+
+
+@dataclass(slots=True)
+class RawTensor:
+    """One recorded storage."""
+
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    category: int
+    module: int
+    operator: str
+    parameter: int = -1
+
+
+@dataclass(slots=True)
+class RawOperator:
+    """One kernel launch."""
+
+    name: str
+    module: int
+    phase: int
+    flops: int
+    moved_bytes: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class RawTrace:
+    """What the recorder saw, at one batch size, before folding is undone."""
+
+    kind: list[int] = field(default_factory=list)
+    subject: list[int] = field(default_factory=list)
+    tensors: list[RawTensor] = field(default_factory=list)
+    operators: list[RawOperator] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    host_reads: list[str] = field(default_factory=list)
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+class Recorder(TorchDispatchMode):
+    """Dispatch mode that turns a step into a RawTrace.
+
+    `known` storages (parameters, buffers, batch) are not events: strategies place them.
+    """
+
+    def __init__(self, modules: ModuleTracker, profile: KernelProfile, host_reads: HostReads) -> None:
+        super().__init__()
+        self.raw = RawTrace()
+        self._modules = modules
+        self._profile = profile
+        self._host_reads = host_reads
+        self._ids: dict[int, int] = {}
+        self._watch: dict[int, weakref.ref[Any]] = {}
+        self._known: dict[int, int] = {}
+        self._keep: list[Any] = []
+        self._in_place_adds: dict[int, tuple[int, int]] = {}
+        modules.attach(self._event)
+
+    # -- what exists before the step ------------------------------------------------------------
+
+    def know(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Registers storages that exist before the step and are placed by the strategy."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            self._known[storage._cdata] = -1
+            self._keep.append(storage)
+
+    def mark(self, mark: Mark) -> None:
+        """Notes a point of the loop."""
+        self._event(Kind.MARK, mark)
+
+    def gradient_ready(self, parameter: int, gradient: torch.Tensor) -> None:
+        """Notes that `gradient` is the finished gradient of a parameter in this pass."""
+        tid = self._ids.get(gradient.untyped_storage()._cdata)
+        if tid is not None:
+            self.raw.tensors[tid].category = _GRADIENTS
+            self.raw.tensors[tid].parameter = parameter
+        self._event(Kind.GRADIENT, parameter)
+
+    # -- recording ----------------------------------------------------------------------------------
+
+    def _event(self, kind: int, subject: int) -> None:
+        self.raw.kind.append(kind)
+        self.raw.subject.append(subject)
+
+    def _died(self, key: int, tid: int) -> Callable[[Any], None]:
+        def callback(_: Any) -> None:
+            self._ids.pop(key, None)
+            self._watch.pop(tid, None)
+            self._event(Kind.FREE, tid)
+
+        return callback
+
+    def _allocate(self, tensor: torch.Tensor, operator: str, where: int) -> int:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        tid = len(self.raw.tensors)
+        self.raw.tensors.append(
+            RawTensor(
+                nbytes=storage.nbytes(),
+                shape=tuple(tensor.shape),
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                category=_ACTIVATIONS,
+                module=where,
+                operator=operator,
+            )
+        )
+        self._ids[key] = tid
+        self._watch[tid] = weakref.ref(storage, self._died(key, tid))
+        self._event(Kind.ALLOC, tid)
+        return tid
+
+    def _scratch(self, nbytes: int, operator: str, where: int) -> None:
+        """A kernel's own temporary: there while the kernel runs."""
+        tid = len(self.raw.tensors)
+        self.raw.tensors.append(RawTensor(nbytes, (nbytes,), "uint8", _TEMPORARY, where, operator))
+        self._event(Kind.ALLOC, tid)
+        self._event(Kind.FREE, tid)
+
+    def _id_of(self, tensor: torch.Tensor) -> int:
+        return self._ids.get(tensor.untyped_storage()._cdata, -1)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        answer = self._host_reads.answer(func, args, kwargs)
+        if answer is not None:
+            return self._answered(answer.value)
+        name = func._overloadpacket.__name__
+        where, phase = self._modules.locate()
+        reads = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors_in(value)]
+        engine_add = phase == 1 and name == "add" and is_engine_add(args)
+        old = self._id_of(args[0]) if engine_add else -1
+        run = META_OPS.get(func, func)
+        out = run(*args, **kwargs)
+        self._host_reads.follow(func, args, kwargs, out)
+        written = [tensor for tensor in _tensors_in(out) if tensor.device.type == "meta"]
+        fresh = []
+        for tensor in written:
+            key = tensor.untyped_storage()._cdata
+            if key not in self._ids and key not in self._known:
+                fresh.append(self._allocate(tensor, name, where))
+        if engine_add and fresh and old >= 0:
+            self._in_place_adds[fresh[0]] = (old, len(self.raw.kind))
+        if not fresh and not func._schema.is_mutable:
+            return out
+        for nbytes in self._profile.scratch(name, args, written):
+            self._scratch(nbytes, name, where)
+        self._note_operator(func, name, where, phase, reads, written, args, out)
+        return out
+
+    def _answered(self, value: Any) -> Any:
+        """A host read's answer; tensors of a data-dependent shape are storages like any other."""
+        where, _ = self._modules.locate()
+        for tensor in _tensors_in(value):
+            if tensor.device.type == "meta" and self._id_of(tensor) < 0:
+                self._allocate(tensor, "host_read", where)
+        return value
+
+    def _note_operator(
+        self,
+        func: Any,
+        name: str,
+        where: int,
+        phase: int,
+        reads: list[torch.Tensor],
+        written: list[torch.Tensor],
+        args: tuple[Any, ...],
+        out: Any,
+    ) -> None:
+        moved = sum(tensor.numel() * tensor.element_size() for tensor in (*reads, *written))
+        self.raw.operators.append(
+            RawOperator(
+                name=name,
+                module=where,
+                phase=phase,
+                flops=operator_flops(func, args, out),
+                moved_bytes=moved,
+                reads=tuple(self._id_of(tensor) for tensor in reads),
+                writes=tuple(self._id_of(tensor) for tensor in written),
+            )
+        )
+        self._event(Kind.OPERATOR, len(self.raw.operators) - 1)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def finish(self) -> RawTrace:
+        """The recorded step; storages still alive simply have no FREE event."""
+        self.raw.host_reads = self._host_reads.answered()
+        self.raw.modules = self._modules.names()
+        for watch in list(self._watch):
+            self._watch.pop(watch)
+        merge_in_place_adds(self.raw, self._in_place_adds)
+        return self.raw
+
+
+def merge_in_place_adds(raw: RawTrace, adds: dict[int, tuple[int, int]]) -> None:
+    """Undoes the out-of-place additions that the engine does only because tensors are meta.
+
+    Real eager adds into the first buffer when it is its only owner (pytorch
+    torch/csrc/autograd/input_buffer.cpp: can_accumulate_inplace). Sole ownership shows in the trace: the old
+    buffer dies before anything else happens. `adds` maps the sum's tensor to (old buffer, position after it).
+    """
+    alias: dict[int, int] = {}
+    drop: set[int] = set()
+    for fresh, (old, position) in adds.items():
+        index = position
+        while index < len(raw.kind) and raw.kind[index] in (Kind.FREE, Kind.OPERATOR):
+            if raw.kind[index] == Kind.FREE and raw.subject[index] == old:
+                drop.update((position - 1, index))
+                alias[fresh] = old
+                break
+            index += 1
+    if not alias:
+        return
+
+    def root(tid: int) -> int:
+        while tid in alias:
+            tid = alias[tid]
+        return tid
+
+    keep = [index for index in range(len(raw.kind)) if index not in drop]
+    raw.subject = [
+        root(raw.subject[index]) if raw.kind[index] in (Kind.ALLOC, Kind.FREE) else raw.subject[index]
+        for index in keep
+    ]
+    raw.kind = [raw.kind[index] for index in keep]
+    for fresh in alias:
+        tensor = raw.tensors[fresh]
+        if tensor.parameter >= 0:
+            raw.tensors[root(fresh)].parameter = tensor.parameter
+            raw.tensors[root(fresh)].category = tensor.category
+    for operator in raw.operators:
+        operator.reads = tuple(root(tid) for tid in operator.reads)
+        operator.writes = tuple(root(tid) for tid in operator.writes)

@@ -1,0 +1,184 @@
+"""Runs one training step of the real model on meta, as its stack runs it, under the recorder."""
+
+import contextlib
+import gc
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from planner.errors import InputError
+from planner.trace.autocast import Autocast
+from planner.trace.events import Mark
+from planner.trace.fit import Recording
+from planner.trace.fold import folded
+from planner.trace.folding import Fold
+from planner.trace.functions import DeviceFunctions, autocast_visible, python_wrappers_open
+from planner.trace.host_reads import HostReads
+from planner.trace.inputs import TrainingBatch, training_loss
+from planner.trace.inputs_known import KnownValues, remember_literals
+from planner.trace.kernels import KernelProfile
+from planner.trace.modules import ModuleTracker
+from planner.trace.recorder import Recorder
+from planner.trace.variant import Regime, StepVariant
+from planner.workload import Attention, Checkpointing, Stack
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One model under one variant, ready to be recorded at several micro batches."""
+
+    model: nn.Module
+    variant: StepVariant
+    profile: KernelProfile
+    folds: Sequence[Fold] = ()
+
+    def record(self, batch: TrainingBatch, micro_batch: int, tokens: int) -> Recording:
+        """Records forward and backward on one micro batch."""
+        known = KnownValues()
+        for name, value in batch.values.items():
+            known.put(batch.tensors[name], value)
+        tracker = ModuleTracker(self.model)
+        recorder = Recorder(tracker, self.profile, HostReads(known))
+        inputs = {name: v for name, v in batch.tensors.items() if isinstance(v, torch.Tensor)}
+        recorder.know([*self.model.parameters(), *self.model.buffers(), *inputs.values()])
+        autocast = _autocast_of(self.variant.regime)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_no_collection())
+            stack.enter_context(_gradient_events(self.model, recorder))
+            stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
+            stack.enter_context(python_wrappers_open())
+            stack.enter_context(autocast_visible(autocast))
+            stack.enter_context(remember_literals(known))
+            stack.enter_context(tracker)
+            stack.enter_context(recorder)
+            stack.enter_context(
+                DeviceFunctions(self.profile, autocast, self.variant.attention is Attention.FLASH)
+            )
+            held = _run(self.model, batch, self.variant, autocast, tracker, recorder)
+        raw = recorder.finish()
+        del held
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in inputs.items())
+        return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens)
+
+
+def _run(
+    model: nn.Module,
+    batch: TrainingBatch,
+    variant: StepVariant,
+    autocast: Autocast | None,
+    tracker: ModuleTracker,
+    recorder: Recorder,
+) -> tuple[Any, ...]:
+    """The loop's body; returns what the loop still holds when the step is over.
+
+    accelerate and plain loops keep `outputs` until the next iteration rebinds it; transformers' Trainer drops
+    it when compute_loss returns (transformers trainer.py: training_step).
+    """
+    recorder.mark(Mark.FORWARD)
+    before = autocast.enter(True) if autocast is not None else False
+    outputs = model(**batch.tensors)
+    if autocast is not None:
+        autocast.leave(before)
+    if variant.regime.outputs_to_fp32:
+        outputs = _to_fp32(outputs)
+    loss = training_loss(model, outputs)
+    if variant.stack is Stack.TRAINER:
+        outputs = None
+    recorder.mark(Mark.OUTPUTS_BOUND)
+    if variant.stack is Stack.ACCELERATE:
+        # accelerate accelerator.py: backward divides by the accumulation steps.
+        scaled = loss / 1
+    else:
+        scaled = loss
+    tracker.start_backward()
+    recorder.mark(Mark.BACKWARD)
+    scaled.backward()
+    del scaled
+    tracker.end_backward()
+    recorder.mark(Mark.BACKWARD_END)
+    return outputs, loss
+
+
+def _to_fp32(outputs: Any) -> Any:
+    """accelerate utils/operations.py: convert_to_fp32, over mappings, tuples and model outputs."""
+    if isinstance(outputs, torch.Tensor):
+        return outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+    if isinstance(outputs, dict):
+        return type(outputs)(**{key: _to_fp32(value) for key, value in outputs.items()})
+    if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
+        return type(outputs)(*(_to_fp32(item) for item in outputs))
+    if isinstance(outputs, (tuple, list)):
+        return type(outputs)(_to_fp32(item) for item in outputs)
+    return outputs
+
+
+def _autocast_of(regime: Regime) -> Autocast | None:
+    return Autocast(getattr(torch, regime.autocast)) if regime.autocast else None
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """A garbage collection would move frees to arbitrary points."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _gradient_events(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    def hook(index: int) -> Any:
+        def ready(parameter: torch.Tensor) -> None:
+            assert parameter.grad is not None
+            recorder.gradient_ready(index, parameter.grad)
+
+        return ready
+
+    handles = [
+        parameter.register_post_accumulate_grad_hook(hook(index))
+        for index, parameter in enumerate(model.parameters())
+        if parameter.requires_grad
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def prepare(model: nn.Module, variant: StepVariant) -> None:
+    """Casts the model to the variant's types and switches checkpointing, in place.
+
+    InputError when the model cannot be checkpointed.
+    """
+    weights = getattr(torch, variant.regime.weights)
+    for parameter in model.parameters():
+        if parameter.is_floating_point() and parameter.dtype is not weights:
+            parameter.data = parameter.data.to(weights)
+    if variant.regime.buffers_follow:
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.data = buffer.data.to(weights)
+    set_checkpointing(model, variant.checkpointing)
+
+
+def set_checkpointing(model: Any, mode: Checkpointing) -> None:
+    """Switches transformers' own activation checkpointing on or off (the older name is kept for transformers 5.0)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if mode is Checkpointing.NONE:
+            if getattr(model, "is_gradient_checkpointing", False):
+                model.gradient_checkpointing_disable()
+            return
+        if not getattr(model, "supports_gradient_checkpointing", False):
+            raise InputError(f"{type(model).__name__} does not support activation checkpointing")
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

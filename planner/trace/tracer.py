@@ -1,0 +1,121 @@
+"""Traces of one model: builds it once, records the variants that are asked for, expands what was folded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from planner.trace.blocks import repeated_blocks
+from planner.trace.events import ParameterInfo, StepTrace
+from planner.trace.expand import expand
+from planner.trace.fit import NotLinearError, Recording, fit, signature
+from planner.trace.folding import CannotFoldError, Fold, find_folds
+from planner.trace.inputs import TrainingBatch
+from planner.trace.kernels import KernelProfile
+from planner.trace.step import Session, prepare
+from planner.trace.variant import StepVariant
+
+RANGES = ((2, 4, 16), (16, 32, 64), (64, 128, 256))
+"""Micro batches between which one linear trace holds, once its structure and its sizes are seen to at three points."""
+
+MakeBatch = Callable[[nn.Module, int, int], TrainingBatch]
+"""(model, micro batch, sequence length) -> inputs."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tracer:
+    """Records variants of one built model."""
+
+    model: nn.Module
+    make_batch: MakeBatch
+    profile: KernelProfile
+    has_sequence: bool
+    fold: bool = True
+    notes: list[str] = field(default_factory=list)
+    _folds: list[Fold] | None = None
+    _prepared: str = ""
+    _broken: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        """The step at `micro_batch`, and at every other size that its `samples` span.
+
+        A single sample has a structure of its own (views instead of copies), so it stands alone.
+        """
+        self._prepare(variant)
+        if micro_batch == 1:
+            return self._build(variant, (1,))
+        for sizes in RANGES:
+            if sizes[0] <= micro_batch <= sizes[-1] and (variant.key(), sizes) not in self._broken:
+                try:
+                    return self._build(variant, sizes)
+                except NotLinearError:
+                    self._broken.add((variant.key(), sizes))
+        return self._build(variant, (micro_batch,))
+
+    def _prepare(self, variant: StepVariant) -> None:
+        key = f"{variant.regime} {variant.checkpointing}"
+        if key != self._prepared:
+            prepare(self.model, variant)
+            self._prepared = key
+
+    def _build(self, variant: StepVariant, sizes: tuple[int, ...]) -> StepTrace:
+        folds = self._find_folds() if self.fold else []
+        try:
+            return self._traced(variant, sizes, folds)
+        except CannotFoldError as reason:
+            note = f"blocks are traced one by one: {reason}"
+            if note not in self.notes:
+                self.notes.append(note)
+            self._folds = []
+            return self._traced(variant, sizes, [])
+
+    def _find_folds(self) -> list[Fold]:
+        if self._folds is None:
+            self._folds = [
+                fold
+                for run in repeated_blocks(self.model)
+                if isinstance(run.module, nn.ModuleList)
+                for fold in find_folds(run.name, run.signatures)
+            ]
+        return self._folds
+
+    def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold]) -> StepTrace:
+        session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds)
+        recordings = tuple(self._record(session, variant, size) for size in sizes)
+        if len({signature(recording.raw) for recording in recordings}) > 1:
+            raise NotLinearError("the step's structure changes with the micro batch")
+        trace = fit(recordings, parameter_infos(self.model), buffer_sizes(self.model), [])
+        for fold in folds:
+            trace = expand(trace, fold)
+        return trace
+
+    def _record(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
+        batch = self.make_batch(self.model, micro_batch, variant.seq_len)
+        tokens = micro_batch * (variant.seq_len if self.has_sequence else 1)
+        return session.record(batch, micro_batch, tokens)
+
+
+def parameter_infos(model: nn.Module) -> list[ParameterInfo]:
+    """Parameters in `model.parameters()` order, tied ones once."""
+    return [
+        ParameterInfo(
+            name=name,
+            shape=tuple(parameter.shape),
+            dtype=str(parameter.dtype).removeprefix("torch."),
+            trainable=parameter.requires_grad,
+            module=name.rpartition(".")[0],
+        )
+        for name, parameter in model.named_parameters()
+    ]
+
+
+def buffer_sizes(model: nn.Module) -> list[tuple[str, int]]:
+    """Name and bytes of every buffer's storage."""
+    seen: set[int] = set()
+    sizes = []
+    for name, buffer in model.named_buffers():
+        storage = buffer.untyped_storage()
+        if storage._cdata not in seen:
+            seen.add(storage._cdata)
+            sizes.append((name, storage.nbytes()))
+    return sizes

@@ -1,0 +1,39 @@
+"""Which step is recorded: everything that changes the stream, and nothing that does not."""
+
+from dataclasses import dataclass
+
+from planner.workload import Attention, Checkpointing, Stack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """In what types one rank computes."""
+
+    weights: str
+    """dtype of the parameters as forward sees them (`float32`, `bfloat16`, `float16`)."""
+    autocast: str | None = None
+    """16-bit dtype of the autocast region around forward, if there is one."""
+    outputs_to_fp32: bool = False
+    """Whether the outputs are converted to fp32 (accelerate accelerator.py: prepare_model, native amp)."""
+    buffers_follow: bool = False
+    """Whether floating-point buffers are cast with the parameters (DeepSpeed's module.bfloat16())."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepVariant:
+    """One way to run the step on a model that is given elsewhere."""
+
+    regime: Regime
+    checkpointing: Checkpointing
+    attention: Attention
+    stack: Stack
+    seq_len: int
+
+    def key(self) -> str:
+        """Stable text that names the variant in caches and messages."""
+        regime = self.regime
+        return (
+            f"weights={regime.weights} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
+            f"buffers={regime.buffers_follow} checkpointing={self.checkpointing} attention={self.attention} "
+            f"stack={self.stack} seq={self.seq_len}"
+        )
