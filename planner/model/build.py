@@ -1,7 +1,6 @@
 """The real transformers class on the meta device: exact parameters, no storage, no weight initialisation."""
 
 import copy
-import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from torch import nn
 from planner.errors import InputError, NotBuiltError, PlanError
 from planner.model.build_classes import config_class_of, model_class_of
 from planner.model.build_guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
-from planner.model.family import kind_of, max_positions_of, vocab_size_of
+from planner.model.family import attends, has_sequence, kind_of, max_positions_of, vocab_size_of
 from planner.model.spec import ModelSpec, ParameterSpec
 
 _NOTES = "_plan_notes"
@@ -32,12 +31,13 @@ def build_model(
     """Build the class that `config` (a parsed config.json) means, in training mode, on the meta device.
 
     `attention`: `sdpa` is what transformers chooses by itself (eager for the few classes without it), `eager`
-    forces eager; `flash` builds as `sdpa`, its kernels being chosen where attention is traced. `dtype`: that of
-    the parameters, but for the modules that transformers keeps in fp32. `overrides`: merged into the config, key
-    by key and recursively.
+    forces eager; `flash` builds as `sdpa`, its kernels being chosen where attention is traced. `dtype`: that
+    of the parameters, but for the modules that transformers keeps in fp32. `overrides`: merged into the
+    config, key by key and recursively.
 
     A `quantization_config` is dropped, with a note: training is planned on full weights.
-    Raises UsageError when transformers has no such class, InputError when the class refuses the values, each one line.
+    Raises UsageError when transformers has no such class, InputError when the class refuses the values, each
+    one line.
     """
     if trust_remote_code:
         raise NotBuiltError("--trust-remote-code")
@@ -47,20 +47,21 @@ def build_model(
     config_class = config_class_of(values)
     with _one_line(config_class.__name__), _quiet():
         built_config = config_class.from_dict(values)
-        _switch_off_cache(built_config)
-        _name_decoder_start(built_config)
+        notes += _prepare_for_training(built_config)
     model_class, note = model_class_of(values, config_class)
     notes += [note] if note else []
     with _one_line(model_class.__name__), _quiet():
         model = _construct(model_class, built_config, attention, dtype)
-    if attention != "eager" and built_config._attn_implementation == "eager":
+    if attention != "eager" and built_config._attn_implementation == "eager" and attends(model):
         notes.append(f"{model_class.__name__} has no sdpa attention; transformers runs it eager")
     setattr(model, _NOTES, tuple(notes))
     return model
 
 
 def _construct(model_class: type[Any], config: Any, attention: str, dtype: torch.dtype) -> nn.Module:
-    """Mirrors transformers modeling_utils.py `PreTrainedModel.from_pretrained`: dtype context, then fp32 exceptions."""
+    """Mirrors transformers modeling_utils.py `PreTrainedModel.from_pretrained`: dtype context, then fp32
+    exceptions.
+    """
     kwargs = {"attn_implementation": "eager"} if attention == "eager" else {}
     with torch.device("meta"), bounded_construction(model_class.__name__):
         model: nn.Module = model_class._from_config(config, dtype=dtype, **kwargs)
@@ -112,25 +113,32 @@ def _drop_quantization(values: dict[str, Any]) -> list[str]:
         if quantization:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else None
             notes.append(
-                f"the checkpoint's quantization ({method or 'unnamed'}) is ignored: training holds full weights"
+                f"the checkpoint's quantization ({method or 'unnamed'}) is ignored: full weights are trained"
             )
     return notes
 
 
-def _switch_off_cache(config: Any) -> None:
-    """Training keeps no key-value cache; the Trainer switches it off as well."""
+def _prepare_for_training(config: Any) -> list[str]:
+    """Settle, on a config and its parts, what training sets or what would make two steps differ; returns
+    notes.
+    """
+    notes = []
     for part in (config, *(getattr(config, key, None) for key in getattr(config, "sub_configs", {}))):
-        if hasattr(part, "use_cache"):
+        if hasattr(
+            part, "use_cache"
+        ):  # training keeps no key-value cache; the Trainer switches it off as well
             part.use_cache = False
-
-
-def _name_decoder_start(config: Any) -> None:
-    """Shifting labels needs a start token; where only the generation config has it, T5 and its kin use padding."""
+        for key in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+            if getattr(part, key, 0):
+                notes.append(f"{key} is taken as 0: every layer runs, as in the step that needs most")
+                setattr(part, key, 0.0)
     if (
         getattr(config, "is_encoder_decoder", False)
         and getattr(config, "decoder_start_token_id", None) is None
     ):
+        # Shifting labels needs one; where only the generation config has it, T5 and its kin use padding.
         config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
+    return list(dict.fromkeys(notes))
 
 
 @contextmanager
@@ -190,7 +198,7 @@ def spec_of(model: nn.Module, *, model_id: str) -> ModelSpec:
         trainable_parameters=sum(parameter.numel for parameter in owned if parameter.trainable),
         max_positions=max_positions_of(config),
         vocab_size=vocab_size_of(config),
-        has_sequence=_has_sequence(model),
+        has_sequence=has_sequence(model),
         notes=notes_of(model),
     )
 
@@ -213,17 +221,12 @@ def _parameter_specs(model: nn.Module) -> Iterator[ParameterSpec]:
         )
 
 
-def _has_sequence(model: nn.Module) -> bool:
-    names = inspect.signature(model.forward).parameters
-    return "input_ids" in names or "decoder_input_ids" in names
-
-
 def from_factory(factory: Callable[[], Any]) -> tuple[nn.Module, dict[str, Any] | tuple[Any, ...] | None]:
     """Call a user's factory under the meta device: it returns a module, or (module, inputs).
 
-    Inputs are a dict (keywords) or a tuple (positions) whose tensors' first dimension is the micro batch; their
-    values are dropped, but for small integer tensors that `planner.trace.inputs` may keep. InputError, one line,
-    for anything else that it raises or returns.
+    Inputs are a dict (keywords) or a tuple (positions) whose tensors' first dimension is the micro batch;
+    their values are dropped, but for small integer tensors that `planner.trace.inputs` may keep. InputError,
+    one line, for anything else that it raises or returns.
     """
     name = getattr(factory, "__qualname__", type(factory).__name__)
     try:

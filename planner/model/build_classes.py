@@ -6,7 +6,8 @@ from typing import Any
 
 from planner.errors import InputError, UsageError
 
-# Tried in this order where `architectures` names no class that transformers has: training heads first, bare last.
+# Tried in this order where `architectures` names no class that transformers has: training heads first, bare
+# last.
 _AUTO_MAPPINGS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
@@ -22,8 +23,8 @@ _AUTO_MAPPINGS = (
 def config_class_of(config: Mapping[str, Any]) -> type[Any]:
     """transformers config class for `config["model_type"]`.
 
-    Raises UsageError (one line, naming --trust-remote-code) when transformers has no such model, InputError when
-    the value is missing or not text. Mirrors transformers models/auto/configuration_auto.py
+    Raises UsageError (one line, naming --trust-remote-code) when transformers has no such model, InputError
+    when the value is missing or not text. Mirrors transformers models/auto/configuration_auto.py
     `AutoConfig.from_pretrained` (ministral heuristic included), without its remote-code question.
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES, model_type_to_module_name
@@ -63,7 +64,9 @@ def _architecture(config: Mapping[str, Any]) -> str | None:
 
 
 def model_class_of(config: Mapping[str, Any], config_class: type[Any]) -> tuple[type[Any], str | None]:
-    """(class, note): `architectures[0]` where transformers has it for this config, else the Auto classes' choice."""
+    """(class, note): `architectures[0]` where transformers has it for this config, else the Auto classes'
+    choice.
+    """
     architecture = _architecture(config)
     package = importlib.import_module(config_class.__module__.rsplit(".", 1)[0])
     found = _native(package, architecture, config_class) if architecture else None
@@ -96,7 +99,9 @@ def _native(package: Any, name: str, config_class: type[Any]) -> type[Any] | Non
 
 
 def _is_mapped(name: str) -> bool:
-    """Whether any Auto class lists `name`: keeps arbitrary attributes of transformers out of reach of a config."""
+    """Whether any Auto class lists `name`: keeps arbitrary attributes of transformers out of reach of a
+    config.
+    """
     return any(name == listed for mapping in _AUTO_MAPPINGS for listed in _names(mapping).values())
 
 

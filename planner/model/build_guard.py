@@ -1,7 +1,7 @@
 """Refusal of configs that would take unbounded time or memory to build, before and while they are built.
 
-The meta device allocates no tensor storage, but every module is a Python object, and configs expand layer counts
-into lists: a million layers is a denial of service although no byte of weights exists.
+The meta device allocates no tensor storage, but every module is a Python object, and configs expand layer
+counts into lists: a million layers is a denial of service although no byte of weights exists.
 """
 
 import time

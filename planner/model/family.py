@@ -1,4 +1,6 @@
-"""Facts about a built model read from its class, its config and its forward's signature; no table of model names."""
+"""Facts about a built model read from its class, its config and its forward's signature; no table of model
+names.
+"""
 
 import inspect
 from typing import Any
@@ -31,7 +33,9 @@ def vocab_size_of(config: Any) -> int | None:
 
 
 def max_positions_of(config: Any) -> int | None:
-    """Longest sequence that the positions allow; None where nothing bounds it (state-space, relative positions)."""
+    """Longest sequence that the positions allow; None where nothing bounds it (state-space, relative
+    positions).
+    """
     text = text_config_of(config)
     for key in _POSITION_KEYS:
         value = getattr(text, key, None)
@@ -43,6 +47,28 @@ def max_positions_of(config: Any) -> int | None:
 def forward_names(model: Any) -> frozenset[str]:
     """Names of the parameters of `model.forward`."""
     return frozenset(inspect.signature(model.forward).parameters)
+
+
+def special_tokens(config: Any) -> list[int]:
+    """Token ids that a config gives a meaning (padding, ends, image placeholders), of its text part too."""
+    found: list[int] = []
+    for part in (config, text_config_of(config)):
+        for key, value in vars(part).items():
+            if key.endswith(("_token_id", "_token_index")):
+                values = value if isinstance(value, list | tuple) else [value]
+                found += [token for token in values if isinstance(token, int)]
+    return found
+
+
+def has_sequence(model: Any) -> bool:
+    """Whether a number of tokens (or, for waveforms, encoder frames) is the user's to choose."""
+    return bool({"input_ids", "decoder_input_ids", "input_values", "input_features"} & forward_names(model))
+
+
+def attends(model: Any) -> bool:
+    """Whether any module computes softmax attention (state-space models and ConvNeXt do not)."""
+    classes = {type(module).__name__ for module in model.modules()}
+    return any("Attention" in name and "Linear" not in name for name in classes)
 
 
 def kind_of(model: Any) -> ModelKind:
@@ -63,9 +89,8 @@ def kind_of(model: Any) -> ModelKind:
 def _text_kind(model: Any) -> ModelKind:
     classes = {type(module).__name__ for module in model.modules()}
     recurrent = any(word in name for name in classes for word in _STATE_SPACE_WORDS)
-    attends = any("Attention" in name and "Linear" not in name for name in classes)
     if recurrent:
-        return "hybrid" if attends else "state-space"
+        return "hybrid" if attends(model) else "state-space"
     if any("Experts" in name or "SparseMoe" in name or "MoE" in name for name in classes):
         return "moe"
     return "dense" if model.can_generate() else "encoder"

@@ -3,10 +3,27 @@
 import copy
 from typing import Any
 
-_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
-           "num_decoder_layers", "depth", "vt_num_hidden_layers", "num_global_layers")  # fmt: skip
-_PER_LAYER = ("layer_types", "layers_block_type", "mlp_layer_types", "sliding_window_pattern_list", "no_rope_layers",
-              "indexer_types", "compress_ratios", "attention_layers")  # fmt: skip
+_COUNTS = (
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "num_decoder_layers",
+    "depth",
+    "vt_num_hidden_layers",
+    "num_global_layers",
+)
+_PER_LAYER = (
+    "layer_types",
+    "layers_block_type",
+    "mlp_layer_types",
+    "no_rope_layers",
+    "indexer_types",
+    "compress_ratios",
+    "attention_layers",
+)
 
 
 def shrink(config: dict[str, Any], layers: int = 2) -> dict[str, Any]:

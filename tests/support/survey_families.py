@@ -1,4 +1,5 @@
-"""Run one shrunk model per model_type through forward, loss and backward on meta; print what works and host reads.
+"""Run one shrunk model per model_type through forward, loss and backward on meta; print what works and host
+reads.
 
 python -m tests.support.survey_families [model_type ...] [--seq 64] [--batch 2]
 """
@@ -91,7 +92,7 @@ def survey(name: str, config: dict[str, Any], batch: int, seq: int) -> dict[str,
             result["forward_ops"] = mode.ops
             loss.backward()
         missing = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
-        result.update(ok=True, loss=inputs.loss, ops=mode.ops, no_grad=missing[:3] + [len(missing)])
+        result.update(ok=True, loss=inputs.loss, ops=mode.ops, no_grad=[*missing[:3], len(missing)])
     except Exception as problem:
         frames = [f for f in traceback.extract_tb(problem.__traceback__) if "/transformers/" in f.filename]
         at = (
@@ -112,7 +113,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--seq", type=int, default=1024)
     options = parser.parse_args()
-    index = json.loads(Path(options.catalog, "INDEX.json").read_text())
+    index = json.loads(Path(options.catalog, "INDEX.json").read_text())["models"]
     seen = set()
     for row in sorted((r for r in index if r.get("built_as")), key=lambda r: r["meta_params"]):
         config = json.loads(Path(options.catalog, row["file"]).read_text())
