@@ -1,0 +1,136 @@
+"""The interface between whoever describes a step and whoever says how long it takes. Frozen.
+
+Strategies describe (`StepWork`, `Collective`, `OptimizerWork`), a `SpeedModel` answers (`StepTime`). A model that
+rests on measurements takes the place of the analytic one behind the same three names.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from planner.errors import InputError
+from planner.hardware.cluster import Cluster
+from planner.trace.events import StepTrace
+
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "host_to_device", "device_to_host"]
+Phase = Literal["forward", "backward", "step"]
+Per = Literal["micro_step", "step"]
+
+HOST_KINDS: frozenset[str] = frozenset({"host_to_device", "device_to_host"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """Equal transfers that one rank takes part in."""
+
+    kind: CollectiveKind
+    bytes: int
+    """Per call, of the whole tensor: what an all-reduce reduces, what an all-gather puts out, what a
+    reduce-scatter takes in, what a broadcast sends; for the host kinds what this rank copies."""
+    count: int = 1
+    """Calls per `per`."""
+    phase: Phase
+    """When they are issued. `backward` holds the recomputation too."""
+    per: Per
+    """`micro_step`: in each of the accumulation steps. `step`: once per optimizer step; in `forward` and
+    `backward` that is the last micro step (DDP and ZeRO reduce there)."""
+    overlap: bool
+    """Whether they run beside the computation of their phase; otherwise the computation waits."""
+    ranks: int | None = None
+    """Ranks taking part; None for all of the cluster."""
+    across_nodes: bool = False
+    """One rank of each node takes part (replicas of HSDP), instead of filling nodes one after the other."""
+
+    def __post_init__(self) -> None:
+        if self.bytes < 0 or self.count < 0 or (self.ranks is not None and self.ranks < 1):
+            raise InputError(f"a {self.kind} of {self.bytes} bytes, {self.count} times, makes no sense")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerWork:
+    """What one rank's optimizer step touches (clipping and zero_grad included), once per optimizer step."""
+
+    parameter_bytes_read_written: int
+    """Bytes read plus bytes written: weights, masters, gradients, states."""
+    on_host: bool = False
+    """Whether the step runs on the CPU (offload). Its PCIe copies are `Collective`s of the host kinds."""
+    elements: int = 0
+    """Parameter elements that are stepped."""
+
+    def __post_init__(self) -> None:
+        if self.parameter_bytes_read_written < 0 or self.elements < 0:
+            raise InputError("an optimizer step cannot touch a negative number of bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWork:
+    """Everything one rank does in one optimizer step. The worst rank is meant where ranks differ."""
+
+    trace: StepTrace
+    """One forward and backward of this rank's part of the model, recomputation included where it happens."""
+    micro_batch: int
+    accumulation_steps: int = 1
+    compute_dtype: str
+    """torch dtype in which matrix products run, or `tf32`."""
+    collectives: tuple[Collective, ...] = ()
+    optimizer: OptimizerWork
+    data_parallel: int | None = None
+    """Ranks with different samples; None for all of the cluster."""
+    causal_attention: bool = True
+    """Whether fused attention kernels skip the half above the diagonal (decoders without padding)."""
+
+    def __post_init__(self) -> None:
+        if self.micro_batch < 1 or self.accumulation_steps < 1:
+            raise InputError(
+                f"a step needs at least one sample: micro batch {self.micro_batch}, "
+                f"{self.accumulation_steps} accumulation steps"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Seconds of one optimizer step of one rank, all accumulation steps included.
+
+    `step_seconds` = forward + backward + recompute + optimizer + exposed communication.
+    """
+
+    step_seconds: float
+    low_seconds: float
+    """Shortest step with the best rates that were published for this kind of device."""
+    high_seconds: float
+    """Longest step with the worst ones."""
+    forward_seconds: float
+    backward_seconds: float
+    """Without recomputation."""
+    recompute_seconds: float
+    optimizer_seconds: float
+    communication_seconds: float
+    """Between devices, hidden or not."""
+    host_transfer_seconds: float
+    """Between device and host, hidden or not."""
+    exposed_communication_seconds: float
+    """Of both kinds, the part during which the computation waits."""
+    tokens_per_second_per_gpu: float
+    samples_per_second: float
+    """Of the whole cluster."""
+    model_flops: float
+    """Of one rank and one optimizer step, without any recomputation; causal attention counted in full."""
+    mfu: float | None
+    """Model FLOPs per second against the dense peak of the compute dtype; None where none is published."""
+    basis: str
+    """`measured`: every rate was measured on this device. `source`: derived from published rates of its kin.
+    `assumed`: a rate that counts was published nowhere."""
+    notes: tuple[str, ...] = field(default=())
+    """Which rates, from where, in words."""
+
+
+class SpeedModel(Protocol):
+    """Says how long a step takes."""
+
+    @property
+    def name(self) -> str:
+        """Shown beside every figure: `roofline`."""
+        ...
+
+    def step_time(self, work: StepWork, cluster: Cluster) -> StepTime:
+        """Time of one optimizer step of `work` on `cluster`. Finite and positive for every cluster."""
+        ...
