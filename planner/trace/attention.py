@@ -47,12 +47,7 @@ def choose_cuda_backend(
     if query.dim() != 4:
         return AttentionBackend.MATH
     aligned = head_dim % 8 == 0 and value.shape[-1] % 8 == 0
-    if (
-        capability[0] in (9, 10)
-        and half
-        and aligned
-        and max(head_dim, value.shape[-1]) <= _CUDNN_MAX_HEAD_DIM
-    ):
+    if capability[0] in (9, 10) and half and aligned and max(head_dim, value.shape[-1]) <= _CUDNN_MAX_HEAD_DIM:
         return AttentionBackend.CUDNN
     if capability >= (8, 0) and half and not masked and equal_dims and head_dim <= _FLASH_MAX_HEAD_DIM:
         return AttentionBackend.FLASH

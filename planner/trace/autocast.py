@@ -58,9 +58,7 @@ class Autocast:
             return type(value)(self.lower(item) for item in value)
         if not _eligible(value) or value.dtype is self.dtype:
             return value
-        cacheable = (
-            value.dtype is torch.float32 and value.requires_grad and value.is_leaf and not value._is_view()
-        )
+        cacheable = value.dtype is torch.float32 and value.requires_grad and value.is_leaf and not value._is_view()
         if not cacheable:
             return value.to(self.dtype)
         copy = self._copies.get(id(value))
@@ -104,11 +102,7 @@ def _run_float32_output(state: Autocast, func: Any, args: tuple[Any, ...], kwarg
 
 
 def _run_promote(state: Autocast, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    flat = [
-        item
-        for arg in (*args, *kwargs.values())
-        for item in (arg if isinstance(arg, (list, tuple)) else (arg,))
-    ]
+    flat = [item for arg in (*args, *kwargs.values()) for item in (arg if isinstance(arg, (list, tuple)) else (arg,))]
     widest = any(_eligible(item) and item.dtype is torch.float32 for item in flat)
     if not widest:
         return func(*args, **kwargs)

@@ -227,9 +227,7 @@ class _Expansion:
 
     def result(self) -> StepTrace:
         kind, subject = self._expanded_events()
-        return replace(
-            self._trace, kind=kind, subject=subject, **self._tensor_columns(), **self._operator_columns()
-        )
+        return replace(self._trace, kind=kind, subject=subject, **self._tensor_columns(), **self._operator_columns())
 
     def _expanded_events(self) -> tuple[IntArray, IntArray]:
         trace, layout = self._trace, self._layout
@@ -326,9 +324,7 @@ class _Expansion:
         for at_name, name in (("op_reads_at", "op_reads"), ("op_writes_at", "op_writes")):
             at, values = getattr(trace, at_name), getattr(trace, name)
             lengths = at[template + 1] - at[template]
-            picked = (
-                np.concatenate([values[at[t] : at[t + 1]] for t in template]) if len(template) else values[:0]
-            )
+            picked = np.concatenate([values[at[t] : at[t + 1]] for t in template]) if len(template) else values[:0]
             shifted = self._shift_tensors(picked, _TEMPLATE, places)
             ends = at[-1] + np.cumsum(np.tile(lengths, self._copies))
             columns[at_name] = np.concatenate([at, ends])
@@ -343,7 +339,5 @@ class _Expansion:
         for executed in range(_EXECUTED):
             for op in trace.subject[operators & (layout.unit_of_event == executed)]:
                 span = slice(at[op], at[op + 1])
-                out[span] = self._shift_tensors(values[span], executed, self._place[executed : executed + 1])[
-                    0
-                ]
+                out[span] = self._shift_tensors(values[span], executed, self._place[executed : executed + 1])[0]
         return out

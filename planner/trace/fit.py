@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.trace.events import IntArray, ParameterInfo, StepTrace
+from planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, Mark, ParameterInfo, StepTrace
 from planner.trace.recorder import RawTrace
 
 
@@ -78,7 +78,7 @@ def fit(
         subject=np.asarray(raw.subject, dtype=np.int64),
         bytes_fixed=fixed,
         bytes_per_sample=slope,
-        category=_column([t.category for t in raw.tensors]),
+        category=_categories(raw),
         tensor_module=_column([t.module for t in raw.tensors]),
         tensor_operator=_column([index[t.operator] for t in raw.tensors]),
         tensor_shape=[f"[{', '.join(map(str, t.shape))}] {t.dtype}" for t in high.raw.tensors],
@@ -104,6 +104,17 @@ def fit(
         host_reads=list(raw.host_reads),
         notes=notes,
     )
+
+
+def _categories(raw: RawTrace) -> IntArray:
+    """What forward makes and frees again before backward is temporary, not an activation."""
+    categories = _column([t.category for t in raw.tensors])
+    for kind, subject in zip(raw.kind, raw.subject, strict=True):
+        if kind == Kind.MARK and subject == Mark.BACKWARD:
+            break
+        if kind == Kind.FREE:
+            categories[subject] = CATEGORY_INDEX[Category.TEMPORARY]
+    return categories
 
 
 def _column(values: list[int]) -> IntArray:

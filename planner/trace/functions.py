@@ -64,9 +64,7 @@ class DeviceFunctions(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         if query.device.type != "meta":
-            return _SDPA(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )
+            return _SDPA(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         backend = self._profile.attention_backend(
             query,
             key,
@@ -79,9 +77,7 @@ class DeviceFunctions(TorchFunctionMode):
         if self._force_flash:
             backend, attn_mask = AttentionBackend.FLASH, None
         if backend is AttentionBackend.MATH:
-            return _SDPA(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )
+            return _SDPA(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         return run_backend(backend, query, key, value, attn_mask, dropout_p, is_causal, scale)
 
 

@@ -87,8 +87,7 @@ class _Builder:
             loss = self._token_labels()
         else:
             raise InputError(
-                f"no training inputs are known for {type(self.model).__name__}: "
-                "let a factory return (module, inputs)"
+                f"no training inputs are known for {type(self.model).__name__}: let a factory return (module, inputs)"
             )
         return self._finish(loss)
 
@@ -180,9 +179,7 @@ class _Builder:
     def _whisper(self) -> str:
         """Two feature frames per encoder position: 3000 frames (30 s) for every published Whisper."""
         frames = 2 * self.config.max_source_positions
-        self.given["input_features"] = torch.empty(
-            self.batch, self.config.num_mel_bins, frames, device="meta"
-        )
+        self.given["input_features"] = torch.empty(self.batch, self.config.num_mel_bins, frames, device="meta")
         length = min(self.seq_len, self.config.max_target_positions)
         if length != self.seq_len:
             self.notes.append(f"transcripts are {length} tokens, the decoder's positions")
@@ -194,9 +191,7 @@ class _Builder:
         convolutions.
         """
         samples = self.seq_len
-        for kernel, stride in zip(
-            reversed(self.config.conv_kernel), reversed(self.config.conv_stride), strict=True
-        ):
+        for kernel, stride in zip(reversed(self.config.conv_kernel), reversed(self.config.conv_stride), strict=True):
             samples = (samples - 1) * stride + kernel
         self.notes.append(f"audio of {samples} samples ({self.seq_len} encoder frames)")
         self.given["input_values"] = torch.empty(self.batch, samples, device="meta")
@@ -221,7 +216,5 @@ def training_loss(model: nn.Module, outputs: Any) -> torch.Tensor:
     elif found is None and isinstance(outputs, list | tuple) and outputs:
         found = outputs[0]
     if not isinstance(found, torch.Tensor) or not found.is_floating_point():
-        raise InputError(
-            f"{type(model).__name__} returned {type(outputs).__name__}, which holds no loss tensor"
-        )
+        raise InputError(f"{type(model).__name__} returned {type(outputs).__name__}, which holds no loss tensor")
     return found if found.dim() == 0 else found.mean()

@@ -20,16 +20,12 @@ def given_batch(
     forward's parameters or hold no tensor.
     """
     named = _named(model, inputs)
-    sizes = [
-        value.shape[0] for value in named.values() if isinstance(value, torch.Tensor) and value.dim() > 0
-    ]
+    sizes = [value.shape[0] for value in named.values() if isinstance(value, torch.Tensor) and value.dim() > 0]
     if not sizes:
         raise InputError(f"the inputs given for {type(model).__name__} hold no tensor with a batch dimension")
     given, wanted = sizes[0], sizes[0] if batch is None else batch
     if given < 1 or wanted < 1:
-        raise InputError(
-            f"the inputs given for {type(model).__name__} have a micro batch of {min(given, wanted)}"
-        )
+        raise InputError(f"the inputs given for {type(model).__name__} have a micro batch of {min(given, wanted)}")
     tensors: dict[str, Any] = {}
     values: dict[str, torch.Tensor] = {}
     for name, value in named.items():
@@ -39,14 +35,10 @@ def given_batch(
         shape = tuple(value.shape)
         if shape and shape[0] == given:
             shape = (wanted, *shape[1:])
-        tensors[name] = torch.empty(
-            shape, dtype=value.dtype, device="meta", requires_grad=value.requires_grad
-        )
+        tensors[name] = torch.empty(shape, dtype=value.dtype, device="meta", requires_grad=value.requires_grad)
         if value.device.type == "cpu" and not value.is_floating_point() and not value.is_complex():
             values[name] = _resized(value.detach(), shape)
-    return TrainingBatch(
-        tensors=tensors, values=values, loss="the module's own, from the inputs it was given"
-    )
+    return TrainingBatch(tensors=tensors, values=values, loss="the module's own, from the inputs it was given")
 
 
 def given_micro_batch(model: nn.Module, inputs: dict[str, Any] | tuple[Any, ...]) -> int:

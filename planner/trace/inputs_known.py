@@ -87,9 +87,7 @@ class KnownValues:
         shape = torch.broadcast_shapes(source.shape, value.shape)
         return True, source.new_empty(int(value.expand(shape).sum()))
 
-    def _answer_bool_index(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[bool, Any]:
+    def _answer_bool_index(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
         """Rewrite boolean indices as the integer ones that the device kernel makes of them."""
         if not any(index is not None and index.dtype in _BOOL for index in args[1]):
             return False, None
@@ -108,17 +106,13 @@ class KnownValues:
             return
         inputs = _tensors((args, kwargs))
         name = func._schema.name.split("::")[-1]
-        known = not any(word in name for word in _RANDOM) and all(
-            self.get(value) is not None for value in inputs
-        )
+        known = not any(word in name for word in _RANDOM) and all(self.get(value) is not None for value in inputs)
         if not known or (not inputs and name.startswith(("empty", "new_empty"))):
             self._forget_written(args, kwargs, func, written)
             return
         self._compute(func, args, kwargs, out, written)
 
-    def _compute(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, written: list[int]
-    ) -> None:
+    def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, written: list[int]) -> None:
         try:
             on_cpu = tree_map_only(torch.Tensor, self.get, (args, _without_device(func, kwargs)))
             result = func(*on_cpu[0], **on_cpu[1])
@@ -139,9 +133,7 @@ class KnownValues:
             for value in outputs
         )
 
-    def _forget_written(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], func: Any, written: list[int]
-    ) -> None:
+    def _forget_written(self, args: tuple[Any, ...], kwargs: dict[str, Any], func: Any, written: list[int]) -> None:
         for index in written:
             name = func._schema.arguments[index].name
             value = args[index] if index < len(args) else kwargs.get(name)

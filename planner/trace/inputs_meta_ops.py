@@ -50,9 +50,7 @@ def ctc_loss(
     return loss, log_probs.new_empty(batch, log_probs.shape[0], 2 * longest + 1)
 
 
-def ctc_loss_backward(
-    grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any, **options: Any
-) -> torch.Tensor:
+def ctc_loss_backward(grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
     """Gradient `[T, B, V]` of the log probabilities (same file, `ctc_loss_backward_gpu_template`)."""
     return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
 

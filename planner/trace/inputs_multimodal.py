@@ -42,8 +42,7 @@ def _place(config: Any, given: dict[str, Any], count: int) -> torch.Tensor:
     ids = given["input_ids"]
     if ids.shape[1] < count + 2:
         raise InputError(
-            f"one image takes {count} tokens of this model: "
-            f"give --seq-len of at least {count + 2}, not {ids.shape[1]}"
+            f"one image takes {count} tokens of this model: give --seq-len of at least {count + 2}, not {ids.shape[1]}"
         )
     ids[:, 1 : 1 + count] = _image_token(config)
     mask = torch.zeros_like(ids)
@@ -85,9 +84,7 @@ def _add_patch_grid(vision: Any, config: Any, given: dict[str, Any], names: froz
     mask = _place(config, given, count)
     if "mm_token_type_ids" in names:
         given["mm_token_type_ids"] = mask
-    return [
-        f"one image of {side * patch} x {side * patch} pixels per sample (assumed): {count} of its tokens"
-    ]
+    return [f"one image of {side * patch} x {side * patch} pixels per sample (assumed): {count} of its tokens"]
 
 
 def _add_positioned_patches(vision: Any, config: Any, given: dict[str, Any]) -> list[str]:
@@ -96,9 +93,7 @@ def _add_positioned_patches(vision: Any, config: Any, given: dict[str, Any]) -> 
     count = int(getattr(config, "vision_soft_tokens_per_image", None) or vision.default_output_length)
     height = next(size for size in range(int(count**0.5), 0, -1) if count % size == 0)
     columns, rows = count // height * pool, height * pool
-    ys, xs = torch.meshgrid(
-        torch.arange(rows, device="cpu"), torch.arange(columns, device="cpu"), indexing="ij"
-    )
+    ys, xs = torch.meshgrid(torch.arange(rows, device="cpu"), torch.arange(columns, device="cpu"), indexing="ij")
     positions = torch.stack((xs, ys), dim=-1).reshape(1, rows * columns, 2)
     given["image_position_ids"] = positions.repeat(batch, 1, 1)
     given["pixel_values"] = torch.empty(batch, rows * columns, 3 * int(vision.patch_size) ** 2, device="meta")

@@ -54,7 +54,7 @@ class ModuleTracker:
         self._bounds, self._owners = [_sequence_number()], [0]
         self._handles = [
             nn_module.register_module_forward_pre_hook(self._enter),
-            nn_module.register_module_forward_hook(self._exit, always_call=False),
+            nn_module.register_module_forward_hook(self._exit, always_call=True),
         ]
         return self
 
@@ -74,7 +74,7 @@ class ModuleTracker:
         index = self._index.get(id(module))
         if index is None:
             return
-        # An exception inside forward (checkpointing stops recomputation early with one) skips exits.
+        # Checkpointing stops recomputation early with an exception: inner modules may not have left.
         while len(self._stack) > 1:
             top = self._stack.pop()
             self._emit(Kind.EXIT, top)

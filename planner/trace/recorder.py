@@ -17,7 +17,7 @@ from planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark
 from planner.trace.host_reads import HostReads
 from planner.trace.inputs_meta_ops import META_OPS
 from planner.trace.kernels import KernelProfile
-from planner.trace.modules import ModuleTracker
+from planner.trace.modules import BACKWARD, ModuleTracker
 from planner.trace.work import operator_flops
 
 _GRADIENTS = CATEGORY_INDEX[Category.GRADIENTS]
@@ -90,6 +90,11 @@ class Recorder(TorchDispatchMode):
         self._in_place_adds: dict[int, tuple[int, int]] = {}
         modules.attach(self._event)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No wrapper around the dispatch: it would import torch._dynamo and stand between us and the caller."""
+        return False
+
     # -- what exists before the step ------------------------------------------------------------
 
     def know(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -125,7 +130,7 @@ class Recorder(TorchDispatchMode):
 
         return callback
 
-    def _allocate(self, tensor: torch.Tensor, operator: str, where: int) -> int:
+    def _allocate(self, tensor: torch.Tensor, operator: str, where: int, phase: int) -> int:
         storage = tensor.untyped_storage()
         key = storage._cdata
         tid = len(self.raw.tensors)
@@ -134,7 +139,7 @@ class Recorder(TorchDispatchMode):
                 nbytes=storage.nbytes(),
                 shape=tuple(tensor.shape),
                 dtype=str(tensor.dtype).removeprefix("torch."),
-                category=_ACTIVATIONS,
+                category=_TEMPORARY if phase == BACKWARD else _ACTIVATIONS,
                 module=where,
                 operator=operator,
             )
@@ -164,7 +169,7 @@ class Recorder(TorchDispatchMode):
         name = func._overloadpacket.__name__
         where, phase = self._modules.locate()
         reads = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors_in(value)]
-        engine_add = phase == 1 and name == "add" and is_engine_add(args)
+        engine_add = phase == BACKWARD and name == "add" and is_engine_add(args)
         old = self._id_of(args[0]) if engine_add else -1
         run = META_OPS.get(func, func)
         out = run(*args, **kwargs)
@@ -174,7 +179,7 @@ class Recorder(TorchDispatchMode):
         for tensor in written:
             key = tensor.untyped_storage()._cdata
             if key not in self._ids and key not in self._known:
-                fresh.append(self._allocate(tensor, name, where))
+                fresh.append(self._allocate(tensor, name, where, phase))
         if engine_add and fresh and old >= 0:
             self._in_place_adds[fresh[0]] = (old, len(self.raw.kind))
         if not fresh and not func._schema.is_mutable:
@@ -186,10 +191,10 @@ class Recorder(TorchDispatchMode):
 
     def _answered(self, value: Any) -> Any:
         """A host read's answer; tensors of a data-dependent shape are storages like any other."""
-        where, _ = self._modules.locate()
+        where, phase = self._modules.locate()
         for tensor in _tensors_in(value):
             if tensor.device.type == "meta" and self._id_of(tensor) < 0:
-                self._allocate(tensor, "host_read", where)
+                self._allocate(tensor, "host_read", where, phase)
         return value
 
     def _note_operator(
@@ -256,8 +261,7 @@ def merge_in_place_adds(raw: RawTrace, adds: dict[int, tuple[int, int]]) -> None
 
     keep = [index for index in range(len(raw.kind)) if index not in drop]
     raw.subject = [
-        root(raw.subject[index]) if raw.kind[index] in (Kind.ALLOC, Kind.FREE) else raw.subject[index]
-        for index in keep
+        root(raw.subject[index]) if raw.kind[index] in (Kind.ALLOC, Kind.FREE) else raw.subject[index] for index in keep
     ]
     raw.kind = [raw.kind[index] for index in keep]
     for fresh in alias:

@@ -55,9 +55,7 @@ class Session:
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)
             stack.enter_context(recorder)
-            stack.enter_context(
-                DeviceFunctions(self.profile, autocast, self.variant.attention is Attention.FLASH)
-            )
+            stack.enter_context(DeviceFunctions(self.profile, autocast, self.variant.attention is Attention.FLASH))
             held = _run(self.model, batch, self.variant, autocast, tracker, recorder)
         raw = recorder.finish()
         del held

@@ -1,0 +1,114 @@
+"""What a rank's stream means in figures: peak, its phase, its composition, and the tensors that stand there."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.memory.stream import Phase, RankStream
+from planner.trace.events import CATEGORIES, Category
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingTensor:
+    """One storage alive at the peak."""
+
+    nbytes: int
+    category: Category
+    module: str
+    operator: str
+    shape: str
+    basis: str
+    """`traced` for what the step itself made, `source` for what a strategy's real code is known to make."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryProfile:
+    """Figures of one rank at one micro batch; bytes as the allocator charges them."""
+
+    peak_allocated_bytes: int
+    phase_of_peak: Phase
+    at_peak: dict[Category, int]
+    at_rest_bytes: int
+    """Allocated between iterations, after the optimizer step."""
+    phase_peaks: dict[Phase, int]
+
+
+def measure(stream: RankStream, micro_batch: int) -> MemoryProfile:
+    """Evaluates a stream at a micro batch."""
+    sizes = stream.sizes(micro_batch)
+    live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
+    peak_at = int(np.argmax(live))
+    counts = alive_at(stream, peak_at)
+    by_category = np.bincount(stream.category, weights=sizes * counts, minlength=len(CATEGORIES))
+    last_step = np.flatnonzero(stream.event_segment <= stream.step_segments[-1])
+    return MemoryProfile(
+        peak_allocated_bytes=int(live[peak_at]),
+        phase_of_peak=phase_at(stream, peak_at),
+        at_peak={category: int(by_category[index]) for index, category in enumerate(CATEGORIES)},
+        at_rest_bytes=int(live[last_step[-1]]),
+        phase_peaks=_phase_peaks(stream, live),
+    )
+
+
+def alive_at(stream: RankStream, position: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """1 for every storage alive just after an event, else 0."""
+    upto = slice(0, position + 1)
+    return np.bincount(stream.event_tensor[upto], weights=stream.event_sign[upto], minlength=len(stream.fixed)).astype(
+        np.int64
+    )
+
+
+def phase_at(stream: RankStream, position: int) -> Phase:
+    """Phase in which an event lies."""
+    segment = int(stream.event_segment[position])
+    if segment == 0:
+        return Phase.LOAD
+    if segment in stream.step_segments:
+        return Phase.STEP
+    return Phase.BACKWARD if stream.event_in_backward[position] else Phase.FORWARD
+
+
+def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> dict[Phase, int]:
+    step = np.isin(stream.event_segment, stream.step_segments)
+    load = stream.event_segment == 0
+    masks = {
+        Phase.LOAD: load,
+        Phase.FORWARD: ~step & ~load & ~stream.event_in_backward,
+        Phase.BACKWARD: stream.event_in_backward,
+        Phase.STEP: step,
+    }
+    return {phase: int(live[mask].max()) if mask.any() else 0 for phase, mask in masks.items()}
+
+
+def standing(stream: RankStream, micro_batch: int, limit: int = 20) -> list[StandingTensor]:
+    """The largest storages at the peak, largest first."""
+    sizes = stream.sizes(micro_batch)
+    live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
+    counts = alive_at(stream, int(np.argmax(live)))
+    order = np.argsort(-(sizes * counts), kind="stable")[:limit]
+    return [_describe(stream, int(tensor), int(sizes[tensor])) for tensor in order if counts[tensor] > 0]
+
+
+def _describe(stream: RankStream, tensor: int, nbytes: int) -> StandingTensor:
+    trace = stream.trace
+    traced = trace.num_tensors * stream.num_passes
+    category = CATEGORIES[int(stream.category[tensor])]
+    if tensor >= traced:
+        own = tensor - traced
+        return StandingTensor(
+            nbytes=nbytes,
+            category=category,
+            module=stream.label_modules[own],
+            operator=stream.labels[own],
+            shape="",
+            basis="source",
+        )
+    index = tensor % trace.num_tensors
+    return StandingTensor(
+        nbytes=nbytes,
+        category=category,
+        module=trace.modules[int(trace.tensor_module[index])],
+        operator=trace.operator_names[int(trace.tensor_operator[index])],
+        shape=trace.tensor_shape[index],
+        basis="traced",
+    )

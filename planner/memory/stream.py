@@ -1,0 +1,293 @@
+"""One rank's allocations over two iterations: the traced step with what a strategy adds and takes away.
+
+The traced events are kept as arrays and only referred to; a strategy's own allocations are inserted at points
+of the step. `RankStream.evaluate` is then a cumulative sum for any micro batch.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.trace.events import CATEGORIES, CATEGORY_INDEX, Category, IntArray, Kind, Mark, StepTrace
+from planner.units import round_up
+
+BLOCK = 512
+"""CUDA's caching allocator rounds every request up to this many bytes (pytorch c10/cuda/CUDACachingAllocator.cpp)."""
+
+
+class Phase(StrEnum):
+    """Where in the run a moment lies."""
+
+    LOAD = "load"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    STEP = "optimizer step"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A moment: segment of the run, and place inside it."""
+
+    segment: int
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A storage that a strategy placed."""
+
+    tensor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One micro step inside the run."""
+
+    segment: int
+    iteration: int
+    micro_step: int
+    last: bool
+    """Whether gradients are reduced after it (the last micro step of an accumulation)."""
+
+
+@dataclass(slots=True)
+class _Placed:
+    category: list[int] = field(default_factory=list)
+    fixed: list[int] = field(default_factory=list)
+    per_sample: list[int] = field(default_factory=list)
+    label: list[str] = field(default_factory=list)
+    module: list[str] = field(default_factory=list)
+    event_segment: list[int] = field(default_factory=list)
+    event_key: list[int] = field(default_factory=list)
+    event_sign: list[int] = field(default_factory=list)
+    event_tensor: list[int] = field(default_factory=list)
+
+
+class StreamBuilder:
+    """Lays out a run of two iterations: load, then for each iteration its micro steps and the optimizer step.
+
+    Of an accumulation's micro steps the first and one later one are laid out: the rest repeat the later one.
+    """
+
+    def __init__(self, trace: StepTrace, accumulation_steps: int) -> None:
+        self.trace = trace
+        self._placed = _Placed()
+        self._last_key: dict[int, int] = {}
+        self.passes: list[Pass] = []
+        self.steps: list[int] = []
+        segment = 1
+        micro_steps = min(accumulation_steps, 2)
+        for iteration in range(2):
+            for micro_step in range(micro_steps):
+                self.passes.append(
+                    Pass(
+                        segment=segment,
+                        iteration=iteration,
+                        micro_step=micro_step,
+                        last=micro_step == micro_steps - 1,
+                    )
+                )
+                segment += 1
+            self.steps.append(segment)
+            segment += 1
+        self._marks = {mark: trace.mark_position(mark) for mark in Mark}
+        self._gradient_at = _gradient_positions(trace)
+        made = np.flatnonzero(trace.tensor_parameter >= 0)
+        self._gradient_tensor = {int(trace.tensor_parameter[tensor]): int(tensor) for tensor in made}
+        self._hand_over_inputs()
+
+    # -- points ------------------------------------------------------------------------------------------
+
+    def at_load(self) -> Point:
+        """While the model is built and wrapped."""
+        return Point(0, self._next(0))
+
+    def at_step(self, iteration: int) -> Point:
+        """The next moment of an iteration's optimizer step."""
+        segment = self.steps[iteration]
+        return Point(segment, self._next(segment))
+
+    def _next(self, segment: int) -> int:
+        self._last_key[segment] = self._last_key.get(segment, 0) + 1
+        return self._last_key[segment]
+
+    def before(self, in_pass: Pass, event: int) -> Point:
+        """Just before a traced event."""
+        return Point(in_pass.segment, 2 * event)
+
+    def after(self, in_pass: Pass, event: int) -> Point:
+        """Just after a traced event."""
+        return Point(in_pass.segment, 2 * event + 2)
+
+    def at_mark(self, in_pass: Pass, mark: Mark) -> Point:
+        """At a point of the loop."""
+        return self.before(in_pass, self._marks[mark])
+
+    def at_end(self, in_pass: Pass) -> Point:
+        """When the micro step is over."""
+        return self.after(in_pass, self.trace.num_events)
+
+    def gradient_event(self, parameter: int) -> int | None:
+        """Event at which a parameter's gradient is complete, or None when it gets none."""
+        return self._gradient_at.get(parameter)
+
+    # -- allocations --------------------------------------------------------------------------------------
+
+    def alloc(
+        self, at: Point, nbytes: int, category: Category, label: str, module: str = "", blocks: int = 1
+    ) -> Handle:
+        """Places a storage of `nbytes`; `blocks` > 1 says that it stands for that many equal ones, for rounding."""
+        return self._alloc(at, _charged(nbytes, blocks), 0, category, label, module)
+
+    def _alloc(self, at: Point, fixed: int, per_sample: int, category: Category, label: str, module: str) -> Handle:
+        placed = self._placed
+        tensor = len(placed.fixed)
+        placed.category.append(CATEGORY_INDEX[category])
+        placed.fixed.append(fixed)
+        placed.per_sample.append(per_sample)
+        placed.label.append(label)
+        placed.module.append(module)
+        self._event(at, 1, tensor)
+        return Handle(tensor)
+
+    def free(self, at: Point, handle: Handle) -> None:
+        """The storage goes back to the allocator."""
+        self._event(at, -1, handle.tensor)
+
+    def transient(self, at: Point, nbytes: int, category: Category, label: str, blocks: int = 1) -> None:
+        """A storage that lives for one call."""
+        self.free(at, self.alloc(at, nbytes, category, label, blocks=blocks))
+
+    def free_gradient(self, at: Point, in_pass: Pass, parameter: int) -> None:
+        """The traced storage of a parameter's gradient goes away."""
+        tensor = self._gradient_tensor.get(parameter)
+        if tensor is not None:
+            self._event(at, -1, -1 - (self.passes.index(in_pass) * self.trace.num_tensors + tensor))
+
+    def _event(self, at: Point, sign: int, tensor: int) -> None:
+        placed = self._placed
+        placed.event_segment.append(at.segment)
+        placed.event_key.append(at.key)
+        placed.event_sign.append(sign)
+        placed.event_tensor.append(tensor)
+
+    def _hand_over_inputs(self) -> None:
+        """Each batch lives until the loop's variable takes the next one."""
+        before: list[Handle] = []
+        for in_pass in self.passes:
+            start = Point(in_pass.segment, -1)
+            batch = [
+                self._alloc(start, fixed, per_sample, Category.INPUTS, name, "")
+                for name, per_sample, fixed in self.trace.inputs
+            ]
+            for handle in before:
+                self.free(start, handle)
+            before = batch
+
+    # -- result --------------------------------------------------------------------------------------------
+
+    def build(self) -> "RankStream":
+        """The finished stream."""
+        return _assemble(self.trace, self.passes, self.steps, self._placed)
+
+
+def _charged(nbytes: int, blocks: int) -> int:
+    if blocks == 1:
+        return nbytes
+    return blocks * round_up(-(-nbytes // blocks), BLOCK)
+
+
+def _gradient_positions(trace: StepTrace) -> dict[int, int]:
+    at = np.flatnonzero(trace.kind == Kind.GRADIENT)
+    return {int(trace.subject[position]): int(position) for position in at}
+
+
+@dataclass(slots=True, kw_only=True)
+class RankStream:
+    """Events in time order; tensor columns hold the traced storages of every pass, then the strategy's own."""
+
+    trace: StepTrace
+    num_passes: int
+    event_sign: IntArray
+    event_tensor: IntArray
+    event_segment: IntArray
+    event_in_backward: NDArray[np.bool_]
+    step_segments: tuple[int, ...]
+    fixed: IntArray
+    per_sample: IntArray
+    category: IntArray
+    labels: list[str]
+    label_modules: list[str]
+
+    def sizes(self, micro_batch: int) -> IntArray:
+        """Allocator bytes charged for every storage."""
+        requested = self.fixed + self.per_sample * micro_batch
+        return -(-requested // BLOCK) * BLOCK
+
+    def live(self, micro_batch: int) -> IntArray:
+        """Allocated bytes after every event."""
+        return np.cumsum(self.event_sign * self.sizes(micro_batch)[self.event_tensor])
+
+
+def _assemble(trace: StepTrace, passes: list[Pass], steps: list[int], placed: _Placed) -> RankStream:
+    own = len(placed.fixed)
+    traced = trace.num_tensors * len(passes)
+    base_at = np.flatnonzero((trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE))
+    base_sign = np.where(trace.kind[base_at] == Kind.ALLOC, 1, -1)
+    base_subject = trace.subject[base_at]
+    carried = _carried(trace)
+    bound_key = 2 * trace.mark_position(Mark.OUTPUTS_BOUND)
+    segments, keys, signs, tensors = [], [], [], []
+    for index, in_pass in enumerate(passes):
+        offset = index * trace.num_tensors
+        segments.append(np.full(len(base_at), in_pass.segment))
+        keys.append(2 * base_at + 1)
+        signs.append(base_sign)
+        tensors.append(base_subject + offset)
+        if index > 0:
+            # What the loop still held from the pass before goes when its variables are bound anew.
+            segments.append(np.full(len(carried), in_pass.segment))
+            keys.append(np.full(len(carried), bound_key))
+            signs.append(np.full(len(carried), -1))
+            tensors.append(carried + offset - trace.num_tensors)
+    own_tensor = np.asarray(placed.event_tensor, dtype=np.int64)
+    segments.append(np.asarray(placed.event_segment, dtype=np.int64))
+    keys.append(np.asarray(placed.event_key, dtype=np.int64))
+    signs.append(np.asarray(placed.event_sign, dtype=np.int64))
+    tensors.append(np.where(own_tensor >= 0, own_tensor + traced, -1 - own_tensor))
+    segment, key = np.concatenate(segments), np.concatenate(keys)
+    order = np.lexsort((np.arange(len(key)), key, segment))
+    backward_key = 2 * trace.mark_position(Mark.BACKWARD)
+    is_pass = np.isin(segment, [in_pass.segment for in_pass in passes])
+    return RankStream(
+        trace=trace,
+        num_passes=len(passes),
+        event_sign=np.concatenate(signs)[order],
+        event_tensor=np.concatenate(tensors)[order],
+        event_segment=segment[order],
+        event_in_backward=(is_pass & (key >= backward_key))[order],
+        step_segments=tuple(steps),
+        fixed=np.concatenate([np.tile(trace.bytes_fixed, len(passes)), _column(placed.fixed, own)]),
+        per_sample=np.concatenate([np.tile(trace.bytes_per_sample, len(passes)), _column(placed.per_sample, own)]),
+        category=np.concatenate([np.tile(trace.category, len(passes)), _column(placed.category, own)]),
+        labels=placed.label,
+        label_modules=placed.module,
+    )
+
+
+def _column(values: list[int], length: int) -> IntArray:
+    column = np.asarray(values, dtype=np.int64)
+    return column.reshape(length)
+
+
+def _carried(trace: StepTrace) -> IntArray:
+    """Storages that the loop still holds when a pass is over: outputs and loss, not gradients."""
+    alive = np.zeros(trace.num_tensors, dtype=np.int64)
+    np.add.at(alive, trace.subject[trace.kind == Kind.ALLOC], 1)
+    np.add.at(alive, trace.subject[trace.kind == Kind.FREE], -1)
+    return np.flatnonzero((alive > 0) & (trace.tensor_parameter < 0))
+
+
+__all__ = ["BLOCK", "CATEGORIES", "Handle", "Pass", "Phase", "Point", "RankStream", "StreamBuilder"]

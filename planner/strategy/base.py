@@ -1,0 +1,174 @@
+"""What every strategy is given and gives back.
+
+A strategy is a function from the traced step to the stream that the worst rank sees, with the host memory it
+takes, the collectives it issues and the optimizer work it leaves to each rank.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from planner.dtypes import element_bits
+from planner.memory.optimizer import LocalTensor
+from planner.memory.stream import RankStream, StreamBuilder
+from planner.speed.model import Collective, OptimizerWork
+from planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
+from planner.trace.variant import Regime
+from planner.units import ceil_div
+from planner.workload import Checkpointing, Optimizer, Precision, Stack
+
+
+class Offload(StrEnum):
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankContext:
+    """One configuration, without the micro batch: streams are linear in that."""
+
+    trace: StepTrace
+    precision: Precision
+    optimizer: Optimizer
+    stack: Stack
+    clipping: bool
+    checkpointing: Checkpointing
+    accumulation_steps: int
+    world_size: int
+    capability: tuple[int, int] | None
+    """CUDA compute capability, None where there is no CUDA."""
+    offload: Offload = Offload.NONE
+    hidden_size: int | None = None
+    """The model's hidden size, from which DeepSpeed's `auto` bucket sizes follow."""
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def setting(self, key: str, default: str) -> str:
+        """Value of a `--set` key, or `default`."""
+        return dict(self.settings).get(key, default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlan:
+    """What one rank goes through."""
+
+    stream: RankStream
+    host_bytes: int = 0
+    """Bytes of host memory that the strategy takes for this rank (pinned or not)."""
+    collectives: tuple[Collective, ...] = ()
+    optimizer_work: OptimizerWork
+    notes: tuple[str, ...] = ()
+
+
+class Strategy(Protocol):
+    """One way to spread a training step over ranks."""
+
+    name: str
+    """Value of `--strategy`."""
+    title: str
+    """Name in reports: `ZeRO-2`."""
+    zero_stage: int | None
+    offloads: tuple[Offload, ...]
+    """Kinds of offload that it knows."""
+
+    def regime(self, precision: Precision, stack: Stack) -> Regime:
+        """Types in which a rank computes under this strategy."""
+        ...
+
+    def refuses(self, context: RankContext) -> str | None:
+        """Why this configuration makes no sense, or None."""
+        ...
+
+    def rank(self, context: RankContext) -> RankPlan:
+        """The worst rank's plan."""
+        ...
+
+
+def autocast_regime(precision: Precision, stack: Stack) -> Regime:
+    """fp32 weights, forward under autocast when mixed; 16-bit weights alone when pure.
+
+    accelerate accelerator.py: prepare_model wraps forward in autocast and converts outputs to fp32.
+    """
+    wrapped = stack is not Stack.PLAIN
+    if precision.is_mixed:
+        return Regime(weights="float32", autocast=precision.compute_dtype, outputs_to_fp32=wrapped)
+    return Regime(weights=precision.compute_dtype)
+
+
+def nbytes(numel: int, dtype: str) -> int:
+    """Bytes of `numel` elements."""
+    return ceil_div(numel * element_bits(dtype), 8)
+
+
+def whole_parameters(trace: StepTrace, dtype: str) -> list[LocalTensor]:
+    """Trainable parameters, unsharded, in a dtype."""
+    return [
+        LocalTensor(name=parameter.name, numel=parameter.numel, dtype=dtype)
+        for parameter in trace.parameters
+        if parameter.trainable
+    ]
+
+
+def place_whole_model(builder: StreamBuilder, dtype: str) -> None:
+    """Every parameter and buffer on the device, for good."""
+    for parameter in builder.trace.parameters:
+        builder.alloc(builder.at_load(), nbytes(parameter.numel, dtype), Category.PARAMETERS, "weight", parameter.name)
+    place_buffers(builder)
+
+
+def place_buffers(builder: StreamBuilder) -> None:
+    """The model's buffers, for good."""
+    for name, size in builder.trace.buffer_bytes:
+        builder.alloc(builder.at_load(), size, Category.BUFFERS, "buffer", name)
+
+
+# pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: getChosenWorkspaceSize.
+_WORKSPACE = {9: 32 * 2**20, 10: 32 * 2**20, 12: 32 * 2**20}
+_WORKSPACE_BEFORE_HOPPER = 2 * 4096 * 1024 + 8 * 16 * 1024
+
+
+def place_workspaces(builder: StreamBuilder, capability: tuple[int, int] | None) -> None:
+    """cuBLAS workspaces: one for the thread that runs forward, one for autograd's, never freed."""
+    if capability is None:
+        return
+    size = _WORKSPACE.get(capability[0], _WORKSPACE_BEFORE_HOPPER)
+    first = builder.passes[0]
+    builder.alloc(builder.at_mark(first, Mark.FORWARD), size, Category.TEMPORARY, "cuBLAS workspace (forward)")
+    builder.alloc(builder.at_mark(first, Mark.BACKWARD), size, Category.TEMPORARY, "cuBLAS workspace (backward)")
+
+
+def keep_gradients(builder: StreamBuilder, parameters: list[ParameterInfo]) -> None:
+    """Whole gradients that live from backward to zero_grad; later micro steps are added to the first's.
+
+    torch/csrc/autograd/functions/accumulate_grad.h: the first gradient is taken over, later ones are added in
+    place and freed; zero_grad sets them to None.
+    """
+    for in_pass in builder.passes:
+        for index, parameter in enumerate(parameters):
+            event = builder.gradient_event(index)
+            if event is None or not parameter.trainable:
+                continue
+            if in_pass.micro_step > 0:
+                builder.free_gradient(builder.after(in_pass, event), in_pass, index)
+    for iteration, _ in enumerate(builder.steps):
+        first = next(p for p in builder.passes if p.iteration == iteration)
+        for index in range(len(parameters)):
+            if builder.gradient_event(index) is not None:
+                builder.free_gradient(builder.at_step(iteration), first, index)
+
+
+@dataclass(slots=True)
+class Unit:
+    """A module whose parameters are gathered and released together."""
+
+    module: str
+    parameters: list[int] = field(default_factory=list)
+
+
+def module_events(trace: StepTrace, kind: Kind, module: str) -> list[int]:
+    """Positions of a module's events of one kind, in time order."""
+    try:
+        index = trace.modules.index(module)
+    except ValueError:
+        return []
+    hits = (trace.kind == kind) & (trace.subject == index)
+    return [int(position) for position in hits.nonzero()[0]]
