@@ -1,0 +1,217 @@
+"""What is said about one candidate: its strategy, the memory of its worst rank, its speed, its tensors.
+
+Every class checks its own arithmetic and raises ValueError where figures contradict each other.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+Verdict = Literal["fits", "tight", "no"]
+"""`fits`: the high end is within capacity; `tight`: the interval straddles it; `no`: beyond it, or unusable."""
+Evidence = Literal["traced", "source", "measured", "assumed"]
+"""What a figure rests on: the traced step, the real implementation's source, a measurement, or neither."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyChoice:
+    """How one job is spread over the devices. Degrees multiply to the world size."""
+
+    name: str
+    """As in `--strategy`."""
+    data_parallel: int = 1
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    zero_stage: int = 0
+    """What data parallel ranks share out: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters."""
+    offload: str = "none"
+    micro_batch_size: int
+    """Samples per forward pass on one data-parallel rank."""
+    gradient_accumulation_steps: int = 1
+    checkpointing: str = "none"
+    precision: str
+    global_batch_size: int = field(init=False)
+    """Samples per optimizer step."""
+    world_size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+        _at_least(self, 1, "expert_parallel", "micro_batch_size", "gradient_accumulation_steps")
+        if self.zero_stage not in (0, 1, 2, 3):
+            raise ValueError(f"zero_stage is {self.zero_stage}, not 0 to 3")
+        batch = self.micro_batch_size * self.data_parallel * self.gradient_accumulation_steps
+        object.__setattr__(self, "global_batch_size", batch)
+        # Expert parallel ranks are drawn from the data parallel ones: they add no devices.
+        devices = self.data_parallel * self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+        object.__setattr__(self, "world_size", devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtPeak:
+    """Bytes standing at the peak of allocated memory, each tensor charged its allocator block."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer_state: int = 0
+    activations: int = 0
+    temporary: int = 0
+    communication: int = 0
+    buffers: int = 0
+    inputs: int = 0
+    kv_cache: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, *CATEGORY_NAMES)
+
+    @property
+    def total(self) -> int:
+        return sum(self.items().values())
+
+    def items(self) -> dict[str, int]:
+        """Bytes by category, in the order in which they are shown."""
+        return {name: getattr(self, name) for name in CATEGORY_NAMES}
+
+
+CATEGORY_NAMES: tuple[str, ...] = tuple(entry.name for entry in fields(AtPeak))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideAllocator:
+    """Bytes on the device that torch's allocator does not know of."""
+
+    cuda_context: int = 0
+    nccl: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "cuda_context", "nccl")
+
+    @property
+    def total(self) -> int:
+        return self.cuda_context + self.nccl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncertainTerm:
+    """A part of the device's memory that is not known exactly, in bytes, with what it rests on."""
+
+    name: str
+    bytes: int
+    low_bytes: int
+    high_bytes: int
+    basis: Evidence
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        _ordered(self.name, self.low_bytes, self.bytes, self.high_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFigures:
+    """Memory of the worst rank, in bytes, on a device without limit."""
+
+    peak_allocated_bytes: int
+    """As `torch.cuda.max_memory_allocated`."""
+    peak_reserved_bytes: int | None = None
+    """As `torch.cuda.max_memory_reserved`; None where the allocator was not simulated."""
+    device_used_bytes: int
+    """As `nvidia-smi` shows it."""
+    device_used_low_bytes: int
+    device_used_high_bytes: int
+    capacity_bytes: int
+    headroom_bytes: int = field(init=False)
+    """Capacity less `device_used_bytes`; negative where it does not fit."""
+    phase_of_peak: str
+    at_peak: AtPeak
+    outside_allocator: OutsideAllocator = field(default_factory=OutsideAllocator)
+    uncertain: tuple[UncertainTerm, ...] = ()
+    at_rest_bytes: int
+    """Allocated between two steps."""
+    host_bytes: int = 0
+    nvme_bytes: int = 0
+    rank: int = 0
+    """The worst rank."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "at_rest_bytes", "host_bytes", "nvme_bytes", "rank", "device_used_low_bytes")
+        _at_least(self, 1, "capacity_bytes")
+        if self.at_peak.total != self.peak_allocated_bytes:
+            raise ValueError(
+                f"at_peak sums to {self.at_peak.total}, peak_allocated_bytes is {self.peak_allocated_bytes}"
+            )
+        if self.at_rest_bytes > self.peak_allocated_bytes:
+            raise ValueError(f"at_rest_bytes {self.at_rest_bytes} is above the peak, {self.peak_allocated_bytes}")
+        if self.peak_reserved_bytes is not None and self.peak_reserved_bytes < self.peak_allocated_bytes:
+            raise ValueError(f"peak_reserved_bytes {self.peak_reserved_bytes} is below the allocated peak")
+        _ordered("device_used", self.device_used_low_bytes, self.device_used_bytes, self.device_used_high_bytes)
+        object.__setattr__(self, "headroom_bytes", self.capacity_bytes - self.device_used_bytes)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the interval says against the capacity."""
+        if self.device_used_high_bytes <= self.capacity_bytes:
+            return "fits"
+        return "tight" if self.device_used_low_bytes <= self.capacity_bytes else "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedFigures:
+    """Expected speed of one optimizer step, accumulation included."""
+
+    step_seconds: float
+    step_seconds_low: float
+    step_seconds_high: float
+    tokens_per_second_per_gpu: float | None
+    """None for models without a sequence."""
+    samples_per_second: float
+    """Of the whole job."""
+    mfu: float | None
+    """Model FLOPs utilisation, 0 to 1; None where the device's peak is unknown."""
+    basis: Evidence
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds per step by cause; overlapped parts need not sum to the step."""
+
+    def __post_init__(self) -> None:
+        rates = [self.tokens_per_second_per_gpu, self.samples_per_second, self.mfu, *self.parts.values()]
+        for value in rates:
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"a speed of {value} makes no sense")
+        if not (math.isfinite(self.step_seconds_high) and self.step_seconds > 0):
+            raise ValueError(f"a step of {self.step_seconds} seconds makes no sense")
+        _ordered("step_seconds", self.step_seconds_low, self.step_seconds, self.step_seconds_high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorLine:
+    """Equal tensors that stand at the peak."""
+
+    bytes: int
+    """Of all `count` tensors together."""
+    count: int = 1
+    category: str
+    module: str
+    """Qualified name; `*` stands for the index of repeated blocks."""
+    operator: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    phase: str
+    basis: Evidence = "traced"
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "bytes")
+        _at_least(self, 1, "count")
+        if self.category not in CATEGORY_NAMES:
+            raise ValueError(f"category {self.category!r} is none of {', '.join(CATEGORY_NAMES)}")
+
+
+def _at_least(figures: object, least: int, *names: str) -> None:
+    for name in names:
+        if getattr(figures, name) < least:
+            raise ValueError(f"{name} is {getattr(figures, name)}, below {least}")
+
+
+def _ordered(name: str, low: float, middle: float, high: float) -> None:
+    if not 0 <= low <= middle <= high:
+        raise ValueError(f"{name}: low {low}, expected {middle} and high {high} are out of order")

@@ -1,0 +1,62 @@
+"""Saved plans on disk: written whole or not at all, refused when they are not what they claim.   I/O"""
+
+import contextlib
+import os
+from pathlib import Path
+
+from planner.errors import InputError, UnreachableError, UsageError
+from planner.plan_codec import MAX_BYTES
+from planner.plan_saved import SavedPlan, saved_from_json, saved_to_json
+
+
+def save(plan: SavedPlan, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write `plan`; an existing file needs `force`. Raises UsageError or UnreachableError in one line."""
+    write_text(path, saved_to_json(plan) + "\n", force=force)
+
+
+def load(path: str | os.PathLike[str]) -> SavedPlan:
+    """Read what `save` wrote. UnreachableError where it cannot be read, InputError where it makes no sense."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UnreachableError(
+            f"there is no plan {os.fspath(path)}: make it with `plan MODEL --gpus ... --save`"
+        ) from None
+    except OSError as error:
+        raise UnreachableError(f"{os.fspath(path)} cannot be read: {error.strerror or error}") from None
+    return saved_from_json(content, os.fspath(path))
+
+
+def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) -> None:
+    """Put `text` at `path` in one piece: a reader sees the old file, the new one, or none, never a part.
+
+    A device or pipe is written straight. Raises UsageError where a file is there and `force` is not given,
+    InputError for a folder, UnreachableError where it cannot be written; nothing is left behind then.
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise InputError(f"{target} is a folder: name a file in it")
+        if target.is_char_device() or target.is_fifo():
+            target.write_text(text, encoding="utf-8")
+            return
+        if not force and os.path.lexists(target):
+            raise UsageError(f"{target} is there already: give --force to replace it, or name another file")
+        _replace(Path(os.path.realpath(target)), text)
+    except OSError as error:
+        raise UnreachableError(f"{target} cannot be written: {error.strerror or error}") from None
+
+
+def _replace(target: Path, text: str) -> None:
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
