@@ -13,6 +13,7 @@ from torch import nn
 from planner.errors import InputError, NotBuiltError, PlanError
 from planner.model.build_classes import config_class_of, model_class_of
 from planner.model.build_guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
+from planner.model.config_sizes import validate_config
 from planner.model.family import attends, has_sequence, kind_of, max_positions_of, vocab_size_of
 from planner.model.spec import ModelSpec, ParameterSpec
 
@@ -42,7 +43,9 @@ def build_model(
     if trust_remote_code:
         raise NotBuiltError("--trust-remote-code")
     values = _merged(_plain_values(config), overrides or {})
+    validate_config(values, "config")
     check_config_sizes(values)
+    _drop_implementations(values)
     notes = _drop_quantization(values)
     config_class = config_class_of(values)
     with _one_line(config_class.__name__), _quiet():
@@ -104,6 +107,15 @@ def _merged(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
             _merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
         )
     return values
+
+
+def _drop_implementations(values: dict[str, Any]) -> None:
+    """Which kernels run is the workload's to say; a config may carry what its author had installed."""
+    for key, value in list(values.items()):
+        if key.lstrip("_").startswith(("attn_implementation", "experts_implementation")):
+            del values[key]
+        elif isinstance(value, dict):
+            _drop_implementations(value)
 
 
 def _drop_quantization(values: dict[str, Any]) -> list[str]:

@@ -11,14 +11,16 @@ from typing import Any
 
 from planner.errors import InputError
 
-MAX_LAYERS = 4096
+MAX_LAYERS = 2000
 """Largest accepted layer or block count; the deepest published models have a few hundred."""
 MAX_SIZE = 2**40
 """Largest accepted magnitude of any whole number: beyond it, no tensor of that size fits any machine."""
 MAX_PARAMETERS = 10**14
 """A hundred times the largest published model."""
 MAX_MODULES = 400_000
-MAX_BUILD_SECONDS = 60.0
+MAX_BUILD_SECONDS = 20.0
+MAX_LABELS = 1_000_000
+"""transformers makes a dictionary entry per class."""
 MAX_DEPTH = 16
 MAX_VALUES = 200_000
 
@@ -43,6 +45,8 @@ def _check_integer(path: str, value: int) -> None:
         return
     if any(word in key for word in _COUNT_WORDS) and not -1 <= value <= MAX_LAYERS:
         raise InputError(f"config: {path} is {value}; a layer count must lie between 0 and {MAX_LAYERS}")
+    if key == "num_labels" and value > MAX_LABELS:
+        raise InputError(f"config: {path} is {value}; at most {MAX_LABELS} classes are supported")
     if abs(value) > MAX_SIZE:
         shown = str(value) if abs(value) < 10**30 else f"a number of {value.bit_length()} bits"
         raise InputError(f"config: {path} is {shown}; no model has a size beyond {MAX_SIZE}")

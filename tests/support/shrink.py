@@ -38,9 +38,7 @@ def _shrink(part: dict[str, Any], layers: int) -> None:
     for key in ("out_features", "out_indices", "stage_names"):
         part.pop(key, None)
     if part.get("intermediate_layers_indices"):
-        part["intermediate_layers_indices"] = [
-            min(i, layers - 1) for i in part["intermediate_layers_indices"]
-        ]
+        part["intermediate_layers_indices"] = [min(i, layers - 1) for i in part["intermediate_layers_indices"]]
     if part.get("attention_types"):
         part["attention_types"] = [[part["attention_types"][0][0], 1]]
         part["num_layers"] = layers = len(part["attention_types"][0][0])

@@ -96,9 +96,7 @@ def survey(name: str, config: dict[str, Any], batch: int, seq: int) -> dict[str,
     except Exception as problem:
         frames = [f for f in traceback.extract_tb(problem.__traceback__) if "/transformers/" in f.filename]
         at = (
-            f"{frames[-1].filename.split('/transformers/')[-1]}:{frames[-1].lineno}:{frames[-1].name}"
-            if frames
-            else ""
+            f"{frames[-1].filename.split('/transformers/')[-1]}:{frames[-1].lineno}:{frames[-1].name}" if frames else ""
         )
         result.update(ok=False, error=f"{type(problem).__name__}: {str(problem)[:220]}", at=at)
     result["reads"] = {" ".join(k): v for k, v in mode.sites.items()}
