@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 MAX_ELEMENTS = 1 << 22
@@ -150,12 +151,12 @@ def remember_literals(known: KnownValues) -> Iterator[None]:
     original = torch.tensor
 
     def tensor(data: Any, **options: Any) -> torch.Tensor:
-        data = tree_map_only(torch.Tensor, lambda item: _number(known, item), data)
+        with _disable_current_modes():
+            data = tree_map_only(torch.Tensor, lambda item: _number(known, item), data)
         made: torch.Tensor = original(data, **options)
         if made.device.type == "meta" and made.numel() <= MAX_ELEMENTS and not options.get("requires_grad"):
-            value = original(data, **{**options, "device": "cpu"})
-            if value.device.type == "cpu":
-                known.put(made, value)
+            with _disable_current_modes():
+                known.put(made, original(data, **{**options, "device": "cpu"}))
         return made
 
     torch.tensor = tensor

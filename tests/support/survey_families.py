@@ -7,10 +7,8 @@ python -m tests.support.survey_families [model_type ...] [--seq 64] [--batch 2]
 import argparse
 import collections
 import json
-import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +19,7 @@ from planner.model.family import max_positions_of
 from planner.trace.inputs import training_batch, training_loss
 from planner.trace.inputs_known import KnownValues, remember_literals
 from planner.trace.inputs_meta_ops import META_OPS
+from tests.support.count_catalog import native_entries
 from tests.support.shrink import shrink
 
 aten = torch.ops.aten
@@ -104,23 +103,25 @@ def survey(name: str, config: dict[str, Any], batch: int, seq: int) -> dict[str,
     return result
 
 
+def smallest_per_class() -> list[tuple[str, dict[str, Any]]]:
+    """(model_type, config) of the smallest catalog model of every pair of model type and class."""
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for entry in native_entries():
+        config = json.loads(entry.path.read_text())
+        found.setdefault((config["model_type"], entry.built_as), config)
+    return [(model_type, config) for (model_type, _), config in found.items()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("types", nargs="*")
-    parser.add_argument("--catalog", default="planner/model/catalog")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--seq", type=int, default=1024)
     options = parser.parse_args()
-    index = json.loads(Path(options.catalog, "INDEX.json").read_text())["models"]
-    seen = set()
-    for row in sorted((r for r in index if r.get("built_as")), key=lambda r: r["meta_params"]):
-        config = json.loads(Path(options.catalog, row["file"]).read_text())
-        key = (config["model_type"], row["built_as"])
-        if key in seen or (options.types and config["model_type"] not in options.types):
-            continue
-        seen.add(key)
-        print(json.dumps(survey(config["model_type"], config, options.batch, options.seq)), flush=True)
+    for name, config in smallest_per_class():
+        if not options.types or name in options.types:
+            print(json.dumps(survey(name, config, options.batch, options.seq)), flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

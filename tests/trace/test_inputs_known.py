@@ -1,0 +1,100 @@
+"""Values that follow from the inputs are the true ones; everything else stays unknown."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from planner.trace.inputs_known import KnownValues, remember_literals
+from planner.trace.inputs_meta_ops import META_OPS
+from tests.support.operators import Operators
+
+
+@contextmanager
+def following() -> Iterator[KnownValues]:
+    known = KnownValues()
+    with Operators(known), remember_literals(known), torch.device("meta"):
+        yield known
+
+
+def test_arithmetic_views_and_changes_in_place() -> None:
+    with following():
+        grid = torch.tensor([[1, 4, 6], [1, 2, 2]])
+        lengths = torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0])
+        edges = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0), value=0)
+        assert edges.tolist() == [0, 24, 28]
+        table = torch.zeros(3, 4, dtype=torch.long)
+        row = table[1]
+        row[2:] = 7
+        row += 1
+        assert table.tolist() == [[0, 0, 0, 0], [1, 1, 8, 8], [0, 0, 0, 0]]
+        assert table.nonzero().shape == (4, 2)
+        assert torch.unique_consecutive(torch.tensor([1, 1, 2, 2, 1])).tolist() == [1, 2, 1]
+        assert (row == 8).any().item() is True
+        assert table.max() == 8
+
+
+def test_boolean_indices_have_the_shape_of_their_values() -> None:
+    with following():
+        hidden = torch.empty(2, 5, 8)
+        mask = torch.arange(10).view(2, 5) % 3 == 0
+        assert hidden[mask].shape == (4, 8)
+        assert hidden.masked_select(mask.unsqueeze(-1)).shape == (32,)
+        hidden[mask] = 0.0
+
+
+def test_weights_and_random_numbers_are_never_known() -> None:
+    with following() as known:
+        assert known.get(torch.randint(0, 9, (4,))) is None
+        assert known.get(torch.empty(4, dtype=torch.long)) is None
+        assert known.get(torch.randn(4, 4).argmax(-1)) is None
+
+
+def test_what_an_unknown_value_overwrites_is_forgotten() -> None:
+    with following() as known:
+        counts = torch.zeros(4, dtype=torch.long)
+        assert known.get(counts) is not None
+        counts[1:2].copy_(torch.randn(3, 1).argmax(0))
+        assert known.get(counts) is None
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            counts.tolist()
+
+
+def test_literals_may_hold_known_tensors() -> None:
+    with following():
+        largest = torch.arange(5).max() + 1
+        assert torch.tensor([largest, 3]).tolist() == [5, 3]
+
+
+def test_freed_storages_do_not_lend_their_values_to_new_ones() -> None:
+    with following() as known:
+        for _ in range(200):
+            torch.arange(7)
+            assert known.get(torch.empty(7, dtype=torch.long)) is None
+
+
+@pytest.mark.parametrize("width", [40, 37])
+def test_grouped_products_are_shaped_as_the_real_kernels_are(width: int) -> None:
+    tokens, experts, hidden = 24, 3, 32
+    grouped: Any = torch.ops.aten._grouped_mm.default
+    a = torch.randn(tokens, hidden, dtype=torch.bfloat16)
+    b = torch.randn(experts, width, hidden, dtype=torch.bfloat16).transpose(-2, -1)
+    offs = torch.tensor([8, 16, 24], dtype=torch.int32)
+    real = grouped(a, b, offs)
+    fake = META_OPS[grouped](a.to("meta"), b.to("meta"), offs.to("meta"))
+    assert (fake.shape, fake.dtype) == (real.shape, real.dtype)
+    weights = grouped(a.t(), real, offs)
+    fake_weights = META_OPS[grouped](a.t().to("meta"), fake, offs.to("meta"))
+    assert fake_weights.shape == weights.shape == (experts, hidden, width)
+
+
+def test_ctc_loss_is_shaped_as_the_real_kernels_are() -> None:
+    log_probs = torch.randn(20, 2, 9).log_softmax(-1)
+    targets, lengths = torch.randint(1, 9, (12,)), torch.tensor([20, 20])
+    op: Any = torch.ops.aten._ctc_loss.Tensor
+    real = op(log_probs, targets, lengths, torch.tensor([6, 6]), 0, False)
+    fake = META_OPS[op](log_probs.to("meta"), targets.to("meta"), lengths.to("meta"), None, 0, False)
+    assert [tuple(t.shape) for t in fake] == [tuple(t.shape) for t in real]
