@@ -121,6 +121,8 @@ def _describe(module: nn.Module, path: str) -> Iterator[str]:
             yield f"b {name} {tuple(buffer.shape)} {buffer.dtype}"
     for name, value in sorted(module.__dict__.items()):
         if not name.startswith("_") and name not in _POSITIONAL and name not in _PLUMBING:
+            if isinstance(value, float) and ("drop" in name or name == "p"):
+                value = value > 0.0  # rates that grow with depth run the same operators, unless zero
             shown = _scalar(value)
             if shown is not None:
                 yield f"a {name} {shown}"

@@ -83,6 +83,20 @@ class ParameterInfo:
         return count
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleLayout:
+    """Places in the model that strategies treat on their own."""
+
+    blocks: tuple[str, ...] = ()
+    """Modules wrapped one by one: instances of the classes that the model says not to split."""
+    input_embedding: str | None = None
+    output_embedding: str | None = None
+    final_norm: str | None = None
+    tied: bool = False
+    """Whether the input and the output embedding are one weight."""
+    hidden_size: int | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class StepTrace:
     """One forward and backward pass of a rank that holds the whole model.
@@ -131,6 +145,7 @@ class StepTrace:
     samples: tuple[int, ...]
     """Micro batches at which this trace was recorded; the linear form is exact for these and between."""
     tokens_per_sample: int
+    layout: ModuleLayout = field(default_factory=ModuleLayout)
     host_reads: list[str] = field(default_factory=list)
     """Each answered host read: site, answer, what it assumes."""
     notes: list[str] = field(default_factory=list)

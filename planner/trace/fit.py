@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, Mark, ParameterInfo, StepTrace
+from planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, Mark, ModuleLayout, ParameterInfo, StepTrace
 from planner.trace.recorder import RawTrace
 
 
@@ -43,6 +43,7 @@ def fit(
     recordings: tuple[Recording, ...],
     parameters: list[ParameterInfo],
     buffer_bytes: list[tuple[str, int]],
+    layout: ModuleLayout,
     notes: list[str],
 ) -> StepTrace:
     """One recording gives a trace for its own micro batch; more, of equal signature, give the linear form.
@@ -101,6 +102,7 @@ def fit(
         inputs=[(name, int(inputs_slope[i]), int(inputs_fixed[i])) for i, (name, _) in enumerate(low.inputs)],
         samples=tuple(dict.fromkeys((low.micro_batch, high.micro_batch))),
         tokens_per_sample=low.tokens // low.micro_batch,
+        layout=layout,
         host_reads=list(raw.host_reads),
         notes=notes,
     )
@@ -122,21 +124,30 @@ def _column(values: list[int]) -> IntArray:
 
 
 def _linear(low: list[int], high: list[int], at: int, span: int) -> tuple[IntArray, IntArray]:
-    """Fixed part and slope of integers known at `at` and `at + span`; span 0 means one point."""
+    """Fixed part and slope of integers known at `at` and `at + span`; span 0 means one point.
+
+    Slopes are rounded up: only kernels' temporaries, which count rows in whole tiles, have fractional ones.
+    """
     first = np.asarray(low, dtype=np.int64)
     if span == 0:
         return first, np.zeros_like(first)
-    slope, rest = np.divmod(np.asarray(high, dtype=np.int64) - first, span)
-    if rest.any():
-        raise NotLinearError("some storage does not grow linearly with the micro batch")
+    slope = -((first - np.asarray(high, dtype=np.int64)) // span)
     return first - slope * at, slope
 
 
+_TILE_SLACK = 64 * 1024
+"""Bytes by which a kernel's temporary may leave the line because it rounds rows to tiles."""
+
+
 def _check_on_line(low: Recording, between: Recording, high: Recording) -> None:
-    sizes = [np.array([t.nbytes for t in r.raw.tensors], dtype=np.int64) for r in (low, between, high)]
     span = high.micro_batch - low.micro_batch
     step = between.micro_batch - low.micro_batch
-    if not np.array_equal((sizes[1] - sizes[0]) * span, (sizes[2] - sizes[0]) * step):
+    first, middle, last = (
+        np.array([t.nbytes for t in r.raw.tensors], dtype=np.int64) for r in (low, between, high)
+    )
+    off = np.abs((middle - first) * span - (last - first) * step)
+    scratch = np.array([t.is_scratch for t in low.raw.tensors])
+    if np.any(off[~scratch]) or np.any((last - first)[~scratch] % span) or np.any(off > _TILE_SLACK * span):
         raise NotLinearError("some storage does not grow linearly with the micro batch")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from planner.trace.attention import AttentionBackend, attention_scratch, choose_cuda_backend
+from planner.trace.cpu_scratch import cpu_scratch
 
 
 class KernelProfile(ABC):
@@ -16,7 +17,7 @@ class KernelProfile(ABC):
 
     @abstractmethod
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
-        """Bytes of each temporary that the operator allocates and frees while it runs."""
+        """Bytes of each temporary that the operator allocates, holds together, and frees while it runs."""
 
     @abstractmethod
     def attention_backend(
@@ -75,9 +76,11 @@ class CpuProfile(KernelProfile):
     name: str = "cpu"
     fused_dropout: bool = False
     fused_rms_norm: bool = False
+    threads: int = 1
+    """Intra-op threads: kernels keep a buffer for each."""
 
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
-        return []
+        return cpu_scratch(operator, args, outputs, self.threads)
 
     def attention_backend(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from planner.trace.engine_adds import is_engine_add
+from planner.trace.engine_adds import IN_PLACE_ON_DEVICE, ZEROS, done_in_place
 from planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark
 from planner.trace.host_reads import HostReads
 from planner.trace.inputs_meta_ops import META_OPS
@@ -36,6 +36,8 @@ class RawTensor:
     module: int
     operator: str
     parameter: int = -1
+    is_scratch: bool = False
+    """Whether it is a kernel's own temporary, from `KernelProfile.scratch`."""
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ class Recorder(TorchDispatchMode):
         self._watch: dict[int, weakref.ref[Any]] = {}
         self._known: dict[int, int] = {}
         self._keep: list[Any] = []
-        self._in_place_adds: dict[int, tuple[int, int]] = {}
+        self._in_place: dict[int, tuple[int, int]] = {}
         modules.attach(self._event)
 
     @classmethod
@@ -149,12 +151,19 @@ class Recorder(TorchDispatchMode):
         self._event(Kind.ALLOC, tid)
         return tid
 
-    def _scratch(self, nbytes: int, operator: str, where: int) -> None:
-        """A kernel's own temporary: there while the kernel runs."""
-        tid = len(self.raw.tensors)
-        self.raw.tensors.append(RawTensor(nbytes, (nbytes,), "uint8", _TEMPORARY, where, operator))
-        self._event(Kind.ALLOC, tid)
-        self._event(Kind.FREE, tid)
+    def _scratch(self, sizes: list[int], operator: str, where: int) -> None:
+        """A kernel's own temporaries: there, all at once, while the kernel runs."""
+        first = len(self.raw.tensors)
+        for tid, nbytes in enumerate(sizes, first):
+            self.raw.tensors.append(RawTensor(nbytes, (nbytes,), "uint8", _TEMPORARY, where, operator, is_scratch=True))
+            self._event(Kind.ALLOC, tid)
+        for tid in reversed(range(first, len(self.raw.tensors))):
+            self._event(Kind.FREE, tid)
+
+    def _overwritten(self, operand: torch.Tensor, operator: str) -> int:
+        """Storage that `operator` writes into on a device: any for sums, one just zeroed for fills; else -1."""
+        old = self._id_of(operand)
+        return old if operator == "add" or (old >= 0 and self.raw.tensors[old].operator in ZEROS) else -1
 
     def _id_of(self, tensor: torch.Tensor) -> int:
         return self._ids.get(tensor.untyped_storage()._cdata, -1)
@@ -169,8 +178,8 @@ class Recorder(TorchDispatchMode):
         name = func._overloadpacket.__name__
         where, phase = self._modules.locate()
         reads = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors_in(value)]
-        engine_add = phase == BACKWARD and name == "add" and is_engine_add(args)
-        old = self._id_of(args[0]) if engine_add else -1
+        in_place = name in IN_PLACE_ON_DEVICE and done_in_place(name, args, phase == BACKWARD)
+        old = self._overwritten(args[0], name) if in_place else -1
         run = META_OPS.get(func, func)
         out = run(*args, **kwargs)
         self._host_reads.follow(func, args, kwargs, out)
@@ -180,12 +189,11 @@ class Recorder(TorchDispatchMode):
             key = tensor.untyped_storage()._cdata
             if key not in self._ids and key not in self._known:
                 fresh.append(self._allocate(tensor, name, where, phase))
-        if engine_add and fresh and old >= 0:
-            self._in_place_adds[fresh[0]] = (old, len(self.raw.kind))
+        if fresh and old >= 0 and self.raw.tensors[old].nbytes == self.raw.tensors[fresh[0]].nbytes:
+            self._in_place[fresh[0]] = (old, len(self.raw.kind))
         if not fresh and not func._schema.is_mutable:
             return out
-        for nbytes in self._profile.scratch(name, args, written):
-            self._scratch(nbytes, name, where)
+        self._scratch(self._profile.scratch(name, args, written), name, where)
         self._note_operator(func, name, where, phase, reads, written, args, out)
         return out
 
@@ -230,20 +238,20 @@ class Recorder(TorchDispatchMode):
         self.raw.modules = self._modules.names()
         for watch in list(self._watch):
             self._watch.pop(watch)
-        merge_in_place_adds(self.raw, self._in_place_adds)
+        merge_in_place(self.raw, self._in_place)
         return self.raw
 
 
-def merge_in_place_adds(raw: RawTrace, adds: dict[int, tuple[int, int]]) -> None:
-    """Undoes the out-of-place additions that the engine does only because tensors are meta.
+def merge_in_place(raw: RawTrace, pairs: dict[int, tuple[int, int]]) -> None:
+    """Undoes out-of-place operators that run in place on a device and are not only because a mode is active.
 
-    Real eager adds into the first buffer when it is its only owner (pytorch
-    torch/csrc/autograd/input_buffer.cpp: can_accumulate_inplace). Sole ownership shows in the trace: the old
-    buffer dies before anything else happens. `adds` maps the sum's tensor to (old buffer, position after it).
+    The device writes into the first operand when nothing else owns it (`engine_adds.done_in_place`). Sole ownership
+    shows in the trace: the old buffer dies before anything else happens. `pairs` maps the result's tensor to (old
+    buffer, position after the result).
     """
     alias: dict[int, int] = {}
     drop: set[int] = set()
-    for fresh, (old, position) in adds.items():
+    for fresh, (old, position) in pairs.items():
         index = position
         while index < len(raw.kind) and raw.kind[index] in (Kind.FREE, Kind.OPERATOR):
             if raw.kind[index] == Kind.FREE and raw.subject[index] == old:

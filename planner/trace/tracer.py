@@ -11,6 +11,7 @@ from planner.trace.expand import expand
 from planner.trace.fit import NotLinearError, Recording, fit, signature
 from planner.trace.folding import CannotFoldError, Fold, find_folds
 from planner.trace.inputs import TrainingBatch
+from planner.trace.layout import layout_of
 from planner.trace.kernels import KernelProfile
 from planner.trace.step import Session, prepare
 from planner.trace.variant import StepVariant
@@ -84,7 +85,7 @@ class Tracer:
         recordings = tuple(self._record(session, variant, size) for size in sizes)
         if len({signature(recording.raw) for recording in recordings}) > 1:
             raise NotLinearError("the step's structure changes with the micro batch")
-        trace = fit(recordings, parameter_infos(self.model), buffer_sizes(self.model), [])
+        trace = fit(recordings, parameter_infos(self.model), buffer_sizes(self.model), layout_of(self.model), [])
         for fold in folds:
             trace = expand(trace, fold)
         return trace

@@ -1,0 +1,353 @@
+"""FSDP2: parameters, gradients and optimizer state sharded, units gathered as they are needed.
+
+Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13): _fsdp_param_group.py (unshard, wait_for_unshard,
+post_forward, pre_backward, post_backward), _fsdp_collectives.py (foreach_all_gather and its copy-out,
+foreach_reduce), _fsdp_state.py (_root_post_backward_final_callback); and accelerate utils/fsdp_utils.py:
+fsdp2_prepare_model (fp32 upcast of trainable parameters, one unit per block, embeddings and tail on their own,
+no autocast around forward).
+"""
+
+from dataclasses import dataclass, field
+
+from planner.memory.optimizer import LocalTensor, place_clipping, place_state, place_step
+from planner.memory.stream import BLOCK, Handle, Pass, StreamBuilder
+from planner.speed.model import Collective
+from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
+from planner.strategy.module_times import ModuleTimes, module_times
+from planner.strategy.single import optimizer_work
+from planner.trace.events import Category, Mark, ParameterInfo, StepTrace
+from planner.trace.variant import Regime
+from planner.units import ceil_div, round_up
+from planner.workload import Precision, Stack
+
+ROOT = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Unit:
+    """One FSDP parameter group."""
+
+    name: str
+    modules: tuple[str, ...]
+    reshard_after_forward: bool
+    parameters: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """Sizes of one parameter under FSDP2 on rank 0, which holds the largest shard."""
+
+    shard_numel: int
+    """Rows are split by ceil(rows / ranks); every rank stores that many, the last padded."""
+    unsharded_numel: int
+    """What an all-gather puts out: shards times ranks, padding included."""
+
+
+def shard(parameter: ParameterInfo, world_size: int) -> Sharding:
+    """_fsdp_param.py: _init_sharded_param chunks dim 0 and pads to the first chunk's size."""
+    rows = parameter.shape[0] if parameter.shape else 1
+    row = parameter.numel // rows if rows else 0
+    shard_numel = ceil_div(rows, world_size) * row
+    return Sharding(shard_numel=shard_numel, unsharded_numel=shard_numel * world_size)
+
+
+def wrap_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
+    """Units in the order in which accelerate makes them, the root last; parameters go to the innermost."""
+    layout = trace.layout
+    units = [Unit(name=name, modules=(name,), reshard_after_forward=reshard_after_forward) for name in layout.blocks]
+    taken = set(layout.blocks)
+    embedding, head, norm = layout.input_embedding, layout.output_embedding, layout.final_norm
+    if embedding and not layout.tied and embedding not in taken:
+        units.append(Unit(name=embedding, modules=(embedding,), reshard_after_forward=reshard_after_forward))
+        taken.add(embedding)
+    tail = (norm, embedding, head) if layout.tied else (norm, head)
+    modules = tuple(dict.fromkeys(name for name in tail if name and name not in taken))
+    if modules:
+        units.append(Unit(name="tail", modules=modules, reshard_after_forward=False))
+    root = Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)
+    owners = {module: unit for unit in units for module in unit.modules}
+    for index, parameter in enumerate(trace.parameters):
+        _owner(parameter.module, owners, root).parameters.append(index)
+    return [unit for unit in (*units, root) if unit.parameters]
+
+
+def _owner(module: str, owners: dict[str, Unit], root: Unit) -> Unit:
+    while module:
+        if module in owners:
+            return owners[module]
+        module = module.rpartition(".")[0]
+    return root
+
+
+class FullyShardedDataParallel:
+    """FSDP2 over all ranks, as accelerate sets it up."""
+
+    name = "fsdp"
+    title = "FSDP2"
+    zero_stage: int | None = None
+    offloads: tuple[Offload, ...] = (Offload.NONE,)
+
+    def regime(self, precision: Precision, stack: Stack) -> Regime:
+        return Regime(weights=precision.compute_dtype)
+
+    def refuses(self, context: RankContext) -> str | None:
+        return "there is only one GPU" if context.world_size == 1 else None
+
+    def rank(self, context: RankContext) -> RankPlan:
+        return _Layout(context).plan()
+
+
+class _Layout:
+    """Lays out one rank's stream."""
+
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        trace = context.trace
+        self._trace = trace
+        self._compute = context.precision.compute_dtype
+        self._master = "float32" if context.precision.is_mixed else self._compute
+        self._reduce = self._compute
+        reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
+        self._builder = StreamBuilder(trace, context.accumulation_steps)
+        self._units = wrap_units(trace, reshard)
+        self._shards = [shard(parameter, context.world_size) for parameter in trace.parameters]
+        self._times: ModuleTimes = module_times(trace)
+        self._gradient_shards: list[Handle] = []
+
+    # -- sizes --------------------------------------------------------------------------------------------
+
+    def _gathered(self, unit: Unit) -> int:
+        """Bytes of the flat all-gather output."""
+        return nbytes(sum(self._shards[i].unsharded_numel for i in unit.parameters), self._compute)
+
+    def _copied_out(self, unit: Unit) -> int:
+        """Bytes of the unsharded parameters, one block each."""
+        return sum(round_up(nbytes(self._shards[i].unsharded_numel, self._compute), BLOCK) for i in unit.parameters)
+
+    def _shard_bytes(self, unit: Unit, dtype: str) -> int:
+        return nbytes(sum(self._shards[i].shard_numel for i in self._trainable(unit)), dtype)
+
+    def _trainable(self, unit: Unit) -> list[int]:
+        return [i for i in unit.parameters if self._trace.parameters[i].trainable]
+
+    # -- layout -------------------------------------------------------------------------------------------
+
+    def plan(self) -> RankPlan:
+        builder, context = self._builder, self._context
+        for index, parameter in enumerate(self._trace.parameters):
+            dtype = self._master if parameter.trainable else parameter.dtype
+            size = nbytes(self._shards[index].shard_numel, dtype)
+            builder.alloc(builder.at_load(), size, Category.PARAMETERS, "weight shard", parameter.name)
+        place_buffers(builder)
+        place_workspaces(builder, context.capability)
+        unsharded: dict[str, Handle] = {}
+        for in_pass in builder.passes:
+            unsharded = self._forward(in_pass)
+            self._backward(in_pass, unsharded)
+        local = [
+            LocalTensor(name=p.name, numel=self._shards[i].shard_numel, dtype=self._master)
+            for i, p in enumerate(self._trace.parameters)
+            if p.trainable
+        ]
+        for iteration in range(len(builder.steps)):
+            if context.clipping:
+                place_clipping(builder, iteration, local)
+            if iteration == 0:
+                place_state(builder, context.optimizer, local)
+            place_step(builder, iteration, context.optimizer, local)
+        self._drop_gradient_shards()
+        elements = sum(tensor.numel for tensor in local)
+        return RankPlan(
+            stream=builder.build(),
+            collectives=self._collectives(),
+            optimizer_work=optimizer_work(context.optimizer, elements, nbytes(1, self._master)),
+        )
+
+    def _forward(self, in_pass: Pass) -> dict[str, Handle]:
+        """Gathers units as forward enters them; returns those that stay gathered for backward."""
+        builder = self._builder
+        kept: dict[str, Handle] = {}
+        before: Handle | None = None
+        for unit in self._forward_order():
+            enter, leave = self._forward_span(unit)
+            at = builder.before(in_pass, enter)
+            gathered = self._all_gather(in_pass, enter, unit)
+            if before is not None:
+                builder.free(at, before)
+            out = builder.alloc(at, self._copied_out(unit), Category.COMMUNICATION, "unsharded parameters", unit.name)
+            before = gathered
+            if unit.reshard_after_forward:
+                builder.free(builder.after(in_pass, leave), out)
+            else:
+                kept[unit.name] = out
+        if before is not None:
+            builder.free(builder.at_mark(in_pass, Mark.OUTPUTS_BOUND), before)
+        return kept
+
+    def _all_gather(self, in_pass: Pass, event: int, unit: Unit) -> Handle:
+        """foreach_all_gather: a low-precision copy of the shards, and the flat output."""
+        builder = self._builder
+        at = builder.before(in_pass, event)
+        shards = nbytes(sum(self._shards[i].shard_numel for i in unit.parameters), self._compute)
+        copy_in = None
+        if self._master != self._compute:
+            copy_in = builder.alloc(at, shards, Category.COMMUNICATION, "all-gather input", unit.name)
+        handle = builder.alloc(at, self._gathered(unit), Category.COMMUNICATION, "all-gather output", unit.name)
+        if copy_in is not None:
+            builder.free(at, copy_in)
+        return handle
+
+    def _backward(self, in_pass: Pass, unsharded: dict[str, Handle]) -> None:
+        """Gathers units before their backward, one ahead; reduces each unit's gradients after it."""
+        builder = self._builder
+        order = self._backward_order()
+        prefetched: dict[str, Handle] = {}
+        reduce_input: Handle | None = None
+        pending: list[tuple[int, Unit]] = []
+        events: list[tuple[int, int, Unit]] = []
+        for index, (unit, enter, leave) in enumerate(order):
+            events.append((enter, 0, unit))
+            events.append((leave, 1, unit))
+            pending.append((index, unit))
+        following = {unit.name: order[i + 1][0] for i, (unit, _, _) in enumerate(order[:-1])}
+        events.sort(key=lambda item: (item[0], item[1]))
+        for position, what, unit in events:
+            if what == 0:
+                self._gather_for_backward(in_pass, position, unit, unsharded, prefetched, following)
+            else:
+                reduce_input = self._post_backward(in_pass, position, unit, unsharded, reduce_input)
+        if reduce_input is not None:
+            builder.free(builder.at_end(in_pass), reduce_input)
+
+    def _gather_for_backward(
+        self,
+        in_pass: Pass,
+        position: int,
+        unit: Unit,
+        unsharded: dict[str, Handle],
+        prefetched: dict[str, Handle],
+        following: dict[str, Unit],
+    ) -> None:
+        """pre_backward: copy-out frees the all-gather output at once, then the next unit is prefetched."""
+        builder = self._builder
+        at = builder.before(in_pass, position)
+        if unit.name not in unsharded:
+            gathered = prefetched.pop(unit.name, None) or self._all_gather(in_pass, position, unit)
+            unsharded[unit.name] = builder.alloc(
+                at, self._copied_out(unit), Category.COMMUNICATION, "unsharded parameters", unit.name
+            )
+            builder.free(at, gathered)
+        ahead = following.get(unit.name)
+        if ahead is not None and ahead.name not in unsharded and ahead.name not in prefetched:
+            prefetched[ahead.name] = self._all_gather(in_pass, position, ahead)
+
+    def _post_backward(
+        self, in_pass: Pass, position: int, unit: Unit, unsharded: dict[str, Handle], reduce_input: Handle | None
+    ) -> Handle | None:
+        """Reshards, then reduce-scatters: the input outlives this unit, the gradients do not."""
+        builder = self._builder
+        at = builder.after(in_pass, position)
+        handle = unsharded.pop(unit.name, None)
+        if handle is not None:
+            builder.free(at, handle)
+        parameters = self._trainable(unit)
+        if not in_pass.last:
+            # accelerate no_sync: set_requires_gradient_sync(False) keeps whole gradients until the last micro step.
+            return reduce_input
+        if reduce_input is not None:
+            builder.free(at, reduce_input)
+        if not parameters:
+            return None
+        whole = nbytes(sum(self._shards[i].unsharded_numel for i in parameters), self._reduce)
+        fresh = builder.alloc(at, whole, Category.COMMUNICATION, "reduce-scatter input", unit.name)
+        self._free_gradients(in_pass, position, parameters)
+        reduced = builder.alloc(
+            at, self._shard_bytes(unit, self._reduce), Category.COMMUNICATION, "reduce-scatter output", unit.name
+        )
+        if self._master == self._reduce:
+            self._keep_gradient(reduced)
+            return fresh
+        cast = builder.alloc(
+            at, self._shard_bytes(unit, self._master), Category.GRADIENTS, "gradient shard", unit.name
+        )
+        builder.free(at, reduced)
+        self._keep_gradient(cast)
+        return fresh
+
+    def _free_gradients(self, in_pass: Pass, position: int, parameters: list[int]) -> None:
+        """The copy-in done, whole gradients go: this pass's and, when accumulating, the kept sum."""
+        builder = self._builder
+        at = builder.after(in_pass, position)
+        first = next(p for p in builder.passes if p.iteration == in_pass.iteration)
+        for index in parameters:
+            if builder.gradient_event(index) is None:
+                continue
+            builder.free_gradient(at, in_pass, index)
+            if first is not in_pass:
+                builder.free_gradient(at, first, index)
+
+    def _keep_gradient(self, handle: Handle) -> None:
+        self._gradient_shards.append(handle)
+
+    def _drop_gradient_shards(self) -> None:
+        """zero_grad drops the shards at the end of each iteration."""
+        builder = self._builder
+        per_iteration = len(self._gradient_shards) // len(builder.steps)
+        for iteration in range(len(builder.steps)):
+            start = iteration * per_iteration
+            for handle in self._gradient_shards[start : start + per_iteration]:
+                builder.free(builder.at_step(iteration), handle)
+
+    # -- order --------------------------------------------------------------------------------------------
+
+    def _forward_span(self, unit: Unit) -> tuple[int, int]:
+        enters = [self._times.enter[m] for m in unit.modules if m in self._times.enter]
+        leaves = [self._times.exit[m] for m in unit.modules if m in self._times.exit]
+        return min(enters), max(leaves)
+
+    def _runs(self, unit: Unit) -> bool:
+        return any(m in self._times.enter and m in self._times.exit for m in unit.modules)
+
+    def _forward_order(self) -> list[Unit]:
+        return sorted((u for u in self._units if self._runs(u)), key=lambda unit: self._forward_span(unit)[0])
+
+    def _backward_order(self) -> list[tuple[Unit, int, int]]:
+        """Units with their first backward event and the event after which their gradients are reduced.
+
+        A unit whose inputs need no gradient (the embedding's token ids, the root's) is reduced at the very end.
+        """
+        start = self._trace.mark_position(Mark.BACKWARD)
+        end = self._trace.mark_position(Mark.BACKWARD_END)
+        embedding = self._trace.layout.input_embedding
+        spans = []
+        for unit in self._units:
+            if not self._runs(unit):
+                continue
+            late = unit.name == ROOT or (embedding is not None and embedding in unit.modules)
+            enters = [self._times.backward_enter[m] for m in unit.modules if m in self._times.backward_enter]
+            leaves = [self._times.backward_exit[m] for m in unit.modules if m in self._times.backward_exit]
+            enter = start if unit.name == ROOT else min(enters, default=end)
+            leave = end if late else max(leaves, default=end)
+            spans.append((unit, enter, leave))
+        return sorted(spans, key=lambda span: (span[1], span[2]))
+
+    def _collectives(self) -> tuple[Collective, ...]:
+        gathers = [
+            Collective(
+                kind="all_gather", bytes=self._gathered(unit), count=1, overlap=True, phase=phase, per="micro_step"
+            )
+            for unit in self._units
+            for phase in (("forward", "backward") if unit.reshard_after_forward else ("forward",))
+        ]
+        scatters = [
+            Collective(
+                kind="reduce_scatter",
+                bytes=nbytes(sum(self._shards[i].unsharded_numel for i in self._trainable(unit)), self._reduce),
+                count=1,
+                overlap=True,
+                phase="backward",
+                per="step",
+            )
+            for unit in self._units
+        ]
+        return (*gathers, *scatters)

@@ -1,0 +1,44 @@
+"""When each module runs, forward and backward, as event positions of a trace."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.trace.events import Kind, Mark, StepTrace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleTimes:
+    """First and last events of modules by qualified name; a module that does not run is absent."""
+
+    enter: dict[str, int]
+    exit: dict[str, int]
+    backward_enter: dict[str, int]
+    backward_exit: dict[str, int]
+
+
+def module_times(trace: StepTrace) -> ModuleTimes:
+    """Positions of first forward entry, last forward exit, first backward entry and last backward exit."""
+    backward_at = trace.mark_position(Mark.BACKWARD)
+    return ModuleTimes(
+        enter=_first(trace, Kind.ENTER, 0, backward_at),
+        exit=_last(trace, Kind.EXIT, 0, backward_at),
+        backward_enter=_first(trace, Kind.BACKWARD_ENTER, backward_at, trace.num_events),
+        backward_exit=_last(trace, Kind.BACKWARD_EXIT, backward_at, trace.num_events),
+    )
+
+
+def _positions(trace: StepTrace, kind: Kind, start: int, end: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return start + np.flatnonzero(trace.kind[start:end] == kind)
+
+
+def _first(trace: StepTrace, kind: Kind, start: int, end: int) -> dict[str, int]:
+    at = _positions(trace, kind, start, end)
+    modules, index = np.unique(trace.subject[at], return_index=True)
+    return {trace.modules[int(m)]: int(at[i]) for m, i in zip(modules, index, strict=True)}
+
+
+def _last(trace: StepTrace, kind: Kind, start: int, end: int) -> dict[str, int]:
+    at = _positions(trace, kind, start, end)[::-1]
+    modules, index = np.unique(trace.subject[at], return_index=True)
+    return {trace.modules[int(m)]: int(at[i]) for m, i in zip(modules, index, strict=True)}

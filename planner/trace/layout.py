@@ -1,0 +1,68 @@
+"""Reads from a built model the places that wrapping strategies look for."""
+
+from typing import Any
+
+from torch import nn
+
+from planner.trace.blocks import repeated_blocks
+from planner.trace.events import ModuleLayout
+
+
+def layout_of(model: nn.Module) -> ModuleLayout:
+    """Blocks, embeddings and final norm of a model.
+
+    Mirrors accelerate utils/fsdp_utils.py: fsdp2_prepare_model (embeddings and tail get units of their own),
+    _find_final_norm, and utils/dataclasses.py: set_auto_wrap_policy (`_no_split_modules`).
+    """
+    names = {id(module): name for name, module in model.named_modules()}
+    embedding = _call(model, "get_input_embeddings")
+    head = _call(model, "get_output_embeddings")
+    weights = [getattr(module, "weight", None) for module in (embedding, head)]
+    return ModuleLayout(
+        blocks=tuple(_blocks(model)),
+        input_embedding=names.get(id(embedding)) if embedding is not None else None,
+        output_embedding=names.get(id(head)) if head is not None else None,
+        final_norm=_final_norm(model, names),
+        tied=weights[0] is not None and weights[0] is weights[1],
+        hidden_size=_hidden_size(getattr(model, "config", None)),
+    )
+
+
+def _blocks(model: nn.Module) -> list[str]:
+    classes = set(getattr(model, "_no_split_modules", None) or ())
+    found = [name for name, module in model.named_modules() if name and type(module).__name__ in classes]
+    if found:
+        return found
+    return [f"{run.name}.{index}" for run in repeated_blocks(model) for index in range(len(run.signatures))]
+
+
+def _call(model: nn.Module, name: str) -> Any:
+    method = getattr(model, name, None)
+    if method is None:
+        return None
+    try:
+        return method()
+    except (NotImplementedError, AttributeError):
+        return None
+
+
+def _final_norm(model: nn.Module, names: dict[int, str]) -> str | None:
+    prefix = getattr(model, "base_model_prefix", "")
+    base = getattr(model, prefix, None) if prefix else model
+    if not isinstance(base, nn.Module):
+        return None
+    norms = [module for _, module in base.named_children() if "Norm" in type(module).__name__]
+    return names.get(id(norms[-1])) if norms else None
+
+
+def _hidden_size(config: Any) -> int | None:
+    """accelerate accelerator.py: _prepare_deepspeed reads hidden_size, or the largest of hidden_sizes."""
+    text = getattr(config, "text_config", None)
+    for source in (config, text):
+        size = getattr(source, "hidden_size", None)
+        if isinstance(size, int):
+            return size
+        sizes = getattr(source, "hidden_sizes", None)
+        if isinstance(sizes, (list, tuple)) and sizes:
+            return int(max(sizes))
+    return None
