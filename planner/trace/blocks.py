@@ -79,7 +79,8 @@ def parent_marks(root: nn.Module, owner: nn.Module | None, name: str, count: int
     marks: dict[int, str] = {}
     for holder in (owner, getattr(owner, "config", None)):
         for key, value in sorted(vars(holder).items()) if holder is not None else ():
-            if key.endswith(_POSITION_LISTS) and _is_positions(value):
+            # `out_indices` count a backbone's stages, and a classifier does not use them.
+            if key.endswith(_POSITION_LISTS) and "out_" not in key and _is_positions(value):
                 marks |= {index % count: f"+{key}" for index in value if -count <= index < count}
     config = getattr(root, "config", None)
     vision = getattr(config, "vision_config", None)

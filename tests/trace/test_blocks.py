@@ -51,7 +51,7 @@ def pattern(run: BlockRun) -> str:
                 "model.language_model.layers": "AAA" + "B" * 25,
             },
         ),
-        ("microsoft/swin-tiny-patch4-window7-224", {}),
+        ("microsoft/swin-tiny-patch4-window7-224", {"swin.encoder.layers.2.blocks": "ABABAB"}),
     ],
 )
 def test_kinds_of_layers(model_id: str, expected: dict[str, str]) -> None:
