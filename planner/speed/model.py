@@ -32,7 +32,7 @@ class Collective:
     """When they are issued. `backward` holds the recomputation too."""
     per: Per
     """`micro_step`: in each of the accumulation steps. `step`: once per optimizer step; in `forward` and
-    `backward` that is the last micro step (DDP and ZeRO reduce there)."""
+    `backward` that is the last micro step (DDP and ZeRO reduce there). In phase `step` both mean once."""
     overlap: bool
     """Whether they run beside the computation of their phase; otherwise the computation waits."""
     ranks: int | None = None

@@ -1,0 +1,223 @@
+"""Seconds of one transfer between devices, or between a device and its host, out of collectives.toml.
+
+Inside a node by measured curves where the device has one, else by the link's rate and published shares of it.
+Between nodes the ring formula holds too (busbw of nccl-tests doc/PERFORMANCE.md), bound by the node's ports.
+"""
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from planner.hardware.cluster import Cluster
+from planner.speed.model import HOST_KINDS, Collective, CollectiveKind
+from planner.speed.rates import Rate, host_copy_share, worst_basis
+from planner.units import ceil_div
+
+_XGMI_PEERS = 7
+"""Fully connected: a device reaches each of seven peers over a link of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """How the ranks of a collective lie."""
+
+    ranks: int
+    nodes: int
+    per_node: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Curve:
+    """One measured table: log bytes against log seconds."""
+
+    ranks: int
+    log_bytes: tuple[float, ...]
+    log_seconds: tuple[float, ...]
+
+    def seconds(self, num_bytes: float) -> float:
+        """Flat below the table, proportional to the bytes above it."""
+        at = np.log(max(num_bytes, 1.0))
+        beyond = max(0.0, at - self.log_bytes[-1])
+        return float(np.exp(np.interp(at, self.log_bytes, self.log_seconds) + beyond))
+
+
+@functools.cache
+def collectives_data() -> dict[str, Any]:
+    """collectives.toml as it stands."""
+    with resources.files("planner.speed").joinpath("collectives.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+@functools.cache
+def _curves() -> dict[tuple[str, str], tuple[_Curve, ...]]:
+    found: dict[tuple[str, str], list[_Curve]] = {}
+    for row in collectives_data()["curves"]:
+        sizes, micros = zip(*row["bytes_us"], strict=True)
+        # Published times jitter; more bytes never take less here.
+        seconds = np.maximum.accumulate(np.asarray(micros) * 1e-6)
+        curve = _Curve(
+            ranks=row["ranks"],
+            log_bytes=tuple(np.log(sizes).tolist()),
+            log_seconds=tuple(np.log(seconds).tolist()),
+        )
+        found.setdefault((row["gpu"], row["kind"]), []).append(curve)
+    return {key: tuple(sorted(curves, key=lambda curve: curve.ranks)) for key, curves in found.items()}
+
+
+def wire_factor(kind: CollectiveKind, ranks: int) -> float:
+    """Bytes that each rank sends, per byte of the tensor, in a ring of `ranks`."""
+    if kind in HOST_KINDS:
+        return 1.0
+    if ranks <= 1:
+        return 0.0
+    if kind == "broadcast":
+        return 1.0
+    share = (ranks - 1) / ranks
+    return 2 * share if kind == "all_reduce" else share
+
+
+def group_of(collective: Collective, cluster: Cluster) -> Group:
+    """Where the ranks of a collective lie: nodes filled one after the other, or one rank in each."""
+    ranks = min(collective.ranks or cluster.world_size, cluster.world_size)
+    if collective.across_nodes:
+        nodes = min(ranks, cluster.nodes)
+        return Group(ranks=ranks, nodes=nodes, per_node=ceil_div(ranks, nodes))
+    per_node = min(ranks, cluster.gpus_per_node)
+    return Group(ranks=ranks, nodes=ceil_div(ranks, per_node), per_node=per_node)
+
+
+def call_seconds(collective: Collective, cluster: Cluster) -> Rate:
+    """Seconds of one call, as durations: `slow` is the longest. Zero where nothing moves."""
+    if collective.bytes == 0:
+        return _nothing()
+    if collective.kind in HOST_KINDS:
+        return _host_copy(collective.bytes, cluster)
+    group = group_of(collective, cluster)
+    if group.ranks == 1:
+        return _nothing()
+    inside = _inside(collective.kind, collective.bytes, group, cluster) if group.per_node > 1 else None
+    if group.nodes == 1:
+        assert inside is not None  # one node and several ranks
+        return inside
+    between = _between(collective.kind, collective.bytes, group, cluster)
+    return between if inside is None else _longer(inside, between)
+
+
+def _nothing() -> Rate:
+    return Rate(slow=0.0, expected=0.0, fast=0.0, basis="measured", note="")
+
+
+def _longer(one: Rate, other: Rate) -> Rate:
+    """Both run as one pipeline: the slower part decides."""
+    deciding = one if one.expected >= other.expected else other
+    return Rate(
+        slow=max(one.slow, other.slow),
+        expected=deciding.expected,
+        fast=max(one.fast, other.fast),
+        basis=worst_basis((one.basis, other.basis)),
+        note=deciding.note,
+    )
+
+
+def _host_copy(num_bytes: int, cluster: Cluster) -> Rate:
+    share = host_copy_share()
+    link = cluster.host_link_bytes_per_s
+    return Rate(
+        slow=num_bytes / (link * share.slow),
+        expected=num_bytes / (link * share.expected),
+        fast=num_bytes / (link * share.fast),
+        basis=worst_basis((share.basis, cluster.host_link_basis)),
+        note=f"{share.note}, {link / 1e9:.0f} GB/s ({cluster.host_link_basis})",
+    )
+
+
+# -- inside a node -----------------------------------------------------------------------------------------
+
+
+def _curve_kind(kind: CollectiveKind) -> str:
+    return "all_gather" if kind == "broadcast" else kind
+
+
+def _nearest(curves: tuple[_Curve, ...], ranks: int) -> _Curve:
+    """The smallest table that holds the ranks, or the largest there is."""
+    return next((curve for curve in curves if curve.ranks >= ranks), curves[-1])
+
+
+def _inside(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster) -> Rate:
+    curves = _curves().get((cluster.gpu.id, _curve_kind(kind)))
+    factor = wire_factor(kind, group.ranks)
+    if curves is None or _link_class(cluster) == "assumed":
+        return _by_link(kind, num_bytes * factor, group, cluster)
+    curve = _nearest(curves, group.per_node)
+    table_kind: CollectiveKind = "all_gather" if kind == "broadcast" else kind
+    seconds = curve.seconds(num_bytes) * factor / wire_factor(table_kind, curve.ranks)
+    spread = collectives_data()["spread"]["share"]
+    return Rate(
+        slow=seconds * (1 + spread),
+        expected=seconds,
+        fast=seconds / (1 + spread),
+        basis="measured",
+        note=f"collectives: measured on {curve.ranks}x {cluster.gpu.short}",
+    )
+
+
+def _link_class(cluster: Cluster) -> str:
+    link = cluster.intra_node_link
+    if cluster.intra_node_basis == "assumed":
+        return "assumed"
+    return "pcie" if link.startswith("PCIe") else "switch"
+
+
+def _by_link(kind: CollectiveKind, wire_bytes: float, group: Group, cluster: Cluster) -> Rate:
+    link_class = _link_class(cluster)
+    shares = [
+        row["share"]
+        for row in collectives_data()["intra"]
+        if row["link"] == ("switch" if link_class == "switch" else "pcie")
+    ]
+    link = cluster.intra_node_bytes_per_s
+    if cluster.intra_node_link.startswith("xGMI"):
+        link *= min(group.per_node - 1, _XGMI_PEERS) / _XGMI_PEERS
+    latency = _small_call_seconds(_curve_kind(kind), group.per_node)
+    share = median(shares)
+    return Rate(
+        slow=latency + wire_bytes / (link * min(shares)),
+        expected=latency + wire_bytes / (link * share),
+        fast=latency + wire_bytes / (link * max(shares)),
+        basis=worst_basis(("source", cluster.intra_node_basis)),
+        note=f"collectives: {share:.0%} of {link / 1e9:.0f} GB/s, {cluster.intra_node_link}",
+    )
+
+
+@functools.cache
+def _small_call_seconds(kind: str, ranks: int) -> float:
+    """Median time of the smallest message over all measured devices."""
+    return median(
+        float(np.exp(_nearest(curves, ranks).log_seconds[0]))
+        for (_, curve_kind), curves in _curves().items()
+        if curve_kind == kind
+    )
+
+
+# -- between nodes -----------------------------------------------------------------------------------------
+
+
+def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster) -> Rate:
+    data = collectives_data()
+    shares = [row["share"] for row in data["inter"]]
+    latencies = [row["us"] * 1e-6 for row in data["inter_latency"]]
+    ports = cluster.inter_node_bytes_per_s * group.per_node
+    wire_bytes = num_bytes * wire_factor(kind, group.ranks)
+    share = median(shares)
+    return Rate(
+        slow=max(latencies) + wire_bytes / (ports * min(shares)),
+        expected=median(latencies) + wire_bytes / (ports * share),
+        fast=min(latencies) + wire_bytes / (ports * max(shares)),
+        basis=worst_basis(("source", "assumed" if cluster.inter_node_basis == "assumed" else "source")),
+        note=f"between nodes: {share:.0%} of {ports / 1e9:.0f} GB/s per node ({cluster.inter_node_basis})",
+    )

@@ -1,0 +1,143 @@
+"""A trace's operators as counted classes of equal work, so that a step is evaluated in microseconds."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.trace.events import FloatArray, IntArray, StepTrace
+
+FORWARD, BACKWARD, RECOMPUTE = range(3)
+NUM_PHASES = 3
+
+_GATHERS = frozenset({"embedding"})
+"""They read as much of the table as they put out, not all of it."""
+_KEPT_TRACES = 16
+
+
+class OperatorClass(IntEnum):
+    """What bounds an operator, hence which published rate it gets."""
+
+    MEMORY = 0
+    MATMUL = 1
+    FLASH_FORWARD = 2
+    FLASH_BACKWARD = 3
+    CUDNN_FORWARD = 4
+    CUDNN_BACKWARD = 5
+
+
+NUM_CLASSES = len(OperatorClass)
+
+_BACKWARD_SHARE_OF_MODEL = 4 / 5
+"""Fused attention multiplies five matrices backward, one of which computes the scores anew (torch
+torch/utils/flop_counter.py: sdpa_backward_flop_count)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operators:
+    """Distinct operators of one trace; every array has one entry per distinct operator."""
+
+    operator_class: IntArray
+    phase: IntArray
+    count: FloatArray
+    flops_fixed: FloatArray
+    flops_per_sample: FloatArray
+    bytes_fixed: FloatArray
+    bytes_per_sample: FloatArray
+
+    def flops(self, micro_batch: int) -> FloatArray:
+        """FLOPs of one call of each, never negative."""
+        return np.maximum(self.flops_fixed + self.flops_per_sample * micro_batch, 0.0)
+
+    def bytes(self, micro_batch: int) -> FloatArray:
+        """Bytes moved by one call of each, never negative."""
+        return np.maximum(self.bytes_fixed + self.bytes_per_sample * micro_batch, 0.0)
+
+    def model_flops(self, micro_batch: int) -> float:
+        """FLOPs of the model itself: no recomputed phase, no scores computed twice inside attention."""
+        weight = np.where(self.phase == RECOMPUTE, 0.0, self.count)
+        fused = np.isin(self.operator_class, (OperatorClass.FLASH_BACKWARD, OperatorClass.CUDNN_BACKWARD))
+        weight = np.where(fused, weight * _BACKWARD_SHARE_OF_MODEL, weight)
+        return float(weight @ self.flops(micro_batch))
+
+    def uses(self, *classes: OperatorClass) -> bool:
+        """Whether an operator of one of the classes occurs."""
+        return bool(np.isin(self.operator_class, classes).any())
+
+
+def class_of(name: str, has_flops: bool) -> OperatorClass:
+    """Class of an operator by its ATen name; those without counted FLOPs move memory."""
+    if not has_flops:
+        return OperatorClass.MEMORY
+    if "attention" not in name:
+        return OperatorClass.MATMUL
+    if "cudnn" in name:
+        return OperatorClass.CUDNN_BACKWARD if "backward" in name else OperatorClass.CUDNN_FORWARD
+    return OperatorClass.FLASH_BACKWARD if "backward" in name else OperatorClass.FLASH_FORWARD
+
+
+def collect(trace: StepTrace) -> Operators:
+    """Groups a trace's operators: equal class, phase, FLOPs and bytes count as one with a multiplicity."""
+    flops_fixed, flops_slope = trace.op_flops_fixed, trace.op_flops_per_sample
+    bytes_fixed, bytes_slope = _moved(trace)
+    has_flops = (flops_fixed != 0) | (flops_slope != 0)
+    with_flops = np.array([int(class_of(name, True)) for name in trace.operator_names], dtype=np.int64)
+    classes = np.where(has_flops, with_flops[trace.op_name], int(OperatorClass.MEMORY))
+    columns = (classes, trace.op_phase, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
+    first, count = _groups(columns)
+    return Operators(
+        operator_class=classes[first],
+        phase=np.asarray(trace.op_phase)[first],
+        count=count,
+        flops_fixed=flops_fixed[first],
+        flops_per_sample=flops_slope[first],
+        bytes_fixed=bytes_fixed[first],
+        bytes_per_sample=bytes_slope[first],
+    )
+
+
+def _moved(trace: StepTrace) -> tuple[FloatArray, FloatArray]:
+    """Bytes moved, fixed and per sample; gathers count what they put out, twice."""
+    fixed, slope = trace.op_bytes_fixed, trace.op_bytes_per_sample
+    gathers = [index for index, name in enumerate(trace.operator_names) if name in _GATHERS]
+    if not gathers:
+        return fixed, slope
+    fixed, slope = fixed.copy(), slope.copy()
+    for operator in np.flatnonzero(np.isin(trace.op_name, gathers)):
+        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
+        written = written[written >= 0]
+        fixed[operator] = 2 * trace.bytes_fixed[written].sum()
+        slope[operator] = 2 * trace.bytes_per_sample[written].sum()
+    return fixed, slope
+
+
+def _groups(columns: tuple[NDArray[np.generic], ...]) -> tuple[IntArray, FloatArray]:
+    """First row and size of each group of equal rows."""
+    order = np.lexsort(columns)
+    if not len(order):
+        return np.zeros(0, np.int64), np.zeros(0)
+    new = np.zeros(len(order), bool)
+    new[0] = True
+    for column in columns:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(new)
+    return order[starts], np.diff(np.append(starts, len(order))).astype(np.float64)
+
+
+class OperatorCache:
+    """Collected operators of the traces seen last. Traces are not changed once they are made."""
+
+    def __init__(self) -> None:
+        # The trace is held with its result: an id means nothing once its object is gone.
+        self._kept: OrderedDict[int, tuple[StepTrace, Operators]] = OrderedDict()
+
+    def of(self, trace: StepTrace) -> Operators:
+        """Operators of `trace`, collected once."""
+        found = self._kept.pop(id(trace), None) or (trace, collect(trace))
+        self._kept[id(trace)] = found
+        if len(self._kept) > _KEPT_TRACES:
+            self._kept.popitem(last=False)
+        return found[1]

@@ -1,0 +1,293 @@
+"""What a device achieves, out of efficiency.toml: slow, expected and fast rates with the reason for each."""
+
+import functools
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+
+from planner.hardware.catalog import load_gpus
+from planner.hardware.gpu import Gpu
+
+Direction = Literal["forward", "backward"]
+Kernel = Literal["flash", "cudnn"]
+
+_BASES = ("measured", "source", "assumed")
+_SIXTEEN_BIT = ("bfloat16", "float16")
+_USUAL_HEAD = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """A positive number known within bounds (per second, or a share): slow <= expected <= fast."""
+
+    slow: float
+    expected: float
+    fast: float
+    basis: str
+    note: str
+
+    def times(self, factor: float) -> "Rate":
+        """The same scaled by an exact number."""
+        return Rate(
+            slow=self.slow * factor,
+            expected=self.expected * factor,
+            fast=self.fast * factor,
+            basis=self.basis,
+            note=self.note,
+        )
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        return self.slow, self.expected, self.fast
+
+
+def worst_basis(bases: Iterable[str]) -> str:
+    """The weakest of several: `assumed` before `source` before `measured`."""
+    return max(bases, key=_BASES.index, default="measured")
+
+
+@functools.cache
+def efficiency_data() -> dict[str, Any]:
+    """efficiency.toml as it stands."""
+    with resources.files("planner.speed").joinpath("efficiency.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+# -- peaks -------------------------------------------------------------------------------------------------
+
+
+def published_peak(gpu: Gpu, dtype: str) -> float | None:
+    """Dense peak of a dtype, FLOP/s; None where nobody published one."""
+    return gpu.peak_flops.get(peak_key(dtype))
+
+
+def peak_key(dtype: str) -> str:
+    """The name of a torch dtype among the peaks."""
+    name = dtype.removeprefix("torch.")
+    return "float8" if name.startswith("float8") else name
+
+
+def usable_peak(gpu: Gpu, dtype: str) -> Rate:
+    """Peak in which products of `dtype` run on this device, or the nearest that is known."""
+    key = peak_key(dtype)
+    if key in gpu.peak_flops:
+        return _sure(gpu.peak_flops[key], "measured", "")
+    if key in _SIXTEEN_BIT and not gpu.is_cpu:
+        if key == "float16" or gpu.supports_bf16:
+            for other in _SIXTEEN_BIT:
+                if other in gpu.peak_flops:
+                    return _sure(gpu.peak_flops[other], "source", f"{key} at the peak of {other}")
+            if "float32" in gpu.peak_flops:
+                ratio = _sixteen_bit_ratio(gpu.architecture)
+                note = f"{key} peak of {gpu.short} assumed: {ratio:.1f} times its float32 peak"
+                return _sure(gpu.peak_flops["float32"] * ratio, "assumed", note)
+        elif "float32" in gpu.peak_flops:
+            return _sure(gpu.peak_flops["float32"], "assumed", f"{gpu.short} emulates {key} in float32")
+    if gpu.peak_flops:
+        name, lowest = min(gpu.peak_flops.items(), key=lambda item: item[1])
+        return _sure(lowest, "assumed", f"{key} peak of {gpu.short} unknown, taken as that of {name}")
+    assumed = efficiency_data()["cpu"]
+    spread: float = assumed["spread"]
+    flops = assumed["tflops"] * 1e12
+    return Rate(
+        slow=flops / spread,
+        expected=flops,
+        fast=flops * spread,
+        basis="assumed",
+        note=f"{gpu.short}: {assumed['tflops']:g} TFLOP/s assumed",
+    )
+
+
+def _sure(value: float, basis: str, note: str) -> Rate:
+    return Rate(slow=value, expected=value, fast=value, basis=basis, note=note)
+
+
+def _sixteen_bit_ratio(architecture: str) -> float:
+    """Lowest published ratio of a 16-bit peak to the float32 one in the architecture (consumer parts)."""
+    ratios = [
+        gpu.peak_flops["float16"] / gpu.peak_flops["float32"]
+        for gpu in load_gpus().values()
+        if gpu.architecture == architecture and {"float16", "float32"} <= gpu.peak_flops.keys()
+    ]
+    return min(ratios, default=1.0)
+
+
+# -- matrix products ---------------------------------------------------------------------------------------
+
+_Shares = dict[tuple[str, str], dict[str, float]]
+
+
+@functools.cache
+def _matmul_shares() -> _Shares:
+    """(gpu, float8 or 16-bit) -> share of the peak, by kind of row."""
+    found: _Shares = {}
+    for row in efficiency_data()["matmul"]:
+        peak = load_gpus()[row["gpu"]].peak_flops[row["dtype"]]
+        found.setdefault((row["gpu"], _width(row["dtype"])), {})[row["kind"]] = row["tflops"] * 1e12 / peak
+    return found
+
+
+def _width(dtype: str) -> str:
+    return "float8" if peak_key(dtype) == "float8" else "16-bit"
+
+
+@functools.cache
+def _ratio_to_best(kind: str, width: str) -> float:
+    """Median ratio of a kind of row to the best shape, over devices that have both."""
+    return median(
+        shares[kind] / shares["best"]
+        for (_, row_width), shares in _matmul_shares().items()
+        if row_width == width and {kind, "best"} <= shares.keys()
+    )
+
+
+def _complete(shares: Mapping[str, float], width: str) -> tuple[float, float, float]:
+    best = shares.get("best", shares.get("typical", 0.0) / _ratio_to_best("typical", width))
+    typical = shares.get("typical", best * _ratio_to_best("typical", width))
+    small = shares.get("small", best * _ratio_to_best("small", width))
+    return min(small, typical), typical, max(best, typical)
+
+
+def matmul_share(gpu: Gpu, dtype: str) -> Rate:
+    """Share of the dense peak that large matrix products reach: small shapes, typical ones, the best one."""
+    if gpu.is_cpu:
+        return _sure(1.0, "assumed", "")
+    width = _width(dtype)
+    known = {
+        gpu_id: _complete(shares, width)
+        for (gpu_id, row_width), shares in _matmul_shares().items()
+        if row_width == width
+    }
+    exact = peak_key(dtype) not in ("float32", "tf32")
+    found = _own_or_kin(gpu, known, "matrix products")
+    if exact:
+        return found
+    note = f"{found.note}; no {peak_key(dtype)} rates are published, 16-bit ones taken"
+    return Rate(slow=found.slow, expected=found.expected, fast=found.fast, basis="assumed", note=note)
+
+
+def _own_or_kin(gpu: Gpu, known: Mapping[str, tuple[float, float, float]], what: str) -> Rate:
+    """The device's own figures, else the median of its architecture's, else of all."""
+    if gpu.id in known:
+        slow, expected, fast = known[gpu.id]
+        note = f"{what}: {expected:.0%} of peak, measured on {gpu.short}"
+        return Rate(slow=slow, expected=expected, fast=fast, basis="measured", note=note)
+    catalog = load_gpus()
+    kin = [shares for gpu_id, shares in known.items() if catalog[gpu_id].architecture == gpu.architecture]
+    rows = kin or list(known.values())
+    expected = median(row[1] for row in rows)
+    of = f"{len(rows)} {gpu.architecture} devices" if kin else f"all {len(rows)} measured devices"
+    return Rate(
+        slow=min(row[0] for row in rows),
+        expected=expected,
+        fast=min(1.0, max(row[2] for row in rows)),  # own boost clocks are nobody else's
+        basis="source" if kin else "assumed",
+        note=f"{what}: {expected:.0%} of peak, the median of {of}",
+    )
+
+
+# -- attention ---------------------------------------------------------------------------------------------
+
+
+def attention_share(gpu: Gpu, *, kernel: Kernel, direction: Direction, causal: bool, seq_len: int) -> Rate:
+    """Share of the 16-bit peak that fused attention reaches; masked halves of causal kernels do not count."""
+    if gpu.is_cpu:
+        return _sure(1.0, "assumed", "")
+    catalog = load_gpus()
+    by_gpu: dict[str, list[dict[str, Any]]] = {}
+    for row in efficiency_data()["attention"]:
+        by_gpu.setdefault(row["gpu"], []).append(row)
+    known = {}
+    for gpu_id, rows in by_gpu.items():
+        peak = catalog[gpu_id].peak_flops["bfloat16"]
+        usable = [row for row in rows if row["pass"] in (direction, "both")]
+        chosen = min(usable, key=_distance(kernel, direction, causal))
+        rates = [_at(row, seq_len) for row in usable]
+        known[gpu_id] = (min(rates) / peak, _at(chosen, seq_len) / peak, max(rates) / peak)
+    return _own_or_kin(gpu, known, f"attention {direction}")
+
+
+def _distance(kernel: str, direction: str, causal: bool) -> Callable[[Mapping[str, Any]], tuple[bool, ...]]:
+    """Orders rows by how much they are like what runs; the first entry weighs most."""
+
+    def distance(row: Mapping[str, Any]) -> tuple[bool, ...]:
+        return (
+            row["kernel"] != kernel,
+            row["head_dim"] != _USUAL_HEAD,
+            row["pass"] != direction,
+            row["causal"] != causal,
+        )
+
+    return distance
+
+
+def _at(row: Mapping[str, Any], seq_len: int) -> float:
+    """FLOP/s of a row at a sequence length, linear in its logarithm, flat beyond the ends."""
+    lengths, rates = zip(*row["seq_tflops"], strict=True)
+    return float(np.interp(np.log2(max(seq_len, 1)), np.log2(lengths), rates)) * 1e12
+
+
+# -- memory and host ---------------------------------------------------------------------------------------
+
+
+def memory_rate(gpu: Gpu) -> Rate:
+    """Bytes per second of kernels that only move memory."""
+    peak = gpu.bandwidth_bytes_per_s
+    if peak is None:
+        assumed = efficiency_data()["cpu"]
+        rate = assumed["gb_per_s"] * 1e9
+        return Rate(
+            slow=rate / assumed["spread"],
+            expected=rate,
+            fast=rate * assumed["spread"],
+            basis="assumed",
+            note=f"{gpu.short}: {assumed['gb_per_s']:g} GB/s of memory assumed",
+        )
+    catalog = load_gpus()
+    own: dict[str, list[float]] = {}
+    for row in efficiency_data()["bandwidth"]:
+        spec = catalog[row["gpu"]].bandwidth_bytes_per_s
+        assert spec is not None  # a test holds it for every row
+        own.setdefault(row["gpu"], []).append(row["gb_per_s"] * 1e9 / spec)
+    every = [share for shares in own.values() for share in shares]
+    known = {gpu_id: (min(every), median(shares), max(every)) for gpu_id, shares in own.items()}
+    return _own_or_kin(gpu, known, "memory traffic").times(peak)
+
+
+def kernel_overhead_seconds() -> float:
+    """Seconds between two kernels on the device."""
+    seconds: float = efficiency_data()["overhead"]["kernel_us"] * 1e-6
+    return seconds
+
+
+def host_operator_seconds() -> Rate:
+    """Seconds the host needs to issue one eager operator, as a duration: `slow` is the longest."""
+    overhead = efficiency_data()["overhead"]
+    fast, slow = overhead["host_us_fast"] * 1e-6, overhead["host_us_slow"] * 1e-6
+    note = f"the host issues an operator in {(fast + slow) / 2e-6:.0f} us (derived from one published run)"
+    return Rate(slow=slow, expected=(fast + slow) / 2, fast=fast, basis="source", note=note)
+
+
+def host_memory_rate() -> Rate:
+    """Bytes per second of one node's RAM under CPU optimizers."""
+    host = efficiency_data()["host"]
+    return Rate(
+        slow=host["memory_gb_per_s_slow"] * 1e9,
+        expected=host["memory_gb_per_s"] * 1e9,
+        fast=host["memory_gb_per_s_fast"] * 1e9,
+        basis="assumed",
+        note=f"optimizer on the host: {host['memory_gb_per_s']:g} GB/s of RAM per node assumed",
+    )
+
+
+def host_copy_share() -> Rate:
+    """Share of the host link's rate that pinned copies reach."""
+    host = efficiency_data()["host"]
+    share: float = host["copy_share"]
+    note = f"host copies at {share:.0%} of the link"
+    return Rate(slow=host["copy_share_slow"], expected=share, fast=1.0, basis="source", note=note)

@@ -1,0 +1,265 @@
+"""The analytic speed model: every operator against the roofline, every transfer against its wire."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.hardware.cluster import Cluster
+from planner.speed.collectives import call_seconds
+from planner.speed.model import HOST_KINDS, Collective, Per, Phase, StepTime, StepWork
+from planner.speed.operators import (
+    BACKWARD,
+    FORWARD,
+    NUM_CLASSES,
+    NUM_PHASES,
+    RECOMPUTE,
+    OperatorCache,
+    OperatorClass,
+    Operators,
+)
+from planner.speed.rates import (
+    Direction,
+    Kernel,
+    Rate,
+    attention_share,
+    host_memory_rate,
+    host_operator_seconds,
+    kernel_overhead_seconds,
+    matmul_share,
+    memory_rate,
+    published_peak,
+    usable_peak,
+    worst_basis,
+)
+from planner.trace.events import FloatArray
+
+SLOW, EXPECTED, FAST = range(3)
+
+_FUSED: dict[OperatorClass, tuple[Kernel, Direction]] = {
+    OperatorClass.FLASH_FORWARD: ("flash", "forward"),
+    OperatorClass.FLASH_BACKWARD: ("flash", "backward"),
+    OperatorClass.CUDNN_FORWARD: ("cudnn", "forward"),
+    OperatorClass.CUDNN_BACKWARD: ("cudnn", "backward"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device:
+    """Rates of one device for one step: FLOP/s by operator class (rows slow, expected, fast), and the rest."""
+
+    flops: FloatArray
+    memory: Rate
+    used: tuple[Rate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Transfer:
+    """One `Collective` with the seconds of all its calls in one micro step (or one step)."""
+
+    collective: Collective
+    seconds: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """Seconds of one optimizer step under one of the three bounds."""
+
+    forward: float
+    backward: float
+    recompute: float
+    optimizer: float
+    communication: float
+    host_transfer: float
+    exposed: float
+
+    @property
+    def total(self) -> float:
+        return self.forward + self.backward + self.recompute + self.optimizer + self.exposed
+
+
+class RooflineModel:
+    """A `SpeedModel` from published rates of hardware; nothing in it was fitted to training runs.
+
+    An operator takes the longer of its arithmetic and its memory traffic, plus the gap between kernels; a phase
+    takes at least what the host needs to issue its operators. Transfers flagged as overlapping hide behind the
+    computation of their phase, those to the host and those to other devices beside each other.
+    """
+
+    name = "roofline"
+
+    def __init__(self) -> None:
+        self._operators = OperatorCache()
+
+    def step_time(self, work: StepWork, cluster: Cluster) -> StepTime:
+        """Time of one optimizer step. A step costs microseconds once its trace has been seen."""
+        operators = self._operators.of(work.trace)
+        device = _device(work, cluster, operators)
+        issue = host_operator_seconds()
+        optimizer = _optimizer_rate(work, cluster)
+        calls = [(collective, call_seconds(collective, cluster)) for collective in work.collectives]
+        transfers = [
+            _Transfer(
+                collective=collective,
+                seconds=(
+                    call.slow * collective.count,
+                    call.expected * collective.count,
+                    call.fast * collective.count,
+                ),
+            )
+            for collective, call in calls
+        ]
+        parts = tuple(
+            _parts(
+                work,
+                compute=_compute(operators, work.micro_batch, device, bound, issue.bounds[bound]),
+                optimizer=work.optimizer.parameter_bytes_read_written / optimizer.bounds[bound],
+                transfers=transfers,
+                bound=bound,
+            )
+            for bound in (SLOW, EXPECTED, FAST)
+        )
+        used = [*device.used, *([optimizer] if work.optimizer.parameter_bytes_read_written else [])]
+        used += [call for _, call in calls if call.expected > 0]
+        host_bound = _waits_for_host(operators, work.micro_batch, device, issue.expected)
+        return _step_time(work, cluster, operators, parts, [*used, issue] if host_bound else used)
+
+
+# -- computation -------------------------------------------------------------------------------------------
+
+
+def _device(work: StepWork, cluster: Cluster, operators: Operators) -> _Device:
+    gpu = cluster.gpu
+    sharing = 1 / cluster.gpus_per_node if gpu.is_cpu else 1.0
+    peak = usable_peak(gpu, work.compute_dtype).times(sharing)
+    memory = memory_rate(gpu).times(sharing)
+    matmul = matmul_share(gpu, work.compute_dtype)
+    shares = {OperatorClass.MATMUL: matmul}
+    # A causal kernel does half the FLOPs that are counted.
+    done = 2.0 if work.causal_attention else 1.0
+    for fused, (kernel, direction) in _FUSED.items():
+        shares[fused] = attention_share(
+            gpu,
+            kernel=kernel,
+            direction=direction,
+            causal=work.causal_attention,
+            seq_len=work.trace.tokens_per_sample,
+        ).times(done)
+    flops = np.full((3, NUM_CLASSES), np.inf)
+    for operator_class, share in shares.items():
+        flops[:, operator_class] = np.array(share.bounds) * np.array(peak.bounds)
+    used = [peak, memory] if operators.uses(*shares) else [memory]
+    used += [share for operator_class, share in shares.items() if operators.uses(operator_class)]
+    return _Device(flops=flops, memory=memory, used=tuple(used))
+
+
+def _on_device(operators: Operators, micro_batch: int, device: _Device, bound: int) -> FloatArray:
+    """Seconds of each phase if the host never lags, (3,)."""
+    arithmetic = operators.flops(micro_batch) / device.flops[bound, operators.operator_class]
+    traffic = operators.bytes(micro_batch) / device.memory.bounds[bound]
+    each = np.maximum(arithmetic, traffic) + kernel_overhead_seconds()
+    return _by_phase(operators, each)
+
+
+def _issued(operators: Operators) -> FloatArray:
+    """Operators of each phase, (3,)."""
+    return _by_phase(operators, np.ones(len(operators.phase)))
+
+
+def _by_phase(operators: Operators, each: FloatArray) -> FloatArray:
+    summed = np.bincount(operators.phase, weights=each * operators.count, minlength=NUM_PHASES)
+    return summed.astype(np.float64)
+
+
+def _compute(operators: Operators, micro_batch: int, device: _Device, bound: int, issue_seconds: float) -> FloatArray:
+    """Seconds of forward, backward and recomputation in one micro step, (3,)."""
+    return np.maximum(_on_device(operators, micro_batch, device, bound), _issued(operators) * issue_seconds)
+
+
+def _waits_for_host(operators: Operators, micro_batch: int, device: _Device, issue_seconds: float) -> bool:
+    on_device = _on_device(operators, micro_batch, device, EXPECTED)
+    return bool((_issued(operators) * issue_seconds > on_device).any())
+
+
+def _optimizer_rate(work: StepWork, cluster: Cluster) -> Rate:
+    """Bytes per second of the optimizer step of one rank."""
+    if work.optimizer.on_host:
+        return host_memory_rate().times(1 / cluster.gpus_per_node)
+    sharing = 1 / cluster.gpus_per_node if cluster.gpu.is_cpu else 1.0
+    return memory_rate(cluster.gpu).times(sharing)
+
+
+# -- transfers ---------------------------------------------------------------------------------------------
+
+
+def _exposed(transfers: list[_Transfer], phase: Phase, pers: tuple[Per, ...], compute: float, bound: int) -> float:
+    """Seconds that the computation of one phase waits for its transfers."""
+    hidden = {False: 0.0, True: 0.0}
+    waited = 0.0
+    for transfer in transfers:
+        collective = transfer.collective
+        if collective.phase != phase or collective.per not in pers:
+            continue
+        if collective.overlap:
+            hidden[collective.kind in HOST_KINDS] += transfer.seconds[bound]
+        else:
+            waited += transfer.seconds[bound]
+    return waited + max(0.0, max(hidden.values()) - compute)
+
+
+def _parts(work: StepWork, *, compute: FloatArray, optimizer: float, transfers: list[_Transfer], bound: int) -> _Parts:
+    steps = work.accumulation_steps
+    beside: tuple[tuple[Phase, float], ...] = (
+        ("forward", float(compute[FORWARD])),
+        ("backward", float(compute[BACKWARD] + compute[RECOMPUTE])),
+    )
+    exposed = 0.0
+    for phase, seconds in beside:
+        exposed += (steps - 1) * _exposed(transfers, phase, ("micro_step",), seconds, bound)
+        exposed += _exposed(transfers, phase, ("micro_step", "step"), seconds, bound)
+    exposed += _exposed(transfers, "step", ("micro_step", "step"), optimizer, bound)
+    sums = {False: 0.0, True: 0.0}
+    for transfer in transfers:
+        collective = transfer.collective
+        repeated = steps if collective.per == "micro_step" and collective.phase != "step" else 1
+        sums[collective.kind in HOST_KINDS] += transfer.seconds[bound] * repeated
+    return _Parts(
+        forward=float(compute[FORWARD]) * steps,
+        backward=float(compute[BACKWARD]) * steps,
+        recompute=float(compute[RECOMPUTE]) * steps,
+        optimizer=optimizer,
+        communication=sums[False],
+        host_transfer=sums[True],
+        exposed=exposed,
+    )
+
+
+# -- the answer --------------------------------------------------------------------------------------------
+
+
+def _step_time(
+    work: StepWork, cluster: Cluster, operators: Operators, parts: tuple[_Parts, ...], used: list[Rate]
+) -> StepTime:
+    expected = parts[EXPECTED]
+    seconds = max(expected.total, 1e-9)  # a trace without operators still takes some time
+    replicas = work.data_parallel or cluster.world_size
+    samples = work.micro_batch * work.accumulation_steps * replicas
+    model_flops = operators.model_flops(work.micro_batch) * work.accumulation_steps
+    peak = published_peak(cluster.gpu, work.compute_dtype)
+    return StepTime(
+        step_seconds=seconds,
+        low_seconds=min(parts[FAST].total, seconds),
+        high_seconds=max(parts[SLOW].total, seconds),
+        forward_seconds=expected.forward,
+        backward_seconds=expected.backward,
+        recompute_seconds=expected.recompute,
+        optimizer_seconds=expected.optimizer,
+        communication_seconds=expected.communication,
+        host_transfer_seconds=expected.host_transfer,
+        exposed_communication_seconds=expected.exposed,
+        tokens_per_second_per_gpu=samples * work.trace.tokens_per_sample / cluster.world_size / seconds,
+        samples_per_second=samples / seconds,
+        model_flops=model_flops,
+        mfu=None if peak is None else model_flops / seconds / peak,
+        basis=worst_basis(rate.basis for rate in used),
+        notes=tuple(dict.fromkeys(rate.note for rate in used if rate.note)),
+    )
