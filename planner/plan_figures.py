@@ -146,6 +146,10 @@ class MemoryFigures:
         if self.peak_reserved_bytes is not None and self.peak_reserved_bytes < self.peak_allocated_bytes:
             raise ValueError(f"peak_reserved_bytes {self.peak_reserved_bytes} is below the allocated peak")
         _ordered("device_used", self.device_used_low_bytes, self.device_used_bytes, self.device_used_high_bytes)
+        if self.device_used_bytes < self.peak_allocated_bytes + self.outside_allocator.total:
+            raise ValueError(
+                f"device_used_bytes {self.device_used_bytes} is below peak_allocated and outside_allocator"
+            )
         object.__setattr__(self, "headroom_bytes", self.capacity_bytes - self.device_used_bytes)
 
     @property

@@ -1,0 +1,38 @@
+"""Text from models and files made safe to show: one line, no control characters, escaped where needed."""
+
+import re
+import unicodedata
+
+_ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d).*?(?:\x07|\x1b\\|\x9c|$)|\x1b.", re.DOTALL)
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$#&!])")
+_ASCII = {"×": "x", "·": "-", "…": "~", "–": "-", "—": "-", "≥": ">=", "≤": "<=", "’": "'", "“": '"', "”": '"'}
+_DROPPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+"""Controls, invisible and direction-turning marks, halves of surrogate pairs, private and unassigned."""
+
+
+def one_line(text: str) -> str:
+    """`text` on one line without terminal sequences or characters that are not seen or turn the others."""
+    bare = _ANSI.sub("", text)
+    spaced = "".join(" " if character.isspace() else character for character in bare)
+    return " ".join("".join(c for c in spaced if unicodedata.category(c) not in _DROPPED).split())
+
+
+def ascii_line(text: str) -> str:
+    """As `one_line`, in ASCII: what has no likeness there becomes `?`."""
+    likened = "".join(_ASCII.get(character, character) for character in one_line(text))
+    return likened.encode("ascii", "replace").decode("ascii")
+
+
+def markdown(text: str) -> str:
+    """As `one_line`, with everything that Markdown or HTML would take as its own escaped."""
+    return _MARKDOWN.sub(r"\\\1", one_line(text))
+
+
+def markdown_code(text: str) -> str:
+    """`text` as a code span that stands in a table cell too, whatever backticks and bars it holds."""
+    line = one_line(text)
+    longest = max((len(run) for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") or not line else ""
+    # GFM takes a bar for a cell's end in code spans too, and reads \| as a bar there.
+    return f"{fence}{pad}{line}{pad}{fence}".replace("|", "\\|")
