@@ -60,32 +60,13 @@ def _sort(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> l
     return [8 * values.shape[dims[0] if dims else -1]] if values.dim() else []
 
 
-def _dtype_copy(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
-    """The input in the result's type (pytorch aten/src/ATen/native/ReduceOpsUtils.h: make_reduction; ReduceOps.cpp:
-    impl_func_cum_ops).
-    """
-    source, result = args[0], outputs[0]
-    if source.dtype is result.dtype or (source.dtype in _HALF and result.dtype is torch.float32):
-        return []
-    return [source.numel() * result.element_size()]
-
-
-def _cumulative(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
-    source, result = args[0], outputs[0]
-    return [] if source.dtype is result.dtype else [source.numel() * result.element_size()]
-
-
 def _safe_softmax(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
     """pytorch aten/src/ATen/native/transformers/attention.cpp: _safe_softmax; which scores are minus infinity,
     and which rows are so altogether.
     """
     scores = args[0]
-    return [scores.numel(), scores.numel() // max(1, scores.shape[args[1]])]
-
-
-def _embedding_backward(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
-    """pytorch aten/src/ATen/native/Embedding.cpp: embedding_dense_backward_cpu makes both operands contiguous."""
-    return [_nbytes(operand) for operand in args[:2] if not operand.is_contiguous()]
+    rows: int = scores.numel() // max(1, scores.shape[args[1]])
+    return [scores.numel(), rows]
 
 
 def _histogram(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
@@ -93,19 +74,11 @@ def _histogram(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int)
     return [(outputs[0].numel() + 1) * args[0].element_size()]
 
 
-def _nbytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 _FORMULAS: dict[str, Scratch] = {
     "_scaled_dot_product_flash_attention_for_cpu": _flash_forward,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _flash_backward,
     "native_layer_norm_backward": _layer_norm_backward,
     "sort": _sort,
-    "sum": _dtype_copy,
-    "cumsum": _cumulative,
-    "cumprod": _cumulative,
     "_safe_softmax": _safe_softmax,
-    "embedding_dense_backward": _embedding_backward,
     "histc": _histogram,
 }

@@ -8,6 +8,7 @@ import torch
 
 from planner.trace.attention import AttentionBackend, attention_scratch, choose_cuda_backend
 from planner.trace.cpu_scratch import cpu_scratch
+from planner.trace.operand_copies import operand_copies
 
 
 class KernelProfile(ABC):
@@ -51,9 +52,10 @@ class CudaProfile(KernelProfile):
         return f"cuda-sm{self.capability[0]}{self.capability[1]}x{self.sm_count}"
 
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+        copies = operand_copies(operator, args, outputs)
         if operator == "embedding_dense_backward":
-            return _embedding_backward(args, outputs)
-        return attention_scratch(operator, args, self.sm_count)
+            return copies + _embedding_backward(args, outputs)
+        return copies + attention_scratch(operator, args, self.sm_count)
 
     def attention_backend(
         self,
@@ -80,7 +82,7 @@ class CpuProfile(KernelProfile):
     """Intra-op threads: kernels keep a buffer for each."""
 
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
-        return cpu_scratch(operator, args, outputs, self.threads)
+        return operand_copies(operator, args, outputs) + cpu_scratch(operator, args, outputs, self.threads)
 
     def attention_backend(
         self,
