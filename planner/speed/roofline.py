@@ -35,6 +35,9 @@ from planner.trace.events import FloatArray
 
 SLOW, EXPECTED, FAST = range(3)
 
+_SHORTEST = 1e-9
+"""Seconds that a step takes at least, so that a trace without operators has a rate too."""
+
 _FUSED: dict[OperatorClass, tuple[Kernel, Direction]] = {
     OperatorClass.FLASH_FORWARD: ("flash", "forward"),
     OperatorClass.FLASH_BACKWARD: ("flash", "backward"),
@@ -240,14 +243,14 @@ def _step_time(
     work: StepWork, cluster: Cluster, operators: Operators, parts: tuple[_Parts, ...], used: list[Rate]
 ) -> StepTime:
     expected = parts[EXPECTED]
-    seconds = max(expected.total, 1e-9)  # a trace without operators still takes some time
+    seconds = max(expected.total, _SHORTEST)
     replicas = work.data_parallel or cluster.world_size
     samples = work.micro_batch * work.accumulation_steps * replicas
     model_flops = operators.model_flops(work.micro_batch) * work.accumulation_steps
     peak = published_peak(cluster.gpu, work.compute_dtype)
     return StepTime(
         step_seconds=seconds,
-        low_seconds=min(parts[FAST].total, seconds),
+        low_seconds=min(max(parts[FAST].total, _SHORTEST), seconds),
         high_seconds=max(parts[SLOW].total, seconds),
         forward_seconds=expected.forward,
         backward_seconds=expected.backward,

@@ -1,0 +1,121 @@
+"""Collectives: volumes by hand, measured curves as published, and what can never happen."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import InputError
+from planner.hardware.cluster import Cluster, parse_cluster
+from planner.speed.collectives import call_seconds, group_of, wire_factor
+from planner.speed.model import Collective, CollectiveKind
+
+DEVICE_KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+ALL_KINDS: tuple[CollectiveKind, ...] = (*DEVICE_KINDS, "host_to_device", "device_to_host")
+SPECS = ("1xH100", "2xH100", "8xH100", "4x8xA100-80GB", "8xL40S", "8xMI300X", "2xT4", "2x8xB200", "72xGB200")
+MIB = 1 << 20
+
+
+def cluster(spec: str) -> Cluster:
+    return parse_cluster(spec, ram_bytes=64 << 30)
+
+
+def moving(kind: CollectiveKind, num_bytes: int, **more: Any) -> Collective:
+    return Collective(kind=kind, bytes=num_bytes, phase="backward", per="step", overlap=True, **more)
+
+
+def test_ring_volumes() -> None:
+    assert wire_factor("all_reduce", 8) == 2 * 7 / 8
+    assert wire_factor("all_gather", 8) == wire_factor("reduce_scatter", 8) == 7 / 8
+    assert wire_factor("broadcast", 8) == 1
+    assert [wire_factor(kind, 1) for kind in DEVICE_KINDS] == [0, 0, 0, 0]
+    assert wire_factor("host_to_device", 1) == 1
+
+
+@given(st.sampled_from(DEVICE_KINDS), st.integers(1, 5000), st.integers(1, 5000))
+def test_more_ranks_never_send_less(kind: CollectiveKind, ranks: int, more: int) -> None:
+    assert wire_factor(kind, ranks) <= wire_factor(kind, ranks + more)
+
+
+def test_a_tabled_size_takes_the_published_time() -> None:
+    time = call_seconds(moving("all_reduce", 536870912), cluster("8xH100"))
+    assert time.expected == pytest.approx(2111.06e-6)
+    assert time.basis == "measured"
+    twice = call_seconds(moving("all_reduce", 2 * 536870912), cluster("8xH100"))
+    assert twice.expected == pytest.approx(2 * 2111.06e-6)
+
+
+def test_small_messages_cost_latency() -> None:
+    tiny = call_seconds(moving("all_reduce", 4), cluster("8xH100"))
+    assert tiny.expected == pytest.approx(15.59e-6)
+
+
+def test_without_a_table_the_link_and_the_published_shares_decide() -> None:
+    time = call_seconds(moving("all_gather", 310 * 10**6), cluster("2xA100-PCIe-80GB"))
+    wire = 155e6 / 31e9
+    assert wire / 0.674 < time.fast < time.expected < time.slow < 1e-4 + wire / 0.392
+    assert time.basis == "source"
+    assert "PCIe" in time.note
+
+
+def test_nodes_are_bound_by_their_ports() -> None:
+    time = call_seconds(moving("all_reduce", 10**10), cluster("4x8xA100-80GB"))
+    by_hand = 10**10 * 2 * (31 / 32) / (8 * 25e9 * 0.915)
+    assert time.expected == pytest.approx(by_hand, rel=0.01)
+    inside = call_seconds(moving("all_reduce", 10**10, ranks=8), cluster("4x8xA100-80GB"))
+    assert inside.expected < time.expected
+
+
+def test_groups() -> None:
+    machines = cluster("4x8xH100")
+    whole = group_of(moving("all_reduce", 1), machines)
+    assert (whole.ranks, whole.nodes, whole.per_node) == (32, 4, 8)
+    shard = group_of(moving("all_reduce", 1, ranks=8), machines)
+    assert (shard.ranks, shard.nodes, shard.per_node) == (8, 1, 8)
+    replicas = group_of(moving("all_reduce", 1, ranks=4, across_nodes=True), machines)
+    assert (replicas.ranks, replicas.nodes, replicas.per_node) == (4, 4, 1)
+
+
+def test_replicas_across_nodes_use_one_port_each() -> None:
+    time = call_seconds(moving("all_reduce", 10**9, ranks=4, across_nodes=True), cluster("4x8xH100"))
+    assert time.expected == pytest.approx(10**9 * 1.5 / (50e9 * 0.915), rel=0.01)
+
+
+def test_host_copies_go_over_the_host_link() -> None:
+    h100 = cluster("8xH100")
+    time = call_seconds(moving("host_to_device", 10**9), h100)
+    assert time.expected == pytest.approx(10**9 / (h100.host_link_bytes_per_s * 0.88))
+
+
+def test_one_rank_and_no_bytes_take_no_time() -> None:
+    assert call_seconds(moving("all_reduce", 10**9), cluster("1xH100")).slow == 0
+    assert call_seconds(moving("all_gather", 0), cluster("8xH100")).slow == 0
+    assert call_seconds(moving("device_to_host", 10**9), cluster("1xH100")).fast > 0
+
+
+@settings(deadline=None)
+@given(st.sampled_from(ALL_KINDS), st.sampled_from(SPECS), st.integers(1, 1 << 36), st.integers(0, 1 << 36))
+def test_more_bytes_are_never_faster(kind: CollectiveKind, spec: str, num_bytes: int, more: int) -> None:
+    machines = cluster(spec)
+    small = call_seconds(moving(kind, num_bytes), machines)
+    large = call_seconds(moving(kind, num_bytes + more), machines)
+    assert small.fast <= small.expected <= small.slow
+    for one, other in zip(small.bounds, large.bounds, strict=True):
+        assert one <= other * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", DEVICE_KINDS)
+def test_more_nodes_are_never_faster(kind: CollectiveKind) -> None:
+    seconds = [call_seconds(moving(kind, 64 * MIB), cluster(f"{nodes}x8xH100")).expected for nodes in (1, 2, 4, 32)]
+    assert seconds == sorted(seconds)
+
+
+def test_two_mi300x_share_one_of_seven_links() -> None:
+    two = call_seconds(moving("all_reduce", 10**9), cluster("2xMI300X")).expected
+    assert 10**9 / (448e9 / 7) < two < 2 * 10**9 / (448e9 / 7)
+
+
+def test_negative_sizes_are_refused() -> None:
+    with pytest.raises(InputError, match="makes no sense"):
+        moving("all_reduce", -1)

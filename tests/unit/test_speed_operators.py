@@ -1,0 +1,59 @@
+"""Operators of a trace, classified and grouped."""
+
+import pytest
+
+from planner.speed.operators import OperatorCache, OperatorClass, class_of, collect
+from tests.support.synthetic_trace import Op, trace_of
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mm", OperatorClass.MATMUL),
+        ("convolution_backward", OperatorClass.MATMUL),
+        ("_scaled_dot_product_cudnn_attention", OperatorClass.CUDNN_FORWARD),
+        ("_scaled_dot_product_cudnn_attention_backward", OperatorClass.CUDNN_BACKWARD),
+        ("_scaled_dot_product_flash_attention_backward", OperatorClass.FLASH_BACKWARD),
+        ("_scaled_dot_product_efficient_attention", OperatorClass.FLASH_FORWARD),
+    ],
+)
+def test_classes_by_name(name: str, expected: OperatorClass) -> None:
+    assert class_of(name, True) == expected
+    assert class_of(name, False) == OperatorClass.MEMORY
+
+
+def test_equal_operators_are_counted_and_unequal_ones_kept_apart() -> None:
+    trace = trace_of(*[Op(flops_per_sample=4.0, moved=2.0)] * 3, Op(flops_per_sample=5.0), Op(phase=1, flops=4.0))
+    operators = collect(trace)
+    assert sorted(operators.count.tolist()) == [1.0, 1.0, 3.0]
+    assert float(operators.count @ operators.flops(2)) == 3 * 8 + 10 + 4
+    assert float(operators.count @ operators.bytes(2)) == 6
+
+
+def test_model_flops_leave_out_recomputation_and_the_scores_computed_twice() -> None:
+    trace = trace_of(
+        Op(flops=10.0),
+        Op(flops=20.0, phase=1),
+        Op(flops=10.0, phase=2),
+        Op(name="_scaled_dot_product_flash_attention_backward", flops=5.0, phase=1),
+    )
+    assert collect(trace).model_flops(1) == pytest.approx(10 + 20 + 4)
+
+
+def test_an_embedding_reads_its_rows_not_its_table() -> None:
+    trace = trace_of(Op(name="embedding", moved=1e9, moved_per_sample=64.0, writes=((0, 56),)))
+    assert collect(trace).bytes(3).tolist() == [2 * 56 * 3]
+
+
+def test_an_empty_trace_has_no_operators() -> None:
+    assert len(collect(trace_of()).count) == 0
+
+
+def test_the_cache_never_confuses_traces_and_forgets_the_oldest() -> None:
+    cache = OperatorCache()
+    traces = [trace_of(Op(flops=float(index + 1))) for index in range(40)]
+    for _ in range(2):
+        for index, trace in enumerate(traces):
+            assert cache.of(trace).flops(1).tolist() == [index + 1]
+    assert cache.of(traces[-1]) is cache.of(traces[-1])
+    assert len(cache._kept) <= 16

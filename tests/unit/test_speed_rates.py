@@ -1,0 +1,103 @@
+"""Published rates: every row has a source, every device gets sensible numbers, kin stand in for who has none."""
+
+import math
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import pytest
+
+from planner.hardware.catalog import find_gpu, load_gpus
+from planner.speed import collectives, rates
+
+GPUS = load_gpus()
+
+
+def _rows(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for value in document.values() if isinstance(value, list) for row in value]
+
+
+@pytest.mark.parametrize("document", [rates.efficiency_data(), collectives.collectives_data()])
+def test_every_value_names_a_source_that_is_spelled_out(document: dict[str, Any]) -> None:
+    rows = _rows(document)
+    assert len(rows) > 50
+    tables = [value for key, value in document.items() if isinstance(value, dict) and key != "sources"]
+    named = [row["source"] for row in rows]
+    named += [value for table in tables for key, value in table.items() if key.endswith("source")]
+    assert len(named) >= len(rows) + len(tables)
+    assert all(name == "assumed" or len(document["sources"][name]) > 15 for name in named)
+    assert set(document["sources"]) <= set(named), "a source that nothing cites"
+
+
+def test_rows_name_shipped_gpus_with_the_facts_they_are_divided_by() -> None:
+    data = rates.efficiency_data()
+    for row in data["matmul"]:
+        assert GPUS[row["gpu"]].peak_flops[row["dtype"]] > 0
+    for row in data["bandwidth"]:
+        assert (GPUS[row["gpu"]].bandwidth_bytes_per_s or 0) > row["gb_per_s"] * 1e9
+    for row in data["attention"]:
+        lengths = [length for length, _ in row["seq_tflops"]]
+        assert lengths == sorted(lengths)
+        assert max(rate for _, rate in row["seq_tflops"]) * 1e12 < GPUS[row["gpu"]].peak_flops["bfloat16"]
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float8_e4m3fn"])
+def test_bounds_are_ordered_and_positive_on_every_device(gpu: Any, dtype: str) -> None:
+    attention = rates.attention_share(gpu, kernel="cudnn", direction="backward", causal=True, seq_len=4096)
+    for rate in (
+        rates.usable_peak(gpu, dtype), rates.matmul_share(gpu, dtype), rates.memory_rate(gpu), attention
+    ):  # fmt: skip
+        assert 0 < rate.slow <= rate.expected <= rate.fast < math.inf
+        assert rate.basis in ("measured", "source", "assumed")
+
+
+def test_own_rows_are_taken_as_they_were_measured() -> None:
+    h100 = find_gpu("H100")
+    share = rates.matmul_share(h100, "bfloat16")
+    assert share.expected == pytest.approx(720.8 / 989.5)
+    assert share.fast == pytest.approx(794.5 / 989.5)
+    assert share.slow == pytest.approx(689.1 / 989.5)
+    assert share.basis == "measured"
+
+
+def test_without_rows_the_architectures_median_stands_in_and_says_so() -> None:
+    share = rates.matmul_share(find_gpu("A30"), "bfloat16")
+    assert share.basis == "source"
+    assert "median of 6 ampere devices" in share.note
+    measured = ("a100-sxm-80", "a100-pcie-80", "rtx-a6000", "rtx-a5000", "rtx-3090", "a10g")
+    kin = [rates.matmul_share(GPUS[gpu_id], "bfloat16") for gpu_id in measured]
+    assert share.expected == pytest.approx(median(one.expected for one in kin))
+    assert share.slow == min(one.slow for one in kin)
+
+
+def test_an_architecture_without_any_rows_is_assumed() -> None:
+    share = rates.matmul_share(find_gpu("T4"), "float16")
+    assert share.basis == "assumed"
+    assert share.fast <= 1.0
+
+
+def test_a_user_gpu_of_a_known_architecture_gets_its_kins_rates() -> None:
+    own = replace(find_gpu("H100"), id="mine", short="mine")
+    assert rates.matmul_share(own, "bfloat16").basis == "source"
+
+
+def test_bf16_on_a_device_without_it_runs_at_the_float32_peak() -> None:
+    t4 = find_gpu("T4")
+    peak = rates.usable_peak(t4, "bfloat16")
+    assert peak.expected == t4.peak_flops["float32"]
+    assert "emulates" in peak.note
+    assert rates.published_peak(t4, "bfloat16") is None
+
+
+def test_attention_follows_the_published_table() -> None:
+    a100 = find_gpu("A100-80GB")
+
+    def rate(seq_len: int, causal: bool = True) -> float:
+        share = rates.attention_share(a100, kernel="flash", direction="forward", causal=causal, seq_len=seq_len)
+        return share.expected * 312
+
+    assert rate(4096) == pytest.approx(173)
+    assert rate(4096, causal=False) == pytest.approx(196)
+    assert rate(512) == pytest.approx(rate(64)) == pytest.approx(99)
+    assert rate(2048) < rate(3000) < rate(4096)

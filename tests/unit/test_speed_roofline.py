@@ -1,0 +1,258 @@
+"""The whole step: by hand where a hand can, by order where it cannot."""
+
+import math
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import InputError
+from planner.hardware.catalog import load_gpus
+from planner.hardware.cluster import Cluster, parse_cluster
+from planner.speed.collectives import call_seconds
+from planner.speed.model import Collective, OptimizerWork, SpeedModel, StepTime, StepWork
+from planner.speed.rates import kernel_overhead_seconds
+from planner.speed.roofline import RooflineModel
+from planner.trace.events import StepTrace
+from tests.support.synthetic_trace import Op, decoder_trace, trace_of
+
+MODEL: SpeedModel = RooflineModel()
+NOTHING = OptimizerWork(parameter_bytes_read_written=0)
+H100 = parse_cluster("1xH100")
+HOST = 16.35e-6
+"""Expected host seconds per operator: middle of 12.2 and 20.5 us."""
+MM_RATE = 720.8e12
+MEMORY_RATE = 3350e9 * (2621 + 2750) / 2 / 3350
+BIG = Op(flops=1e15)
+
+
+def work(trace: StepTrace, **more: Any) -> StepWork:
+    given_values: dict[str, Any] = {"micro_batch": 1, "compute_dtype": "bfloat16", "optimizer": NOTHING, **more}
+    return StepWork(trace=trace, **given_values)
+
+
+def step(trace: StepTrace, cluster: Cluster = H100, **more: Any) -> StepTime:
+    return MODEL.step_time(work(trace, **more), cluster)
+
+
+def reduce(overlap: bool, **more: Any) -> Collective:
+    values: dict[str, Any] = {
+        "kind": "all_reduce", "bytes": 10**9, "phase": "backward", "per": "step", **more
+    }  # fmt: skip
+    return Collective(overlap=overlap, **values)
+
+
+def test_a_matrix_product_by_hand() -> None:
+    time = step(trace_of(BIG))
+    assert time.forward_seconds == pytest.approx(1e15 / MM_RATE + kernel_overhead_seconds(), rel=1e-6)
+    assert time.step_seconds == time.forward_seconds
+    assert time.mfu == pytest.approx(MM_RATE / 989.5e12, rel=1e-3)
+    assert time.basis == "measured"
+
+
+def test_a_copy_by_hand() -> None:
+    time = step(trace_of(Op(name="clone", moved=MEMORY_RATE / 2)))
+    assert time.forward_seconds == pytest.approx(0.5, rel=2e-3)
+    assert time.model_flops == 0
+
+
+def test_the_longer_of_arithmetic_and_traffic_counts() -> None:
+    both = step(trace_of(Op(flops=MM_RATE, moved=3 * MEMORY_RATE)))
+    assert both.step_seconds == pytest.approx(3.0, rel=2e-3)
+
+
+def test_small_operators_wait_for_the_host() -> None:
+    time = step(trace_of(*[Op(name="add", moved=8.0)] * 1000))
+    assert time.forward_seconds == pytest.approx(1000 * HOST)
+    assert any("host issues" in note for note in time.notes)
+
+
+def test_causal_kernels_do_half_of_the_counted_work() -> None:
+    trace = trace_of(Op(name="_scaled_dot_product_cudnn_attention", flops=1e15))
+    causal, full = step(trace), step(trace, causal_attention=False)
+    assert causal.forward_seconds == pytest.approx(1e15 / 2 / 518e12, rel=1e-3)
+    assert full.forward_seconds == pytest.approx(1e15 / 609e12, rel=1e-3)
+
+
+def test_recomputation_costs_time_and_no_model_flops() -> None:
+    plain, checkpointed = decoder_trace(), decoder_trace(recompute=True)
+    one, other = step(plain), step(checkpointed)
+    assert other.recompute_seconds > 0
+    assert one.recompute_seconds == 0
+    assert other.model_flops == pytest.approx(one.model_flops)
+    assert other.mfu is not None
+    assert one.mfu is not None
+    assert 0.6 * one.mfu < other.mfu < 0.9 * one.mfu
+
+
+def test_overlapped_transfers_hide_up_to_their_phases_computation() -> None:
+    node = parse_cluster("8xH100")
+    seconds = call_seconds(reduce(True), node).expected
+    long, short = trace_of(replace(BIG, phase=1)), trace_of(replace(BIG, phase=1, flops=MM_RATE * seconds / 4))
+    hidden = step(long, node, collectives=(reduce(True),))
+    assert hidden.exposed_communication_seconds == 0
+    assert hidden.communication_seconds == pytest.approx(seconds)
+    partly = step(short, node, collectives=(reduce(True),))
+    assert partly.exposed_communication_seconds == pytest.approx(seconds * 0.75, rel=0.01)
+    waited = step(long, node, collectives=(reduce(False),))
+    assert waited.step_seconds == pytest.approx(hidden.step_seconds + seconds)
+
+
+def test_transfers_hide_only_behind_their_own_phase() -> None:
+    node = parse_cluster("8xH100")
+    time = step(trace_of(BIG), node, collectives=(reduce(True),))
+    assert time.exposed_communication_seconds == pytest.approx(time.communication_seconds)
+
+
+def test_micro_steps_repeat_computation_and_their_own_transfers() -> None:
+    node = parse_cluster("8xH100")
+    trace = trace_of(BIG, replace(BIG, phase=1))
+    once = step(trace, node, collectives=(reduce(False),))
+    four = step(trace, node, collectives=(reduce(False),), accumulation_steps=4)
+    each = step(trace, node, collectives=(reduce(False, per="micro_step"),), accumulation_steps=4)
+    assert four.forward_seconds == pytest.approx(4 * once.forward_seconds)
+    assert four.communication_seconds == pytest.approx(once.communication_seconds)
+    assert each.communication_seconds == pytest.approx(4 * once.communication_seconds)
+    assert each.exposed_communication_seconds == pytest.approx(4 * once.communication_seconds)
+    assert four.model_flops == pytest.approx(4 * once.model_flops)
+
+
+def test_host_transfers_are_counted_apart_and_run_beside_collectives() -> None:
+    node = parse_cluster("8xH100")
+    copies = reduce(True, kind="device_to_host", bytes=10**10)
+    time = step(trace_of(), node, collectives=(reduce(True), copies))
+    assert time.host_transfer_seconds > time.communication_seconds > 0
+    assert time.exposed_communication_seconds == pytest.approx(time.host_transfer_seconds)
+
+
+def test_the_optimizer_moves_bytes_on_the_device_or_on_the_host() -> None:
+    node = parse_cluster("8xH100")
+    touched = 10**10
+    device = step(trace_of(BIG), node, optimizer=OptimizerWork(parameter_bytes_read_written=touched))
+    assert device.optimizer_seconds == pytest.approx(touched / MEMORY_RATE, rel=2e-3)
+    host = OptimizerWork(parameter_bytes_read_written=touched, on_host=True)
+    offloaded = step(trace_of(BIG), node, optimizer=host)
+    assert offloaded.optimizer_seconds == pytest.approx(touched / (100e9 / 8))
+    assert offloaded.basis == "assumed"
+
+
+def test_throughput_counts_every_replica_once() -> None:
+    node = parse_cluster("8xH100")
+    time = step(trace_of(BIG, tokens_per_sample=1000), node, micro_batch=2, accumulation_steps=3)
+    assert time.samples_per_second == pytest.approx(2 * 3 * 8 / time.step_seconds)
+    assert time.tokens_per_second_per_gpu == pytest.approx(6000 / time.step_seconds)
+    half = step(trace_of(BIG, tokens_per_sample=1000), node, micro_batch=2, accumulation_steps=3, data_parallel=4)
+    assert half.samples_per_second == pytest.approx(time.samples_per_second / 2)
+
+
+@pytest.mark.parametrize(("micro_batch", "recompute"), [(1, False), (2, True), (4, False)])
+def test_an_8b_decoder_on_h100_gets_a_plausible_mfu(micro_batch: int, recompute: bool) -> None:
+    parameters = 8_030_261_248
+    layer = 2 * parameters // 32
+    gather = Collective(kind="all_gather", bytes=layer, count=32, phase="forward", per="micro_step", overlap=True)
+    collectives = (
+        gather,
+        replace(gather, phase="backward"),
+        replace(gather, kind="reduce_scatter", bytes=2 * layer, phase="backward"),
+    )
+    time = step(
+        decoder_trace(recompute=recompute),
+        parse_cluster("8xH100"),
+        micro_batch=micro_batch,
+        collectives=collectives,
+        optimizer=OptimizerWork(parameter_bytes_read_written=28 * parameters // 8),
+    )
+    assert time.mfu is not None
+    assert 0.25 < time.mfu < 0.65
+    assert time.model_flops == pytest.approx(6 * 7.5e9 * 4096 * micro_batch, rel=0.2)
+
+
+def _valid(time: StepTime) -> None:
+    assert 0 < time.low_seconds <= time.step_seconds <= time.high_seconds < math.inf
+    parts = time.forward_seconds + time.backward_seconds + time.recompute_seconds + time.optimizer_seconds
+    assert time.step_seconds == pytest.approx(parts + time.exposed_communication_seconds, abs=2e-9)
+    assert time.exposed_communication_seconds <= (time.communication_seconds + time.host_transfer_seconds) * (1 + 1e-9)
+    assert time.basis in ("measured", "source", "assumed")
+
+
+@pytest.mark.parametrize("gpu_id", load_gpus())
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_every_known_device_gets_a_finite_answer(gpu_id: str, dtype: str) -> None:
+    cluster = Cluster(gpu=load_gpus()[gpu_id], nodes=2, gpus_per_node=2, host_ram_bytes=64 << 30)
+    copies = reduce(True, kind="host_to_device", phase="step")
+    time = step(
+        decoder_trace(layers=2),
+        cluster,
+        compute_dtype=dtype,
+        collectives=(reduce(True), reduce(False, kind="all_gather", phase="forward"), copies),
+        optimizer=OptimizerWork(parameter_bytes_read_written=10**9),
+    )
+    _valid(time)
+
+
+def test_a_cpu_is_assumed_and_shared_by_its_processes() -> None:
+    one, two = parse_cluster("cpu", ram_bytes=1 << 34), parse_cluster("2xcpu", ram_bytes=1 << 34)
+    alone, together = step(trace_of(BIG), one), step(trace_of(BIG), two)
+    assert alone.basis == "assumed"
+    assert alone.mfu is None
+    assert together.forward_seconds == pytest.approx(2 * alone.forward_seconds)
+
+
+def test_an_empty_step_is_finite() -> None:
+    _valid(step(trace_of()))
+
+
+OPS = st.builds(
+    Op,
+    name=st.sampled_from(["mm", "add", "_scaled_dot_product_flash_attention", "convolution"]),
+    phase=st.sampled_from([0, 1, 2]),
+    flops=st.floats(0, 1e15),
+    flops_per_sample=st.floats(0, 1e14),
+    moved=st.floats(0, 1e12),
+    moved_per_sample=st.floats(0, 1e11),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(OPS, max_size=6), OPS, st.integers(1, 8), st.integers(0, 10**11), st.booleans())
+def test_more_work_is_never_faster(ops: list[Op], more: Op, batch: int, num_bytes: int, overlap: bool) -> None:
+    node = parse_cluster("2x8xH100")
+    moving = reduce(overlap, bytes=num_bytes)
+    base = step(trace_of(*ops), node, micro_batch=batch, collectives=(moving,))
+    _valid(base)
+    variants = [
+        step(trace_of(*ops, more), node, micro_batch=batch, collectives=(moving,)),
+        step(trace_of(*ops), node, micro_batch=batch + 1, collectives=(moving,)),
+        step(trace_of(*ops), node, micro_batch=batch, collectives=(moving, reduce(overlap))),
+        step(trace_of(*ops), node, micro_batch=batch, collectives=(replace(moving, overlap=False),)),
+    ]
+    for other in variants:
+        assert other.step_seconds >= base.step_seconds * (1 - 1e-9)
+
+
+def test_a_seen_trace_is_evaluated_in_milliseconds() -> None:
+    trace = trace_of(*(Op(flops_per_sample=float(index % 500), moved=1e6) for index in range(60_000)))
+    step(trace)
+    laps = []
+    for _ in range(20):
+        start = time.perf_counter()
+        step(trace)
+        laps.append(time.perf_counter() - start)
+    assert min(laps) < 2e-3
+
+
+def test_a_step_without_samples_is_refused() -> None:
+    with pytest.raises(InputError, match="at least one sample"):
+        work(trace_of(), micro_batch=0)
+    with pytest.raises(InputError, match="negative"):
+        OptimizerWork(parameter_bytes_read_written=-1)
+
+
+def test_the_model_needs_no_torch() -> None:
+    code = "import sys, planner.speed.roofline; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
