@@ -5,6 +5,8 @@ import unicodedata
 
 _ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d).*?(?:\x07|\x1b\\|\x9c|$)|\x1b.", re.DOTALL)
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$#&!])")
+_BLOCK = re.compile(r"^(\d*)([.)](?=\s|$)|[-+](?=\s|$)|[-=](?=[-=\s]*$))")
+"""What begins a list, draws a rule or underlines a heading."""
 _ASCII = {"×": "x", "·": "-", "…": "~", "–": "-", "—": "-", "≥": ">=", "≤": "<=", "’": "'", "“": '"', "”": '"'}
 _DROPPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 """Controls, invisible and direction-turning marks, halves of surrogate pairs, private and unassigned."""
@@ -25,14 +27,16 @@ def ascii_line(text: str) -> str:
 
 def markdown(text: str) -> str:
     """As `one_line`, with everything that Markdown or HTML would take as its own escaped."""
-    return _MARKDOWN.sub(r"\\\1", one_line(text))
+    escaped = _MARKDOWN.sub(r"\\\1", one_line(text))
+    return _BLOCK.sub(r"\1\\\2", escaped)
 
 
-def markdown_code(text: str) -> str:
-    """`text` as a code span that stands in a table cell too, whatever backticks and bars it holds."""
+def markdown_code(text: str, *, in_table: bool = False) -> str:
+    """`text` as a code span, whatever backticks and bars it holds."""
     line = one_line(text)
     longest = max((len(run) for run in re.findall(r"`+", line)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if line.startswith("`") or line.endswith("`") or not line else ""
-    # GFM takes a bar for a cell's end in code spans too, and reads \| as a bar there.
-    return f"{fence}{pad}{line}{pad}{fence}".replace("|", "\\|")
+    span = f"{fence}{pad}{line}{pad}{fence}"
+    # In a table GFM takes a bar for a cell's end in code spans too, and reads \| as a bar there.
+    return span.replace("|", "\\|") if in_table else span

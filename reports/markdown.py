@@ -72,13 +72,13 @@ def _fenced(command: str) -> str:
 
 def _candidate(candidate: Candidate, document: PlanDocument) -> Iterable[str]:
     choice, memory = candidate.strategy, candidate.memory
-    gpus = f"{choice.world_size} {'GPU' if choice.world_size == 1 else 'GPUs'}"
-    yield f"## {words.VERDICTS[candidate.verdict]}: {markdown(words.strategy_words(choice))} on {gpus}"
+    title = markdown(words.strategy_words(choice)) + words.place_words(document, choice)
+    yield f"## {words.VERDICTS[candidate.verdict]}: {title}"
     lines = [_joined([words.batch_words(choice), words.checkpointing_words(choice)])]
     if candidate.verdict == "tight":
         lines.append("the estimate's interval straddles the capacity")
     if not document.plans:
-        lines.append("does not fit; it misses by least")
+        lines.append(words.miss_words(document))
     if memory is not None:
         lines.append(_joined(words.memory_words(memory)))
     if candidate.speed is not None and document.plans:
@@ -91,7 +91,7 @@ def _candidate(candidate: Candidate, document: PlanDocument) -> Iterable[str]:
 def _memory_table(memory: MemoryFigures) -> str:
     capacity = memory.capacity_bytes
     rows = [(label, size) for _, label, size in words.memory_rows(memory)]
-    cells = [(markdown(label), words.gib(size), f"{size / capacity:.1%}") for label, size in rows]
+    cells = [(markdown(label), words.part_gib(size, memory), f"{size / capacity:.1%}") for label, size in rows]
     used = memory.device_used_bytes
     cells.append(("**used**", f"**{words.gib(used)}**", f"**{used / capacity:.1%}**"))
     return _table(("memory per GPU", "GiB", "of capacity"), cells, frozenset({1, 2}))
@@ -109,7 +109,7 @@ def _ranking_row(plan: Candidate) -> list[str]:
         f"{choice.micro_batch_size} × {choice.gradient_accumulation_steps}",
         markdown(choice.checkpointing),
         "" if memory is None else words.gib(memory.device_used_bytes),
-        "" if memory is None else words.gib(memory.headroom_bytes),
+        "" if memory is None else words.free_gib(memory),
         "" if speed is None else words.seconds(speed.step_seconds),
         "" if speed is None else words.throughput(speed),
         words.VERDICTS[plan.verdict],
@@ -121,7 +121,9 @@ def _losers(document: PlanDocument, limit: int) -> Iterable[str]:
     if not groups:
         return
     yield "## Does not fit"
-    lines = [markdown(group.reason) + (f" ({group.aside})" if group.aside else "") for group in groups[:limit]]
+    lines = [
+        markdown(group.reason) + (f" ({markdown(group.aside)})" if group.aside else "") for group in groups[:limit]
+    ]
     if len(groups) > limit:
         lines.append(f"{len(groups) - limit} more kinds with `--top {len(groups)}`")
     yield _bullets(lines)
@@ -134,6 +136,6 @@ def _explained(candidate: Candidate) -> Iterable[str]:
     yield f"## Largest tensors at the peak ({words.gib(share[0])} of {words.gib(share[1])} GiB)"
     cells = []
     for size, category, module, operator, tensors, basis in rows:
-        named = [markdown_code(name) if name else "" for name in (module, operator, tensors)]
+        named = [markdown_code(name, in_table=True) if name else "" for name in (module, operator, tensors)]
         cells.append([size, category, *named, basis])
     yield _table(HEADER, cells, frozenset({0}))

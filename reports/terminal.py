@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.plan import Candidate, MemoryFigures, PlanDocument
-from planner.units import GIB
 from reports import words
 from reports.bars import category_bars, total_bar
 from reports.clean import ascii_line, one_line
@@ -166,14 +165,13 @@ def _bullets(rows: Iterable[tuple[str, str]]) -> Table:
 def _candidate(candidate: Candidate, document: PlanDocument, page: _Page) -> Iterable[RenderableType]:
     choice, memory = candidate.strategy, candidate.memory
     title = page.safe(words.strategy_words(choice))
-    gpus = f" on {choice.world_size} {'GPU' if choice.world_size == 1 else 'GPUs'}"
     verdict = words.VERDICTS[candidate.verdict]
     grid = _grid(_LABEL)
-    headline = Text(title + gpus, style="bold")
+    headline = Text().append(title + words.place_words(document, choice), style="bold")
     if candidate.verdict == "tight":
         headline.append("  the estimate's interval straddles the capacity", style="yellow")
     if not document.plans:
-        headline.append("  does not fit; it misses by least", style="red")
+        headline.append("  " + words.miss_words(document), style="red")
     grid.add_row(Text(verdict, style=_VERDICT_STYLES[candidate.verdict]), headline)
     grid.add_row("", page.joined([words.batch_words(choice), words.checkpointing_words(choice)], _LABEL + 1))
     if memory is not None:
@@ -191,15 +189,15 @@ def _bars(memory: MemoryFigures, page: _Page) -> Text:
     cells = page.width - 31
     text = Text()
     for bar in category_bars(memory, cells):
-        size = "<0.1" if 20 * bar.bytes < GIB <= memory.device_used_bytes // 10 else words.gib(bar.bytes)
+        size = words.part_gib(bar.bytes, memory)
         text.append(f"  {bar.label:<16}{size:>7}   {' ' * bar.before}")
         text.append("█" * bar.cells if bar.cells else "▏", style=_BAR_STYLES.get(bar.key, "white"))
         text.append("\n")
     total = total_bar(memory, cells)
     text.append(f"  {'used, GiB':<16}{words.gib(memory.device_used_bytes):>7}   ", style="bold")
-    for cell in range(total.certain + total.possible):
-        style = "bold" if cell < total.capacity_cells else "bold red"
-        text.append("█" if cell < total.certain else "▒", style=style)
+    glyphs = "█" * total.certain + "▒" * total.possible
+    text.append(glyphs[: total.capacity_cells], style="bold")
+    text.append(glyphs[total.capacity_cells :], style="bold red")
     text.append("░" * total.free, style="dim")
     text.append(f"\n  {'capacity, GiB':<16}{words.gib(memory.capacity_bytes):>7}   ")
     text.append("─" * total.capacity_cells + "▏", style="dim")
@@ -224,7 +222,7 @@ def _ranking_row(plan: Candidate, page: _Page) -> list[Text]:
     choice, memory, speed = plan.strategy, plan.memory, plan.speed
     used = free = step = rate = ""
     if memory is not None:
-        used, free = words.gib(memory.device_used_bytes), words.gib(memory.headroom_bytes)
+        used, free = words.gib(memory.device_used_bytes), words.free_gib(memory)
     if speed is not None:
         tokens = speed.tokens_per_second_per_gpu
         step, rate = words.seconds(speed.step_seconds), "" if tokens is None else f"{tokens:,.0f}"
@@ -240,7 +238,7 @@ def _losers(document: PlanDocument, page: _Page, top: int) -> Iterable[Renderabl
         return
     yield from _heading("Does not fit")
     limit = max(1, top)
-    yield _bullets((page.safe(group.reason), group.aside) for group in groups[:limit])
+    yield _bullets((page.safe(group.reason), page.safe(group.aside)) for group in groups[:limit])
     if len(groups) > limit:
         yield Text(f"  {len(groups) - limit} more kinds with --top {len(groups)}", style="dim")
 

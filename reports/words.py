@@ -56,6 +56,19 @@ def cluster_words(document: PlanDocument) -> list[str]:
     return pieces
 
 
+def place_words(document: PlanDocument, choice: StrategyChoice) -> str:
+    """` on 8 GPUs`, ` on 2 processes`."""
+    count = choice.world_size
+    if document.cluster["gpu"] == "cpu":
+        return f" on {count} {'process' if count == 1 else 'processes'}"
+    return f" on {count} {'GPU' if count == 1 else 'GPUs'}"
+
+
+def miss_words(document: PlanDocument) -> str:
+    """Why a candidate is shown in full though it does not fit."""
+    return "does not fit" if len(document.rejected) == 1 else "does not fit; it misses by least"
+
+
 def workload_words(document: PlanDocument) -> list[str]:
     """What is to be run, in pieces; what the search chose stands with the plan."""
     workload = document.workload
@@ -98,7 +111,7 @@ def memory_words(memory: MemoryFigures) -> list[str]:
     between = f" ({gib(low)} to {gib(high)})" if gib(low) != gib(high) else ""
     used = f"{gib(memory.device_used_bytes)} of {gib(memory.capacity_bytes)} GiB used{between}"
     room = memory.headroom_bytes
-    pieces = [used, f"{gib(abs(room))} GiB {'free' if room >= 0 else 'too much'}"]
+    pieces = [used, f"{format_gib(abs(room))} GiB {'free' if room >= 0 else 'too much'}"]
     pieces.append(f"peak in {memory.phase_of_peak.replace('_', ' ')}")
     if memory.host_bytes:
         pieces.append(f"{format_bytes(memory.host_bytes)} of host RAM per rank")
@@ -110,6 +123,16 @@ def memory_words(memory: MemoryFigures) -> list[str]:
 def gib(num_bytes: int) -> str:
     """GiB without the unit: one digit, more where that would be next to nothing."""
     return format_gib(num_bytes, 1 if num_bytes == 0 or abs(num_bytes) >= GIB // 10 else 4)
+
+
+def part_gib(num_bytes: int, memory: MemoryFigures) -> str:
+    """A part's GiB: `<0.1` where that is next to nothing of the whole."""
+    return "<0.1" if 20 * num_bytes < GIB <= memory.device_used_bytes // 10 else gib(num_bytes)
+
+
+def free_gib(memory: MemoryFigures) -> str:
+    """GiB below the capacity; negative above it."""
+    return format_gib(memory.headroom_bytes)
 
 
 def speed_words(speed: SpeedFigures) -> list[str]:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from planner.hardware.cluster import cluster_document, parse_cluster
 from planner.plan import (
     Assumption,
     AtPeak,
@@ -23,6 +22,24 @@ from planner.workload import Workload
 PARAMETERS = 8_030_261_248
 CAPACITY = 84_932_978_278
 CONTEXT, NCCL, SLACK = 516 * MIB, 1024 * MIB, 400 * MIB
+
+H100X8: dict[str, object] = {
+    "spec": "8xH100",
+    "gpu": "H100",
+    "gpu_id": "h100-sxm-80",
+    "gpu_name": "NVIDIA H100 SXM5 80GB",
+    "gpus": 8,
+    "nodes": 1,
+    "gpus_per_node": 8,
+    "platform": None,
+    "marketed_bytes": 80 * 1024**3,
+    "usable_bytes": CAPACITY,
+    "usable_basis": "torch",
+    "compute_capability": "9.0",
+    "peak_flops": {"float32": 67_000_000_000_000, "bfloat16": 989_500_000_000_000},
+    "intra_node": {"bytes_per_s": 450_000_000_000, "basis": "source", "link": "NVLink 4 + NVSwitch"},
+    "inter_node": {"bytes_per_s": 50_000_000_000, "basis": "source"},
+}
 
 LLAMA = ModelFacts(
     id="meta-llama/Llama-3.1-8B",
@@ -174,7 +191,7 @@ def llama_on_8xh100() -> PlanDocument:
         command="plan meta-llama/Llama-3.1-8B --gpus 8xH100 --global-batch 64",
         created_with={"gpu-plan": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0"},
         model=LLAMA,
-        cluster=cluster_document(parse_cluster("8xH100")),
+        cluster=H100X8,
         workload=workload_document(Workload(global_batch=64).with_basis(global_batch="given")),
         plans=plans,
         rejected=rejected,

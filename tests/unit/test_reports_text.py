@@ -1,0 +1,166 @@
+"""What reports are made of: safe text, copyable commands, groups and bars."""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.plan import Candidate, StrategyChoice
+from reports.bars import category_bars, total_bar
+from reports.clean import ascii_line, markdown, markdown_code, one_line
+from reports.command import command_lines
+from reports.explain import explain_rows, explained_share
+from reports.groups import group_rejected
+from reports.words import memory_rows, seconds
+from tests.support.plan_example import EXPLAIN, llama_on_8xh100, memory
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[31mred\x1b[0m", "ared"),
+        ("\x1b]0;title\x07x", "x"),
+        ("\x1b]8;;http://a\x1b\\link", "link"),
+        ("\x9b2Jx", "x"),
+        ("one\ntwo\r\n\tthree\u2028four", "one two three four"),
+        ("safe\u202eevil\u2066", "safeevil"),
+        ("a\u200bb\x00c\x7fd\x85e\ud800", "abcd e"),
+        ("models/été-模型", "models/été-模型"),
+    ],
+)
+def test_control_characters_are_gone(text: str, shown: str) -> None:
+    assert one_line(text) == shown
+
+
+@given(st.text(alphabet=st.characters()))
+def test_safe_lines_stay_safe(text: str) -> None:
+    line = one_line(text)
+    assert line.isprintable()
+    assert one_line(line) == line
+    assert ascii_line(text).isascii()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a|b", "a\\|b"),
+        ("`rm`", "\\`rm\\`"),
+        ("<script>", "\\<script\\>"),
+        ("[x](y)", "\\[x\\](y)"),
+        ("a_b*c", "a\\_b\\*c"),
+        ("- item", "\\- item"),
+        ("1. item", "1\\. item"),
+        ("1.5 GiB - 2", "1.5 GiB - 2"),
+        ("--checkpointing full", "--checkpointing full"),
+        ("---", "\\---"),
+        ("a\n# b", "a \\# b"),
+        ("===", "\\==="),
+    ],
+)
+def test_markdown_is_escaped(text: str, shown: str) -> None:
+    assert markdown(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a.b", "`a.b`"),
+        ("a`b", "``a`b``"),
+        ("`", "`` ` ``"),
+        ("``x", "``` ``x ```"),
+        ("a|b\n", "`a|b`"),
+        ("", "`  `"),
+    ],
+)
+def test_code_spans_hold_anything(text: str, shown: str) -> None:
+    assert markdown_code(text) == shown
+    assert markdown_code(text, in_table=True) == shown.replace("|", "\\|")
+
+
+WORDS = st.sampled_from(
+    ["accelerate", "launch", "--flag", "--name", "a/b.py", "'two words'", '"it\'s \\" x"', "a\\ b", "-n", "8", "x" * 50]
+)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=20), st.integers(20, 120))
+def test_broken_commands_are_the_same_commands(words: list[str], width: int) -> None:
+    command = " ".join(words)
+    lines = command_lines(command, width)
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    joined = "\n".join(lines).replace("\\\n", "")
+    assert shlex.split(joined) == shlex.split(command)
+
+
+def test_an_option_stays_with_its_value() -> None:
+    lines = command_lines("accelerate launch --config_file plan.yaml --num_processes 8 train.py", 32)
+    assert lines == ["accelerate launch \\", "  --config_file plan.yaml \\", "  --num_processes 8 train.py"]
+
+
+def _loser(name: str, micro: int, reason: str, parameters: int | None, offload: str = "none") -> Candidate:
+    choice = StrategyChoice(name=name, micro_batch_size=micro, precision="bf16-mixed", offload=offload)
+    figures = None if parameters is None else memory(parameters=parameters)
+    return Candidate(strategy=choice, verdict="no", memory=figures, reason=reason)
+
+
+def test_alike_reasons_are_drawn_together() -> None:
+    groups = group_rejected(
+        [
+            _loser("zero2", 1, "the stack cannot", None),
+            _loser("ddp", 4, "DDP needs 200.0 GiB of 79.1: activations 150.0", 2 * 10**11),
+            _loser("ddp", 1, "DDP needs 97.3 GiB of 79.1: optimizer state 60.0", 10**11),
+            _loser("zero2", 1, "ZeRO-2 needs 90.0 GiB of 79.1: parameters 30.0", 9 * 10**10),
+            _loser("zero2", 1, "ZeRO-2 needs 89.0 GiB of 79.1: parameters 30.0", 8 * 10**10, "optimizer"),
+        ]
+    )
+    assert [(group.reason.split(":")[0], len(group.members)) for group in groups] == [
+        ("ZeRO-2 needs 89.0 GiB of 79.1", 1),
+        ("ZeRO-2 needs 90.0 GiB of 79.1", 1),
+        ("DDP needs 97.3 GiB of 79.1", 2),
+        ("the stack cannot", 1),
+    ]
+    assert groups[2].aside == "micro batch 1, no checkpointing; 1 more alike"
+    assert groups[3].aside == ""
+
+
+SIZE = st.integers(0, 2**38)
+
+
+@given(SIZE, SIZE, SIZE, st.integers(1, 2**38), st.integers(20, 170))
+def test_bars_add_up(parameters: int, activations: int, inputs: int, capacity: int, width: int) -> None:
+    figures = memory(parameters=parameters, activations=activations, inputs=inputs, capacity=capacity)
+    bars, total = category_bars(figures, width), total_bar(figures, width)
+    assert sum(bar.bytes for bar in bars) == figures.device_used_bytes
+    assert all(0 <= bar.before < width and bar.before + bar.cells <= width for bar in bars)
+    filled = round(figures.device_used_bytes * width / max(capacity, figures.device_used_high_bytes))
+    assert sum(bar.cells for bar in bars) == filled
+    assert total.certain + total.possible + total.free <= width
+    assert (total.certain + total.possible <= total.capacity_cells) or figures.verdict != "fits"
+
+
+def test_small_parts_are_named_together() -> None:
+    rows = memory_rows(memory(parameters=10**10, buffers=8, inputs=16))
+    assert rows[0] == ("parameters", "parameters", 10**10)
+    assert rows[-1] == ("small", "2 small parts", 24)
+    assert memory_rows(memory(parameters=10**10, buffers=8))[-1] == ("buffers", "buffers", 8)
+
+
+def test_explain_rows_are_sorted_and_counted() -> None:
+    best = llama_on_8xh100().plans[0]
+    rows = explain_rows(best, limit=2)
+    assert [row[0] for row in rows] == ["3.9 GiB", "2.0 GiB"]
+    assert rows[1][4] == "32 × [2, 4096, 4096] bfloat16"
+    assert best.memory is not None
+    assert explained_share(best, limit=2) == (
+        EXPLAIN[0].bytes + EXPLAIN[1].bytes,
+        best.memory.peak_allocated_bytes,
+    )
+    assert explained_share(llama_on_8xh100().plans[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.00123, "1.23 ms"), (0.4123, "412 ms"), (3.2101, "3.21 s"), (95, "95.0 s"), (744, "12.4 min")],
+)
+def test_seconds(value: float, shown: str) -> None:
+    assert seconds(value) == shown
