@@ -91,7 +91,9 @@ def _candidate(candidate: Candidate, document: PlanDocument) -> Iterable[str]:
 def _memory_table(memory: MemoryFigures) -> str:
     capacity = memory.capacity_bytes
     rows = [(label, size) for _, label, size in words.memory_rows(memory)]
-    cells = [(markdown(label), words.part_gib(size, memory), f"{size / capacity:.1%}") for label, size in rows]
+    cells = [
+        (markdown(label), markdown(words.part_gib(size, memory)), f"{size / capacity:.1%}") for label, size in rows
+    ]
     used = memory.device_used_bytes
     cells.append(("**used**", f"**{words.gib(used)}**", f"**{used / capacity:.1%}**"))
     return _table(("memory per GPU", "GiB", "of capacity"), cells, frozenset({1, 2}))
