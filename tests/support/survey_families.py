@@ -19,6 +19,7 @@ from planner.model.family import max_positions_of
 from planner.trace.inputs import training_batch, training_loss
 from planner.trace.inputs_known import KnownValues, remember_literals
 from planner.trace.inputs_meta_ops import META_OPS
+from planner.trace.scans import fused_scans
 from tests.support.count_catalog import native_entries
 from tests.support.shrink import shrink
 
@@ -86,7 +87,8 @@ def survey(name: str, config: dict[str, Any], batch: int, seq: int) -> dict[str,
         inputs = training_batch(model, batch=batch, seq_len=min(seq, max_positions_of(model.config) or seq))
         for key, value in inputs.values.items():
             known.put(inputs.tensors[key], value)
-        with mode, remember_literals(known):
+        with fused_scans(model) as assumptions, mode, remember_literals(known):
+            result["assumes"] = assumptions
             loss = training_loss(model, model(**inputs.tensors))
             result["forward_ops"] = mode.ops
             loss.backward()
