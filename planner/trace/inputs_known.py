@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-MAX_ELEMENTS = 1 << 22
+MAX_ELEMENTS = 1 << 23
 """Larger tensors are not followed; no host read concerns one."""
 
 aten = torch.ops.aten

@@ -15,6 +15,7 @@ from unittest import mock
 from torch import nn
 
 from planner.trace import scans_delta, scans_mamba, scans_mamba2, scans_recurrent
+from planner.trace.scans_experts import evenly_routed
 
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "causal_conv1d_fn": (scans_mamba.causal_conv1d, "causal_conv1d"),
@@ -29,6 +30,9 @@ _METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
     "RecurrentGemmaRglru": ("_rnn_scan", scans_recurrent.rnn_scan),
 }
 """Class name -> (method, stand-in) where no package has a kernel and the Python loop really runs."""
+
+_LOOPED_EXPERTS = frozenset({"DbrxExperts"})
+"""Experts classes without `use_experts_implementation`: the others run as one grouped product."""
 
 
 @contextlib.contextmanager
@@ -49,6 +53,9 @@ def fused_scans(model: nn.Module) -> Iterator[list[str]]:
                 method, stand_in = _METHODS[kind.__name__]
                 stack.enter_context(mock.patch.object(kind, method, stand_in))
                 assumptions.append(f"{kind.__name__}'s loop over tokens is counted as a whole")
+            if kind.__name__ in _LOOPED_EXPERTS:
+                stack.enter_context(mock.patch.object(kind, "forward", evenly_routed(kind.forward)))
+                assumptions.append("tokens are routed evenly over the experts")
         if packages:
             assumptions.append(f"the fused kernels of {', '.join(sorted(packages))} are installed")
         yield assumptions

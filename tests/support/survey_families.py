@@ -47,9 +47,6 @@ class HostReads(TorchDispatchMode):
         if func is aten._local_scalar_dense.default:
             self._note("item", False)
             return 0.0 if args[0].is_floating_point() else (False if args[0].dtype == torch.bool else 0)
-        if func is aten.nonzero.default:
-            self._note("nonzero", False)
-            return self._routed(args[0])
         try:
             out = func(*args, **kwargs)
         except Exception:
@@ -57,14 +54,6 @@ class HostReads(TorchDispatchMode):
             raise
         self.known.follow(func, args, kwargs, out)
         return out
-
-    def _routed(self, mask: torch.Tensor) -> torch.Tensor:
-        """Uniform routing: every expert is hit, each by its equal share of the chosen pairs."""
-        if mask.dim() == 1:
-            self.experts = mask.shape[0] - 1
-            return self.known.made(torch.arange(self.experts, device="cpu").unsqueeze(1))
-        rows = -(-mask.numel() // self.experts)
-        return torch.empty(rows, mask.dim(), dtype=torch.int64, device="meta")
 
     def _note(self, op: str, known: bool) -> None:
         for frame in reversed(traceback.extract_stack()[:-2]):

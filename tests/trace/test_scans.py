@@ -16,7 +16,7 @@ from planner.model.catalog_index import load_index
 from planner.trace import scans_delta, scans_mamba, scans_mamba2, scans_recurrent
 from planner.trace.inputs import training_batch
 from planner.trace.scans import fused_scans
-from tests.support.operators import step_on_meta
+from tests.support.operators import step_on_cpu, step_on_meta
 from tests.support.shrink import shrink
 
 BATCH, TOKENS, WIDTH, STATE = 2, 12, 8, 4
@@ -191,6 +191,27 @@ def test_longer_sequences_add_no_operators_and_every_parameter_gets_its_gradient
         assert all(p.grad is None or p.grad.shape == p.shape for p in model.parameters())
         assert assumptions
     assert counts[0] == counts[1]
+
+
+def test_looped_experts_run_as_on_the_cpu_with_even_routing() -> None:
+    config = {
+        "model_type": "dbrx",
+        "d_model": 32,
+        "n_heads": 4,
+        "n_layers": 1,
+        "vocab_size": 64,
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 10000.0},
+        "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2},
+    }
+    batch = training_batch(build_model(config), batch=2, seq_len=10)
+    runs = []
+    for step in (step_on_meta, step_on_cpu):
+        model = build_model(config, attention="eager")
+        with fused_scans(model) as assumptions:
+            runs.append(step(model, batch))
+        assert assumptions == ["tokens are routed evenly over the experts"]
+    assert runs[0] == runs[1]
+    assert ("aten.index.Tensor", ((10, 32),)) in runs[0]  # 20 tokens, two experts each, over four experts
 
 
 def test_the_originals_come_back() -> None:
