@@ -69,6 +69,12 @@ def _safe_softmax(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: i
     return [scores.numel(), rows]
 
 
+def _mean(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
+    """pytorch aten/src/ATen/native/ReduceOps.cpp: mean_out on CPU sums 16-bit inputs in fp32."""
+    source = args[0]
+    return [4 * source.numel()] if source.dtype in _HALF else []
+
+
 def _histogram(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
     """pytorch aten/src/ATen/native/Histogram.cpp: histogram_histc computes bin edges of the input's type."""
     return [(outputs[0].numel() + 1) * args[0].element_size()]
@@ -81,4 +87,5 @@ _FORMULAS: dict[str, Scratch] = {
     "sort": _sort,
     "_safe_softmax": _safe_softmax,
     "histc": _histogram,
+    "mean": _mean,
 }

@@ -267,16 +267,21 @@ def merge_in_place(raw: RawTrace, pairs: dict[int, tuple[int, int]]) -> None:
             tid = alias[tid]
         return tid
 
-    keep = [index for index in range(len(raw.kind)) if index not in drop]
-    raw.subject = [
-        root(raw.subject[index]) if raw.kind[index] in (Kind.ALLOC, Kind.FREE) else raw.subject[index] for index in keep
-    ]
-    raw.kind = [raw.kind[index] for index in keep]
     for fresh in alias:
         tensor = raw.tensors[fresh]
         if tensor.parameter >= 0:
             raw.tensors[root(fresh)].parameter = tensor.parameter
             raw.tensors[root(fresh)].category = tensor.category
+    kept = [tid for tid in range(len(raw.tensors)) if tid not in alias]
+    place = {tid: position for position, tid in enumerate(kept)}
+    renumbered = [place[root(tid)] for tid in range(len(raw.tensors))]
+    raw.tensors = [raw.tensors[tid] for tid in kept]
+    keep = [index for index in range(len(raw.kind)) if index not in drop]
+    raw.subject = [
+        renumbered[raw.subject[index]] if raw.kind[index] in (Kind.ALLOC, Kind.FREE) else raw.subject[index]
+        for index in keep
+    ]
+    raw.kind = [raw.kind[index] for index in keep]
     for operator in raw.operators:
-        operator.reads = tuple(root(tid) for tid in operator.reads)
-        operator.writes = tuple(root(tid) for tid in operator.writes)
+        operator.reads = tuple(renumbered[tid] if tid >= 0 else -1 for tid in operator.reads)
+        operator.writes = tuple(renumbered[tid] if tid >= 0 else -1 for tid in operator.writes)

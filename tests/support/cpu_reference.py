@@ -34,7 +34,9 @@ class Reference:
 
     changes: tuple[Change, ...]
     marks: dict[str, int]
-    """Name of the point to the number of changes before it: `forward_end`, `bound`, `backward_end`."""
+    """Name of the point to the number of changes before it: `begin`, `forward_end`, `bound`, `backward_end`; of
+    the second iteration `begin:1` and so on.
+    """
 
 
 def measure(body: Callable[[], Any]) -> Reference:
@@ -104,18 +106,24 @@ def real_inputs(batch: TrainingBatch) -> dict[str, Any]:
 
 
 def training_step(
-    model: nn.Module, inputs: dict[str, Any], *, stack: Stack = Stack.PLAIN, iterations: int = 1
+    model: nn.Module,
+    inputs: dict[str, Any],
+    *,
+    stack: Stack = Stack.PLAIN,
+    iterations: int = 1,
+    accumulate: bool = False,
 ) -> Callable[[], Any]:
     """The loop's body as a user writes it, with the points of interest marked.
 
-    From the second iteration on, gradients were freed (`zero_grad`) and `outputs` and `loss` are still bound
-    when forward runs.
+    From the second iteration on, `outputs` and `loss` are still bound when forward runs, and gradients were freed
+    (`zero_grad`) unless the loop accumulates.
     """
 
     def body() -> Any:
         outputs = loss = None
         for iteration in range(iterations):
             suffix = f":{iteration}" if iteration else ""
+            mark("begin" + suffix)
             outputs = model(**inputs)
             mark("forward_end" + suffix)
             loss = training_loss(model, outputs)
@@ -129,7 +137,7 @@ def training_step(
             else:
                 loss.backward()
             mark("backward_end" + suffix)
-            if iteration + 1 < iterations:
+            if iteration + 1 < iterations and not accumulate:
                 model.zero_grad()
         return outputs, loss
 
