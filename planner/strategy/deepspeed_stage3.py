@@ -1,0 +1,275 @@
+"""ZeRO-3 on one rank: partitioned weights, gathered around the modules that use them.
+
+Mirrors deepspeed/runtime/zero/stage3.py: DeepSpeedZeroOptimizer_Stage3 (_setup_for_real_optimizer,
+_create_fp32_partitions, initialize_optimizer_states, __add_grad_to_ipg_bucket, __reduce_and_partition_ipg_grads,
+partition_grads, step), runtime/comm/coalesced_collectives.py: reduce_scatter_coalesced, and
+parameter_offload.py: setup_zero_stage3_hooks. Every rank holds partitions of the same, padded size, so rank 0 is
+as bad as any. The model is taken to be built under deepspeed.zero.Init, as accelerate and transformers do.
+"""
+
+from collections import Counter
+
+from planner.memory.optimizer import LocalTensor, place_state, place_step
+from planner.memory.stream import Handle, Pass, Point, StreamBuilder
+from planner.speed.model import Collective
+from planner.strategy import deepspeed_common as common
+from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
+from planner.strategy.deepspeed_gather import Coordinator, Limits
+from planner.strategy.deepspeed_partition import holders, partition
+from planner.strategy.single import optimizer_work
+from planner.trace.events import Category, Kind, Mark
+
+_NORM_CHUNK = 250_000_000
+"""Elements per step of _constant_buffered_norm2."""
+_MODULE_EVENTS = frozenset({Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT, Kind.GRADIENT})
+
+
+def rank_plan(context: RankContext) -> RankPlan:
+    """The plan of any rank under stage 3."""
+    return _Stage3(context).plan()
+
+
+class _Placed:
+    """The coordinator's buffers, placed in a stream."""
+
+    def __init__(self, builder: StreamBuilder, dtype: str) -> None:
+        self._builder, self._dtype = builder, dtype
+        self._handles: list[Handle] = []
+
+    def take(self, at: Point, elements: int, label: str) -> int:
+        size = nbytes(elements, self._dtype)
+        self._handles.append(self._builder.alloc(at, size, Category.COMMUNICATION, label))
+        return len(self._handles) - 1
+
+    def give(self, at: Point, ticket: int) -> None:
+        self._builder.free(at, self._handles[ticket])
+
+
+class _Stage3:
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+        self.offload = context.offload is Offload.OPTIMIZER
+        self.config = common.zero_config(context, 3)
+        self.dtype = common.model_dtype(context.precision)
+        self.builder = StreamBuilder(context.trace, context.accumulation_steps)
+        self.parts = partition(context, self.config)
+        self.coordinator: Coordinator[Point] = Coordinator(
+            numel=self.parts.numel,
+            owned=holders(context.trace),
+            persistent=self.parts.persistent,
+            limits=Limits(
+                prefetch=self.config.prefetch,
+                max_live=self.config.max_live,
+                max_reuse=self.config.max_reuse,
+                world_size=context.world_size,
+            ),
+            storage=_Placed(self.builder, self.dtype),
+        )
+        self.bucket: list[int] = []
+        self.bucket_elements = 0
+        self.reduced: Counter[int] = Counter()
+
+    def plan(self) -> RankPlan:
+        self._load()
+        place_workspaces(self.builder, self.context.capability)
+        for in_pass in self.builder.passes:
+            self._run(in_pass)
+            if in_pass.last:
+                self._step(in_pass.iteration)
+        return RankPlan(
+            stream=self.builder.build(),
+            host_bytes=self._host_bytes() if self.offload else 0,
+            collectives=self._collectives(),
+            optimizer_work=optimizer_work(self.context.optimizer, self.parts.owned, 4, on_host=self.offload),
+            notes=(
+                *common.notes(self.context, self.config),
+                "all ranks hold equal, padded partitions: rank 0 is shown",
+            ),
+        )
+
+    # -- load ----------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        builder, parts = self.builder, self.parts
+        common.place_frozen(builder, self.dtype, parts.share)
+        place_buffers(builder)
+        weights = nbytes(parts.owned, self.dtype)
+        builder.alloc(builder.at_load(), weights, Category.PARAMETERS, "weight partitions")
+        for number, group in enumerate(parts.sub_groups):
+            self._master(number, nbytes(parts.sub_group_share(group), common.MASTER))
+        if not self.offload:
+            largest = max(parts.sub_group_share(group) for group in parts.sub_groups)
+            size = nbytes(largest, common.MASTER)
+            builder.transient(builder.at_load(), size, Category.GRADIENTS, "zero gradient at start")
+        bucket = nbytes(self.config.reduce_bucket, self.dtype)
+        builder.alloc(builder.at_load(), bucket, Category.COMMUNICATION, "ZeRO reduce bucket")
+        if not self.offload:
+            builder.alloc(builder.at_load(), weights, Category.GRADIENTS, "gradient partitions")
+        if self.context.world_size > 1:
+            whole = nbytes(max(parts.numel[index] for index in parts.trainable), self.dtype)
+            builder.transient(builder.at_load(), whole, Category.COMMUNICATION, "weight gathered to hook its gradient")
+
+    def _master(self, number: int, size: int) -> None:
+        """fp32 partition of a sub-group: converted, then cloned; under offload the clone is on the host."""
+        builder = self.builder
+        converted = builder.alloc(builder.at_load(), size, Category.PARAMETERS, "weights converted to fp32")
+        if not self.offload:
+            builder.alloc(builder.at_load(), size, Category.PARAMETERS, f"fp32 weights, sub-group {number}")
+        builder.free(builder.at_load(), converted)
+
+    # -- forward and backward --------------------------------------------------------------------------------
+
+    def _run(self, in_pass: Pass) -> None:
+        trace, builder, coordinator = self.context.trace, self.builder, self.coordinator
+        coordinator.begin(builder.at_mark(in_pass, Mark.FORWARD))
+        self.reduced.clear()
+        backward_at = trace.mark_position(Mark.BACKWARD)
+        for position, kind in enumerate(trace.kind.tolist()):
+            if kind not in _MODULE_EVENTS:
+                continue
+            at, subject = builder.after(in_pass, position), int(trace.subject[position])
+            if kind == Kind.GRADIENT:
+                self._arrive(at, in_pass, subject)
+            elif kind == Kind.ENTER:
+                coordinator.fetch(at, subject, backward=False)
+            elif kind == Kind.EXIT:
+                coordinator.release(at, subject, backward=False)
+            elif position > backward_at and kind == Kind.BACKWARD_ENTER:
+                coordinator.fetch(at, subject, backward=True)
+            else:
+                coordinator.release(at, subject, backward=True)
+        end = builder.at_mark(in_pass, Mark.BACKWARD_END)
+        self._reduce(end, in_pass)
+        coordinator.finish_backward(end)
+
+    def _arrive(self, at: Point, in_pass: Pass, parameter: int) -> None:
+        if not self.context.trace.parameters[parameter].trainable:
+            return
+        numel = self.parts.numel[parameter]
+        if self.bucket and self.bucket_elements + numel > self.config.reduce_bucket:
+            self._reduce(at, in_pass)
+        if numel <= self.config.reduce_bucket:
+            self.builder.free_gradient(at, in_pass, parameter)
+        self.bucket.append(parameter)
+        self.bucket_elements += numel
+
+    def _reduce(self, at: Point, in_pass: Pass) -> None:
+        """Partitions are interleaved into a new buffer, unless one evenly divided gradient is reduced in place."""
+        if not self.bucket:
+            return
+        builder, world = self.builder, self.context.world_size
+        elements = sum(self.parts.share[index] for index in self.bucket) * world
+        self.reduced[elements] += 1
+        copy = None
+        if len(self.bucket) > 1 or elements != self.bucket_elements:
+            size = nbytes(elements, self.dtype)
+            copy = builder.alloc(at, size, Category.COMMUNICATION, "reduce-scatter input")
+        for parameter in self.bucket:
+            if self.offload:
+                self._to_host(at, self.parts.share[parameter], in_pass.last)
+            if self.parts.numel[parameter] > self.config.reduce_bucket:
+                builder.free_gradient(at, in_pass, parameter)
+        if copy is not None:
+            builder.free(at, copy)
+        self.bucket, self.bucket_elements = [], 0
+
+    def _to_host(self, at: Point, share: int, boundary: bool) -> None:
+        """partition_grads and _offload_grad_partition_at_boundary: there and back, norm, fp32 copy."""
+        builder = self.builder
+        back = builder.alloc(at, nbytes(share, self.dtype), Category.GRADIENTS, "gradient partition back from host")
+        if boundary:
+            norm = nbytes(min(share, _NORM_CHUNK), common.NORM)
+            builder.transient(at, norm, Category.TEMPORARY, "gradient norm in fp64")
+            if self.dtype != common.MASTER:
+                size = nbytes(share, common.MASTER)
+                builder.transient(at, size, Category.TEMPORARY, "gradient in fp32 on its way to host")
+        builder.free(at, back)
+
+    # -- step ----------------------------------------------------------------------------------------------
+
+    def _step(self, iteration: int) -> None:
+        builder, parts = self.builder, self.parts
+        self.coordinator.begin_step(builder.at_step(iteration))
+        if not self.offload:
+            norm = nbytes(max(parts.share[index] for index in parts.trainable), common.NORM)
+            builder.transient(builder.at_step(iteration), norm, Category.TEMPORARY, "gradient norm in fp64")
+            for number, group in enumerate(parts.sub_groups):
+                self._step_sub_group(iteration, number, group)
+        self.coordinator.end_step(builder.at_step(iteration))
+
+    def _step_sub_group(self, iteration: int, number: int, group: tuple[int, ...]) -> None:
+        builder, numel = self.builder, self.parts.sub_group_share(group)
+        gradient = None
+        if len(group) > 1:
+            size = nbytes(numel, self.dtype)
+            gradient = builder.alloc(builder.at_step(iteration), size, Category.GRADIENTS, "flat gradient partition")
+        if self.dtype != common.MASTER:
+            flat, size = gradient, nbytes(numel, common.MASTER)
+            gradient = builder.alloc(builder.at_step(iteration), size, Category.GRADIENTS, "fp32 gradient partition")
+            if flat is not None:
+                builder.free(builder.at_step(iteration), flat)
+        master = [LocalTensor(name=f"sub-group {number}", numel=numel, dtype=common.MASTER)]
+        if iteration == 0:
+            place_state(builder, self.context.optimizer, master)
+        place_step(builder, iteration, self.context.optimizer, master)
+        if gradient is not None:
+            builder.free(builder.at_step(iteration), gradient)
+
+    # -- the rest ------------------------------------------------------------------------------------------
+
+    def _host_bytes(self) -> int:
+        """Pageable: masters and Adam's state. Pinned: fp32 gradients by sub-group, and all gradient partitions."""
+        parts, pinned = self.parts, self.config.pin_memory
+        gradients = (nbytes(parts.sub_group_share(group), common.MASTER) for group in parts.sub_groups)
+        return (
+            3 * nbytes(parts.owned, common.MASTER)
+            + sum(common.pinned_bytes(size, pinned) for size in gradients)
+            + common.pinned_bytes(nbytes(parts.owned, self.dtype), pinned)
+        )
+
+    def _collectives(self) -> tuple[Collective, ...]:
+        """Those of a pass that follows the recorded order, and of the step after it."""
+        found = [
+            Collective(
+                kind="all_gather",
+                bytes=nbytes(gather.elements, self.dtype),
+                count=count,
+                phase="backward" if gather.backward else "forward",
+                per="micro_step",
+                overlap=gather.ahead and self.config.overlap,
+            )
+            for gather, count in self.coordinator.gathers.items()
+        ]
+        found += [
+            Collective(
+                kind="reduce_scatter",
+                bytes=nbytes(elements, self.dtype),
+                count=count,
+                phase="backward",
+                per="micro_step",
+                overlap=self.config.overlap,
+            )
+            for elements, count in self.reduced.items()
+        ]
+        shares = Counter(self.parts.share[index] for index in self.parts.persistent)
+        found += [
+            Collective(
+                kind="all_gather",
+                bytes=nbytes(share * self.context.world_size, self.dtype),
+                count=count,
+                phase="step",
+                per="step",
+                overlap=False,
+            )
+            for share, count in sorted(shares.items())
+        ]
+        return tuple(found + (self._transfers() if self.offload else []))
+
+    def _transfers(self) -> list[Collective]:
+        short, long = nbytes(self.parts.owned, self.dtype), nbytes(self.parts.owned, common.MASTER)
+        return [
+            Collective(kind="device_to_host", bytes=short, phase="backward", per="micro_step", overlap=True),
+            Collective(kind="host_to_device", bytes=short, phase="backward", per="micro_step", overlap=True),
+            Collective(kind="device_to_host", bytes=long, phase="backward", per="step", overlap=True),
+            Collective(kind="host_to_device", bytes=short, phase="step", per="step", overlap=False),
+        ]

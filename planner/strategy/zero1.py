@@ -1,0 +1,29 @@
+"""ZeRO-1 as DeepSpeed runs it: optimizer states and masters partitioned, gradients whole until they are reduced.
+
+Mirrors deepspeed/runtime/zero/stage_1_and_2.py: DeepSpeedZeroOptimizer with partition_grads=False, under
+accelerate accelerator.py: _prepare_deepspeed.
+"""
+
+from planner.strategy import deepspeed_common
+from planner.strategy.base import Offload, RankContext, RankPlan
+from planner.strategy.deepspeed_stage12 import rank_plan
+from planner.trace.variant import Regime
+from planner.workload import Precision, Stack
+
+
+class Zero1:
+    """Every rank steps its partition; gradients are all-reduced after the last backward."""
+
+    name = "zero1"
+    title = "ZeRO-1"
+    zero_stage: int | None = 1
+    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER)
+
+    def regime(self, precision: Precision, stack: Stack) -> Regime:
+        return deepspeed_common.deepspeed_regime(precision)
+
+    def refuses(self, context: RankContext) -> str | None:
+        return deepspeed_common.refuses(context)
+
+    def rank(self, context: RankContext) -> RankPlan:
+        return rank_plan(context, partitioned=False)

@@ -1,0 +1,30 @@
+"""ZeRO-3 as DeepSpeed runs it: optimizer states, masters, gradients and weights partitioned.
+
+Mirrors deepspeed/runtime/zero/stage3.py: DeepSpeedZeroOptimizer_Stage3 and
+deepspeed/runtime/zero/partitioned_param_coordinator.py: PartitionedParameterCoordinator, under accelerate
+accelerator.py: _prepare_deepspeed.
+"""
+
+from planner.strategy import deepspeed_common
+from planner.strategy.base import Offload, RankContext, RankPlan
+from planner.strategy.deepspeed_stage3 import rank_plan
+from planner.trace.variant import Regime
+from planner.workload import Precision, Stack
+
+
+class Zero3:
+    """Weights are gathered module by module, ahead of their use once the order of modules is known."""
+
+    name = "zero3"
+    title = "ZeRO-3"
+    zero_stage: int | None = 3
+    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER)
+
+    def regime(self, precision: Precision, stack: Stack) -> Regime:
+        return deepspeed_common.deepspeed_regime(precision)
+
+    def refuses(self, context: RankContext) -> str | None:
+        return deepspeed_common.refuses(context)
+
+    def rank(self, context: RankContext) -> RankPlan:
+        return rank_plan(context)
