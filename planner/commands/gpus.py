@@ -15,8 +15,7 @@ _WIDTH = 80
 _HEADER = ("GPU", "usable GiB", "GB/s", "bf16 TF", "link GB/s", "node")
 _BASIS_MARKS = {"torch": "", "nvidia-smi": "s", "vendor tool": "s", "marketed": "m", "user": ""}
 _LEGEND = (
-    "usable: as torch counts it; s = as the vendor's tool prints it, m = as marketed "
-    "(both are more than torch gets)"
+    "usable: as torch counts it; s = as the vendor's tool prints it, m = as marketed (both are more than torch gets)"
 )
 
 
@@ -49,11 +48,7 @@ def _matching(query: str, gpus: list[Gpu]) -> tuple[Gpu | None, list[Gpu]]:
         return find_gpu(query), []
     except InputError:
         part = squash(query)
-        partial = [
-            gpu
-            for gpu in gpus
-            if part and any(part in squash(name) for name in (gpu.name, gpu.short, gpu.id))
-        ]
+        partial = [gpu for gpu in gpus if part and any(part in squash(name) for name in (gpu.name, gpu.short, gpu.id))]
         if not partial:
             raise
         return None, partial
@@ -74,9 +69,7 @@ def table(gpus: list[Gpu]) -> str:
 
 
 def _row(gpu: Gpu) -> tuple[str, ...]:
-    usable = (
-        "RAM" if gpu.usable_bytes is None else format_gib(gpu.usable_bytes) + _BASIS_MARKS[gpu.usable_basis]
-    )
+    usable = "RAM" if gpu.usable_bytes is None else format_gib(gpu.usable_bytes) + _BASIS_MARKS[gpu.usable_basis]
     bf16 = gpu.peak_flops.get("bfloat16")
     link = gpu.link.bytes_per_s if gpu.link else None
     return (

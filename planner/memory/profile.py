@@ -80,7 +80,7 @@ def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.i
     return {phase: int(live[mask].max()) if mask.any() else 0 for phase, mask in masks.items()}
 
 
-def standing(stream: RankStream, micro_batch: int, limit: int = 20) -> list[StandingTensor]:
+def standing(stream: RankStream, micro_batch: int, limit: int | None = None) -> list[StandingTensor]:
     """The largest storages at the peak, largest first."""
     sizes = stream.sizes(micro_batch)
     live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])

@@ -14,7 +14,7 @@ from planner.errors import InputError, NotBuiltError, PlanError
 from planner.model.build_classes import config_class_of, model_class_of
 from planner.model.build_guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
 from planner.model.config_sizes import validate_config
-from planner.model.family import attends, has_sequence, kind_of, max_positions_of, vocab_size_of
+from planner.model.family import attends, has_sequence, hidden_size_of, kind_of, max_positions_of, vocab_size_of
 from planner.model.spec import ModelSpec, ParameterSpec
 
 _NOTES = "_plan_notes"
@@ -103,9 +103,7 @@ def _plain_values(config: Mapping[str, Any]) -> dict[str, Any]:
 def _merged(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in overrides.items():
         inner = values.get(key)
-        values[key] = (
-            _merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
-        )
+        values[key] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
     return values
 
 
@@ -124,9 +122,7 @@ def _drop_quantization(values: dict[str, Any]) -> list[str]:
         quantization = holder.pop("quantization_config", None) if isinstance(holder, dict) else None
         if quantization:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-            notes.append(
-                f"the checkpoint's quantization ({method or 'unnamed'}) is ignored: full weights are trained"
-            )
+            notes.append(f"the checkpoint's quantization ({method or 'unnamed'}) is ignored: full weights are trained")
     return notes
 
 
@@ -136,18 +132,13 @@ def _prepare_for_training(config: Any) -> list[str]:
     """
     notes = []
     for part in (config, *(getattr(config, key, None) for key in getattr(config, "sub_configs", {}))):
-        if hasattr(
-            part, "use_cache"
-        ):  # training keeps no key-value cache; the Trainer switches it off as well
+        if hasattr(part, "use_cache"):  # training keeps no key-value cache; the Trainer switches it off as well
             part.use_cache = False
         for key in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
             if getattr(part, key, 0):
                 notes.append(f"{key} is taken as 0: every layer runs, as in the step that needs most")
                 setattr(part, key, 0.0)
-    if (
-        getattr(config, "is_encoder_decoder", False)
-        and getattr(config, "decoder_start_token_id", None) is None
-    ):
+    if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
         # Shifting labels needs one; where only the generation config has it, T5 and its kin use padding.
         config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
     return list(dict.fromkeys(notes))
@@ -161,15 +152,11 @@ def _one_line(class_name: str) -> Iterator[None]:
     except PlanError:
         raise
     except ImportError as problem:
-        raise InputError(
-            f"{class_name} needs a package that is not installed: {_first_line(problem)}"
-        ) from None
+        raise InputError(f"{class_name} needs a package that is not installed: {_first_line(problem)}") from None
     except RecursionError:
         raise InputError(f"config: {class_name} recurses without end on these values") from None
     except MemoryError:
-        raise InputError(
-            f"config: {class_name} asks for more memory than there is; check its sizes"
-        ) from None
+        raise InputError(f"config: {class_name} asks for more memory than there is; check its sizes") from None
     except Exception as problem:
         raise InputError(f"config: {class_name} refuses these values: {_first_line(problem)}") from None
 
@@ -210,6 +197,7 @@ def spec_of(model: nn.Module, *, model_id: str) -> ModelSpec:
         trainable_parameters=sum(parameter.numel for parameter in owned if parameter.trainable),
         max_positions=max_positions_of(config),
         vocab_size=vocab_size_of(config),
+        hidden_size=hidden_size_of(config),
         has_sequence=has_sequence(model),
         notes=notes_of(model),
     )
@@ -250,9 +238,7 @@ def from_factory(factory: Callable[[], Any]) -> tuple[nn.Module, dict[str, Any] 
         raise InputError(f"factory {name} failed: {_first_line(problem)}") from None
     module, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(module, nn.Module):
-        raise InputError(
-            f"factory {name} returned {type(module).__name__}, not a torch.nn.Module or (module, inputs)"
-        )
+        raise InputError(f"factory {name} returned {type(module).__name__}, not a torch.nn.Module or (module, inputs)")
     if inputs is not None and not isinstance(inputs, dict | tuple):
         raise InputError(f"factory {name}: inputs must be a dict or a tuple, not {type(inputs).__name__}")
     return module.to("meta").train(), inputs

@@ -32,6 +32,19 @@ def vocab_size_of(config: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def hidden_size_of(config: Any) -> int | None:
+    """accelerate accelerator.py: _prepare_deepspeed reads hidden_size, or the largest of hidden_sizes."""
+    text = getattr(config, "text_config", None)
+    for source in (config, text):
+        size = getattr(source, "hidden_size", None)
+        if isinstance(size, int):
+            return size
+        sizes = getattr(source, "hidden_sizes", None)
+        if isinstance(sizes, (list, tuple)) and sizes:
+            return int(max(sizes))
+    return None
+
+
 def max_positions_of(config: Any) -> int | None:
     """Longest sequence that the positions allow; None where nothing bounds it (state-space, relative
     positions).

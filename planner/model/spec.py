@@ -57,6 +57,7 @@ class ModelSpec:
     max_positions: int | None
     """Longest sequence that the positions allow, in tokens; None where nothing bounds it."""
     vocab_size: int | None
+    hidden_size: int | None
     has_sequence: bool
     """Whether `--seq-len` has a meaning for this model."""
     notes: tuple[str, ...] = ()

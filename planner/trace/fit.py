@@ -142,9 +142,7 @@ _TILE_SLACK = 64 * 1024
 def _check_on_line(low: Recording, between: Recording, high: Recording) -> None:
     span = high.micro_batch - low.micro_batch
     step = between.micro_batch - low.micro_batch
-    first, middle, last = (
-        np.array([t.nbytes for t in r.raw.tensors], dtype=np.int64) for r in (low, between, high)
-    )
+    first, middle, last = (np.array([t.nbytes for t in r.raw.tensors], dtype=np.int64) for r in (low, between, high))
     off = np.abs((middle - first) * span - (last - first) * step)
     scratch = np.array([t.is_scratch for t in low.raw.tensors])
     if np.any(off[~scratch]) or np.any((last - first)[~scratch] % span) or np.any(off > _TILE_SLACK * span):

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import nn
 
+from planner.model.family import hidden_size_of
 from planner.trace.blocks import repeated_blocks
 from planner.trace.events import ModuleLayout
 
@@ -24,7 +25,7 @@ def layout_of(model: nn.Module) -> ModuleLayout:
         output_embedding=names.get(id(head)) if head is not None else None,
         final_norm=_final_norm(model, names),
         tied=weights[0] is not None and weights[0] is weights[1],
-        hidden_size=_hidden_size(getattr(model, "config", None)),
+        hidden_size=hidden_size_of(getattr(model, "config", None)),
     )
 
 
@@ -53,16 +54,3 @@ def _final_norm(model: nn.Module, names: dict[int, str]) -> str | None:
         return None
     norms = [module for _, module in base.named_children() if "Norm" in type(module).__name__]
     return names.get(id(norms[-1])) if norms else None
-
-
-def _hidden_size(config: Any) -> int | None:
-    """accelerate accelerator.py: _prepare_deepspeed reads hidden_size, or the largest of hidden_sizes."""
-    text = getattr(config, "text_config", None)
-    for source in (config, text):
-        size = getattr(source, "hidden_size", None)
-        if isinstance(size, int):
-            return size
-        sizes = getattr(source, "hidden_sizes", None)
-        if isinstance(sizes, (list, tuple)) and sizes:
-            return int(max(sizes))
-    return None

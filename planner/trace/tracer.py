@@ -11,8 +11,8 @@ from planner.trace.expand import expand
 from planner.trace.fit import NotLinearError, Recording, fit, signature
 from planner.trace.folding import CannotFoldError, Fold, find_folds
 from planner.trace.inputs import TrainingBatch
-from planner.trace.layout import layout_of
 from planner.trace.kernels import KernelProfile
+from planner.trace.layout import layout_of
 from planner.trace.step import Session, prepare
 from planner.trace.variant import StepVariant
 

@@ -1,0 +1,73 @@
+"""Where results are kept between runs, how entries are named, and how they are written (I/O)."""
+
+import contextlib
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+TRACED_WITH = ("torch", "transformers", "accelerate")
+"""Packages whose version is part of what a trace says."""
+
+
+def cache_dir() -> Path:
+    """`$GPU_PLAN_CACHE`, else `$XDG_CACHE_HOME/gpu-plan`, else `~/.cache/gpu-plan`."""
+    given = os.environ.get("GPU_PLAN_CACHE")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "gpu-plan"
+
+
+@functools.cache
+def versions() -> Mapping[str, str]:
+    """Versions of this program and of what it traces with, read without importing them."""
+    found = {"gpu-plan": _version("gpu-plan")}
+    found.update({name: _version(name) for name in TRACED_WITH})
+    return found
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+@functools.cache
+def program_digest() -> str:
+    """Digest of this program's own files (names, sizes, times): entries of another state are never read."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".py", ".toml"):
+            stat = path.stat()
+            digest.update(f"{path.relative_to(root)} {stat.st_size} {stat.st_mtime_ns};".encode())
+    return digest.hexdigest()
+
+
+def entry_name(*parts: str) -> str:
+    """Name of an entry that depends on `parts`, the versions and this program's state."""
+    digest = hashlib.sha256()
+    for part in (*parts, *(f"{name}={version}" for name, version in versions().items()), program_digest()):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes an entry whole or not at all; a cache that cannot be written is no error."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise

@@ -1,0 +1,152 @@
+"""The main job: `plan MODEL --gpus SPEC [options]`."""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from planner import __version__
+from planner.cli import LATER_VERBS, VERBS
+from planner.errors import ExitCode, UnreachableError, UsageError
+from planner.nearest import did_you_mean
+from planner.options import main_parser, refuse_what_is_not_built, unknown_options
+
+if TYPE_CHECKING:
+    from planner.plan import PlanDocument
+
+
+def run_words(words: Sequence[str], script_words: Sequence[str]) -> int:
+    """Parses the main job's words and runs it; gives the exit code."""
+    parser = main_parser()
+    args, unknown = parser.parse_known_args(list(words))
+    if args.version:
+        print(f"plan {__version__}")
+        return ExitCode.OK
+    if unknown:
+        raise unknown_options(parser, unknown)
+    if args.model is None and len(words) == 0:
+        parser.print_help()
+        return ExitCode.OK
+    refuse_what_is_not_built(args)
+    if script_words:
+        raise UsageError("arguments after -- belong to the script of --execute, which is not built yet")
+    return _run(args, words)
+
+
+def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
+    if args.model is None:
+        raise UsageError("which model? name a hub id, folder, config.json or package.module:factory")
+    if args.gpus is None:
+        raise UsageError(f"which GPUs? add --gpus, such as: plan {args.model} --gpus 8xH100")
+    _check_targets(args)
+    from planner.job import Request, run_job
+
+    request = Request(
+        model=args.model,
+        gpus=args.gpus,
+        words=_job_words(args),
+        settings=tuple(args.settings),
+        pinned=args.pin,
+        explain=args.explain,
+        trust_remote_code=args.trust_remote_code,
+        revision=args.revision,
+        use_cache=not args.no_cache,
+        command="plan " + " ".join(shlex.quote(word) for word in words),
+    )
+    try:
+        document = run_job(request, _note)
+    except UnreachableError as problem:
+        hint = did_you_mean(args.model, (*VERBS, *LATER_VERBS), limit=1) if args.model.isalpha() else ""
+        raise UnreachableError(f"{problem}{hint}") from None
+    _write(args, document)
+    return ExitCode.OK if any(plan.fits for plan in document.plans) else ExitCode.NOTHING_FITS
+
+
+def _job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    names = (
+        "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
+        "seq_len", "micro_batch", "global_batch", "grad_accum",
+    )  # fmt: skip
+    given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
+    return tuple((name, value) for name, value in given if value is not None)
+
+
+def _note(text: str) -> None:
+    """Progress is for people at a terminal; what was repaired is for everyone."""
+    if text.startswith("tracing"):
+        if sys.stderr.isatty():
+            print(f"plan: {text} ...", file=sys.stderr)
+    else:
+        print(f"plan: note: {text}", file=sys.stderr)
+
+
+def _check_targets(args: argparse.Namespace) -> None:
+    """Output files are refused before the work, not after it."""
+    for option, target in (("-o", args.output), ("--save", args.save)):
+        if target is None:
+            continue
+        folder = os.path.dirname(os.path.abspath(target))
+        if not os.path.isdir(folder):
+            raise UsageError(f"{option} {target}: the folder {folder} does not exist")
+        if os.path.isdir(target):
+            raise UsageError(f"{option} {target} is a folder: name a file")
+        if os.path.exists(target) and not args.force:
+            raise UsageError(f"{option} {target} exists: add --force to overwrite it")
+    if args.json and args.format not in (None, "json"):
+        raise UsageError(f"--json and --format {args.format} contradict each other")
+
+
+def _write(args: argparse.Namespace, document: "PlanDocument") -> None:
+    from planner.workload_options import positive
+
+    top = positive(args.top, "--top") or 5
+    form = "json" if args.json else args.format or "text"
+    if form == "json":
+        from reports.json_report import render_json
+
+        text = render_json(document)
+    elif form == "md":
+        from reports.markdown import render_markdown
+
+        text = render_markdown(document, top=top, explain=args.explain)
+    else:
+        text = _terminal(args, document, top)
+    if args.save is not None:
+        _save(args, document)
+    if args.output is not None:
+        from planner.plan_io import write_text
+
+        write_text(args.output, text if text.endswith("\n") else text + "\n", force=args.force)
+    else:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+
+
+def _terminal(args: argparse.Namespace, document: "PlanDocument", top: int) -> str:
+    import shutil
+
+    from reports.terminal import render_terminal, wants_color
+
+    to_terminal = args.output is None and sys.stdout.isatty()
+    encodable = args.output is not None or (sys.stdout.encoding or "").lower().startswith("utf")
+    width = shutil.get_terminal_size((100, 24)).columns
+    return render_terminal(
+        document,
+        width=width,
+        ascii_only=args.ascii or not encodable,
+        color=wants_color(os.environ, to_terminal),
+        top=top,
+        explain=args.explain,
+    )
+
+
+def _save(args: argparse.Namespace, document: "PlanDocument") -> None:
+    from planner.plan_io import save
+    from planner.plan_saved import saved_plan
+
+    if document.best is None:
+        print(f"plan: note: nothing fits, so {args.save} was not written", file=sys.stderr)
+        return
+    save(saved_plan(document), args.save, force=args.force)

@@ -1,0 +1,69 @@
+"""The part of the main job that searches: imported only when no kept plan answers."""
+
+from planner.cache_dir import versions
+from planner.hardware.cluster import Cluster
+from planner.job import Note, Request, common_assumptions
+from planner.model.headers import differences
+from planner.model.source import ModelSource
+from planner.model.spec import ModelSpec
+from planner.plan import PlanDocument
+from planner.search.document import document
+from planner.search.evaluate import Evaluator
+from planner.search.nearest_change import nearest_change
+from planner.search.search import search
+from planner.speed.roofline import RooflineModel
+from planner.trace.device import device_kind
+from planner.trace.provider import TraceProvider
+from planner.workload import Precision, Workload
+from planner.workload_options import Options, make_workload
+
+
+def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> PlanDocument:
+    """Searches, and says what was found."""
+    options = Options(dict(request.words))
+    provider = TraceProvider(
+        source=source,
+        device=device_kind(cluster.gpu),
+        attention=options.text("attention") or "sdpa",
+        use_cache=request.use_cache,
+        note=note,
+    )
+    spec = provider.spec()
+    workload = make_workload(options, request.settings, request.pinned, cluster, spec)
+    evaluator = Evaluator(
+        provider=provider,
+        workload=workload,
+        cluster=cluster,
+        speed=RooflineModel(),
+        host_limit=cluster.host_ram_bytes,
+    )
+    found = search(evaluator, exhaustive=request.pinned)
+    fits = any(judgement.verdict == "fits" for judgement in found.plans)
+    sites, notes = provider.told()
+    return document(
+        found,
+        source=source,
+        spec=spec,
+        cluster=cluster,
+        workload=workload,
+        command=request.command,
+        versions=versions(),
+        assumptions=common_assumptions(sites, (*notes, *spec.notes)),
+        warnings=_warnings(workload, cluster, spec, source),
+        change=None if fits else nearest_change(evaluator),
+        explain=request.explain,
+    )
+
+
+def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: ModelSource) -> tuple[str, ...]:
+    found = []
+    if spec.has_sequence and spec.max_positions is not None and workload.seq_len > spec.max_positions:
+        found.append(
+            f"--seq-len {workload.seq_len} is longer than the {spec.max_positions} positions that {spec.id} was made for"
+        )
+    if workload.precision in (Precision.BF16, Precision.BF16_MIXED) and not cluster.gpu.supports_bf16:
+        found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; fp16-mixed suits it")
+    if source.stored is not None:
+        built = {p.name: (p.shape, p.dtype) for p in spec.parameters}
+        found += differences(source.stored, built)
+    return tuple(found)

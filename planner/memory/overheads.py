@@ -1,0 +1,81 @@
+"""Device memory that torch's counters do not show: visible terms with intervals, never a hidden factor."""
+
+from dataclasses import dataclass
+
+from planner.hardware.cluster import Cluster
+from planner.units import MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """Bytes known within bounds, with what they rest on."""
+
+    name: str
+    low: int
+    expected: int
+    high: int
+    basis: str
+    """`source`, `measured` or `assumed`."""
+    source: str
+
+
+def cuda_context(cluster: Cluster) -> Term:
+    """The driver's context and the loaded kernels of one process."""
+    interval = cluster.gpu.context
+    return Term(
+        name="CUDA context",
+        low=interval.low,
+        expected=interval.expected,
+        high=interval.high,
+        basis=interval.basis,
+        source=cluster.gpu.source_of("context"),
+    )
+
+
+# NCCL 2.30 transport/p2p.cc: 10 MiB receive and 2 MiB send buffers per channel and peer of a ring.
+_RING_BYTES_PER_CHANNEL = 12 * MIB
+_NVLINK_CHANNELS = 16
+_PCIE_CHANNELS = 2
+_MAX_CHANNELS = 32
+# NCCL 2.30 nvls.cc: ncclNvlsBufferSetup, 8 GPUs, 16 channels, 2 × 8 chunks of 128 KiB.
+_NVLS_BYTES = 256 * MIB
+
+
+def nccl(cluster: Cluster) -> Term:
+    """Buffers of the one communicator that data parallelism opens, outside the caching allocator."""
+    if cluster.world_size == 1 or cluster.gpu.is_cpu:
+        return Term(name="NCCL", low=0, expected=0, high=0, basis="source", source="one process, or no GPU")
+    has_nvlink = "nvlink" in cluster.intra_node_link.lower()
+    channels = _NVLINK_CHANNELS if has_nvlink else _PCIE_CHANNELS
+    capability = cluster.gpu.compute_capability or (0, 0)
+    nvls = _NVLS_BYTES if has_nvlink and capability >= (9, 0) and cluster.gpus_per_node >= 4 else 0
+    expected = channels * _RING_BYTES_PER_CHANNEL + nvls
+    return Term(
+        name="NCCL",
+        low=_PCIE_CHANNELS * _RING_BYTES_PER_CHANNEL,
+        expected=expected,
+        high=max(expected, _MAX_CHANNELS * _RING_BYTES_PER_CHANNEL + nvls),
+        basis="source",
+        source="NCCL 2.30 transport/p2p.cc and nvls.cc; the number of channels is NCCL's choice at run time",
+    )
+
+
+_SLACK_LOW, _SLACK_EXPECTED, _SLACK_HIGH = 0.006, 0.02, 0.05
+
+
+def allocator_slack(peak_allocated: int, is_cpu: bool) -> Term:
+    """What the caching allocator holds beyond the tensors: rounding to segments and fragmentation.
+
+    It stands in for the simulated allocator, and its interval is an assumption: Megatron-LM's published logs show
+    0.6 to 0.8 % of reserved over allocated at the peak; a fragmented run needs more.
+    """
+    if is_cpu:
+        return Term(name="allocator", low=0, expected=0, high=0, basis="source", source="a CPU allocates exactly")
+    return Term(
+        name="allocator",
+        low=round(peak_allocated * _SLACK_LOW),
+        expected=round(peak_allocated * _SLACK_EXPECTED),
+        high=round(peak_allocated * _SLACK_HIGH),
+        basis="assumed",
+        source="the caching allocator is not simulated yet; its segments are assumed to add 0.6 to 5 %",
+    )

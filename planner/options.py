@@ -1,0 +1,156 @@
+"""The options of the main job, as argparse reads them; the words of the fixed machine interface."""
+
+import argparse
+from dataclasses import dataclass
+
+from planner.errors import NotBuiltError, UsageError
+from planner.nearest import did_you_mean
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError instead of printing usage and leaving."""
+
+    def error(self, message: str) -> "argparse.NoReturn":  # type: ignore[name-defined]
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def main_parser() -> Parser:
+    """Parser of `plan MODEL --gpus SPEC [options]`."""
+    parser = Parser(
+        prog="plan",
+        allow_abbrev=False,
+        description="Plan a training job: which strategy, batch and offload fit, how fast, and why the others lose.",
+        epilog="Verbs: plan models, plan gpus. A folder named like a verb is written ./models.",
+    )
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="?", help="hub id, folder, config.json or package.module:factory"
+    )
+    parser.add_argument("--gpus", metavar="SPEC", help="8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ...")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    _add_job(parser.add_argument_group("job"))
+    _add_batch(parser.add_argument_group("batch"))
+    _add_spread(parser.add_argument_group("spreading over GPUs"))
+    _add_output(parser.add_argument_group("output"))
+    _add_later(parser)
+    return parser
+
+
+def _add_job(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--task", choices=("train", "infer"), help="default: train")
+    group.add_argument("--precision", metavar="P", help="fp32, bf16-mixed, fp16-mixed, bf16 (pure)")
+    group.add_argument(
+        "--optimizer", metavar="O", help="adamw (torch's default: foreach), adamw-fused, adamw-forloop, sgd"
+    )
+    group.add_argument("--checkpointing", metavar="C", help="none, full")
+    group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")
+    group.add_argument("--stack", metavar="S", help="who runs the loop: accelerate, trainer, plain")
+    group.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="a finer setting; repeatable"
+    )
+    group.add_argument("--trust-remote-code", action="store_true", help="allow code from the model's repository")
+    group.add_argument("--revision", metavar="REV", help="branch, tag or commit on the hub")
+
+
+def _add_batch(group: argparse._ArgumentGroup) -> None:
+    for name, words in (
+        ("--seq-len", "tokens per sample"),
+        ("--micro-batch", "samples per forward pass and rank"),
+        ("--global-batch", "samples per optimizer step, all ranks together"),
+        ("--grad-accum", "micro steps per optimizer step"),
+    ):
+        group.add_argument(name, metavar="N", help=words)
+
+
+def _add_spread(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--strategy", metavar="S", help="auto, single, ddp, fsdp (FSDP2), zero1, zero2, zero3")
+    group.add_argument("--offload", metavar="O", help="none, optimizer")
+    group.add_argument("--pin", action="store_true", help="search nothing: options not given take their neutral value")
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    group.add_argument("--format", choices=("text", "json", "md", "csv", "html"), help="default: text")
+    group.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of stdout")
+    group.add_argument("--save", metavar="FILE", help="write the chosen plan")
+    group.add_argument("--force", action="store_true", help="overwrite existing files")
+    group.add_argument("--top", metavar="N", help="how many plans to show")
+    group.add_argument("--explain", action="store_true", help="name the largest tensors that stand at the peak")
+    group.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
+    group.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """An option of the interface that is not built yet."""
+
+    name: str
+    takes_value: bool = True
+
+
+_LATER = (
+    _Later("--tp"),
+    _Later("--pp"),
+    _Later("--cp"),
+    _Later("--ep"),
+    _Later("--dp-replicate"),
+    _Later("--peft"),
+    _Later("--lora-rank"),
+    _Later("--lora-targets"),
+    _Later("--quantize"),
+    _Later("--context"),
+    _Later("--batch"),
+    _Later("--new-tokens"),
+    _Later("--kv-dtype"),
+    _Later("--compile", False),
+    _Later("--fused-loss", False),
+    _Later("--execute"),
+    _Later("--plan"),
+    _Later("--dry-run", False),
+    _Later("--snapshot"),
+    _Later("--plot"),
+    _Later("--sweep"),
+    _Later("--hosts"),
+    _Later("--max-restarts"),
+    _Later("--model"),
+    _Later("--readonly", False),
+    _Later("--max"),
+)
+
+
+def _add_later(parser: argparse.ArgumentParser) -> None:
+    for option in _LATER:
+        if option.takes_value:
+            parser.add_argument(option.name, dest=_dest(option), help=argparse.SUPPRESS)
+        else:
+            parser.add_argument(option.name, dest=_dest(option), action="store_true", help=argparse.SUPPRESS)
+    for name in ("--no-compile", "--no-fused-loss"):
+        parser.add_argument(name, action="store_true", dest="_off", help=argparse.SUPPRESS)
+
+
+def _dest(option: _Later) -> str:
+    return "later_" + option.name.strip("-").replace("-", "_")
+
+
+_NEUTRAL = {"--tp": "1", "--pp": "1", "--cp": "1", "--ep": "1", "--dp-replicate": "1", "--peft": "none"}
+
+
+def refuse_what_is_not_built(args: argparse.Namespace) -> None:
+    """NotBuiltError for a known option that this version lacks; its neutral value is accepted."""
+    for option in _LATER:
+        value = getattr(args, _dest(option))
+        if value not in (None, False) and value != _NEUTRAL.get(option.name):
+            raise NotBuiltError(option.name)
+    if args.task == "infer":
+        raise NotBuiltError("--task infer")
+    if args.format in ("csv", "html"):
+        raise NotBuiltError(f"--format {args.format}")
+
+
+def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageError:
+    """One line for what argparse did not recognise, with the nearest option."""
+    known = [string for action in parser._actions for string in action.option_strings]
+    first = words[0]
+    hint = did_you_mean(first.partition("=")[0], known, limit=1) if first.startswith("-") else ""
+    return UsageError(
+        f"unrecognised argument {first!r}.{hint}" if hint else f"unrecognised argument {first!r}; see `plan --help`"
+    )

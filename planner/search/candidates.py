@@ -1,0 +1,107 @@
+"""What the search tries: combinations of strategy, offload, checkpointing and batch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.errors import UsageError
+from planner.hardware.cluster import Cluster
+from planner.strategy.base import Offload, Strategy
+from planner.strategy.registry import STRATEGIES, find_strategy
+from planner.workload import Checkpointing, Workload
+
+LARGEST_MICRO_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Everything but the batch: one stream serves every micro batch of a family."""
+
+    strategy: Strategy
+    offload: Offload
+    checkpointing: Checkpointing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """How the global batch is cut."""
+
+    micro_batch: int
+    accumulation_steps: int
+
+
+def families(workload: Workload, cluster: Cluster) -> Iterator[Family]:
+    """Families to try, simplest first; what the user gave is not searched."""
+    for strategy in _strategies(workload, cluster):
+        for offload in _offloads(workload, strategy):
+            for checkpointing in _checkpointing(workload):
+                yield Family(strategy=strategy, offload=offload, checkpointing=checkpointing)
+
+
+def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
+    if workload.strategy is not None:
+        return [find_strategy(workload.strategy)]
+    if cluster.world_size == 1:
+        return [STRATEGIES["single"], *(s for s in STRATEGIES.values() if s.zero_stage == 2)]
+    return [strategy for strategy in STRATEGIES.values() if strategy.name != "single"]
+
+
+def _offloads(workload: Workload, strategy: Strategy) -> list[Offload]:
+    if workload.offload is None:
+        return list(strategy.offloads)
+    wanted = Offload(workload.offload)
+    if wanted in strategy.offloads:
+        return [wanted]
+    if workload.strategy is not None:
+        raise UsageError(f"--offload {wanted} needs ZeRO: {strategy.name} keeps its optimizer on the GPU")
+    return []
+
+
+def _checkpointing(workload: Workload) -> list[Checkpointing]:
+    return [workload.checkpointing] if workload.checkpointing is not None else list(Checkpointing)
+
+
+def batches(workload: Workload, data_parallel: int) -> list[Batch]:
+    """Cuts to try, smallest micro batch first.
+
+    With a global batch, micro batch × data-parallel size × accumulation steps equals it; UsageError when it does
+    not divide. Without one there is no accumulation unless it was given.
+    """
+    if workload.global_batch is None:
+        steps = workload.grad_accum or 1
+        sizes = [workload.micro_batch] if workload.micro_batch else _powers_of_two()
+        return [Batch(micro_batch=size, accumulation_steps=steps) for size in sizes]
+    return _cut(workload, workload.global_batch, data_parallel)
+
+
+def _cut(workload: Workload, global_batch: int, data_parallel: int) -> list[Batch]:
+    share, rest = divmod(global_batch, data_parallel)
+    if rest or share == 0:
+        below = max(data_parallel, global_batch - global_batch % data_parallel)
+        raise UsageError(
+            f"--global-batch {global_batch} does not divide over {data_parallel} data-parallel ranks: "
+            f"use {below} or {below + data_parallel}"
+        )
+    found = [
+        Batch(micro_batch=size, accumulation_steps=share // size)
+        for size in range(1, min(share, LARGEST_MICRO_BATCH) + 1)
+        if share % size == 0 and workload.micro_batch in (None, size) and workload.grad_accum in (None, share // size)
+    ]
+    if not found:
+        asked = " and ".join(
+            f"--{name} {value}"
+            for name, value in (("micro-batch", workload.micro_batch), ("grad-accum", workload.grad_accum))
+            if value is not None
+        )
+        raise UsageError(
+            f"--global-batch {global_batch} over {data_parallel} ranks is {share} samples a rank: "
+            f"{asked} does not divide that"
+        )
+    return found
+
+
+def _powers_of_two() -> list[int]:
+    sizes, size = [], 1
+    while size <= LARGEST_MICRO_BATCH:
+        sizes.append(size)
+        size *= 2
+    return sizes

@@ -1,0 +1,62 @@
+"""The command that runs a plan with what is installed today: `accelerate launch` and its own options."""
+
+import shlex
+
+from planner.hardware.cluster import Cluster
+from planner.search.evaluate import Judgement
+from planner.workload import Checkpointing, Precision, Stack, Workload
+
+_MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16"}
+
+
+def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, script: str = "train.py") -> str:
+    """Shell command, quoted; the script's own arguments follow it where the stack defines them."""
+    words = ["accelerate", "launch", "--num_processes", str(cluster.world_size)]
+    if cluster.gpu.is_cpu:
+        words += ["--cpu"]
+    if cluster.nodes > 1:
+        words += ["--num_machines", str(cluster.nodes), "--machine_rank", "$NODE_RANK"]
+        words += ["--main_process_ip", "$HEAD_NODE", "--main_process_port", "29500"]
+    words += ["--mixed_precision", _MIXED.get(workload.precision, "no")]
+    words += _strategy_words(judgement, workload)
+    steps = judgement.batch.accumulation_steps
+    if workload.stack is Stack.TRAINER:
+        words += [script, *_trainer_words(judgement, workload)]
+    else:
+        if steps > 1:
+            words += ["--gradient_accumulation_steps", str(steps)]
+        words.append(script)
+    return " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
+
+
+def _strategy_words(judgement: Judgement, workload: Workload) -> list[str]:
+    strategy = judgement.family.strategy
+    full = judgement.family.checkpointing is Checkpointing.FULL
+    if strategy.zero_stage is not None:
+        words = ["--use_deepspeed", "--zero_stage", str(strategy.zero_stage)]
+        if str(judgement.family.offload) == "optimizer":
+            words += ["--offload_optimizer_device", "cpu"]
+        if workload.clipping:
+            words += ["--gradient_clipping", "1.0"]
+        return words
+    if strategy.name == "fsdp":
+        words = ["--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"]
+        words += ["--fsdp_reshard_after_forward", workload.setting("fsdp.reshard_after_forward", "true")]
+        if full and workload.stack is not Stack.TRAINER:
+            words += ["--fsdp_activation_checkpointing", "true"]
+        return words
+    return ["--multi_gpu"] if strategy.name == "ddp" else []
+
+
+def _trainer_words(judgement: Judgement, workload: Workload) -> list[str]:
+    words = [
+        "--per_device_train_batch_size",
+        str(judgement.batch.micro_batch),
+        "--gradient_accumulation_steps",
+        str(judgement.batch.accumulation_steps),
+    ]
+    if workload.precision in _MIXED:
+        words.append(f"--{_MIXED[workload.precision]}")
+    if judgement.family.checkpointing is Checkpointing.FULL:
+        words.append("--gradient_checkpointing")
+    return words

@@ -1,0 +1,201 @@
+"""Turns what a search found into the plan document."""
+
+import re
+from collections.abc import Mapping
+
+from planner.hardware.cluster import Cluster, cluster_document
+from planner.memory.overheads import Term
+from planner.memory.profile import StandingTensor, standing
+from planner.model.source import ModelSource
+from planner.model.spec import ModelSpec
+from planner.plan import (
+    Assumption,
+    AtPeak,
+    Candidate,
+    MemoryFigures,
+    ModelFacts,
+    OutsideAllocator,
+    PlanDocument,
+    SpeedFigures,
+    StoredFacts,
+    StrategyChoice,
+    TensorLine,
+    UncertainTerm,
+    workload_document,
+)
+from planner.search.command import launch_command
+from planner.search.evaluate import Judgement
+from planner.search.search import Found
+from planner.speed.model import StepTime
+from planner.workload import Workload
+
+_EXPLAINED = 25
+
+
+def document(
+    found: Found,
+    *,
+    source: ModelSource,
+    spec: ModelSpec,
+    cluster: Cluster,
+    workload: Workload,
+    command: str,
+    versions: Mapping[str, str],
+    assumptions: tuple[Assumption, ...],
+    warnings: tuple[str, ...],
+    change: str | None,
+    explain: bool = False,
+) -> PlanDocument:
+    """The document of one finished search."""
+    return PlanDocument(
+        command=command,
+        created_with=dict(versions),
+        model=model_facts(source, spec),
+        cluster=cluster_document(cluster),
+        workload=workload_document(workload),
+        plans=tuple(_candidate(j, spec, cluster, workload, explain=explain) for j in found.plans),
+        rejected=tuple(
+            _candidate(loser.judgement, spec, cluster, workload, loser.reason, explain=explain)
+            for loser in found.rejected
+        ),
+        assumptions=assumptions,
+        warnings=warnings,
+        nearest_change=change,
+    )
+
+
+def model_facts(source: ModelSource, spec: ModelSpec) -> ModelFacts:
+    """The model section."""
+    stored = source.stored
+    return ModelFacts(
+        id=source.id,
+        class_name=spec.class_name,
+        model_type=spec.model_type,
+        kind=spec.kind,
+        parameters=spec.num_parameters,
+        trainable_parameters=spec.trainable_parameters,
+        config_digest=source.digest,
+        source=source.kind,
+        revision=source.revision,
+        max_positions=spec.max_positions,
+        vocab_size=spec.vocab_size,
+        has_sequence=spec.has_sequence,
+        stored=None
+        if stored is None
+        else StoredFacts(parameters=stored.parameters, bytes=stored.bytes, by_dtype=dict(stored.by_dtype)),
+        notes=(*source.notes, *spec.notes),
+    )
+
+
+def _candidate(
+    judgement: Judgement,
+    spec: ModelSpec,
+    cluster: Cluster,
+    workload: Workload,
+    reason: str | None = None,
+    *,
+    explain: bool,
+) -> Candidate:
+    family, batch = judgement.family, judgement.batch
+    verdict = "no" if reason is not None else judgement.verdict
+    return Candidate(
+        strategy=StrategyChoice(
+            name=family.strategy.name,
+            data_parallel=cluster.world_size,
+            zero_stage=family.strategy.zero_stage or (3 if family.strategy.name == "fsdp" else 0),
+            offload=str(family.offload),
+            micro_batch_size=batch.micro_batch,
+            gradient_accumulation_steps=batch.accumulation_steps,
+            checkpointing=str(family.checkpointing),
+            precision=str(workload.precision),
+        ),
+        verdict=verdict,  # type: ignore[arg-type]
+        memory=None if judgement.states_only else _memory(judgement),
+        speed=None if judgement.states_only else _speed(judgement.time, spec.has_sequence),
+        reason=reason,
+        command=launch_command(judgement, workload, cluster) if reason is None else None,
+        explain=_explain(judgement) if explain and not judgement.states_only else None,
+    )
+
+
+def _memory(judgement: Judgement) -> MemoryFigures:
+    profile = judgement.profile
+    terms = {term.name: term for term in judgement.terms}
+    return MemoryFigures(
+        peak_allocated_bytes=profile.peak_allocated_bytes,
+        peak_reserved_bytes=None,
+        device_used_bytes=judgement.expected_bytes,
+        device_used_low_bytes=judgement.low_bytes,
+        device_used_high_bytes=judgement.high_bytes,
+        capacity_bytes=judgement.capacity_bytes,
+        phase_of_peak=str(profile.phase_of_peak),
+        at_peak=AtPeak(**{str(category): size for category, size in profile.at_peak.items()}),
+        outside_allocator=OutsideAllocator(cuda_context=terms["CUDA context"].expected, nccl=terms["NCCL"].expected),
+        uncertain=tuple(_uncertain(term) for term in judgement.terms if term.high),
+        at_rest_bytes=profile.at_rest_bytes,
+        host_bytes=judgement.host_bytes,
+    )
+
+
+def _uncertain(term: Term) -> UncertainTerm:
+    return UncertainTerm(
+        name=term.name,
+        bytes=term.expected,
+        low_bytes=term.low,
+        high_bytes=term.high,
+        basis=term.basis,  # type: ignore[arg-type]
+        source=term.source or None,
+    )
+
+
+def _speed(time: StepTime, has_sequence: bool) -> SpeedFigures:
+    return SpeedFigures(
+        step_seconds=time.step_seconds,
+        step_seconds_low=time.low_seconds,
+        step_seconds_high=time.high_seconds,
+        tokens_per_second_per_gpu=time.tokens_per_second_per_gpu if has_sequence else None,
+        samples_per_second=time.samples_per_second,
+        mfu=time.mfu,
+        basis=time.basis,  # type: ignore[arg-type]
+        parts={
+            "forward": time.forward_seconds,
+            "backward": time.backward_seconds,
+            "recompute": time.recompute_seconds,
+            "optimizer": time.optimizer_seconds,
+            "communication": time.communication_seconds,
+            "host_transfer": time.host_transfer_seconds,
+            "exposed_communication": time.exposed_communication_seconds,
+        },
+    )
+
+
+_INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_SHAPE = re.compile(r"\[([\d, ]*)\] (\w+)")
+
+
+def _explain(judgement: Judgement) -> tuple[TensorLine, ...]:
+    """The largest tensors at the peak, equal ones of repeated blocks on one line."""
+    phase = str(judgement.profile.phase_of_peak)
+    lines: dict[tuple[str, ...], list[StandingTensor]] = {}
+    for tensor in standing(judgement.plan.stream, judgement.batch.micro_batch):
+        key = (str(tensor.category), _INDEX.sub("*", tensor.module), tensor.operator, tensor.shape, tensor.basis)
+        lines.setdefault(key, []).append(tensor)
+    merged = [_line(key, tensors, phase) for key, tensors in lines.items()]
+    return tuple(sorted(merged, key=lambda line: -line.bytes)[:_EXPLAINED])
+
+
+def _line(key: tuple[str, ...], tensors: list[StandingTensor], phase: str) -> TensorLine:
+    category, module, operator, shape, basis = key
+    parsed = _SHAPE.fullmatch(shape)
+    sizes = tuple(int(size) for size in parsed.group(1).split(",") if size.strip()) if parsed else ()
+    return TensorLine(
+        bytes=sum(tensor.nbytes for tensor in tensors),
+        count=len(tensors),
+        category=category,
+        module=module,
+        operator=operator,
+        shape=sizes,
+        dtype=parsed.group(2) if parsed else "",
+        phase=phase,
+        basis=basis,  # type: ignore[arg-type]
+    )

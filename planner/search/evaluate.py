@@ -1,0 +1,145 @@
+"""Judges one candidate: memory of its worst rank against the device, and its expected speed."""
+
+from dataclasses import dataclass, field
+
+from planner.hardware.cluster import Cluster
+from planner.memory.overheads import Term, allocator_slack, cuda_context, nccl
+from planner.memory.profile import MemoryProfile, measure
+from planner.search.candidates import Batch, Family
+from planner.speed.model import SpeedModel, StepTime, StepWork
+from planner.strategy.base import RankContext, RankPlan
+from planner.trace.events import StepTrace
+from planner.trace.provider import TraceProvider
+from planner.trace.variant import StepVariant
+from planner.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What one candidate takes and gives."""
+
+    family: Family
+    batch: Batch
+    profile: MemoryProfile
+    terms: tuple[Term, ...]
+    """What lies outside the tensors."""
+    host_bytes: int
+    capacity_bytes: int
+    time: StepTime
+    plan: RankPlan
+    states_only: bool = False
+    """Whether only what is there without any step was counted: a lower bound that already exceeds capacity."""
+
+    @property
+    def expected_bytes(self) -> int:
+        return self.profile.peak_allocated_bytes + sum(term.expected for term in self.terms)
+
+    @property
+    def low_bytes(self) -> int:
+        return self.profile.peak_allocated_bytes + sum(term.low for term in self.terms)
+
+    @property
+    def high_bytes(self) -> int:
+        return self.profile.peak_allocated_bytes + sum(term.high for term in self.terms)
+
+    @property
+    def verdict(self) -> str:
+        """`fits` when the high end is within capacity, `tight` when the interval straddles it, else `no`."""
+        if self.high_bytes <= self.capacity_bytes:
+            return "fits"
+        return "tight" if self.low_bytes <= self.capacity_bytes else "no"
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.time.samples_per_second
+
+
+@dataclass(slots=True, kw_only=True)
+class Evaluator:
+    """Evaluates candidates of one model, workload and cluster; streams are kept per family."""
+
+    provider: TraceProvider
+    workload: Workload
+    cluster: Cluster
+    speed: SpeedModel
+    host_limit: int | None = None
+    """Bytes of host memory on each node, where known."""
+    evaluated: int = 0
+    _plans: dict[tuple[str, str, str, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
+
+    def variant(self, family: Family) -> StepVariant:
+        """The trace that a family replays."""
+        return StepVariant(
+            regime=family.strategy.regime(self.workload.precision, self.workload.stack),
+            checkpointing=family.checkpointing,
+            attention=self.workload.attention,
+            stack=self.workload.stack,
+            seq_len=self.workload.seq_len,
+        )
+
+    def context(self, family: Family, accumulation_steps: int, trace: StepTrace) -> RankContext:
+        """What the family's strategy is asked."""
+        workload, cluster = self.workload, self.cluster
+        return RankContext(
+            trace=trace,
+            precision=workload.precision,
+            optimizer=workload.optimizer,
+            stack=workload.stack,
+            clipping=workload.clipping,
+            checkpointing=family.checkpointing,
+            accumulation_steps=accumulation_steps,
+            world_size=cluster.world_size,
+            capability=None if cluster.gpu.is_cpu else cluster.gpu.compute_capability,
+            offload=family.offload,
+            hidden_size=trace.layout.hidden_size,
+            settings=workload.settings,
+        )
+
+    def judge(self, family: Family, batch: Batch) -> Judgement:
+        """Evaluates one candidate exactly."""
+        trace = self.provider.trace(self.variant(family), batch.micro_batch)
+        return self._judge(family, batch, trace)
+
+    def judge_states(self, family: Family, batch: Batch) -> Judgement:
+        """A lower bound without tracing: parameters, optimizer state and standing buffers alone."""
+        trace = self.provider.stepless(self.variant(family).regime.weights)
+        return self._judge(family, batch, trace, states_only=True)
+
+    def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> Judgement:
+        plan = self._plan(family, batch, trace)
+        profile = measure(plan.stream, batch.micro_batch)
+        self.evaluated += 1
+        time = self.speed.step_time(
+            StepWork(
+                trace=trace,
+                micro_batch=batch.micro_batch,
+                accumulation_steps=batch.accumulation_steps,
+                compute_dtype=self.workload.precision.compute_dtype,
+                collectives=plan.collectives,
+                optimizer=plan.optimizer_work,
+            ),
+            self.cluster,
+        )
+        is_cpu = self.cluster.gpu.is_cpu
+        return Judgement(
+            family=family,
+            batch=batch,
+            profile=profile,
+            terms=(
+                allocator_slack(profile.peak_allocated_bytes, is_cpu),
+                cuda_context(self.cluster),
+                nccl(self.cluster),
+            ),
+            host_bytes=plan.host_bytes,
+            capacity_bytes=self.cluster.capacity_bytes,
+            time=time,
+            plan=plan,
+            states_only=states_only,
+        )
+
+    def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
+        accumulation = min(batch.accumulation_steps, 2)
+        key = (family.strategy.name, str(family.offload), str(family.checkpointing), accumulation, trace.samples)
+        if key not in self._plans:
+            self._plans[key] = family.strategy.rank(self.context(family, accumulation, trace))
+        return self._plans[key]

@@ -1,0 +1,77 @@
+"""When nothing fits: the smallest change that would."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.hardware.cluster import Cluster
+from planner.search.candidates import Batch, families
+from planner.search.evaluate import Evaluator, Judgement
+from planner.search.reasons import title
+from planner.workload import Checkpointing, Precision, Workload
+
+_LARGEST_NODES = 1024
+
+
+def nearest_change(evaluator: Evaluator) -> str | None:
+    """First an option that the user fixed, then more of the same GPUs; None when not even that helps."""
+    workload, cluster = evaluator.workload, evaluator.cluster
+    for words, relaxed in _relaxed(workload):
+        fitting = _fits(evaluator, relaxed, cluster)
+        if fitting is not None:
+            return f"{words} would fit: {_words(fitting)}"
+    loose = replace(workload, strategy=None, offload=None, checkpointing=None, micro_batch=None, global_batch=None)
+    for grown in _grown(cluster):
+        fitting = _fits(evaluator, loose, grown)
+        if fitting is not None:
+            return f"{grown.spec} would fit: {_words(fitting)}"
+    return None
+
+
+def _relaxed(workload: Workload) -> Iterator[tuple[str, Workload]]:
+    if workload.checkpointing is Checkpointing.NONE:
+        yield "--checkpointing full", replace(workload, checkpointing=Checkpointing.FULL)
+    if workload.micro_batch is not None and workload.micro_batch > 1:
+        yield "--micro-batch 1", replace(workload, micro_batch=1, global_batch=None)
+    if workload.offload == "none":
+        yield "--offload optimizer", replace(workload, offload=None)
+    if workload.strategy is not None:
+        yield "another --strategy", replace(workload, strategy=None, offload=None)
+    if workload.precision is Precision.FP32:
+        yield "--precision bf16-mixed", replace(workload, precision=Precision.BF16_MIXED)
+    if workload.seq_len > 512:
+        yield f"--seq-len {workload.seq_len // 2}", replace(workload, seq_len=workload.seq_len // 2)
+
+
+def _grown(cluster: Cluster) -> Iterator[Cluster]:
+    nodes = cluster.nodes
+    per_node = max(cluster.gpus_per_node, cluster.gpu.node_size or cluster.gpus_per_node)
+    if per_node > cluster.gpus_per_node:
+        yield replace(cluster, gpus_per_node=per_node)
+    while nodes < _LARGEST_NODES and not cluster.gpu.is_cpu:
+        nodes *= 2
+        yield replace(cluster, nodes=nodes, gpus_per_node=per_node)
+
+
+def _fits(evaluator: Evaluator, workload: Workload, cluster: Cluster) -> Judgement | None:
+    """The first fitting candidate at the smallest batch; traces are shared with the first search."""
+    trial = Evaluator(
+        provider=evaluator.provider,
+        workload=replace(workload, grad_accum=None, global_batch=None),
+        cluster=cluster,
+        speed=evaluator.speed,
+        host_limit=evaluator.host_limit,
+    )
+    batch = Batch(micro_batch=workload.micro_batch or 1, accumulation_steps=1)
+    for family in families(trial.workload, cluster):
+        if trial.judge_states(family, batch).verdict != "fits":
+            continue
+        judgement = trial.judge(family, batch)
+        if judgement.verdict == "fits":
+            return judgement
+    return None
+
+
+def _words(judgement: Judgement) -> str:
+    checkpointing = str(judgement.family.checkpointing)
+    extra = "" if checkpointing == "none" else f", {checkpointing} checkpointing"
+    return f"{title(judgement)}, micro batch {judgement.batch.micro_batch}{extra}"

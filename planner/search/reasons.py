@@ -1,0 +1,46 @@
+"""Why a candidate lost, in words and numbers."""
+
+from planner.search.evaluate import Judgement
+from planner.trace.events import Category
+from planner.units import format_gib
+
+_WORDS = {
+    Category.PARAMETERS: "parameters",
+    Category.GRADIENTS: "gradients",
+    Category.OPTIMIZER_STATE: "optimizer state",
+    Category.ACTIVATIONS: "activations",
+    Category.TEMPORARY: "temporaries",
+    Category.COMMUNICATION: "communication buffers",
+    Category.BUFFERS: "buffers",
+    Category.INPUTS: "inputs",
+    Category.KV_CACHE: "KV cache",
+}
+_SHOWN = 3
+
+
+def title(judgement: Judgement) -> str:
+    """`ZeRO-2 with optimizer offload`."""
+    offload = str(judgement.family.offload)
+    return judgement.family.strategy.title + ("" if offload == "none" else f" with {offload} offload")
+
+
+def too_large(judgement: Judgement) -> str:
+    """`ZeRO-2 needs 97.3 GiB of 79.1: optimizer state 38.2, activations 31.0, ...`."""
+    parts = sorted(judgement.profile.at_peak.items(), key=lambda item: -item[1])[:_SHOWN]
+    shares = ", ".join(f"{_WORDS[category]} {format_gib(size)}" for category, size in parts if size)
+    needed = format_gib(judgement.low_bytes)
+    capacity = format_gib(judgement.capacity_bytes)
+    if judgement.states_only:
+        return f"{title(judgement)} needs at least {needed} GiB of {capacity} before any activation: {shares}"
+    batch = f"micro batch {judgement.batch.micro_batch}"
+    if str(judgement.family.checkpointing) != "none":
+        batch += f", {judgement.family.checkpointing} checkpointing"
+    return f"{title(judgement)} ({batch}) needs {needed} GiB of {capacity}: {shares}"
+
+
+def too_much_host(judgement: Judgement, needed: int, available: int) -> str:
+    """Host memory that the node does not have."""
+    return (
+        f"{title(judgement)} needs {format_gib(needed)} GiB of host memory on each node, which has "
+        f"{format_gib(available)}"
+    )

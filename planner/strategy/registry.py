@@ -1,0 +1,25 @@
+"""The strategies there are, and those of the interface that do not exist yet."""
+
+from planner.errors import NotBuiltError, UsageError
+from planner.nearest import did_you_mean
+from planner.strategy.base import Strategy
+from planner.strategy.ddp import DistributedDataParallel
+from planner.strategy.fsdp import FullyShardedDataParallel
+from planner.strategy.single import Single
+
+STRATEGIES: dict[str, Strategy] = {
+    strategy.name: strategy for strategy in (Single(), DistributedDataParallel(), FullyShardedDataParallel())
+}
+
+NOT_BUILT = ("fsdp1", "hsdp", "megatron")
+"""Strategies of the interface that later versions bring."""
+
+
+def find_strategy(name: str) -> Strategy:
+    """The strategy called `name`; UsageError for an unknown one, NotBuiltError for one that is still to come."""
+    if name in STRATEGIES:
+        return STRATEGIES[name]
+    if name in NOT_BUILT:
+        raise NotBuiltError(f"--strategy {name}")
+    hint = did_you_mean(name, STRATEGIES)
+    raise UsageError(f"--strategy {name!r} is unknown: use auto, {', '.join(STRATEGIES)}.{hint}")

@@ -1,0 +1,28 @@
+"""Which device's kernels a trace stands for: enough to name it in a cache, without torch."""
+
+from dataclasses import dataclass
+
+from planner.hardware.gpu import Gpu
+
+_AMPERE = (8, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceKind:
+    """Kernels are chosen by compute capability and number of multiprocessors; None means CPU kernels."""
+
+    capability: tuple[int, int] | None
+    sm_count: int = 0
+
+    @property
+    def key(self) -> str:
+        if self.capability is None:
+            return "cpu"
+        return f"sm{self.capability[0]}{self.capability[1]}x{self.sm_count}"
+
+
+def device_kind(gpu: Gpu) -> DeviceKind:
+    """The kernels that run on a GPU. Devices of other vendors are taken to choose as Ampere does."""
+    if gpu.is_cpu:
+        return DeviceKind(capability=None)
+    return DeviceKind(capability=gpu.compute_capability or _AMPERE, sm_count=gpu.sm_count or 108)

@@ -1,0 +1,128 @@
+"""Gives traces: from memory, from the cache, or by tracing, and only then imports torch (I/O)."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.cache_dir import cache_dir, entry_name, write_bytes
+from planner.model.source import ModelSource
+from planner.model.spec import ModelSpec, ParameterSpec
+from planner.trace.device import DeviceKind
+from planner.trace.events import StepTrace
+from planner.trace.stepless import stepless_trace
+from planner.trace.storage import CorruptTraceError, dump, load
+from planner.trace.variant import StepVariant
+
+if TYPE_CHECKING:
+    from planner.trace.workshop import Workshop
+
+RANGES = ((1,), (2, 4, 16), (16, 32, 64), (64, 128, 256))
+"""Micro batches that share one linear trace; see `planner.trace.tracer`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TraceProvider:
+    """Traces and facts of one model on one kind of device."""
+
+    source: ModelSource
+    device: DeviceKind
+    attention: str
+    use_cache: bool = True
+    note: Callable[[str], None] = lambda _: None
+    """Told about cache entries that had to be made again, and about slow work that starts."""
+    _traces: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
+    _spec: ModelSpec | None = None
+    _workshop: "Workshop | None" = None
+
+    def spec(self) -> ModelSpec:
+        """Parameters and identity of the built model."""
+        if self._spec is None:
+            path = self._path("spec", "json")
+            self._spec = self._read_spec(path)
+            if self._spec is None:
+                self._spec = self._open_workshop().spec()
+                self._write(path, json.dumps(asdict(self._spec)).encode())
+        return self._spec
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        """A trace that holds at `micro_batch`."""
+        for sizes in (*RANGES, (micro_batch,)):
+            if not sizes[0] <= micro_batch <= sizes[-1]:
+                continue
+            found = self._lookup(variant, sizes)
+            if found is not None and found.samples[0] <= micro_batch <= found.samples[-1]:
+                return found
+        made = self._open_workshop().trace(variant, micro_batch)
+        sizes = next((s for s in RANGES if (s[0], s[-1]) == (made.samples[0], made.samples[-1])), made.samples)
+        self._traces[(variant.key(), tuple(sizes))] = made
+        self._write(self._path(f"trace {variant.key()} {tuple(sizes)}", "npz"), dump(made))
+        return made
+
+    def stepless(self, weights: str) -> StepTrace:
+        """A trace without a step, whose parameters stand in `weights`: needs no tracing."""
+        return stepless_trace(self.spec(), weights)
+
+    def told(self) -> tuple[list[str], list[str]]:
+        """What the traces used so far were told about values, and the notes made while tracing."""
+        sites = dict.fromkeys(site for trace in self._traces.values() for site in trace.host_reads)
+        notes = dict.fromkeys(note for trace in self._traces.values() for note in trace.notes)
+        return list(sites), list(notes)
+
+    def _lookup(self, variant: StepVariant, sizes: tuple[int, ...]) -> StepTrace | None:
+        key = (variant.key(), tuple(sizes))
+        if key in self._traces:
+            return self._traces[key]
+        path = self._path(f"trace {variant.key()} {tuple(sizes)}", "npz")
+        content = self._read(path)
+        if content is None:
+            return None
+        try:
+            trace = load(content)
+        except CorruptTraceError:
+            self.note(f"the cache entry {path} was unreadable and is made again")
+            return None
+        self._traces[key] = trace
+        return trace
+
+    def _read_spec(self, path: Path) -> ModelSpec | None:
+        content = self._read(path)
+        if content is None:
+            return None
+        try:
+            return _spec_from(json.loads(content))
+        except (ValueError, TypeError, KeyError):
+            self.note(f"the cache entry {path} was unreadable and is made again")
+            return None
+
+    def _open_workshop(self) -> "Workshop":
+        if self._workshop is None:
+            self.note("tracing")
+            from planner.trace.workshop import Workshop
+
+            self._workshop = Workshop(self.source, self.device, self.attention)
+        return self._workshop
+
+    def _path(self, what: str, suffix: str) -> Path:
+        name = entry_name(self.source.digest, self.device.key, self.attention, what)
+        return cache_dir() / "traces" / f"{name}.{suffix}"
+
+    def _read(self, path: Path) -> bytes | None:
+        if not self.use_cache:
+            return None
+        try:
+            return path.read_bytes()
+        except OSError:
+            return None
+
+    def _write(self, path: Path, content: bytes) -> None:
+        if self.use_cache:
+            write_bytes(path, content)
+
+
+def _spec_from(value: dict[str, Any]) -> ModelSpec:
+    parameters = tuple(
+        ParameterSpec(**{**parameter, "shape": tuple(parameter["shape"])}) for parameter in value.pop("parameters")
+    )
+    return ModelSpec(**{**value, "parameters": parameters, "notes": tuple(value["notes"])})

@@ -1,0 +1,64 @@
+"""Where torch comes in: builds the model that a source names and traces it."""
+
+from typing import Any
+
+from torch import nn
+
+from planner.errors import InputError
+from planner.model.build import build_model, from_factory, spec_of
+from planner.model.source import ModelSource, load_factory
+from planner.model.spec import ModelSpec
+from planner.trace.device import DeviceKind
+from planner.trace.events import StepTrace
+from planner.trace.inputs import TrainingBatch, training_batch
+from planner.trace.inputs_given import given_batch
+from planner.trace.kernels import CpuProfile, CudaProfile, KernelProfile
+from planner.trace.tracer import Tracer
+from planner.trace.variant import StepVariant
+
+
+class Workshop:
+    """One built model on the meta device."""
+
+    def __init__(self, source: ModelSource, device: DeviceKind, attention: str) -> None:
+        self._source = source
+        self._given: dict[str, Any] | tuple[Any, ...] | None = None
+        if source.config is None:
+            self._model, self._given = from_factory(load_factory(source))
+        else:
+            self._model = build_model(source.config, attention="eager" if attention == "eager" else "sdpa")
+        self._spec = spec_of(self._model, model_id=source.id)
+        self._tracer = Tracer(
+            model=self._model,
+            make_batch=self._batch,
+            profile=_profile(device),
+            has_sequence=self._spec.has_sequence,
+        )
+
+    def spec(self) -> ModelSpec:
+        """Parameters and identity."""
+        return self._spec
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        """Traces the step; see `Tracer.trace`. Problems inside the model's code become one line."""
+        try:
+            return self._tracer.trace(variant, micro_batch)
+        except InputError:
+            raise
+        except Exception as problem:
+            first = str(problem).strip().splitlines() or [""]
+            raise InputError(
+                f"{self._source.id}: {type(self._model).__name__} cannot be traced: "
+                f"{type(problem).__name__}: {first[0][:200]}"
+            ) from problem
+
+    def _batch(self, model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
+        if self._given is None:
+            return training_batch(model, batch=micro_batch, seq_len=seq_len)
+        return given_batch(model, self._given, batch=micro_batch)
+
+
+def _profile(device: DeviceKind) -> KernelProfile:
+    if device.capability is None:
+        return CpuProfile()
+    return CudaProfile(capability=device.capability, sm_count=device.sm_count)
