@@ -124,9 +124,7 @@ def _gpu(gpu_id: str, table: Mapping[str, Any]) -> Gpu:
     usable, basis = _usable(table)
     marketed = _scaled(table, "marketed_gb", GIB)
     init = table["context"].get("init_mib")
-    value = {
-        key: entry["value"] for key, entry in table.items() if isinstance(entry, dict) and "value" in entry
-    }
+    value = {key: entry["value"] for key, entry in table.items() if isinstance(entry, dict) and "value" in entry}
     return Gpu(
         id=gpu_id,
         name=table["name"],
@@ -181,10 +179,7 @@ def _ids_by_key() -> dict[str, str]:
     for gpu_id, table in _document()["gpus"].items():
         match = table["match"]
         own = [*names.keys(match["names"], match["forms"], match["sizes"])]
-        own += [
-            names.squash(name)
-            for name in (gpu_id, table["short"], table["name"], *table.get("device_names", ()))
-        ]
+        own += [names.squash(name) for name in (gpu_id, table["short"], table["name"], *table.get("device_names", ()))]
         for key in own:
             found.setdefault(key, gpu_id)
     return found

@@ -20,9 +20,7 @@ ASSUMED_NODE_NETWORK = 12.5e9
 """One 100 Gb/s port per node, shared by its devices, where no typical node is known."""
 
 _MAX_SPEC = 120
-_SPEC = re.compile(
-    r"(?:(?P<first>[0-9]+)\s*x\s*)?(?:(?P<second>[0-9]+)\s*x\s*)?(?P<name>\S.*)", re.IGNORECASE
-)
+_SPEC = re.compile(r"(?:(?P<first>[0-9]+)\s*x\s*)?(?:(?P<second>[0-9]+)\s*x\s*)?(?P<name>\S.*)", re.IGNORECASE)
 _EXAMPLES = "write it like 8xH100, 2x8xA100-80GB (nodes x GPUs) or cpu"
 
 
@@ -39,13 +37,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.gpus_per_node < 1:
-            raise InputError(
-                f"a cluster needs at least one node and one GPU, not {self.nodes}x{self.gpus_per_node}"
-            )
+            raise InputError(f"a cluster needs at least one node and one GPU, not {self.nodes}x{self.gpus_per_node}")
         if self.world_size > MAX_GPUS:
-            raise InputError(
-                f"{self.world_size:,} GPUs are more than the {MAX_GPUS:,} that can be planned for"
-            )
+            raise InputError(f"{self.world_size:,} GPUs are more than the {MAX_GPUS:,} that can be planned for")
         if self.gpu.usable_bytes is None and self.host_ram_bytes is None:
             raise InputError(f"{self.gpu.short} has no memory of its own: the machine's RAM is needed")
 
@@ -129,9 +123,7 @@ def node_size(gpu: Gpu) -> int:
     return MAX_GPUS if gpu.is_cpu else gpu.node_size or ASSUMED_NODE_SIZE
 
 
-def parse_cluster(
-    text: str, extra_gpus: Mapping[str, object] | None = None, ram_bytes: int | None = None
-) -> Cluster:
+def parse_cluster(text: str, extra_gpus: Mapping[str, object] | None = None, ram_bytes: int | None = None) -> Cluster:
     """The cluster that `text` names.
 
     A count above the node's size means full nodes (16xH100 is 2x8xH100). `extra_gpus` are the raw tables of
@@ -156,9 +148,7 @@ def parse_cluster(
 
         ram_bytes = machine_ram_bytes()
     nodes, per_node = _shape(first, second, gpu, shown)
-    return Cluster(
-        gpu=gpu, nodes=nodes, gpus_per_node=per_node, host_ram_bytes=ram_bytes if gpu.is_cpu else None
-    )
+    return Cluster(gpu=gpu, nodes=nodes, gpus_per_node=per_node, host_ram_bytes=ram_bytes if gpu.is_cpu else None)
 
 
 def _platform_cluster(platform: Platform) -> Cluster:
@@ -230,18 +220,12 @@ def cluster_document(cluster: Cluster) -> dict[str, object]:
         "marketed_bytes": gpu.marketed_bytes,
         "usable_bytes": cluster.capacity_bytes,
         "usable_basis": cluster.capacity_basis,
-        "usable_source": gpu.source_of("usable_bytes")
-        or gpu.source_of("marketed_gb")
-        or gpu.source_of("memory"),
+        "usable_source": gpu.source_of("usable_bytes") or gpu.source_of("marketed_gb") or gpu.source_of("memory"),
         "host_ram_bytes_per_node": cluster.host_ram_bytes,
-        "compute_capability": None
-        if gpu.compute_capability is None
-        else "{}.{}".format(*gpu.compute_capability),
+        "compute_capability": None if gpu.compute_capability is None else "{}.{}".format(*gpu.compute_capability),
         "memory_bandwidth_bytes_per_s": _whole(gpu.bandwidth_bytes_per_s),
         "peak_flops": {dtype: int(peak) for dtype, peak in gpu.peak_flops.items()},
-        "intra_node": _rate(
-            cluster.intra_node_bytes_per_s, cluster.intra_node_basis, link=cluster.intra_node_link
-        ),
+        "intra_node": _rate(cluster.intra_node_bytes_per_s, cluster.intra_node_basis, link=cluster.intra_node_link),
         "inter_node": _rate(cluster.inter_node_bytes_per_s, cluster.inter_node_basis),
         "host_link": _rate(cluster.host_link_bytes_per_s, cluster.host_link_basis),
     }

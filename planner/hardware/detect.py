@@ -97,8 +97,7 @@ def visible_devices(devices: Sequence[Device], visible: str | None) -> list[Devi
         found = [
             device
             for device in devices
-            if (_is_number(entry) and device.index == int(entry))
-            or (len(entry) > 4 and device.uuid.startswith(entry))
+            if (_is_number(entry) and device.index == int(entry)) or (len(entry) > 4 and device.uuid.startswith(entry))
         ]
         if len(found) != 1:
             break
@@ -162,9 +161,7 @@ def _devices() -> list[Device]:
         if text is not None:
             return visible_devices(parse_nvidia_smi(text), os.environ.get("CUDA_VISIBLE_DEVICES"))
     text = _run(_ROCM)
-    return (
-        [] if text is None else visible_devices(parse_rocm_smi(text), os.environ.get("HIP_VISIBLE_DEVICES"))
-    )
+    return [] if text is None else visible_devices(parse_rocm_smi(text), os.environ.get("HIP_VISIBLE_DEVICES"))
 
 
 def detect_cluster() -> Cluster:

@@ -37,9 +37,7 @@ def _read(path: Path) -> str:
 
 def _limit_files() -> Iterator[Path]:
     """Version 2 limits from this process's group up to the root, then version 1's."""
-    own = next(
-        (line[3:] for line in _read(Path("/proc/self/cgroup")).splitlines() if line.startswith("0::")), "/"
-    )
+    own = next((line[3:] for line in _read(Path("/proc/self/cgroup")).splitlines() if line.startswith("0::")), "/")
     group = Path(own.lstrip("/"))
     for level in (group, *group.parents):
         yield _CGROUP_ROOT / level / "memory.max"
@@ -51,7 +49,5 @@ def machine_ram_bytes() -> int:
     limits = [parse_limit(_read(path)) for path in _limit_files()]
     found = smallest(parse_meminfo(_read(Path("/proc/meminfo"))), limits)
     if found is None:
-        raise PreflightError(
-            "the size of this machine's RAM cannot be read from /proc/meminfo; name GPUs with --gpus"
-        )
+        raise PreflightError("the size of this machine's RAM cannot be read from /proc/meminfo; name GPUs with --gpus")
     return found

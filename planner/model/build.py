@@ -14,7 +14,7 @@ from planner.errors import InputError, NotBuiltError, PlanError
 from planner.model.build_classes import config_class_of, model_class_of
 from planner.model.build_guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
 from planner.model.config_sizes import validate_config
-from planner.model.family import attends, has_sequence, hidden_size_of, kind_of, max_positions_of, vocab_size_of
+from planner.model.family import attends, has_sequence, hidden_size_of, kind_of, usable_positions_of, vocab_size_of
 from planner.model.spec import ModelSpec, ParameterSpec
 
 _NOTES = "_plan_notes"
@@ -195,7 +195,7 @@ def spec_of(model: nn.Module, *, model_id: str) -> ModelSpec:
         parameters=parameters,
         num_parameters=sum(parameter.numel for parameter in owned),
         trainable_parameters=sum(parameter.numel for parameter in owned if parameter.trainable),
-        max_positions=max_positions_of(config),
+        max_positions=usable_positions_of(model),
         vocab_size=vocab_size_of(config),
         hidden_size=hidden_size_of(config),
         has_sequence=has_sequence(model),

@@ -31,9 +31,7 @@ def config_class_of(config: Mapping[str, Any]) -> type[Any]:
 
     model_type = config.get("model_type")
     if model_type is None:
-        raise InputError(
-            "config: model_type is missing, so the model's class is unknown; add it to the config.json"
-        )
+        raise InputError("config: model_type is missing, so the model's class is unknown; add it to the config.json")
     if not isinstance(model_type, str):
         raise InputError(f"config: model_type must be text, not {type(model_type).__name__}")
     if model_type == "mistral" and "layer_types" in config:

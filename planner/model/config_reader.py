@@ -25,14 +25,10 @@ def parse_config(text: bytes | str, where: str) -> dict[str, Any]:
     return config
 
 
-def parse_object(
-    text: bytes | str, where: str, *, max_bytes: int, max_depth: int = MAX_DEPTH
-) -> dict[str, Any]:
+def parse_object(text: bytes | str, where: str, *, max_bytes: int, max_depth: int = MAX_DEPTH) -> dict[str, Any]:
     """The JSON object in `text`: UTF-8, at most `max_bytes` long and `max_depth` deep, without NaN."""
     if len(text) > max_bytes:
-        raise InputError(
-            f"{where} is {len(text):,} bytes long, a file of its kind at most {max_bytes:,}: {_AGAIN}"
-        )
+        raise InputError(f"{where} is {len(text):,} bytes long, a file of its kind at most {max_bytes:,}: {_AGAIN}")
     string = _decode(text, where)
     if not string.strip():
         raise InputError(f"{where} is empty: {_AGAIN}")
@@ -120,9 +116,7 @@ def _check_depth(value: dict[str, Any], where: str, max_depth: int) -> None:
 def _check_identity(config: dict[str, Any], where: str) -> None:
     model_type, architectures = config.get("model_type"), config.get("architectures")
     if model_type is None and architectures is None:
-        raise InputError(
-            f"{where} has neither model_type nor architectures: it does not describe a transformers model"
-        )
+        raise InputError(f"{where} has neither model_type nor architectures: it does not describe a transformers model")
     if model_type is not None and not (isinstance(model_type, str) and model_type):
         raise InputError(f"{where}: model_type is {shown(model_type)}: write a name such as 'llama'")
     named = isinstance(architectures, list) and all(isinstance(name, str) and name for name in architectures)

@@ -57,6 +57,16 @@ def max_positions_of(config: Any) -> int | None:
     return None
 
 
+def usable_positions_of(model: Any) -> int | None:
+    """`max_positions_of` less the rows that RoBERTa-like embeddings skip: they count from the padding token's id on."""
+    rows = max_positions_of(getattr(model, "config", None))
+    for module in model.modules():
+        padding = getattr(getattr(module, "position_embeddings", None), "padding_idx", None)
+        if rows is not None and isinstance(padding, int):
+            return rows - padding - 1
+    return rows
+
+
 def forward_names(model: Any) -> frozenset[str]:
     """Names of the parameters of `model.forward`."""
     return frozenset(inspect.signature(model.forward).parameters)

@@ -56,9 +56,7 @@ def resolve(
     the model's repository has, NotBuiltError for a training script.
     """
     if not model.strip() or not model.isprintable():
-        raise InputError(
-            f"MODEL is {shown(model)}: name a hub id, folder, config.json or package.module:factory"
-        )
+        raise InputError(f"MODEL is {shown(model)}: name a hub id, folder, config.json or package.module:factory")
     path = Path(os.path.expanduser(model))
     if model.endswith(".py"):
         raise NotBuiltError(f"{model}: planning from a training script")
@@ -93,18 +91,14 @@ def config_digest(config: dict[str, Any]) -> str:
 def _from_factory(model: str) -> ModelSource:
     files = source_factory.locate(source_factory.parse_factory(model))
     digest = source_factory.files_digest(files)
-    return ModelSource(
-        kind="factory", id=model, config=None, digest=digest, path=files[-1] if files else None
-    )
+    return ModelSource(kind="factory", id=model, config=None, digest=digest, path=files[-1] if files else None)
 
 
 def _from_folder(folder: Path, model: str, read_headers: bool) -> ModelSource:
     path = folder / "config.json"
     if not path.is_file():
         called = f"; for the hub's model write {entry.id}" if (entry := _shadowed(model)) else ""
-        raise InputError(
-            f"folder {model} has no config.json: name a folder that save_pretrained wrote{called}"
-        )
+        raise InputError(f"folder {model} has no config.json: name a folder that save_pretrained wrote{called}")
     source = _from_config(path, kind="folder", name=model.rstrip("/") or model)
     return _with_headers(source, folder) if read_headers else source
 
@@ -121,9 +115,7 @@ def _from_file(path: Path, model: str) -> ModelSource:
     if path.suffix.lower() in _WEIGHTS:
         raise InputError(f"{model} holds weights, not a config: name its folder or its config.json")
     if path.suffix.lower() != ".json":
-        raise InputError(
-            f"{model} is no config.json: name one, its folder, a hub id or package.module:factory"
-        )
+        raise InputError(f"{model} is no config.json: name one, its folder, a hub id or package.module:factory")
     return _from_config(path, kind="config", name=model)
 
 

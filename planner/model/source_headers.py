@@ -38,9 +38,7 @@ def read_folder(folder: Path) -> tuple[StoredWeights | None, tuple[str, ...]]:
         return collect(read_file(folder / name) for name in shards), ()
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise UnreachableError(
-            f"{error.filename or folder} cannot be read: {reason}; check its permissions"
-        ) from None
+        raise UnreachableError(f"{error.filename or folder} cannot be read: {reason}; check its permissions") from None
 
 
 def read_file(path: Path) -> dict[str, StoredTensor]:

@@ -76,9 +76,7 @@ def find_cached(repo_id: str, revision: str | None) -> HubConfig | None:
         if ".." in Path(wanted, commit).parts or not path.is_file():
             return None
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise UnreachableError(
-            f"the Hugging Face cache of {repo_id} cannot be read ({error}): check {repo}"
-        ) from None
+        raise UnreachableError(f"the Hugging Face cache of {repo_id} cannot be read ({error}): check {repo}") from None
     return HubConfig(path=path, commit=commit)
 
 
@@ -117,9 +115,7 @@ def within(seconds: float, work: Callable[[], T], what: str) -> T:
     if errors:
         raise errors[0]
     if not results:
-        raise UnreachableError(
-            f"{what} within {seconds:.0f} seconds: check the network, or name a local folder"
-        )
+        raise UnreachableError(f"{what} within {seconds:.0f} seconds: check the network, or name a local folder")
     return results[0]
 
 
@@ -153,9 +149,7 @@ def _fetch(repo_id: str, revision: str | None) -> HubConfig:
     try:
         found = get_hf_file_metadata(url, token=get_token(), timeout=CONNECT_SECONDS, endpoint=endpoint())
         if found.size is not None and found.size > MAX_BYTES:
-            raise InputError(
-                f"config.json of {repo_id} has {found.size:,} bytes, at most {MAX_BYTES:,} are read"
-            )
+            raise InputError(f"config.json of {repo_id} has {found.size:,} bytes, at most {MAX_BYTES:,} are read")
         path = hf_hub_download(
             repo_id,
             "config.json",
@@ -187,9 +181,7 @@ def refusal(error: "HfHubHTTPError", repo_id: str, revision: str | None) -> Plan
         step = f"the token given has no access: {asked}" if get_token() else f"{asked}, then {_LOGIN}"
         return UnreachableError(f"{repo_id} is gated: {step}")
     if isinstance(error, errors.RevisionNotFoundError):
-        return UnreachableError(
-            f"{repo_id} has no revision {revision!r} on the hub: name a branch, tag or commit"
-        )
+        return UnreachableError(f"{repo_id} has no revision {revision!r} on the hub: name a branch, tag or commit")
     if isinstance(error, errors.RemoteEntryNotFoundError):
         return InputError(
             f"{repo_id} has no config.json on the hub, so it is no transformers checkpoint (GGUF and adapter"
@@ -201,14 +193,10 @@ def refusal(error: "HfHubHTTPError", repo_id: str, revision: str | None) -> Plan
         return UnreachableError(f"the hub refuses the token given for {repo_id}: correct it ({_LOGIN})")
     if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 404):
         hint = nearest(repo_id)
-        return UnreachableError(
-            f"the hub has no model {repo_id}, or a private one: check the name or {_LOGIN}.{hint}"
-        )
+        return UnreachableError(f"the hub has no model {repo_id}, or a private one: check the name or {_LOGIN}.{hint}")
     if status == 403:
         return UnreachableError(f"the hub forbids {repo_id} to this token: ask for access or {_LOGIN}")
-    return UnreachableError(
-        f"the hub answered {status} for {repo_id}: try again later, or name a local folder"
-    )
+    return UnreachableError(f"the hub answered {status} for {repo_id}: try again later, or name a local folder")
 
 
 def _no_answer(repo_id: str, error: Exception) -> UnreachableError:

@@ -81,9 +81,7 @@ def _get(repo_id: str, name: str, revision: str, offset: int, length: int, *, wh
         headers["Range"] = f"bytes={offset}-{offset + length - 1}"
     url = hf_hub_url(repo_id, name, revision=revision, endpoint=endpoint())
     session = get_session()
-    with session.stream(
-        "GET", url, headers=headers, timeout=CONNECT_SECONDS, follow_redirects=True
-    ) as answer:
+    with session.stream("GET", url, headers=headers, timeout=CONNECT_SECONDS, follow_redirects=True) as answer:
         if answer.status_code == 404:
             raise _Absent(name)
         if answer.status_code not in (200, 206):

@@ -267,9 +267,7 @@ class _Layout:
         if self._master == self._reduce:
             self._keep_gradient(reduced)
             return fresh
-        cast = builder.alloc(
-            at, self._shard_bytes(unit, self._master), Category.GRADIENTS, "gradient shard", unit.name
-        )
+        cast = builder.alloc(at, self._shard_bytes(unit, self._master), Category.GRADIENTS, "gradient shard", unit.name)
         builder.free(at, reduced)
         self._keep_gradient(cast)
         return fresh

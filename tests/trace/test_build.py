@@ -122,6 +122,11 @@ def test_the_spec_describes_the_model() -> None:
     assert (vision.kind, vision.has_sequence, vision.vocab_size) == ("vision", False, None)
 
 
+def test_positions_that_roberta_skips_are_not_counted() -> None:
+    assert spec_of(build_model(config_of("FacebookAI/roberta-base")), model_id="r").max_positions == 512
+    assert spec_of(build_model(config_of("google-bert/bert-base-uncased")), model_id="b").max_positions == 512
+
+
 def test_frozen_parameters_are_not_trainable() -> None:
     spec = spec_of(build_model(config_of("openai/whisper-tiny")), model_id="whisper")
     assert spec.num_parameters - spec.trainable_parameters == 1500 * 384  # the encoder's sinusoids

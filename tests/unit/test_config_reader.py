@@ -146,14 +146,8 @@ def test_any_bytes_give_a_config_or_one_line(raw):
 
 
 VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(min_value=-(10**45), max_value=10**45)
-    | st.floats()
-    | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(sorted(BOUNDS)), inner, max_size=4)
-    ),
+    st.none() | st.booleans() | st.integers(min_value=-(10**45), max_value=10**45) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(sorted(BOUNDS)), inner, max_size=4),
     max_leaves=12,
 )
 

@@ -110,9 +110,7 @@ def test_any_text_gives_a_cluster_or_a_plan_error(text: str) -> None:
 def test_spec_reads_back_as_the_same_cluster(gpu, nodes: int, per_node: int) -> None:  # type: ignore[no-untyped-def]
     if gpu.node_size is not None:
         per_node = min(per_node, gpu.node_size)
-    cluster = Cluster(
-        gpu=gpu, nodes=nodes, gpus_per_node=per_node, host_ram_bytes=RAM if gpu.is_cpu else None
-    )
+    cluster = Cluster(gpu=gpu, nodes=nodes, gpus_per_node=per_node, host_ram_bytes=RAM if gpu.is_cpu else None)
     assert parse_cluster(cluster.spec, ram_bytes=RAM) == cluster
 
 
@@ -195,9 +193,7 @@ def test_document_of_every_gpu(gpu) -> None:  # type: ignore[no-untyped-def]
 
 def test_description() -> None:
     assert describe(parse_cluster("2x8xH100")) == "2x8xH100: 16 GPUs on 2 nodes, 79.1 GiB usable each (torch)"
-    assert (
-        describe(parse_cluster("cpu", ram_bytes=RAM)) == "cpu: 1 process, 32.0 GiB usable each (this machine)"
-    )
+    assert describe(parse_cluster("cpu", ram_bytes=RAM)) == "cpu: 1 process, 32.0 GiB usable each (this machine)"
 
 
 def test_platform_has_host_ram() -> None:

@@ -60,17 +60,12 @@ def test_query_without_compute_capability() -> None:
 
 def test_messages_are_not_devices() -> None:
     assert parse_nvidia_smi("No devices were found\n") == []
-    assert (
-        parse_nvidia_smi("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
-        == []
-    )
+    assert parse_nvidia_smi("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.") == []
     assert parse_nvidia_smi("0, GPU-1, NVIDIA H100, [N/A], 9.0") == []
 
 
 def test_mixed_gpus_are_refused() -> None:
-    with pytest.raises(
-        PreflightError, match=r"different GPUs \(NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 4090\)"
-    ):
+    with pytest.raises(PreflightError, match=r"different GPUs \(NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 4090\)"):
         cluster_of(parse_nvidia_smi(MIXED), RAM)
 
 
@@ -123,9 +118,7 @@ def test_any_text_is_read(text: str) -> None:
         st.none() | st.integers() | st.text(max_size=9),
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["card0", "card", "Card Series", "VRAM Total Memory (B)"]), inner
-            )
+            | st.dictionaries(st.sampled_from(["card0", "card", "Card Series", "VRAM Total Memory (B)"]), inner)
         ),
         max_leaves=8,
     )
@@ -140,9 +133,7 @@ def test_meminfo_and_limits() -> None:
     assert parse_limit("max\n") is None
     assert parse_limit("2147483648\n") == 2 * GIB
     assert smallest(64 * GIB, [None, 2 * GIB]) == 2 * GIB
-    assert smallest(64 * GIB, [9223372036854771712, None]) == 64 * GIB, (
-        "version 1 writes no limit as a huge one"
-    )
+    assert smallest(64 * GIB, [9223372036854771712, None]) == 64 * GIB, "version 1 writes no limit as a huge one"
     assert smallest(None, [None]) is None
 
 

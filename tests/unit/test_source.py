@@ -192,8 +192,6 @@ def test_resolving_imports_neither_torch_nor_the_hub(tmp_path):
 def test_native_model_types_are_those_of_transformers():
     from planner.model.source_native import native_model_types
 
-    code = (
-        "from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES as names; print(*names)"
-    )
+    code = "from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES as names; print(*names)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert native_model_types() == frozenset(done.stdout.split())

@@ -117,9 +117,7 @@ def test_an_index_cannot_name_files_elsewhere(name):
 
 
 def test_differences_name_count_dtype_and_shape():
-    stored = collect(
-        [read(safetensors({"emb": ("BF16", (10, 4)), "head": ("BF16", (10, 4)), "w": ("BF16", (4,))}))]
-    )
+    stored = collect([read(safetensors({"emb": ("BF16", (10, 4)), "head": ("BF16", (10, 4)), "w": ("BF16", (4,))}))])
     built = {"emb": ((10, 4), "torch.float32"), "w": ((2, 2), "torch.float32")}
     count, dtype, shape = differences(stored, built)
     assert "holds 84 values, the model 44: 40 more are stored, such as head" in count

@@ -35,9 +35,7 @@ class Hub(BaseHTTPRequestHandler):
         _owner, repo, _, revision, *rest = self.path.split("?")[0].strip("/").split("/")
         name = "/".join(rest)
         server = self.server
-        server.log.append(
-            (self.command, repo, name, self.headers.get("Range"), self.headers.get("Authorization"))
-        )
+        server.log.append((self.command, repo, name, self.headers.get("Range"), self.headers.get("Authorization")))
         if repo == "stalls":
             server.released.wait(20)
             return
@@ -197,9 +195,7 @@ def test_a_broken_config_names_the_repository(hub):
 def test_no_network_is_one_quick_line(hub, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     started = time.perf_counter()
-    with pytest.raises(
-        UnreachableError, match=r"the hub cannot be reached .*Did you mean meta-llama"
-    ) as caught:
+    with pytest.raises(UnreachableError, match=r"the hub cannot be reached .*Did you mean meta-llama") as caught:
         resolve("meta-llama/Lama-3.1-8B")
     assert "\n" not in str(caught.value)
     assert time.perf_counter() - started < 5
