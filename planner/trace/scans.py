@@ -16,6 +16,7 @@ from torch import nn
 
 from planner.trace import scans_delta, scans_mamba, scans_mamba2, scans_recurrent
 from planner.trace.scans_experts import evenly_routed
+from planner.trace.scans_pooling import unpadded
 
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "causal_conv1d_fn": (scans_mamba.causal_conv1d, "causal_conv1d"),
@@ -31,8 +32,14 @@ _METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 """Class name -> (method, stand-in) where no package has a kernel and the Python loop really runs."""
 
-_LOOPED_EXPERTS = frozenset({"DbrxExperts"})
-"""Experts classes without `use_experts_implementation`: the others run as one grouped product."""
+_WRAPPED: dict[str, tuple[str, Callable[[Any], Any], str]] = {
+    "DbrxExperts": ("forward", evenly_routed, "tokens are routed evenly over the experts"),
+    "Gemma4VisionPooler": ("_avg_pool_by_positions", unpadded, "images have no padding patches"),
+}
+"""Class name -> (method, wrapper of it, what that assumes) where a shape would depend on values of full size.
+
+DBRX alone of the catalog's experts has no `use_experts_implementation`: the others run as one grouped product.
+"""
 
 
 @contextlib.contextmanager
@@ -53,9 +60,10 @@ def fused_scans(model: nn.Module) -> Iterator[list[str]]:
                 method, stand_in = _METHODS[kind.__name__]
                 stack.enter_context(mock.patch.object(kind, method, stand_in))
                 assumptions.append(f"{kind.__name__}'s loop over tokens is counted as a whole")
-            if kind.__name__ in _LOOPED_EXPERTS:
-                stack.enter_context(mock.patch.object(kind, "forward", evenly_routed(kind.forward)))
-                assumptions.append("tokens are routed evenly over the experts")
+            if kind.__name__ in _WRAPPED:
+                method, wrap, assumes = _WRAPPED[kind.__name__]
+                stack.enter_context(mock.patch.object(kind, method, wrap(getattr(kind, method))))
+                assumptions.append(assumes)
         if packages:
             assumptions.append(f"the fused kernels of {', '.join(sorted(packages))} are installed")
         yield assumptions

@@ -214,6 +214,14 @@ def test_looped_experts_run_as_on_the_cpu_with_even_routing() -> None:
     assert ("aten.index.Tensor", ((10, 32),)) in runs[0]  # 20 tokens, two experts each, over four experts
 
 
+def test_images_of_a_large_batch_need_no_values_of_full_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.trace.inputs_known.MAX_ELEMENTS", 100_000)
+    model = build("google/gemma-4-26B-A4B")
+    with fused_scans(model) as assumptions:
+        step_on_meta(model, training_batch(model, batch=2, seq_len=300))
+    assert assumptions == ["images have no padding patches"]
+
+
 def test_the_originals_come_back() -> None:
     import transformers.models.mamba.modeling_mamba as home
 
