@@ -154,6 +154,10 @@ class Coordinator(Generic[At]):
             for parameter in sorted(self.persistent):
                 self._whole[parameter] = self.storage.take(at, self._padded(parameter), "persistent weight")
 
+    def present(self) -> frozenset[int]:
+        """Parameters that are whole, or on their way."""
+        return frozenset(self._whole) | frozenset(self._flights)
+
     # -- gathering -------------------------------------------------------------------------------------------
 
     def _padded(self, parameter: int) -> int:

@@ -9,6 +9,8 @@ as bad as any. The model is taken to be built under deepspeed.zero.Init, as acce
 
 from collections import Counter
 
+import numpy as np
+
 from planner.memory.optimizer import LocalTensor, place_state, place_step
 from planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
@@ -123,7 +125,8 @@ class _Stage3:
         trace, builder, coordinator = self.context.trace, self.builder, self.coordinator
         coordinator.begin(builder.at_mark(in_pass, Mark.FORWARD))
         self.reduced.clear()
-        backward_at = trace.mark_position(Mark.BACKWARD)
+        # What runs backward last (the embedding) has inputs without gradient, so its hook that releases never runs.
+        last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
         for position, kind in enumerate(trace.kind.tolist()):
             if kind not in _MODULE_EVENTS:
                 continue
@@ -134,9 +137,9 @@ class _Stage3:
                 coordinator.fetch(at, subject, backward=False)
             elif kind == Kind.EXIT:
                 coordinator.release(at, subject, backward=False)
-            elif position > backward_at and kind == Kind.BACKWARD_ENTER:
+            elif kind == Kind.BACKWARD_ENTER:
                 coordinator.fetch(at, subject, backward=True)
-            else:
+            elif position < last_entered:
                 coordinator.release(at, subject, backward=True)
         end = builder.at_mark(in_pass, Mark.BACKWARD_END)
         self._reduce(end, in_pass)

@@ -1,0 +1,111 @@
+"""The model of ZeRO-3's parameter coordinator against a recording of the real one."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from planner.strategy.deepspeed_gather import Coordinator, Limits
+
+RECORDING = json.loads((Path(__file__).parents[1] / "golden" / "deepspeed_zero3_gathers.json").read_text())
+
+
+@dataclass
+class Ledger:
+    """Counts what the coordinator holds."""
+
+    held: dict[int, int] = field(default_factory=dict)
+    taken: int = 0
+    peak: int = 0
+
+    def take(self, at: int, elements: int, label: str) -> int:
+        self.taken += 1
+        self.held[self.taken] = elements
+        self.peak = max(self.peak, sum(self.held.values()))
+        return self.taken
+
+    def give(self, at: int, ticket: int) -> None:
+        del self.held[ticket]
+
+
+def build(limits: Limits, persistence: int, ledger: Ledger) -> tuple[Coordinator[int], dict[str, int]]:
+    names = list(RECORDING["parameters"])
+    modules = sorted({call[1] for calls in RECORDING["passes"] for call in calls})
+    index = {name: number for number, name in enumerate(modules)}
+    owned: dict[int, list[int]] = {}
+    for number, name in enumerate(names):
+        owned.setdefault(index[name.rpartition(".")[0]], []).append(number)
+    numel = list(RECORDING["parameters"].values())
+    small = frozenset(number for number, count in enumerate(numel) if count <= persistence)
+    return Coordinator(numel=numel, owned=owned, persistent=small, limits=limits, storage=ledger), index
+
+
+def replay(coordinator: Coordinator[int], index: dict[str, int], calls: list[list[object]]) -> list[int]:
+    """Elements available or in flight after each recorded call."""
+    found = []
+    coordinator.begin(0)
+    for what, module, phase, _ in calls:
+        backward = phase == "backward"
+        if what == "fetch":
+            coordinator.fetch(0, index[str(module)], backward=backward)
+        elif what == "release":
+            coordinator.release(0, index[str(module)], backward=backward)
+        elif what == "end":
+            coordinator.finish_backward(0)
+        else:
+            coordinator.begin_step(0)
+            coordinator.end_step(0)
+        present = coordinator.present()
+        found.append(sum(coordinator.numel[parameter] for parameter in present))
+    return found
+
+
+def limits(**changes: int) -> Limits:
+    known = {key: RECORDING["config"][key] for key in ("prefetch", "max_live", "max_reuse", "world_size")}
+    return Limits(**{**known, **changes})
+
+
+def test_what_is_gathered_after_every_call_equals_the_real_coordinators() -> None:
+    coordinator, index = build(limits(), RECORDING["config"]["persistence"], Ledger())
+    for calls in RECORDING["passes"]:
+        assert replay(coordinator, index, calls) == [call[3] for call in calls]
+
+
+def test_only_persistent_parameters_stay_after_the_step() -> None:
+    ledger = Ledger()
+    coordinator, index = build(limits(), RECORDING["config"]["persistence"], ledger)
+    for calls in RECORDING["passes"]:
+        replay(coordinator, index, calls)
+    assert sum(ledger.held.values()) == sum(n for n in RECORDING["parameters"].values() if n <= 100)
+
+
+def test_one_rank_gathers_nothing() -> None:
+    ledger = Ledger()
+    coordinator, index = build(limits(world_size=1), 100, ledger)
+    for calls in RECORDING["passes"]:
+        replay(coordinator, index, calls)
+    assert ledger.taken == 0
+
+
+def both(**changes: int) -> list[Ledger]:
+    """The recording replayed under its own bounds, and under changed ones."""
+    ledgers = []
+    for changed in ({}, changes):
+        ledger = Ledger()
+        coordinator, index = build(limits(**changed), 100, ledger)
+        for calls in RECORDING["passes"]:
+            replay(coordinator, index, calls)
+        ledgers.append(ledger)
+    return ledgers
+
+
+@pytest.mark.parametrize("bound", ["prefetch", "max_live"])
+def test_tighter_bounds_hold_less(bound: str) -> None:
+    own, tight = both(**{bound: 1})
+    assert tight.peak < own.peak
+
+
+def test_a_longer_reach_gathers_less_often() -> None:
+    own, far = both(max_reuse=10**9)
+    assert far.taken < own.taken
