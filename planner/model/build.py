@@ -4,7 +4,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 
 from planner.errors import InputError, NotBuiltError, PlanError
 from planner.model.build_classes import config_class_of, model_class_of
+from planner.model.build_flash import IMPLEMENTATION, flash_allowed
 from planner.model.build_guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
 from planner.model.config_sizes import validate_config
 from planner.model.family import attends, has_sequence, hidden_size_of, kind_of, usable_positions_of, vocab_size_of
@@ -32,9 +33,9 @@ def build_model(
     """Build the class that `config` (a parsed config.json) means, in training mode, on the meta device.
 
     `attention`: `sdpa` is what transformers chooses by itself (eager for the few classes without it), `eager`
-    forces eager; `flash` builds as `sdpa`, its kernels being chosen where attention is traced. `dtype`: that
-    of the parameters, but for the modules that transformers keeps in fp32. `overrides`: merged into the
-    config, key by key and recursively.
+    forces eager, `flash` asks for FlashAttention-2, which needs no package here. `dtype`: that of the
+    parameters, but for the modules that transformers keeps in fp32. `overrides`: merged into the config, key by
+    key and recursively.
 
     A `quantization_config` is dropped, with a note: training is planned on full weights.
     Raises UsageError when transformers has no such class, InputError when the class refuses the values, each
@@ -65,8 +66,10 @@ def _construct(model_class: type[Any], config: Any, attention: str, dtype: torch
     """Mirrors transformers modeling_utils.py `PreTrainedModel.from_pretrained`: dtype context, then fp32
     exceptions.
     """
-    kwargs = {"attn_implementation": "eager"} if attention == "eager" else {}
-    with torch.device("meta"), bounded_construction(model_class.__name__):
+    name = {"eager": "eager", "flash": IMPLEMENTATION}.get(attention)
+    kwargs = {"attn_implementation": name} if name else {}
+    found = flash_allowed() if attention == "flash" else nullcontext()
+    with found, torch.device("meta"), bounded_construction(model_class.__name__):
         model: nn.Module = model_class._from_config(config, dtype=dtype, **kwargs)
     _move_strays(model)
     total = sum(parameter.numel() for parameter in model.parameters())
@@ -158,6 +161,8 @@ def _one_line(class_name: str) -> Iterator[None]:
     except MemoryError:
         raise InputError(f"config: {class_name} asks for more memory than there is; check its sizes") from None
     except Exception as problem:
+        if "does not support Flash Attention" in str(problem):
+            raise InputError(f"{class_name} has no flash attention in transformers: use --attention sdpa") from None
         raise InputError(f"config: {class_name} refuses these values: {_first_line(problem)}") from None
 
 

@@ -118,12 +118,19 @@ def attention_scratch(operator: str, args: tuple[Any, ...], sm_count: int) -> li
     Flash: pytorch aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd (softmax_d,
     dq_accum, expanded dk and dv under grouped queries), set_params_splitkv. Efficient: attention_backward.cu
     (delta and the fp32 workspace). cuDNN: cudnn-frontend scaled_dot_product_flash_attention.h,
-    get_fe_workspace_size_node (its front-end part; the engine's own part is not public).
+    get_fe_workspace_size_node (its front-end part; the engine's own part is not public). The `_flash_attention`
+    operators are the same kernels on [batch, sequence, heads, head size], or [tokens, heads, head size].
     """
     if operator == "_scaled_dot_product_flash_attention":
         return _flash_forward(args[0], args[1], sm_count)
     if operator == "_scaled_dot_product_flash_attention_backward":
         return _flash_backward(args[1], args[2])
+    if operator == "_flash_attention_forward":
+        return _flash_forward(args[0].transpose(1, 2), args[1].transpose(1, 2), sm_count) if args[3] is None else []
+    if operator == "_flash_attention_backward":
+        if args[6] is None:
+            return _flash_backward(args[1].transpose(1, 2), args[2].transpose(1, 2))
+        return _flash_varlen_backward(args[1], args[2], args[6].numel() - 1)
     if operator == "_scaled_dot_product_cudnn_attention_backward":
         batch, heads, queries, head_dim = args[1].shape
         return [4 * batch * heads * queries * head_dim + 4 * batch * heads * queries]
@@ -154,5 +161,16 @@ def _flash_backward(query: torch.Tensor, key: torch.Tensor) -> list[int]:
     scratch = [4 * batch * heads * rows, 4 * batch * rows * heads * _padded_head_dim(head_dim)]
     if key.shape[1] != heads:
         expanded = batch * key.shape[2] * heads * head_dim * query.element_size()
+        scratch += [expanded, expanded]
+    return scratch
+
+
+def _flash_varlen_backward(query: torch.Tensor, key: torch.Tensor, sequences: int) -> list[int]:
+    """mha_varlen_bwd of the same file: rows are padded by 128 for every sequence."""
+    tokens, heads, head_dim = query.shape
+    rows = tokens + 128 * sequences
+    scratch = [4 * heads * rows, 4 * rows * heads * _padded_head_dim(head_dim)]
+    if key.shape[1] != heads:
+        expanded = key.shape[0] * heads * head_dim * query.element_size()
         scratch += [expanded, expanded]
     return scratch

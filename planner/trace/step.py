@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from planner.errors import InputError
+from planner.model.build_flash import flash_package, uses_flash
 from planner.trace.autocast import Autocast
 from planner.trace.events import Mark
 from planner.trace.fit import Recording
@@ -55,7 +56,9 @@ class Session:
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)
             stack.enter_context(recorder)
-            stack.enter_context(DeviceFunctions(self.profile, autocast, self.variant.attention is Attention.FLASH))
+            if uses_flash(self.model):
+                stack.enter_context(flash_package())
+            stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash()))
             held = _run(self.model, batch, self.variant, autocast, tracker, recorder)
         raw = recorder.finish()
         del held
@@ -63,6 +66,10 @@ class Session:
             parameter.grad = None
         sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in inputs.items())
         return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens)
+
+    def _forces_flash(self) -> bool:
+        """Whether flash was asked of a model that only knows torch's attention: a factory's own."""
+        return self.variant.attention is Attention.FLASH and not uses_flash(self.model)
 
 
 def _run(

@@ -2,12 +2,31 @@
 
 from typing import Any
 
-from torch.utils.flop_counter import flop_registry
+import torch
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+_FLASH = {torch.ops.aten._flash_attention_forward: 0, torch.ops.aten._flash_attention_backward: 1}
+"""Position of the query among the arguments; torch's formula takes their layout for heads first."""
 
 
 def operator_flops(func: Any, args: tuple[Any, ...], out: Any) -> int:
     """FLOPs of `func(*args)`; 0 for operators whose time is memory traffic (torch.utils.flop_counter)."""
-    formula = flop_registry.get(func._overloadpacket)
+    packet = func._overloadpacket
+    if packet in _FLASH:
+        return _flash_flops(args, _FLASH[packet])
+    formula = flop_registry.get(packet)
     if formula is None:
         return 0
     return int(formula(*args, out_val=out))
+
+
+def _flash_flops(args: tuple[Any, ...], query_at: int) -> int:
+    """Attention over [batch, sequence, heads, head size], or over sequences laid end to end, taken as equally long."""
+    query, key, value = args[query_at : query_at + 3]
+    if query.dim() == 4:
+        q, k, v = ((t.shape[0], t.shape[2], t.shape[1], t.shape[3]) for t in (query, key, value))
+    else:
+        starts = args[query_at + 5] if query_at else args[3]
+        count = max(1, starts.numel() - 1)
+        q, k, v = ((count, t.shape[1], -(-t.shape[0] // count), t.shape[2]) for t in (query, key, value))
+    return int(sdpa_backward_flop_count(q, q, k, v) if query_at else sdpa_flop_count(q, k, v))

@@ -26,7 +26,7 @@ class Workshop:
         if source.config is None:
             self._model, self._given = from_factory(load_factory(source))
         else:
-            self._model = build_model(source.config, attention="eager" if attention == "eager" else "sdpa")
+            self._model = build_model(source.config, attention=attention)
         self._spec = spec_of(self._model, model_id=source.id)
         self._tracer = Tracer(
             model=self._model,
