@@ -88,13 +88,26 @@ def place_step(builder: StreamBuilder, iteration: int, optimizer: Optimizer, ten
         for handle in handles:
             builder.free(builder.at_step(iteration), handle)
     if rule.single_copies and live:
-        largest = max(live, key=lambda tensor: tensor.nbytes)
+        _place_loop(builder, iteration, str(optimizer), rule.single_copies, live)
+
+
+def _place_loop(
+    builder: StreamBuilder, iteration: int, label: str, copies: int, tensors: Sequence[LocalTensor]
+) -> None:
+    """One tensor after another; the last copy of each (the denominator) lives until the next one's replaces it."""
+    before: Handle | None = None
+    for tensor in tensors:
         handles = [
-            builder.alloc(builder.at_step(iteration), largest.nbytes, Category.TEMPORARY, str(optimizer), largest.name)
-            for _ in range(rule.single_copies)
+            builder.alloc(builder.at_step(iteration), tensor.nbytes, Category.TEMPORARY, label, tensor.name)
+            for _ in range(copies)
         ]
-        for handle in handles:
+        if before is not None:
+            builder.free(builder.at_step(iteration), before)
+        for handle in handles[:-1]:
             builder.free(builder.at_step(iteration), handle)
+        before = handles[-1]
+    if before is not None:
+        builder.free(builder.at_step(iteration), before)
 
 
 def place_clipping(builder: StreamBuilder, iteration: int, tensors: Sequence[LocalTensor]) -> None:

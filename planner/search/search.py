@@ -62,16 +62,25 @@ def _search_family(evaluator: Evaluator, family: Family, cuts: list[Batch], foun
         found.rejected.append(Loser(judgement=states, reason=too_large(states)))
         return
     best: Judgement | None = None
-    for batch in _ascending(evaluator.workload, cuts):
+    failed: Loser | None = None
+    tried = _ascending(evaluator.workload, cuts)
+    for batch in tried:
         judgement = evaluator.judge(family, batch)
         reason = _failure(evaluator, judgement)
         if reason is not None:
-            found.rejected.append(Loser(judgement=judgement, reason=reason))
-            if batch.micro_batch == 2 and best is None and cuts[0].micro_batch == 1:
-                best = _single_sample(evaluator, family, cuts[0], found)
+            failed = Loser(judgement=judgement, reason=reason)
             break
         if best is None or _rank(judgement) < _rank(best):
             best = judgement
+    if (best is None or best.verdict != "fits") and tried[0] is not cuts[0]:
+        smallest = evaluator.judge(family, cuts[0])
+        reason = _failure(evaluator, smallest)
+        if reason is not None:
+            failed = Loser(judgement=smallest, reason=reason)
+        elif best is None or _rank(smallest) < _rank(best):
+            best = smallest
+    if failed is not None:
+        found.rejected.append(failed)
     if best is not None:
         found.plans.append(best)
 
@@ -81,15 +90,6 @@ def _ascending(workload: Workload, cuts: list[Batch]) -> list[Batch]:
     if len(cuts) > 1 and cuts[0].micro_batch == 1 and cuts[1].micro_batch == 2 and workload.global_batch is None:
         return cuts[1:]
     return cuts
-
-
-def _single_sample(evaluator: Evaluator, family: Family, batch: Batch, found: Found) -> Judgement | None:
-    judgement = evaluator.judge(family, batch)
-    reason = _failure(evaluator, judgement)
-    if reason is None:
-        return judgement
-    found.rejected[-1] = Loser(judgement=judgement, reason=reason)
-    return None
 
 
 def _failure(evaluator: Evaluator, judgement: Judgement) -> str | None:

@@ -6,9 +6,13 @@ from planner.strategy.base import Strategy
 from planner.strategy.ddp import DistributedDataParallel
 from planner.strategy.fsdp import FullyShardedDataParallel
 from planner.strategy.single import Single
+from planner.strategy.zero1 import Zero1
+from planner.strategy.zero2 import Zero2
+from planner.strategy.zero3 import Zero3
 
 STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy for strategy in (Single(), DistributedDataParallel(), FullyShardedDataParallel())
+    strategy.name: strategy
+    for strategy in (Single(), DistributedDataParallel(), FullyShardedDataParallel(), Zero1(), Zero2(), Zero3())
 }
 
 NOT_BUILT = ("fsdp1", "hsdp", "megatron")

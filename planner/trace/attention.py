@@ -32,30 +32,59 @@ def choose_cuda_backend(
     key: torch.Tensor,
     value: torch.Tensor,
     *,
-    masked: bool,
+    mask: torch.Tensor | None,
     gqa: bool,
+    dropout: float,
+    causal: bool,
 ) -> AttentionBackend:
     """The first kernel whose conditions hold, in torch's order of preference.
 
     pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: priority_order, check_prefer_cudnn_attention
-    (cuDNN first on compute capability 9 and 10 with cuDNN above 9.15), use_flash_attention (capability 8 and
-    newer, 16-bit, no mask, equal head sizes up to 256), use_mem_efficient_attention (no grouped queries).
+    (cuDNN first on compute capability 9 and 10 with cuDNN above 9.15), can_use_cudnn_attention,
+    can_use_flash_attention, can_use_mem_efficient_attention (grouped queries only in sources newer than 2.13).
     """
-    half = query.dtype in _HALF
-    head_dim = query.shape[-1]
-    equal_dims = head_dim == key.shape[-1] == value.shape[-1]
     if query.dim() != 4:
         return AttentionBackend.MATH
-    aligned = head_dim % 8 == 0 and value.shape[-1] % 8 == 0
-    if capability[0] in (9, 10) and half and aligned and max(head_dim, value.shape[-1]) <= _CUDNN_MAX_HEAD_DIM:
+    dims = (query.shape[-1], key.shape[-1], value.shape[-1])
+    half = query.dtype is torch.float16 or (query.dtype is torch.bfloat16 and capability >= (8, 0))
+    if capability[0] in (9, 10) and half and _cudnn_takes(dims, mask, dropout):
         return AttentionBackend.CUDNN
-    if capability >= (8, 0) and half and not masked and equal_dims and head_dim <= _FLASH_MAX_HEAD_DIM:
+    if capability >= (8, 0) and half and _flash_takes(capability, query, key, dims, mask, dropout, causal):
         return AttentionBackend.FLASH
-    alignment = 8 if half else 4
     grouped = gqa and query.shape[1] != key.shape[1]
-    if not grouped and head_dim % alignment == 0 and value.shape[-1] % alignment == 0:
+    alignment = 8 if half else 4
+    runs = half or query.dtype is torch.float32
+    if runs and not grouped and dims[0] == dims[1] and dims[0] % alignment == 0 and dims[2] % alignment == 0:
         return AttentionBackend.EFFICIENT
     return AttentionBackend.MATH
+
+
+def _cudnn_takes(dims: tuple[int, int, int], mask: torch.Tensor | None, dropout: float) -> bool:
+    """check_attn_mask_shape (no gradient for a mask), check_cudnn_dropout, check_cudnn_tensor_shapes."""
+    if mask is not None and mask.requires_grad:
+        return False
+    if (dropout * 16) % 1:
+        return False
+    multi_head_latent = dims == (192, 192, 128)
+    return multi_head_latent or (max(dims) <= _CUDNN_MAX_HEAD_DIM and dims[0] % 8 == 0 and dims[2] % 8 == 0)
+
+
+def _flash_takes(
+    capability: tuple[int, int],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    dims: tuple[int, int, int],
+    mask: torch.Tensor | None,
+    dropout: float,
+    causal: bool,
+) -> bool:
+    """check_for_attn_mask, check_head_dim_size_flash, check_flash_causal_non_square_seqlens and the sm86-89 limit."""
+    if mask is not None or len(set(dims)) > 1 or dims[0] > _FLASH_MAX_HEAD_DIM:
+        return False
+    if causal and query.shape[2] != key.shape[2]:
+        return False
+    small_shared_memory = (8, 6) <= capability <= (8, 9) or capability[0] == 12
+    return not small_shared_memory or dims[0] <= 192 or (dims[0] > 224 and dropout == 0.0)
 
 
 def run_backend(

@@ -23,6 +23,8 @@ class Recording:
     """Batch tensors: name and bytes."""
     tokens: int
     """Tokens in the micro batch."""
+    notes: tuple[str, ...] = ()
+    """What the recording assumes, one line each."""
 
 
 def signature(raw: RawTrace) -> str:
@@ -104,7 +106,7 @@ def fit(
         tokens_per_sample=low.tokens // low.micro_batch,
         layout=layout,
         host_reads=list(raw.host_reads),
-        notes=notes,
+        notes=list(dict.fromkeys((*notes, *low.notes))),
     )
 
 

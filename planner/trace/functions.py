@@ -69,7 +69,7 @@ class DeviceFunctions(TorchFunctionMode):
             query,
             key,
             value,
-            masked=attn_mask is not None,
+            mask=attn_mask,
             gqa=enable_gqa,
             dropout=dropout_p,
             causal=is_causal,

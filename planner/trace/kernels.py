@@ -27,7 +27,7 @@ class KernelProfile(ABC):
         key: torch.Tensor,
         value: torch.Tensor,
         *,
-        masked: bool,
+        mask: torch.Tensor | None,
         gqa: bool,
         dropout: float,
         causal: bool,
@@ -38,6 +38,8 @@ class KernelProfile(ABC):
     """Whether dropout is one kernel with a boolean mask."""
     fused_rms_norm = True
     """Whether `torch.rms_norm` is one kernel."""
+    fused_scans = True
+    """Whether the fused sequence kernels (mamba_ssm, causal_conv1d, fla) are there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +65,14 @@ class CudaProfile(KernelProfile):
         key: torch.Tensor,
         value: torch.Tensor,
         *,
-        masked: bool,
+        mask: torch.Tensor | None,
         gqa: bool,
         dropout: float,
         causal: bool,
     ) -> AttentionBackend:
-        return choose_cuda_backend(self.capability, query, key, value, masked=masked, gqa=gqa)
+        return choose_cuda_backend(
+            self.capability, query, key, value, mask=mask, gqa=gqa, dropout=dropout, causal=causal
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,7 @@ class CpuProfile(KernelProfile):
     name: str = "cpu"
     fused_dropout: bool = False
     fused_rms_norm: bool = False
+    fused_scans: bool = False
     threads: int = 1
     """Intra-op threads: kernels keep a buffer for each."""
 
@@ -90,7 +95,7 @@ class CpuProfile(KernelProfile):
         key: torch.Tensor,
         value: torch.Tensor,
         *,
-        masked: bool,
+        mask: torch.Tensor | None,
         gqa: bool,
         dropout: float,
         causal: bool,

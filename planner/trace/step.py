@@ -24,6 +24,7 @@ from planner.trace.inputs_known import KnownValues, remember_literals
 from planner.trace.kernels import KernelProfile
 from planner.trace.modules import ModuleTracker
 from planner.trace.recorder import Recorder
+from planner.trace.scans import fused_scans
 from planner.trace.variant import Regime, StepVariant
 from planner.workload import Attention, Checkpointing, Stack
 
@@ -59,13 +60,14 @@ class Session:
             if uses_flash(self.model):
                 stack.enter_context(flash_package())
             stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash()))
+            assumed = stack.enter_context(fused_scans(self.model)) if self.profile.fused_scans else []
             held = _run(self.model, batch, self.variant, autocast, tracker, recorder)
         raw = recorder.finish()
         del held
         for parameter in self.model.parameters():
             parameter.grad = None
         sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in inputs.items())
-        return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens)
+        return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens, notes=(*assumed, *batch.notes))
 
     def _forces_flash(self) -> bool:
         """Whether flash was asked of a model that only knows torch's attention: a factory's own."""
@@ -96,11 +98,8 @@ def _run(
     if variant.stack is Stack.TRAINER:
         outputs = None
     recorder.mark(Mark.OUTPUTS_BOUND)
-    if variant.stack is Stack.ACCELERATE:
-        # accelerate accelerator.py: backward divides by the accumulation steps.
-        scaled = loss / 1
-    else:
-        scaled = loss
+    # accelerate accelerator.py: backward divides by the accumulation steps.
+    scaled = loss / 1 if variant.stack is Stack.ACCELERATE else loss
     tracker.start_backward()
     recorder.mark(Mark.BACKWARD)
     scaled.backward()

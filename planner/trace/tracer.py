@@ -85,7 +85,9 @@ class Tracer:
         recordings = tuple(self._record(session, variant, size) for size in sizes)
         if len({signature(recording.raw) for recording in recordings}) > 1:
             raise NotLinearError("the step's structure changes with the micro batch")
-        trace = fit(recordings, parameter_infos(self.model), buffer_sizes(self.model), layout_of(self.model), [])
+        trace = fit(
+            recordings, parameter_infos(self.model), buffer_sizes(self.model), layout_of(self.model), self.notes
+        )
         for fold in folds:
             trace = expand(trace, fold)
         return trace
