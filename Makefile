@@ -1,0 +1,54 @@
+# Everything runs in .venv; `make demo` on a clean clone needs Python 3.11 or later and a package index, no more.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+.PHONY: help env demo test prove check format clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+MODEL ?= meta-llama/Llama-3.1-8B
+GPUS ?= 8xH100
+
+help:
+	@echo 'make demo    plan $(MODEL) on $(GPUS)'
+	echo 'make test    the tests of every change: no network, minutes'
+	echo 'make prove   all tests and the benchmarks that need no GPU: results go to benchmarks/'
+	echo 'make check   ruff, mypy, import contracts'
+	echo 'make format  let ruff rewrite what it can'
+	echo 'make clean   remove the environment and all caches of tools'
+
+env: $(STAMP)
+
+# torch is pinned in constraints.txt: that exact version installs without CUDA, a range would fetch gigabytes.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("plan needs Python 3.11 or later, this is %d.%d: make PYTHON=python3.11" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	@$(BIN)/plan $(MODEL) --gpus $(GPUS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+prove: $(STAMP)
+	$(BIN)/python -m pytest -m ''
+	for script in benchmarks/*.py; do
+	  if [[ -e "$$script" && "$$script" != *_gpu.py ]]; then $(BIN)/python "$$script"; fi
+	done
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy planner reports
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv *.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

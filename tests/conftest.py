@@ -1,0 +1,24 @@
+"""Every test: no network, and nobody's caches but its own."""
+
+import os
+import tempfile
+
+# huggingface_hub reads its variables once, when it is imported: they stand before any test module is.
+_SCRATCH = tempfile.TemporaryDirectory(prefix="plan-tests-")
+for _name, _value in {
+    "HF_HUB_OFFLINE": "1",
+    "HF_HOME": os.path.join(_SCRATCH.name, "huggingface"),
+    "GPU_PLAN_CACHE": os.path.join(_SCRATCH.name, "gpu-plan"),
+    "XDG_CACHE_HOME": os.path.join(_SCRATCH.name, "cache"),
+    "HF_ENDPOINT": "http://127.0.0.1:9",
+    "CUDA_VISIBLE_DEVICES": "",
+    "COLUMNS": "100",
+}.items():
+    os.environ[_name] = _value
+for _name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE", "NO_COLOR", "FORCE_COLOR"):
+    os.environ.pop(_name, None)
+
+
+def pytest_unconfigure() -> None:
+    """The caches of this run go with it."""
+    _SCRATCH.cleanup()
