@@ -1,16 +1,15 @@
 """The options of the main job, as argparse reads them; the words of the fixed machine interface."""
 
 import argparse
-from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
 
 from planner.errors import NotBuiltError, UsageError
-from planner.nearest import did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
     """Raises UsageError instead of printing usage and leaving."""
 
-    def error(self, message: str) -> "argparse.NoReturn":  # type: ignore[name-defined]
+    def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
@@ -79,9 +78,8 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
 
 
-@dataclass(frozen=True, slots=True)
-class _Later:
-    """An option of the interface that is not built yet."""
+class _Later(NamedTuple):
+    """An option of the interface that is not built yet; a named tuple because `--help` must start at once."""
 
     name: str
     takes_value: bool = True
@@ -148,6 +146,8 @@ def refuse_what_is_not_built(args: argparse.Namespace) -> None:
 
 def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageError:
     """One line for what argparse did not recognise, with the nearest option."""
+    from planner.nearest import did_you_mean
+
     known = [string for action in parser._actions for string in action.option_strings]
     first = words[0]
     hint = did_you_mean(first.partition("=")[0], known, limit=1) if first.startswith("-") else ""

@@ -66,6 +66,9 @@ class ModuleTracker:
         index = self._index.get(id(module))
         if index is None:
             return
+        if self._in_backward:
+            # Recomputation starts inside the backward of the block it recomputes.
+            self.locate()
         self._stack.append(index)
         self._own(index)
         self._emit(Kind.ENTER, index)
