@@ -58,9 +58,7 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
 def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: ModelSource) -> tuple[str, ...]:
     found = []
     if spec.has_sequence and spec.max_positions is not None and workload.seq_len > spec.max_positions:
-        found.append(
-            f"--seq-len {workload.seq_len} is longer than the {spec.max_positions} positions of {spec.id}"
-        )
+        found.append(f"--seq-len {workload.seq_len} is longer than the {spec.max_positions} positions of {spec.id}")
     if workload.precision in (Precision.BF16, Precision.BF16_MIXED) and not cluster.gpu.supports_bf16:
         found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; fp16-mixed suits it")
     if source.stored is not None:

@@ -5,6 +5,7 @@ row of references shifted by one unit.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -242,7 +243,9 @@ class _Expansion:
         subject = trace.subject.copy()
         for executed in range(_EXECUTED):
             at = np.flatnonzero(units == executed)
-            subject[at] = self._events(at, executed, self._place[executed : executed + 1], np.empty(0))[0]
+            subject[at] = self._events(at, executed, self._place[executed : executed + 1], np.empty(0, dtype=np.int64))[
+                0
+            ]
         forward_copies = copied[:, is_forward].reshape(-1)
         backward_copies = copied[::-1, ~is_forward].reshape(-1)
         forward_kinds = np.tile(kinds[is_forward], self._copies)
@@ -284,7 +287,7 @@ class _Expansion:
             new_subject[first : first + self._copies] = self._tensors[2 : 2 + self._copies, slot]
         return new_kind, new_subject
 
-    def _tensor_columns(self) -> dict[str, object]:
+    def _tensor_columns(self) -> dict[str, Any]:
         trace = self._trace
         template = self._layout.slots[_TEMPLATE]
         places = 2 + np.arange(self._copies)
@@ -304,11 +307,11 @@ class _Expansion:
             "tensor_shape": trace.tensor_shape + [trace.tensor_shape[t] for t in template] * self._copies,
         }
 
-    def _operator_columns(self) -> dict[str, object]:
+    def _operator_columns(self) -> dict[str, Any]:
         trace = self._trace
         template = self._template_operators()
         places = 2 + np.arange(self._copies)
-        columns: dict[str, object] = {}
+        columns: dict[str, Any] = {}
         for name in (
             "op_name",
             "op_phase",

@@ -39,7 +39,9 @@ class FoldGuard:
         """Forward hook of executed blocks: which output is the block's own, which are handed through."""
         self._is_tuple = isinstance(output, tuple)
         items = list(output) if self._is_tuple else [output]
-        inputs = {id(value): ("arg", index) for index, value in enumerate(args) if value is not None}
+        inputs: dict[int, tuple[str, Any]] = {
+            id(value): ("arg", index) for index, value in enumerate(args) if value is not None
+        }
         inputs |= {id(value): ("kwarg", key) for key, value in kwargs.items() if value is not None}
         shape: list[Any] = []
         own = 0

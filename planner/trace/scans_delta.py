@@ -24,7 +24,7 @@ def _states(key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return torch.empty(shape, dtype=key.dtype, device=key.device)
 
 
-class ChunkGatedDeltaRule(Function):  # type: ignore[misc]
+class ChunkGatedDeltaRule(Function):
     """fla-org/flash-linear-attention fla/ops/gated_delta_rule/chunk.py: ChunkGatedDeltaRuleFunction."""
 
     @staticmethod

@@ -32,7 +32,7 @@ def scan_states(u: torch.Tensor, state_size: int) -> torch.Tensor:
     return torch.empty(batch, width, chunks, 2 * state_size, dtype=torch.float32, device=u.device)
 
 
-class CausalConv1d(Function):  # type: ignore[misc]
+class CausalConv1d(Function):
     """Dao-AILab/causal-conv1d causal_conv1d_interface.py: CausalConv1dFn."""
 
     @staticmethod
@@ -64,7 +64,7 @@ def causal_conv1d(
     return CausalConv1d.apply(hidden_states, weight, bias)
 
 
-class SelectiveScan(Function):  # type: ignore[misc]
+class SelectiveScan(Function):
     """state-spaces/mamba mamba_ssm/ops/selective_scan_interface.py: SelectiveScanFn, with a gate."""
 
     @staticmethod
@@ -105,7 +105,7 @@ def selective_scan(
     return SelectiveScan.apply(hidden_states, dt, A, B, C, D, z, delta_bias)
 
 
-class MambaInner(Function):  # type: ignore[misc]
+class MambaInner(Function):
     """state-spaces/mamba mamba_ssm/ops/selective_scan_interface.py: MambaInnerFn with checkpoint_lvl=1.
 
     The convolution's output and the time steps are recomputed in backward.

@@ -81,7 +81,7 @@ def _chunk_scan_backward(zxbcdt: torch.Tensor, sizes: _Sizes) -> None:
     del dsteps, db, dda_next, dc, dda_previous, dscores, dda
 
 
-class SplitConv1dScanCombined(Function):  # type: ignore[misc]
+class SplitConv1dScanCombined(Function):
     """state-spaces/mamba mamba_ssm/ops/triton/ssd_combined.py: MambaSplitConv1dScanCombinedFn (2.2)."""
 
     @staticmethod

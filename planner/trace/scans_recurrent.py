@@ -9,7 +9,7 @@ import torch
 from torch.autograd import Function
 
 
-class RnnScan(Function):  # type: ignore[misc]
+class RnnScan(Function):
     """transformers models/recurrent_gemma/modeling_recurrent_gemma.py: RecurrentGemmaRglru._rnn_scan.
 
     Every token keeps its fp32 state, and an fp32 copy of its gate unless that is fp32 already. In backward, each

@@ -84,8 +84,8 @@ def _run(
 ) -> tuple[Any, ...]:
     """The loop's body; returns what the loop still holds when the step is over.
 
-    accelerate and plain loops keep `outputs` until the next iteration rebinds it; transformers' Trainer drops
-    it when compute_loss returns (transformers trainer.py: training_step).
+    accelerate and plain loops keep `outputs` and `loss` until the next iteration rebinds them; transformers'
+    Trainer drops the outputs when compute_loss returns and keeps no graph (trainer.py: training_step detaches).
     """
     recorder.mark(Mark.FORWARD)
     before = autocast.enter(True) if autocast is not None else False
@@ -106,6 +106,8 @@ def _run(
     del scaled
     tracker.end_backward()
     recorder.mark(Mark.BACKWARD_END)
+    if variant.stack is Stack.TRAINER:
+        loss = loss.detach()
     return outputs, loss
 
 
@@ -142,8 +144,8 @@ def _no_collection() -> Iterator[None]:
 def _gradient_events(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     def hook(index: int) -> Any:
         def ready(parameter: torch.Tensor) -> None:
-            assert parameter.grad is not None
-            recorder.gradient_ready(index, parameter.grad)
+            if parameter.grad is not None:  # a function of the model's own may give none
+                recorder.gradient_ready(index, parameter.grad)
 
         return ready
 

@@ -53,7 +53,9 @@ def load(content: bytes) -> StepTrace:
             arrays = {name: archive[name] for name in _ARRAYS}
             shape_index = archive["shape_index"]
         shapes = rest["shapes"]
-        layout = {key: tuple(value) if isinstance(value, list) else value for key, value in rest["layout"].items()}
+        layout: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in rest["layout"].items()
+        }
         return StepTrace(
             **arrays,
             tensor_shape=[shapes[index] for index in shape_index.tolist()],
