@@ -3,14 +3,14 @@
 import io
 import json
 import zipfile
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 
 from planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
 
-_ARRAYS = tuple(entry.name for entry in fields(StepTrace) if "Array" in str(entry.type))
+_ARRAYS = tuple(name for name, hint in get_type_hints(StepTrace).items() if get_origin(hint) is np.ndarray)
 _FORMAT = 1
 
 
