@@ -60,7 +60,7 @@ class Tracer:
             self._prepared = key
 
     def _build(self, variant: StepVariant, sizes: tuple[int, ...]) -> StepTrace:
-        folds = self._find_folds() if self.fold else []
+        folds = self.folds() if self.fold else []
         try:
             return self._traced(variant, sizes, folds)
         except CannotFoldError as reason:
@@ -70,7 +70,8 @@ class Tracer:
             self._folds = []
             return self._traced(variant, sizes, [])
 
-    def _find_folds(self) -> list[Fold]:
+    def folds(self) -> list[Fold]:
+        """Runs of equal blocks that are traced a few times and copied; none once folding has failed."""
         if self._folds is None:
             self._folds = [
                 fold
