@@ -15,12 +15,13 @@ from planner.speed.roofline import RooflineModel
 from planner.trace.device import device_kind
 from planner.trace.provider import TraceProvider
 from planner.workload import Precision, Workload
-from planner.workload_options import Options, make_workload
+from planner.workload_options import Options, make_workload, read_given
 
 
 def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> PlanDocument:
     """Searches, and says what was found."""
     options = Options(dict(request.words))
+    given = read_given(options, request.settings)
     provider = TraceProvider(
         source=source,
         device=device_kind(cluster.gpu),
@@ -29,7 +30,7 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
         note=note,
     )
     spec = provider.spec()
-    workload = make_workload(options, request.settings, request.pinned, cluster, spec)
+    workload = make_workload(given, request.pinned, cluster, spec)
     evaluator = Evaluator(
         provider=provider,
         workload=workload,

@@ -1,6 +1,7 @@
 """The options of the main job, as argparse reads them; the words of the fixed machine interface."""
 
 import argparse
+from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from planner.errors import NotBuiltError, UsageError
@@ -137,11 +138,22 @@ def refuse_what_is_not_built(args: argparse.Namespace) -> None:
     for option in _LATER:
         value = getattr(args, _dest(option))
         if value not in (None, False) and value != _NEUTRAL.get(option.name):
-            raise NotBuiltError(option.name)
+            raise NotBuiltError(option.name if value is True else f"{option.name} {value}")
     if args.task == "infer":
         raise NotBuiltError("--task infer")
     if args.format in ("csv", "html"):
         raise NotBuiltError(f"--format {args.format}")
+
+
+def join_negative(words: Sequence[str]) -> list[str]:
+    """`--gpus -1x` as `--gpus=-1x`: argparse would take the value for an option and hide what is wrong with it."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] == "--gpus" and word[:1] == "-" and word[1:2].isdigit():
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageError:
@@ -154,3 +166,19 @@ def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageE
     return UsageError(
         f"unrecognised argument {first!r}.{hint}" if hint else f"unrecognised argument {first!r}; see `plan --help`"
     )
+
+
+_LARGEST = 2**31
+
+
+def positive(value: str | None, option: str) -> int | None:
+    """A positive integer, also written `4k` for 4096."""
+    if value is None:
+        return None
+    text = value.strip().lower().replace("_", "")
+    factor = 1024 if text.endswith("k") else 1
+    digits = text.removesuffix("k")
+    number = int(digits) * factor if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0
+    if not 0 < number < _LARGEST:
+        raise UsageError(f"{option} {value!r} is not a positive integer")
+    return number

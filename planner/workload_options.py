@@ -1,6 +1,7 @@
 """From option words to a Workload: values checked, defaults filled, every origin noted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
@@ -8,12 +9,12 @@ from planner.errors import NotBuiltError, UsageError
 from planner.hardware.cluster import Cluster
 from planner.model.spec import ModelSpec
 from planner.nearest import did_you_mean
+from planner.options import positive
 from planner.strategy.base import Offload
 from planner.strategy.registry import find_strategy
 from planner.workload import Attention, Basis, Checkpointing, Optimizer, Precision, Stack, Workload
 
 DEFAULT_SEQ_LEN = 4096
-_LARGEST = 2**31
 
 _LATER: Mapping[str, tuple[str, ...]] = {
     "--precision": ("fp8-mixed",),
@@ -53,7 +54,7 @@ class Options(Mapping[str, object]):
     def __getitem__(self, key: str) -> object:
         return self._values[key]
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def __len__(self) -> int:
@@ -64,54 +65,80 @@ class Options(Mapping[str, object]):
         return None if value is None else str(value)
 
 
-def make_workload(
-    options: Options, settings: Sequence[str], pinned: bool, cluster: Cluster, spec: ModelSpec
-) -> Workload:
-    """The job that the options describe. UsageError in one line for every value that makes no sense."""
-    basis: dict[str, Basis] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Option words as values; None where an option was not given."""
 
-    def noted(name: str, given: bool, otherwise: Basis) -> None:
-        basis[name] = "given" if given else otherwise
+    precision: Precision | None
+    optimizer: Optimizer | None
+    attention: Attention | None
+    stack: Stack | None
+    checkpointing: Checkpointing | None
+    strategy: str | None
+    offload: Offload | None
+    seq_len: int | None
+    micro_batch: int | None
+    global_batch: int | None
+    grad_accum: int | None
+    settings: tuple[tuple[str, str], ...]
 
-    def number(key: str) -> int | None:
-        return positive(options.text(key), f"--{key}")
 
-    precision = choice(Precision, options.text("precision"), "--precision")
-    optimizer = choice(Optimizer, options.text("optimizer"), "--optimizer")
-    attention = choice(Attention, options.text("attention"), "--attention")
-    stack = choice(Stack, options.text("stack"), "--stack")
-    checkpointing = choice(Checkpointing, options.text("checkpointing"), "--checkpointing")
-    offload = choice(Offload, options.text("offload"), "--offload")
+def read_given(options: Options, settings: Sequence[str]) -> Given:
+    """What the words mean; UsageError in one line for every value that makes no sense, before any work is done."""
     strategy = options.text("strategy")
-    strategy = None if strategy in (None, "auto") else find_strategy(str(strategy)).name
-    seq_len, micro_batch = number("seq-len"), number("micro-batch")
-    global_batch, grad_accum = number("global-batch"), number("grad-accum")
-    for name, value in (("precision", precision), ("optimizer", optimizer), ("attention", attention), ("stack", stack)):
-        noted(name, value is not None, "default")
-    noted("seq_len", seq_len is not None, "default")
+    return Given(
+        precision=choice(Precision, options.text("precision"), "--precision"),
+        optimizer=choice(Optimizer, options.text("optimizer"), "--optimizer"),
+        attention=choice(Attention, options.text("attention"), "--attention"),
+        stack=choice(Stack, options.text("stack"), "--stack"),
+        checkpointing=choice(Checkpointing, options.text("checkpointing"), "--checkpointing"),
+        strategy=None if strategy in (None, "auto") else find_strategy(str(strategy)).name,
+        offload=choice(Offload, options.text("offload"), "--offload"),
+        seq_len=positive(options.text("seq-len"), "--seq-len"),
+        micro_batch=positive(options.text("micro-batch"), "--micro-batch"),
+        global_batch=positive(options.text("global-batch"), "--global-batch"),
+        grad_accum=positive(options.text("grad-accum"), "--grad-accum"),
+        settings=parse_settings(settings),
+    )
+
+
+def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec) -> Workload:
+    """The job that the options describe, defaults filled in."""
+    checkpointing, offload, strategy, micro_batch = (
+        given.checkpointing,
+        given.offload,
+        given.strategy,
+        given.micro_batch,
+    )
     if pinned:
         checkpointing = checkpointing or Checkpointing.NONE
         offload = offload or Offload.NONE
         strategy = strategy or ("single" if cluster.world_size == 1 else "ddp")
-        micro_batch = micro_batch or (None if global_batch else 1)
-    otherwise: Basis = "default" if pinned else "searched"
-    for name in ("strategy", "offload", "checkpointing", "micro-batch", "grad-accum", "global-batch"):
-        noted(name.replace("-", "_"), options.text(name) not in (None, "auto"), otherwise)
+        micro_batch = micro_batch or (None if given.global_batch else 1)
     workload = Workload(
-        seq_len=seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),
-        precision=precision or default_precision(cluster),
-        optimizer=optimizer or Optimizer.ADAMW,
-        attention=attention or Attention.SDPA,
-        stack=stack or Stack.ACCELERATE,
+        seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),
+        precision=given.precision or default_precision(cluster),
+        optimizer=given.optimizer or Optimizer.ADAMW,
+        attention=given.attention or Attention.SDPA,
+        stack=given.stack or Stack.ACCELERATE,
         micro_batch=micro_batch,
-        global_batch=global_batch,
-        grad_accum=grad_accum,
+        global_batch=given.global_batch,
+        grad_accum=given.grad_accum,
         checkpointing=checkpointing,
         strategy=strategy,
         offload=None if offload is None else str(offload),
-        settings=parse_settings(settings),
+        settings=given.settings,
     )
-    return workload.with_basis(**basis)
+    return workload.with_basis(**_basis(given, pinned))
+
+
+def _basis(given: Given, pinned: bool) -> dict[str, Basis]:
+    """Where each value came from."""
+    fixed = ("precision", "optimizer", "attention", "stack", "seq_len")
+    searched = ("strategy", "offload", "checkpointing", "micro_batch", "grad_accum", "global_batch")
+    otherwise: dict[str, Basis] = dict.fromkeys(fixed, "default")
+    otherwise.update(dict.fromkeys(searched, "default" if pinned else "searched"))
+    return {name: basis if getattr(given, name) is None else "given" for name, basis in otherwise.items()}
 
 
 def default_precision(cluster: Cluster) -> Precision:
@@ -131,19 +158,6 @@ def choice(kind: type[E], value: str | None, option: str) -> E | None:
         names = [str(member) for member in kind]
         hint = did_you_mean(value, names, limit=1)
         raise UsageError(f"{option} {value!r} is unknown: use {', '.join(names)}.{hint}") from None
-
-
-def positive(value: str | None, option: str) -> int | None:
-    """A positive integer, also written `4k` for 4096."""
-    if value is None:
-        return None
-    text = value.strip().lower().replace("_", "")
-    factor = 1024 if text.endswith("k") else 1
-    digits = text.removesuffix("k")
-    number = int(digits) * factor if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0
-    if not 0 < number < _LARGEST:
-        raise UsageError(f"{option} {value!r} is not a positive integer")
-    return number
 
 
 def parse_settings(words: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from planner import __version__
 from planner.cli import LATER_VERBS, VERBS
 from planner.errors import ExitCode, UnreachableError, UsageError
-from planner.nearest import did_you_mean
-from planner.options import main_parser, refuse_what_is_not_built, unknown_options
+from planner.options import join_negative, main_parser, positive, refuse_what_is_not_built, unknown_options
 
 if TYPE_CHECKING:
     from planner.plan import PlanDocument
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 def run_words(words: Sequence[str], script_words: Sequence[str]) -> int:
     """Parses the main job's words and runs it; gives the exit code."""
     parser = main_parser()
-    args, unknown = parser.parse_known_args(list(words))
+    args, unknown = parser.parse_known_args(join_negative(words))
     if args.version:
         print(f"plan {__version__}")
         return ExitCode.OK
@@ -39,8 +38,14 @@ def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
     if args.model is None:
         raise UsageError("which model? name a hub id, folder, config.json or package.module:factory")
     if args.gpus is None:
+        verb = _verb_like(args.model)
+        if verb is not None:
+            raise UsageError(f"{args.model} is no verb. Did you mean plan {verb}? To plan a model, add --gpus")
         raise UsageError(f"which GPUs? add --gpus, such as: plan {args.model} --gpus 8xH100")
+    top = positive(args.top, "--top") or 5
     _check_targets(args)
+    # transformers' own log lines would stand between ours; who wants them says so in this variable.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from planner.job import Request, run_job
 
     request = Request(
@@ -56,11 +61,12 @@ def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
         command="plan " + " ".join(shlex.quote(word) for word in words),
     )
     try:
-        document = run_job(request, _note)
+        document = run_job(request, Notes())
     except UnreachableError as problem:
-        hint = did_you_mean(args.model, (*VERBS, *LATER_VERBS), limit=1) if args.model.isalpha() else ""
+        verb = _verb_like(args.model)
+        hint = "" if verb is None else f" Or did you mean the verb: plan {verb}?"
         raise UnreachableError(f"{problem}{hint}") from None
-    _write(args, document)
+    _write(args, document, top)
     return ExitCode.OK if any(plan.fits for plan in document.plans) else ExitCode.NOTHING_FITS
 
 
@@ -73,13 +79,30 @@ def _job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in given if value is not None)
 
 
-def _note(text: str) -> None:
-    """Progress is for people at a terminal; what was repaired is for everyone."""
-    if text.startswith("tracing"):
-        if sys.stderr.isatty():
+def _verb_like(word: str) -> str | None:
+    """The verb that `word` nearly is, if any; a word with a slash, dot or colon names a model."""
+    if set(word) & set("/.:") or os.path.exists(word):
+        return None
+    import difflib
+
+    close = difflib.get_close_matches(word, (*VERBS, *LATER_VERBS), n=1, cutoff=0.75)
+    return close[0] if close else None
+
+
+class Notes:
+    """Prints each note once; progress is for people at a terminal, what was repaired is for everyone."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, text: str) -> None:
+        if text in self._said:
+            return
+        self._said.add(text)
+        if not text.startswith("tracing"):
+            print(f"plan: note: {text}", file=sys.stderr)
+        elif sys.stderr.isatty():
             print(f"plan: {text} ...", file=sys.stderr)
-    else:
-        print(f"plan: note: {text}", file=sys.stderr)
 
 
 def _check_targets(args: argparse.Namespace) -> None:
@@ -98,10 +121,7 @@ def _check_targets(args: argparse.Namespace) -> None:
         raise UsageError(f"--json and --format {args.format} contradict each other")
 
 
-def _write(args: argparse.Namespace, document: "PlanDocument") -> None:
-    from planner.workload_options import positive
-
-    top = positive(args.top, "--top") or 5
+def _write(args: argparse.Namespace, document: "PlanDocument", top: int) -> None:
     form = "json" if args.json else args.format or "text"
     if form == "json":
         from reports.json_report import render_json
