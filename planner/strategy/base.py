@@ -100,11 +100,16 @@ def nbytes(numel: int, dtype: str) -> int:
 
 
 def whole_parameters(trace: StepTrace, dtype: str) -> list[LocalTensor]:
-    """Trainable parameters, unsharded, in a dtype."""
+    """What the optimizer steps: trainable parameters, unsharded, in a dtype, where the step gives them a gradient.
+
+    torch.optim passes over parameters whose `.grad` is None and makes no state for them. A trace without a step
+    knows no gradients and counts all.
+    """
+    gradients = {int(index) for index in trace.subject[trace.kind == Kind.GRADIENT]}
     return [
         LocalTensor(name=parameter.name, numel=parameter.numel, dtype=dtype)
-        for parameter in trace.parameters
-        if parameter.trainable
+        for index, parameter in enumerate(trace.parameters)
+        if parameter.trainable and (not gradients or index in gradients)
     ]
 
 
