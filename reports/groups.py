@@ -34,15 +34,23 @@ class LosingGroup:
         return "; ".join(pieces)
 
 
-def group_rejected(rejected: Iterable[Candidate]) -> list[LosingGroup]:
-    """Groups by strategy, offload and wording; those that miss by least first, unevaluated ones last."""
+def group_rejected(rejected: Iterable[Candidate], plans: Iterable[Candidate] = ()) -> list[LosingGroup]:
+    """Groups by strategy, offload and wording: those without any plan first, then by how much they miss.
+
+    A strategy that has a plan at a smaller batch lost only the larger one, which is the lesser news.
+    """
     groups: dict[tuple[str, str, str], list[Candidate]] = {}
     for candidate in rejected:
         wording = _NUMBER.sub("#", (candidate.reason or "").split(":")[0])
         key = (candidate.strategy.name, candidate.strategy.offload, wording)
         groups.setdefault(key, []).append(candidate)
     found = [LosingGroup(closest=min(group, key=_excess), members=tuple(group)) for group in groups.values()]
-    return sorted(found, key=lambda group: _excess(group.closest))
+    planned = {_kind(candidate) for candidate in plans}
+    return sorted(found, key=lambda group: (_kind(group.closest) in planned, _excess(group.closest)))
+
+
+def _kind(candidate: Candidate) -> tuple[str, str]:
+    return candidate.strategy.name, candidate.strategy.offload
 
 
 def _excess(candidate: Candidate) -> float:

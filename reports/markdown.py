@@ -23,7 +23,7 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
     )
     shown = words.focus(document)
     if shown is None:
-        blocks.append("## NO: nothing could be evaluated")
+        blocks.append("## NO: no plan fits this cluster")
     else:
         blocks.extend(_candidate(shown, document))
     if document.nearest_change is not None:
@@ -119,7 +119,7 @@ def _ranking_row(plan: Candidate) -> list[str]:
 
 
 def _losers(document: PlanDocument, limit: int) -> Iterable[str]:
-    groups = group_rejected(document.rejected)
+    groups = group_rejected(document.rejected, document.plans)
     if not groups:
         return
     yield "## Does not fit"

@@ -107,7 +107,7 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
     yield _header(document, page)
     shown = words.focus(document)
     if shown is None:
-        yield from _heading("NO  nothing could be evaluated", "bold red")
+        yield from _heading("NO  no plan fits this cluster", "bold red")
     else:
         yield from _candidate(shown, document, page)
     if document.nearest_change is not None:
@@ -233,7 +233,7 @@ def _ranking_row(plan: Candidate, page: _Page) -> list[Text]:
 
 
 def _losers(document: PlanDocument, page: _Page, top: int) -> Iterable[RenderableType]:
-    groups = group_rejected(document.rejected)
+    groups = group_rejected(document.rejected, document.plans)
     if not groups:
         return
     yield from _heading("Does not fit")

@@ -127,7 +127,7 @@ def gib(num_bytes: int) -> str:
 
 def part_gib(num_bytes: int, memory: MemoryFigures) -> str:
     """A part's GiB: `<0.1` where that is next to nothing of the whole."""
-    return "<0.1" if 20 * num_bytes < GIB <= memory.device_used_bytes // 10 else gib(num_bytes)
+    return "<0.1" if num_bytes < GIB // 10 and memory.device_used_bytes >= GIB else gib(num_bytes)
 
 
 def free_gib(memory: MemoryFigures) -> str:

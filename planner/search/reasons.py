@@ -32,10 +32,7 @@ def too_large(judgement: Judgement) -> str:
     capacity = format_gib(judgement.capacity_bytes)
     if judgement.states_only:
         return f"{title(judgement)} needs at least {needed} GiB of {capacity} before any activation: {shares}"
-    batch = f"micro batch {judgement.batch.micro_batch}"
-    if str(judgement.family.checkpointing) != "none":
-        batch += f", {judgement.family.checkpointing} checkpointing"
-    return f"{title(judgement)} ({batch}) needs {needed} GiB of {capacity}: {shares}"
+    return f"{title(judgement)} needs {needed} GiB of {capacity}: {shares}"
 
 
 def too_much_host(judgement: Judgement, needed: int, available: int) -> str:

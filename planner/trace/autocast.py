@@ -21,7 +21,8 @@ FLOAT32 = (
     "cosine_embedding_loss nll_loss nll_loss2d cross_entropy_loss hinge_embedding_loss kl_div l1_loss smooth_l1_loss "
     "huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss "
     "multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d "
-    "upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
+    "upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d "
+    "upsample_bicubic2d"
 )
 FLOAT32_OUTPUT = "prod softmax log_softmax cumprod cumsum sum linalg_vector_norm linalg_matrix_norm"
 PROMOTE = "addcdiv addcmul atan2 bilinear cross dot index_put scatter_add tensordot vdot cat stack"

@@ -187,8 +187,8 @@ def test_top_limits_plans_and_losers() -> None:
 
 def test_a_document_without_any_figures() -> None:
     bare = replace(llama_on_8xh100(), plans=(), rejected=(), assumptions=(), warnings=())
-    assert "NO  nothing could be evaluated" in render_terminal(bare, width=80, color=False)
-    assert "## NO: nothing could be evaluated" in render_markdown(bare)
+    assert "NO  no plan fits this cluster" in render_terminal(bare, width=80, color=False)
+    assert "## NO: no plan fits this cluster" in render_markdown(bare)
 
 
 def test_json_report_is_the_document() -> None:
