@@ -10,6 +10,7 @@ from planner.hardware.cluster import Cluster
 from planner.model.spec import ModelSpec
 from planner.nearest import did_you_mean
 from planner.options import positive
+from planner.settings import parse_settings
 from planner.strategy.base import Offload
 from planner.strategy.registry import find_strategy
 from planner.workload import Attention, Basis, Checkpointing, Optimizer, Precision, Stack, Workload
@@ -24,23 +25,6 @@ _LATER: Mapping[str, tuple[str, ...]] = {
     "--offload": ("all", "nvme"),
 }
 """Values of the interface that later versions bring."""
-
-SETTINGS: Mapping[str, tuple[str, ...]] = {"fsdp.reshard_after_forward": ("true", "false")}
-"""`--set` keys that this version reads, with their values."""
-_LATER_SETTINGS = (
-    "dtype.params",
-    "dtype.grads",
-    "dtype.reduce",
-    "dtype.optimizer",
-    "ddp.gradient_as_bucket_view",
-    "zero.reduce_bucket_size",
-    "alloc.expandable_segments",
-    "data.padding",
-    "memory.reserve",
-    "lora.dropout",
-    "quant.double",
-    "loss.variant",
-)
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -158,21 +142,3 @@ def choice(kind: type[E], value: str | None, option: str) -> E | None:
         names = [str(member) for member in kind]
         hint = did_you_mean(value, names, limit=1)
         raise UsageError(f"{option} {value!r} is unknown: use {', '.join(names)}.{hint}") from None
-
-
-def parse_settings(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """`KEY=VALUE` pairs, sorted; UsageError for unknown keys or values, the nearest key offered."""
-    found: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise UsageError(f"--set {word!r}: write KEY=VALUE, such as fsdp.reshard_after_forward=false")
-        if key in _LATER_SETTINGS:
-            raise NotBuiltError(f"--set {key}")
-        if key not in SETTINGS:
-            hint = did_you_mean(key, (*SETTINGS, *_LATER_SETTINGS), limit=1)
-            raise UsageError(f"--set {key}: unknown setting; known: {', '.join(SETTINGS)}.{hint}")
-        if value.lower() not in SETTINGS[key]:
-            raise UsageError(f"--set {key}={value}: use {' or '.join(SETTINGS[key])}")
-        found[key] = value.lower()
-    return tuple(sorted(found.items()))

@@ -56,6 +56,7 @@ class Pass:
 class _Placed:
     category: list[int] = field(default_factory=list)
     fixed: list[int] = field(default_factory=list)
+    slack: list[int] = field(default_factory=list)
     per_sample: list[int] = field(default_factory=list)
     label: list[str] = field(default_factory=list)
     module: list[str] = field(default_factory=list)
@@ -136,16 +137,30 @@ class StreamBuilder:
     # -- allocations --------------------------------------------------------------------------------------
 
     def alloc(
-        self, at: Point, nbytes: int, category: Category, label: str, module: str = "", blocks: int = 1
+        self,
+        at: Point,
+        nbytes: int,
+        category: Category,
+        label: str,
+        module: str = "",
+        blocks: int = 1,
+        charged: int | None = None,
     ) -> Handle:
-        """Places a storage of `nbytes`; `blocks` > 1 says that it stands for that many equal ones, for rounding."""
-        return self._alloc(at, _charged(nbytes, blocks), 0, category, label, module)
+        """Places a storage of `nbytes`; `blocks` > 1 says that it stands for that many equal ones, for rounding.
 
-    def _alloc(self, at: Point, fixed: int, per_sample: int, category: Category, label: str, module: str) -> Handle:
+        `charged`: the allocator's bytes where it stands for several storages of different sizes.
+        """
+        charged = _charged(nbytes, blocks) if charged is None else charged
+        return self._alloc(at, nbytes, 0, category, label, module, slack=charged - round_up(nbytes, BLOCK))
+
+    def _alloc(
+        self, at: Point, fixed: int, per_sample: int, category: Category, label: str, module: str, slack: int = 0
+    ) -> Handle:
         placed = self._placed
         tensor = len(placed.fixed)
         placed.category.append(CATEGORY_INDEX[category])
         placed.fixed.append(fixed)
+        placed.slack.append(slack)
         placed.per_sample.append(per_sample)
         placed.label.append(label)
         placed.module.append(module)
@@ -194,8 +209,6 @@ class StreamBuilder:
 
 
 def _charged(nbytes: int, blocks: int) -> int:
-    if blocks == 1:
-        return nbytes
     return blocks * round_up(-(-nbytes // blocks), BLOCK)
 
 
@@ -217,14 +230,19 @@ class RankStream:
     step_segments: tuple[int, ...]
     fixed: IntArray
     per_sample: IntArray
+    slack: IntArray
+    """Allocator bytes beyond those of one block, where an entry stands for several storages."""
     category: IntArray
     labels: list[str]
     label_modules: list[str]
 
     def sizes(self, micro_batch: int) -> IntArray:
         """Allocator bytes charged for every storage."""
-        requested = self.fixed + self.per_sample * micro_batch
-        return -(-requested // BLOCK) * BLOCK
+        return -(-self.requested(micro_batch) // BLOCK) * BLOCK + self.slack
+
+    def requested(self, micro_batch: int) -> IntArray:
+        """Bytes asked for, before the allocator rounds them up."""
+        return self.fixed + self.per_sample * micro_batch
 
     def live(self, micro_batch: int) -> IntArray:
         """Allocated bytes after every event."""
@@ -271,6 +289,7 @@ def _assemble(trace: StepTrace, passes: list[Pass], steps: list[int], placed: _P
         step_segments=tuple(steps),
         fixed=np.concatenate([np.tile(trace.bytes_fixed, len(passes)), _column(placed.fixed, own)]),
         per_sample=np.concatenate([np.tile(trace.bytes_per_sample, len(passes)), _column(placed.per_sample, own)]),
+        slack=np.concatenate([np.zeros(traced, dtype=np.int64), _column(placed.slack, own)]),
         category=np.concatenate([np.tile(trace.category, len(passes)), _column(placed.category, own)]),
         labels=placed.label,
         label_modules=placed.module,

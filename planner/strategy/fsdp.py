@@ -10,7 +10,7 @@ no autocast around forward).
 from dataclasses import dataclass, field
 
 from planner.memory.optimizer import LocalTensor, place_clipping, place_state, place_step
-from planner.memory.stream import BLOCK, Handle, Pass, StreamBuilder
+from planner.memory.stream import BLOCK, Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
 from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from planner.strategy.module_times import ModuleTimes, module_times
@@ -120,9 +120,17 @@ class _Layout:
         """Bytes of the flat all-gather output."""
         return nbytes(sum(self._shards[i].unsharded_numel for i in unit.parameters), self._compute)
 
-    def _copied_out(self, unit: Unit) -> int:
-        """Bytes of the unsharded parameters, one block each."""
-        return sum(round_up(nbytes(self._shards[i].unsharded_numel, self._compute), BLOCK) for i in unit.parameters)
+    def _copy_out(self, at: Point, unit: Unit) -> Handle:
+        """The unsharded parameters, one storage each, padding included."""
+        sizes = [nbytes(self._shards[i].unsharded_numel, self._compute) for i in unit.parameters]
+        return self._builder.alloc(
+            at,
+            sum(sizes),
+            Category.COMMUNICATION,
+            "unsharded parameters",
+            unit.name,
+            charged=sum(round_up(size, BLOCK) for size in sizes),
+        )
 
     def _shard_bytes(self, unit: Unit, dtype: str) -> int:
         return nbytes(sum(self._shards[i].shard_numel for i in self._trainable(unit)), dtype)
@@ -174,7 +182,7 @@ class _Layout:
             gathered = self._all_gather(in_pass, enter, unit)
             if before is not None:
                 builder.free(at, before)
-            out = builder.alloc(at, self._copied_out(unit), Category.COMMUNICATION, "unsharded parameters", unit.name)
+            out = self._copy_out(at, unit)
             before = gathered
             if unit.reshard_after_forward:
                 builder.free(builder.after(in_pass, leave), out)
@@ -233,9 +241,7 @@ class _Layout:
         at = builder.before(in_pass, position)
         if unit.name not in unsharded:
             gathered = prefetched.pop(unit.name, None) or self._all_gather(in_pass, position, unit)
-            unsharded[unit.name] = builder.alloc(
-                at, self._copied_out(unit), Category.COMMUNICATION, "unsharded parameters", unit.name
-            )
+            unsharded[unit.name] = self._copy_out(at, unit)
             builder.free(at, gathered)
         ahead = following.get(unit.name)
         if ahead is not None and ahead.name not in unsharded and ahead.name not in prefetched:
