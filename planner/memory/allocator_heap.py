@@ -47,6 +47,11 @@ class DriverCall:
     stream: int
     small: bool
 
+    @property
+    def change(self) -> int:
+        """Bytes by which reserved memory grows or shrinks."""
+        return self.nbytes if self.action in (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP) else -self.nbytes
+
 
 class Pool:
     """Free blocks of one stream, of the small or the large kind."""
@@ -203,9 +208,9 @@ class Heap:
         self._record(Action.SEGMENT_FREE, address, nbytes, pool)
 
     def _record(self, action: Action, address: int, nbytes: int, pool: Pool) -> None:
-        taken = action in (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
-        self.reserved += nbytes if taken else -nbytes
-        self.calls.append(DriverCall(self.clock, action, address, nbytes, pool.stream, pool.small))
+        call = DriverCall(self.clock, action, address, nbytes, pool.stream, pool.small)
+        self.reserved += call.change
+        self.calls.append(call)
 
     def _is_segment(self, block: int) -> bool:
         segment = self._segments.get(block & ADDRESS)

@@ -55,7 +55,9 @@ class AllocatorSettings:
         for name in ("max_split_size", "max_non_split_rounding_size"):
             value = getattr(self, name)
             if value is not None and value < self.large_segment_size:
-                raise InputError(f"alloc.{name} must be at least the large segment size, {self.large_segment_size} bytes")
+                raise InputError(
+                    f"alloc.{name} must be at least the large segment size, {self.large_segment_size} bytes"
+                )
         if not 0 <= self.garbage_collection_threshold < 1:
             raise InputError("alloc.garbage_collection_threshold must be at least 0 and below 1")
         if isinstance(self.roundup_power2_divisions, tuple) and len(self.roundup_power2_divisions) != NUM_INTERVALS:
