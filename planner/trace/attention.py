@@ -5,6 +5,7 @@ ever makes. Here it is sent to the operator that the device would choose; its sa
 operator's own autograd formula, its temporaries from `attention_scratch`.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -26,99 +27,105 @@ _CUDNN_MAX_HEAD_DIM = 128
 _FLASH_MAX_HEAD_DIM = 256
 
 
-def choose_cuda_backend(
-    capability: tuple[int, int],
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    *,
-    mask: torch.Tensor | None,
-    gqa: bool,
-    dropout: float,
-    causal: bool,
-) -> AttentionBackend:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionCall:
+    """Arguments of one `scaled_dot_product_attention`; shapes [batch, heads, sequence, head size]."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    mask: torch.Tensor | None
+    dropout: float
+    causal: bool
+    scale: float | None
+    grouped: bool
+    """Whether key and value may have fewer heads than the query."""
+
+    @property
+    def head_sizes(self) -> tuple[int, int, int]:
+        return self.query.shape[-1], self.key.shape[-1], self.value.shape[-1]
+
+    @property
+    def needs_gradient(self) -> bool:
+        return torch.is_grad_enabled() and any(t.requires_grad for t in (self.query, self.key, self.value))
+
+
+def choose_cuda_backend(capability: tuple[int, int], call: AttentionCall) -> AttentionBackend:
     """The first kernel whose conditions hold, in torch's order of preference.
 
     pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: priority_order, check_prefer_cudnn_attention
     (cuDNN first on compute capability 9 and 10 with cuDNN above 9.15), can_use_cudnn_attention,
     can_use_flash_attention, can_use_mem_efficient_attention (grouped queries only in sources newer than 2.13).
     """
-    if query.dim() != 4:
+    if call.query.dim() != 4:
         return AttentionBackend.MATH
-    dims = (query.shape[-1], key.shape[-1], value.shape[-1])
-    half = query.dtype is torch.float16 or (query.dtype is torch.bfloat16 and capability >= (8, 0))
-    if capability[0] in (9, 10) and half and _cudnn_takes(dims, mask, dropout):
+    dtype = call.query.dtype
+    half = dtype is torch.float16 or (dtype is torch.bfloat16 and capability >= (8, 0))
+    if half and capability[0] in (9, 10) and _cudnn_takes(call):
         return AttentionBackend.CUDNN
-    if capability >= (8, 0) and half and _flash_takes(capability, query, key, dims, mask, dropout, causal):
+    if half and capability >= (8, 0) and _flash_takes(capability, call):
         return AttentionBackend.FLASH
-    grouped = gqa and query.shape[1] != key.shape[1]
-    alignment = 8 if half else 4
-    runs = half or query.dtype is torch.float32
-    if runs and not grouped and dims[0] == dims[1] and dims[0] % alignment == 0 and dims[2] % alignment == 0:
+    if (half or dtype is torch.float32) and _efficient_takes(call, alignment=8 if half else 4):
         return AttentionBackend.EFFICIENT
     return AttentionBackend.MATH
 
 
-def _cudnn_takes(dims: tuple[int, int, int], mask: torch.Tensor | None, dropout: float) -> bool:
+def choose_cpu_backend(call: AttentionCall) -> AttentionBackend:
+    """pytorch aten/src/ATen/native/transformers/sdp_utils_cpp.cpp: use_flash_attention_cpp."""
+    plain = call.dropout == 0.0 and call.query.dim() == 4 and call.query.stride(-1) == 1
+    return AttentionBackend.FLASH_CPU if plain and len(set(call.head_sizes)) == 1 else AttentionBackend.MATH
+
+
+def _cudnn_takes(call: AttentionCall) -> bool:
     """check_attn_mask_shape (no gradient for a mask), check_cudnn_dropout, check_cudnn_tensor_shapes."""
-    if mask is not None and mask.requires_grad:
+    if call.mask is not None and call.mask.requires_grad:
         return False
-    if (dropout * 16) % 1:
+    if (call.dropout * 16) % 1:
         return False
-    multi_head_latent = dims == (192, 192, 128)
-    return multi_head_latent or (max(dims) <= _CUDNN_MAX_HEAD_DIM and dims[0] % 8 == 0 and dims[2] % 8 == 0)
+    sizes = call.head_sizes
+    latent = sizes == (192, 192, 128)
+    return latent or (max(sizes) <= _CUDNN_MAX_HEAD_DIM and sizes[0] % 8 == 0 and sizes[2] % 8 == 0)
 
 
-def _flash_takes(
-    capability: tuple[int, int],
-    query: torch.Tensor,
-    key: torch.Tensor,
-    dims: tuple[int, int, int],
-    mask: torch.Tensor | None,
-    dropout: float,
-    causal: bool,
-) -> bool:
+def _flash_takes(capability: tuple[int, int], call: AttentionCall) -> bool:
     """check_for_attn_mask, check_head_dim_size_flash, check_flash_causal_non_square_seqlens and the sm86-89 limit."""
-    if mask is not None or len(set(dims)) > 1 or dims[0] > _FLASH_MAX_HEAD_DIM:
+    size = call.head_sizes[0]
+    if call.mask is not None or len(set(call.head_sizes)) > 1 or size > _FLASH_MAX_HEAD_DIM:
         return False
-    if causal and query.shape[2] != key.shape[2]:
+    if call.causal and call.query.shape[2] != call.key.shape[2]:
         return False
     small_shared_memory = (8, 6) <= capability <= (8, 9) or capability[0] == 12
-    return not small_shared_memory or dims[0] <= 192 or (dims[0] > 224 and dropout == 0.0)
+    return not small_shared_memory or size <= 192 or (size > 224 and call.dropout == 0.0)
 
 
-def run_backend(
-    backend: AttentionBackend,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    dropout: float,
-    causal: bool,
-    scale: float | None,
-) -> torch.Tensor:
-    """Calls the chosen operator on meta tensors; shapes [batch, heads, sequence, head size]."""
+def _efficient_takes(call: AttentionCall, alignment: int) -> bool:
+    """check_head_dim_size_mem_efficient; equal numbers of heads."""
+    query, key, value = call.head_sizes
+    if call.grouped and call.query.shape[1] != call.key.shape[1]:
+        return False
+    return query == key and query % alignment == 0 and value % alignment == 0
+
+
+def run_backend(backend: AttentionBackend, call: AttentionCall) -> torch.Tensor:
+    """Calls the chosen operator on meta tensors."""
     aten = torch.ops.aten
+    q, k, v, scale = call.query, call.key, call.value, call.scale
     out: torch.Tensor
     if backend is AttentionBackend.FLASH:
-        out = aten._scaled_dot_product_flash_attention(query, key, value, dropout, causal, scale=scale)[0]
-    elif backend is AttentionBackend.CUDNN:
-        bias = _additive(mask, query)
-        needs_lse = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-        out = aten._scaled_dot_product_cudnn_attention(
-            query, key, value, bias, needs_lse, dropout, causal, scale=scale
-        )[0]
-    elif backend is AttentionBackend.EFFICIENT:
-        bias = _additive(mask, query)
-        needs_lse = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-        out = aten._scaled_dot_product_efficient_attention(
-            query, key, value, bias, needs_lse, dropout, causal, scale=scale
-        )[0]
-    else:
-        bias = _additive(mask, query)
+        out = aten._scaled_dot_product_flash_attention(q, k, v, call.dropout, call.causal, scale=scale)[0]
+        return out
+    bias = _additive(call.mask, q)
+    if backend is AttentionBackend.FLASH_CPU:
         out = aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, dropout, causal, attn_mask=bias, scale=scale
+            q, k, v, call.dropout, call.causal, attn_mask=bias, scale=scale
         )[0]
+        return out
+    operator = (
+        aten._scaled_dot_product_cudnn_attention
+        if backend is AttentionBackend.CUDNN
+        else aten._scaled_dot_product_efficient_attention
+    )
+    out = operator(q, k, v, bias, call.needs_gradient, call.dropout, call.causal, scale=scale)[0]
     return out
 
 

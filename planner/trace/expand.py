@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.trace.events import IntArray, Kind, Mark, StepTrace
 from planner.trace.folding import CannotFoldError, Fold
@@ -15,6 +16,15 @@ from planner.trace.folding import CannotFoldError, Fold
 _NO_UNIT = -1
 _EXECUTED = 4
 _TEMPLATE = 2
+_WORK = (
+    "op_name",
+    "op_phase",
+    "op_flops_fixed",
+    "op_flops_per_sample",
+    "op_bytes_fixed",
+    "op_bytes_per_sample",
+)
+_REFERENCES = (("op_reads_at", "op_reads"), ("op_writes_at", "op_writes"))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +65,10 @@ def _layout(trace: StepTrace, fold: Fold) -> _Layout:
     forward_starts, forward_end = [], 0
     backward_starts, backward_end = [], 0
     for unit in executed_units(fold):
-        blocks = [index_of[name] for name in _module_prefixes(fold, unit)]
+        names = _module_prefixes(fold, unit)
+        if any(name not in index_of for name in names):
+            raise CannotFoldError("blocks share modules")
+        blocks = [index_of[name] for name in names]
         entered = np.flatnonzero((trace.kind == Kind.ENTER) & (trace.subject == blocks[0]))
         left = np.flatnonzero((trace.kind == Kind.EXIT) & (trace.subject == blocks[-1]))
         returned = np.flatnonzero((trace.kind == Kind.BACKWARD_ENTER) & (trace.subject == blocks[-1]))
@@ -105,6 +118,44 @@ def _prove_alike(trace: StepTrace, fold: Fold, layout: _Layout) -> None:
         values = getattr(trace, attribute)
         if not np.array_equal(values[layout.slots[1]], values[layout.slots[_TEMPLATE]]):
             raise CannotFoldError("neighbouring blocks differ in size")
+    ours, theirs = (_operators(trace, layout, unit) for unit in (1, _TEMPLATE))
+    for attribute in _WORK:
+        values = getattr(trace, attribute)
+        if not np.array_equal(values[ours], values[theirs]):
+            raise CannotFoldError("neighbouring blocks differ in work")
+    read = _references(trace, "op_reads_at", "op_reads", _operators(trace, layout, _NO_UNIT))
+    owner = layout.unit_of_tensor[read[read >= 0]]
+    if np.any((owner == 1) | (owner == _TEMPLATE)):
+        raise CannotFoldError("something outside the blocks reads their tensors")
+
+
+def _operators(trace: StepTrace, layout: _Layout, unit: int) -> IntArray:
+    """Operators of one unit in order of launch."""
+    return trace.subject[(trace.kind == Kind.OPERATOR) & (layout.unit_of_event == unit)]
+
+
+def _references(trace: StepTrace, at_name: str, name: str, operators: IntArray) -> IntArray:
+    """What `operators` read or write, one after the other."""
+    at, values = getattr(trace, at_name), getattr(trace, name)
+    picked: list[IntArray] = [values[at[op] : at[op + 1]] for op in operators]
+    return np.concatenate(picked) if picked else values[:0]
+
+
+def _same_for_all(trace: StepTrace, layout: _Layout, at_name: str, name: str) -> NDArray[np.bool_]:
+    """Per reference of a unit's operators: whether all units mean one tensor (a gradient that blocks add to).
+
+    The others must be alike but for a shift by one unit.
+    """
+    one, two = (_references(trace, at_name, name, _operators(trace, layout, unit)) for unit in (1, _TEMPLATE))
+    if len(one) != len(two):
+        raise CannotFoldError("neighbouring blocks differ in what they read")
+    distances = [np.where(ids >= 0, layout.unit_of_tensor[ids], _NO_UNIT) for ids in (one, two)]
+    owned = (distances[0] != _NO_UNIT) & (distances[1] != _NO_UNIT)
+    slots = [layout.slot_of_tensor[ids] for ids in (one, two)]
+    shifted = owned & (distances[0] + 1 == distances[1]) & (slots[0] == slots[1])
+    if np.any(~shifted & (one != two)):
+        raise CannotFoldError("neighbouring blocks differ in what they read")
+    return ~shifted
 
 
 def _encoded(trace: StepTrace, fold: Fold, layout: _Layout, unit: int) -> IntArray:
@@ -187,10 +238,20 @@ class _Expansion:
         ]
         return np.asarray(rows, dtype=np.int64)
 
-    def _shift_tensors(self, ids: IntArray, executed: int, places: IntArray) -> IntArray:
-        """References of an executed unit's events as seen from other unit positions: [places, ids]."""
+    def _shift_tensors(
+        self, ids: IntArray, executed: int, places: IntArray, same: NDArray[np.bool_] | None = None
+    ) -> IntArray:
+        """References of an executed unit's events as seen from other unit positions: [places, ids].
+
+        Those in `same` stay as they are; so do those from one end of the run to the other.
+        """
         owner = np.where(ids >= 0, self._layout.unit_of_tensor[ids], _NO_UNIT)
-        owned = owner != _NO_UNIT
+        distance = np.abs(owner - executed)
+        owned = (owner != _NO_UNIT) & (distance < _EXECUTED - 1)
+        if same is not None:
+            owned &= ~same
+        if np.any(owned & (distance > 1)):
+            raise CannotFoldError("a block keeps or frees tensors of one that is not its neighbour")
         row = places[:, None] + np.where(owned, owner - executed, 0)[None, :]
         row = np.clip(row, 0, self._tensors.shape[0] - 1)
         shifted = self._tensors[row, np.where(owned, self._layout.slot_of_tensor[ids], 0)[None, :]]
@@ -312,35 +373,28 @@ class _Expansion:
         template = self._template_operators()
         places = 2 + np.arange(self._copies)
         columns: dict[str, Any] = {}
-        for name in (
-            "op_name",
-            "op_phase",
-            "op_flops_fixed",
-            "op_flops_per_sample",
-            "op_bytes_fixed",
-            "op_bytes_per_sample",
-        ):
+        for name in _WORK:
             values = getattr(trace, name)
             columns[name] = np.concatenate([values, np.tile(values[template], self._copies)])
         modules = self._shift_names(trace.op_module[template], _TEMPLATE, places, self._modules)
         columns["op_module"] = np.concatenate([trace.op_module, modules.reshape(-1)])
-        for at_name, name in (("op_reads_at", "op_reads"), ("op_writes_at", "op_writes")):
+        for at_name, name in _REFERENCES:
             at, values = getattr(trace, at_name), getattr(trace, name)
             lengths = at[template + 1] - at[template]
-            picked = np.concatenate([values[at[t] : at[t + 1]] for t in template]) if len(template) else values[:0]
-            shifted = self._shift_tensors(picked, _TEMPLATE, places)
+            same = _same_for_all(trace, self._layout, at_name, name)
+            picked = _references(trace, at_name, name, template)
+            shifted = self._shift_tensors(picked, _TEMPLATE, places, same)
             ends = at[-1] + np.cumsum(np.tile(lengths, self._copies))
             columns[at_name] = np.concatenate([at, ends])
-            columns[name] = np.concatenate([self._real_refs(at, values), shifted.reshape(-1)])
+            columns[name] = np.concatenate([self._real_refs(at, values, same), shifted.reshape(-1)])
         return columns
 
-    def _real_refs(self, at: IntArray, values: IntArray) -> IntArray:
+    def _real_refs(self, at: IntArray, values: IntArray, same: NDArray[np.bool_]) -> IntArray:
         """References of the executed units' operators, with the neighbours they have after insertion."""
         out = values.copy()
-        trace, layout = self._trace, self._layout
-        operators = trace.kind == Kind.OPERATOR
         for executed in range(_EXECUTED):
-            for op in trace.subject[operators & (layout.unit_of_event == executed)]:
-                span = slice(at[op], at[op + 1])
-                out[span] = self._shift_tensors(values[span], executed, self._place[executed : executed + 1])[0]
+            operators = _operators(self._trace, self._layout, executed)
+            places = np.concatenate([np.arange(at[op], at[op + 1]) for op in operators] or [at[:0]])
+            kept = same if executed in (1, _TEMPLATE) else None
+            out[places] = self._shift_tensors(values[places], executed, self._place[executed : executed + 1], kept)[0]
         return out

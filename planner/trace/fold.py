@@ -1,5 +1,6 @@
 """Runs a model with the blocks that folding leaves out passed through."""
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -44,16 +45,19 @@ class FoldGuard:
         }
         inputs |= {id(value): ("kwarg", key) for key, value in kwargs.items() if value is not None}
         shape: list[Any] = []
-        own = 0
+        has_hidden = False
         for item in items:
             if not isinstance(item, torch.Tensor):
                 shape.append(("value", item) if item is None or isinstance(item, (bool, int)) else None)
             elif id(item) in inputs:
                 shape.append(inputs[id(item)])
+            elif has_hidden:
+                # Attention weights and the like: a caller that holds them holds them until the next block returns.
+                shape.append(("held", weakref.ref(item)))
             else:
                 shape.append(("hidden", None))
-                own += 1
-        self._shape = shape if own == 1 and None not in shape else None
+                has_hidden = True
+        self._shape = shape if has_hidden and None not in shape else None
         self._count = self.operators_seen()
 
     def check(self) -> None:
@@ -74,6 +78,10 @@ class FoldGuard:
                 items.append(args[key])
             elif source == "kwarg":
                 items.append(kwargs[key])
+            elif source == "held":
+                if key() is None:
+                    raise CannotFoldError("the model drops a part of what its blocks return")
+                items.append(key())
             else:
                 items.append(key)
         return tuple(items) if self._is_tuple else items[0]

@@ -13,7 +13,7 @@ import torch.functional
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from planner.trace.attention import AttentionBackend, run_backend
+from planner.trace.attention import AttentionBackend, AttentionCall, run_backend
 from planner.trace.autocast import Autocast, autocast_handlers
 from planner.trace.kernels import KernelProfile
 
@@ -63,22 +63,20 @@ class DeviceFunctions(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
-        if query.device.type != "meta":
-            return _SDPA(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        backend = self._profile.attention_backend(
-            query,
-            key,
-            value,
-            mask=attn_mask,
-            gqa=enable_gqa,
+        call = AttentionCall(
+            query=query,
+            key=key,
+            value=value,
+            mask=None if self._force_flash else attn_mask,
             dropout=dropout_p,
             causal=is_causal,
+            scale=scale,
+            grouped=enable_gqa,
         )
-        if self._force_flash:
-            backend, attn_mask = AttentionBackend.FLASH, None
-        if backend is AttentionBackend.MATH:
+        backend = AttentionBackend.FLASH if self._force_flash else self._profile.attention_backend(call)
+        if backend is AttentionBackend.MATH or query.device.type != "meta":
             return _SDPA(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        return run_backend(backend, query, key, value, attn_mask, dropout_p, is_causal, scale)
+        return run_backend(backend, call)
 
 
 def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:

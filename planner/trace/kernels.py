@@ -6,7 +6,13 @@ from typing import Any
 
 import torch
 
-from planner.trace.attention import AttentionBackend, attention_scratch, choose_cuda_backend
+from planner.trace.attention import (
+    AttentionBackend,
+    AttentionCall,
+    attention_scratch,
+    choose_cpu_backend,
+    choose_cuda_backend,
+)
 from planner.trace.cpu_scratch import cpu_scratch
 from planner.trace.operand_copies import operand_copies
 
@@ -21,17 +27,7 @@ class KernelProfile(ABC):
         """Bytes of each temporary that the operator allocates, holds together, and frees while it runs."""
 
     @abstractmethod
-    def attention_backend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        mask: torch.Tensor | None,
-        gqa: bool,
-        dropout: float,
-        causal: bool,
-    ) -> AttentionBackend:
+    def attention_backend(self, call: AttentionCall) -> AttentionBackend:
         """Which kernel `scaled_dot_product_attention` runs."""
 
     fused_dropout = True
@@ -59,20 +55,8 @@ class CudaProfile(KernelProfile):
             return copies + _embedding_backward(args, outputs)
         return copies + attention_scratch(operator, args, self.sm_count)
 
-    def attention_backend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        mask: torch.Tensor | None,
-        gqa: bool,
-        dropout: float,
-        causal: bool,
-    ) -> AttentionBackend:
-        return choose_cuda_backend(
-            self.capability, query, key, value, mask=mask, gqa=gqa, dropout=dropout, causal=causal
-        )
+    def attention_backend(self, call: AttentionCall) -> AttentionBackend:
+        return choose_cuda_backend(self.capability, call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,20 +73,8 @@ class CpuProfile(KernelProfile):
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
         return operand_copies(operator, args, outputs) + cpu_scratch(operator, args, outputs, self.threads)
 
-    def attention_backend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        mask: torch.Tensor | None,
-        gqa: bool,
-        dropout: float,
-        causal: bool,
-    ) -> AttentionBackend:
-        equal_sizes = query.shape[-1] == key.shape[-1] == value.shape[-1]
-        fits = dropout == 0.0 and query.dim() == 4 and equal_sizes and query.stride(-1) == 1
-        return AttentionBackend.FLASH_CPU if fits else AttentionBackend.MATH
+    def attention_backend(self, call: AttentionCall) -> AttentionBackend:
+        return choose_cpu_backend(call)
 
 
 _SORT_FREE_INDICES = 3072
