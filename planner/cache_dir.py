@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+_CHECKSUM = hashlib.sha256().digest_size
 TRACED_WITH = ("torch", "transformers", "accelerate")
 """Packages whose version is part of what a trace says."""
 
@@ -58,14 +59,30 @@ def entry_name(*parts: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes an entry whole or not at all; a cache that cannot be written is no error."""
+class DamagedEntryError(Exception):
+    """An entry that is not what was written: cut short, changed, or somebody else's file."""
+
+
+def read_entry(path: Path) -> bytes | None:
+    """What `write_entry` kept there, None where nothing is; DamagedEntryError where its checksum does not hold."""
+    try:
+        kept = path.read_bytes()
+    except OSError:
+        return None
+    checksum, content = kept[:_CHECKSUM], kept[_CHECKSUM:]
+    if checksum != hashlib.sha256(content).digest():
+        raise DamagedEntryError(str(path))
+    return content
+
+
+def write_entry(path: Path, content: bytes) -> None:
+    """Keeps an entry, behind its checksum, whole or not at all; a cache that cannot be written is no error."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
+                file.write(hashlib.sha256(content).digest() + content)
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):

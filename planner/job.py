@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.cache_dir import cache_dir, entry_name, write_bytes
+from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from planner.errors import InputError
 from planner.hardware.cluster import Cluster, cluster_document, parse_cluster
 from planner.model.source import ModelSource, resolve
@@ -43,7 +43,7 @@ def run_job(request: Request, note: Note) -> PlanDocument:
 
     found = plan_from_scratch(request, cluster, source, note)
     if request.use_cache and source.config is not None:
-        write_bytes(cache_dir() / "plans" / f"{key}.json", to_json(found).encode())
+        write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found).encode())
     return found
 
 
@@ -62,12 +62,11 @@ def _read(key: str, request: Request, note: Note) -> PlanDocument | None:
         return None
     path = cache_dir() / "plans" / f"{key}.json"
     try:
-        text = path.read_bytes()
-    except OSError:
-        return None
-    try:
-        document = from_json(text, str(path))
-    except InputError:
+        content = read_entry(path)
+        if content is None:
+            return None
+        document = from_json(content, str(path))
+    except (DamagedEntryError, InputError):
         note(f"the cache entry {path} was unreadable and is made again")
         return None
     return _with_command(document, request.command)

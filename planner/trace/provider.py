@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.cache_dir import cache_dir, entry_name, write_bytes
+from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec, ParameterSpec
 from planner.trace.device import DeviceKind
@@ -112,13 +112,14 @@ class TraceProvider:
         if not self.use_cache:
             return None
         try:
-            return path.read_bytes()
-        except OSError:
+            return read_entry(path)
+        except DamagedEntryError:
+            self.note(f"the cache entry {path} was unreadable and is made again")
             return None
 
     def _write(self, path: Path, content: bytes) -> None:
         if self.use_cache:
-            write_bytes(path, content)
+            write_entry(path, content)
 
 
 def _spec_from(value: dict[str, Any]) -> ModelSpec:

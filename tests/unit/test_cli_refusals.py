@@ -1,0 +1,266 @@
+"""Words that make no sense: one line on stderr, the right exit code, nothing on stdout, nothing written."""
+
+import json
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from planner.cli import main, split_at_dashes
+from planner.hardware.cluster import parse_cluster
+from planner.model import catalog_index
+from planner.options import join_negative
+
+MODEL = "EleutherAI/pythia-70m"
+
+
+@pytest.fixture
+def refused(capsys, tmp_path, monkeypatch):
+    """Runs words that must be refused in an empty folder; gives the one line."""
+    monkeypatch.chdir(tmp_path)
+    cache = tmp_path.parent / f"{tmp_path.name}-cache"
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(cache))
+
+    def run(*words, code=2, seconds=5.0):
+        before = sorted(os.listdir(tmp_path))
+        started = time.perf_counter()
+        assert main(list(words)) == code
+        assert time.perf_counter() - started < seconds
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("plan: error: ")
+        assert err.count("\n") == 1, err
+        assert err.endswith("\n")
+        assert "Traceback" not in err
+        assert sorted(os.listdir(tmp_path)) == before
+        assert not cache.exists()
+        return err.removeprefix("plan: error: ").rstrip("\n")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("0xH100", "zero"),
+        ("-1x", "negative"),
+        ("-1xH100", "negative"),
+        ("8x", "no GPU"),
+        ("", "not a cluster"),
+        ("8xH1000", "Did you mean H100"),
+        ("8xRTX9999", "unknown"),
+        ("8x8x8xH100", "8xH100"),
+        ("99999999999999999999xH100", "99999999999999999999"),
+        ("\u0668xH100", "H100"),
+        ("x" * 5000, ""),
+    ],
+)
+def test_impossible_clusters(refused, spec, said):
+    assert said in refused(MODEL, "--gpus", spec)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((MODEL,), "--gpus"),
+        ((MODEL, "--gpus"), "--gpus"),
+        (("--gpus", "8xH100"), "which model"),
+        (("", "--gpus", "8xH100"), "MODEL"),
+        ((MODEL, "--gpus", "1xT4", "more"), "more"),
+        ((MODEL, "--gpus", "1xT4", "--precison", "bf16"), "Did you mean --precision?"),
+        ((MODEL, "--gpu", "1xT4"), "Did you mean --gpus?"),
+        ((MODEL, "--gpus", "1xT4", "--json", "--format", "md"), "contradict"),
+        ((MODEL, "--gpus", "1xT4", "--format", "pdf"), "pdf"),
+        ((MODEL, "--gpus", "1xT4", "--", "--lr", "1"), "--execute"),
+        (("gpus", "--", "x"), "after --"),
+        (("gpus", "--bogus"), "--bogus"),
+        (("models", "--bogus"), "--bogus"),
+        (("modls",), "plan models"),
+        (("gpuss",), "plan gpus"),
+        (("explor",), "plan explore"),
+        (("from-confg",), "plan from-config"),
+    ],
+)
+def test_words_that_do_not_parse(refused, words, said):
+    assert said in refused(*words)
+
+
+@pytest.mark.parametrize(
+    "verb", ["check", "explore", "doctor", "diff", "export", "report", "runs", "from-config", "calibrate"]
+)
+def test_verbs_of_later_versions_are_refused_by_name(refused, verb):
+    assert f"`plan {verb}` is not built yet" in refused(verb, "anything")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--tp", "2"),
+        ("--pp", "4"),
+        ("--cp", "2"),
+        ("--ep", "8"),
+        ("--dp-replicate", "2"),
+        ("--peft", "lora"),
+        ("--lora-rank", "8"),
+        ("--quantize", "nf4"),
+        ("--task", "infer"),
+        ("--execute", "x.py"),
+        ("--plan", "plan.json"),
+        ("--sweep", "seq-len=1,2"),
+        ("--plot", "x.png"),
+        ("--snapshot", "x.pickle"),
+        ("--format", "csv"),
+        ("--format", "html"),
+    ],
+)
+def test_options_of_later_versions_are_refused_by_name(refused, words):
+    assert f"{words[0]} {words[1]} is not built yet" in refused(MODEL, "--gpus", "1xT4", *words)
+
+
+@pytest.mark.parametrize("flag", ["--compile", "--fused-loss", "--dry-run", "--readonly"])
+def test_flags_of_later_versions_are_refused_by_name(refused, flag):
+    assert f"{flag} is not built yet" in refused(MODEL, "--gpus", "1xT4", flag)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--strategy", "hsdp"),
+        ("--strategy", "fsdp1"),
+        ("--strategy", "megatron"),
+        ("--precision", "fp8-mixed"),
+        ("--optimizer", "adamw-8bit"),
+        ("--checkpointing", "selective"),
+        ("--stack", "torchtitan"),
+        ("--offload", "nvme"),
+        ("--offload", "all"),
+    ],
+)
+def test_values_of_later_versions_are_refused_by_name(refused, words):
+    assert f"{words[0]} {words[1]} is not built yet" in refused(MODEL, "--gpus", "8xT4", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--strategy", "fsdq"), "Did you mean fsdp"),
+        (("--precision", "bf61"), "bf16"),
+        (("--optimizer", "adam"), "Did you mean adamw"),
+        (("--attention", "flesh"), "Did you mean flash"),
+        (("--stack", "trianer"), "Did you mean trainer"),
+        (("--checkpointing", "ful"), "Did you mean full"),
+        (("--offload", "optimiser"), "Did you mean optimizer"),
+        (("--micro-batch", "0"), "--micro-batch '0'"),
+        (("--micro-batch", "-1"), "--micro-batch '-1'"),
+        (("--micro-batch", "1.5"), "--micro-batch '1.5'"),
+        (("--micro-batch", "9" * 400), "--micro-batch"),
+        (("--global-batch", "many"), "--global-batch 'many'"),
+        (("--grad-accum", "0"), "--grad-accum '0'"),
+        (("--seq-len", "1e3"), "--seq-len '1e3'"),
+        (("--seq-len", "\u0663"), "--seq-len"),
+        (("--top", "0"), "--top '0'"),
+        (("--set", "unknown=1"), "--set unknown: unknown setting"),
+        (("--set", "fsdp.reshard_after_forwrd=true"), "Did you mean fsdp.reshard_after_forward"),
+        (("--set", "fsdp.reshard_after_forward"), "KEY=VALUE"),
+        (("--set", "fsdp.reshard_after_forward=perhaps"), "true or false"),
+        (("--set", "data.padding=longest"), "--set data.padding is not built yet"),
+    ],
+)
+def test_values_that_make_no_sense(refused, words, said):
+    assert said in refused(MODEL, "--gpus", "8xT4", *words)
+
+
+def test_unknown_model_offers_the_nearest(refused):
+    said = refused("meta-llama/Lama-3.1-8B", "--gpus", "8xH100", code=3)
+    assert "Did you mean meta-llama/Llama-3.1-8B" in said
+
+
+def test_no_network_is_said_with_the_address(refused, monkeypatch):
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    said = refused("some-org/some-model", "--gpus", "1xT4", code=3, seconds=30.0)
+    assert "127.0.0.1:9" in said
+    assert "cannot be reached" in said
+
+
+def test_a_training_script_is_refused_by_name(refused):
+    assert "train.py: planning from a training script is not built yet" in refused("train.py", "--gpus", "1xT4")
+
+
+def test_a_folder_without_config(refused, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "no config.json" in refused("./empty", "--gpus", "1xT4")
+
+
+def _config(**changes):
+    path = Path(catalog_index.__file__).parent / "catalog" / "EleutherAI--pythia-70m.json"
+    return json.dumps({**json.loads(path.read_text()), **changes})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "empty"),
+        ('{"model_type": "gpt_ne', "not valid JSON"),
+        ("[1, 2]", "not an object"),
+        ("null", "not an object"),
+        ("[" * 5_000_000 + "]" * 5_000_000, "bytes long"),
+        ("[" * 400_000 + "]" * 400_000, ""),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, ""),
+        (_config(hidden_size="big"), "hidden_size"),
+        (_config(hidden_size=-512), "hidden_size"),
+        (_config(hidden_size=10**15), "hidden_size"),
+        (_config(num_hidden_layers=10**9), "num_hidden_layers"),
+        (_config(num_attention_heads=0), "num_attention_heads"),
+        (_config(vocab_size=1.5), "vocab_size"),
+        (_config(vocab_size=float("nan")), "NaN"),
+        (_config(architectures="GPTNeoXForCausalLM"), "architectures"),
+        (_config(model_type="../../etc/passwd"), "--trust-remote-code"),
+        (_config(model_type="nosuch", auto_map={"AutoModel": "x.Y"}), "--trust-remote-code"),
+    ],
+)
+def test_configs_that_make_no_sense(refused, tmp_path, content, said):
+    (tmp_path / "config.json").write_text(content)
+    assert said in refused("./config.json", "--gpus", "1xT4")
+
+
+def test_existing_output_is_kept(refused, tmp_path):
+    for option in ("-o", "--save"):
+        target = tmp_path / "kept.json"
+        target.write_text("precious")
+        assert "--force" in refused(MODEL, "--gpus", "1xT4", option, str(target))
+        assert target.read_text() == "precious"
+
+
+def test_output_into_no_folder_or_a_folder(refused, tmp_path):
+    assert "does not exist" in refused(MODEL, "--gpus", "1xT4", "-o", str(tmp_path / "no" / "x.md"))
+    assert "is a folder" in refused(MODEL, "--gpus", "1xT4", "--save", str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_output_into_a_folder_that_may_not_be_written(refused, tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    refused(MODEL, "--gpus", "1xT4", "-o", str(locked / "x.md"), code=3)
+
+
+def test_every_offered_gpu_exists(refused):
+    said = refused(MODEL, "--gpus", "1xA1000")
+    offered = said.partition("Did you mean ")[2].partition("?")[0].replace(" or ", ", ").split(", ")
+    assert offered
+    assert all(parse_cluster(f"1x{name}").world_size == 1 for name in offered)
+
+
+def test_negative_counts_stay_with_their_option():
+    assert join_negative(["m", "--gpus", "-1x", "--pin"]) == ["m", "--gpus=-1x", "--pin"]
+    assert join_negative(["--gpus", "--json"]) == ["--gpus", "--json"]
+
+
+def test_words_split_at_the_first_dashes():
+    assert split_at_dashes(["a", "--", "b", "--", "c"]) == (["a"], ["b", "--", "c"])
+    assert split_at_dashes(["a"]) == (["a"], [])
