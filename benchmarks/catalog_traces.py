@@ -159,7 +159,8 @@ def table(rows: list[Row]) -> str:
         "# One training step of every catalog model",
         "",
         f"torch {torch.__version__}, transformers {transformers.__version__}, kernels of an H100, "
-        f"sequence length {SEQ_LEN} or the model's positions, one thread. Made by `python -m benchmarks.catalog_traces`.",
+        f"sequence length {SEQ_LEN} or the model's positions, one thread. "
+        "Made by `python -m benchmarks.catalog_traces`.",
         "",
         f"- **{len(traced)} of {len(rows)}** models trace a step; {len(full)} of them in every variant "
         "(bf16, bf16 checkpointed, autocast over fp32).",
