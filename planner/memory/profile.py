@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.memory.stream import Phase, RankStream
-from planner.trace.events import CATEGORIES, Category
+from planner.trace.events import CATEGORIES, Category, shape_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +86,10 @@ def standing(stream: RankStream, micro_batch: int, limit: int | None = None) -> 
     live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
     counts = alive_at(stream, int(np.argmax(live)))
     order = np.argsort(-(sizes * counts), kind="stable")[:limit]
-    return [_describe(stream, int(tensor), int(sizes[tensor])) for tensor in order if counts[tensor] > 0]
+    return [_describe(stream, int(tensor), int(sizes[tensor]), micro_batch) for tensor in order if counts[tensor] > 0]
 
 
-def _describe(stream: RankStream, tensor: int, nbytes: int) -> StandingTensor:
+def _describe(stream: RankStream, tensor: int, nbytes: int, micro_batch: int) -> StandingTensor:
     trace = stream.trace
     traced = trace.num_tensors * stream.num_passes
     category = CATEGORIES[int(stream.category[tensor])]
@@ -109,6 +109,6 @@ def _describe(stream: RankStream, tensor: int, nbytes: int) -> StandingTensor:
         category=category,
         module=trace.modules[int(trace.tensor_module[index])],
         operator=trace.operator_names[int(trace.tensor_operator[index])],
-        shape=trace.tensor_shape[index],
+        shape=shape_at(trace.tensor_shape[index], micro_batch),
         basis="traced",
     )

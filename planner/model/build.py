@@ -188,7 +188,7 @@ def _quiet() -> Iterator[None]:
 
 def spec_of(model: nn.Module, *, model_id: str) -> ModelSpec:
     """Identity, parameters (every name, tied ones marked) and counts of a built model."""
-    parameters = tuple(_parameter_specs(model))
+    parameters = tuple(parameter_specs(model))
     owned = [parameter for parameter in parameters if parameter.tied_to is None]
     config = getattr(model, "config", None)
     return ModelSpec(
@@ -203,6 +203,7 @@ def spec_of(model: nn.Module, *, model_id: str) -> ModelSpec:
         max_positions=usable_positions_of(model),
         vocab_size=vocab_size_of(config),
         hidden_size=hidden_size_of(config),
+        can_checkpoint=bool(getattr(model, "supports_gradient_checkpointing", False)),
         has_sequence=has_sequence(model),
         notes=notes_of(model),
     )
@@ -213,7 +214,8 @@ def notes_of(model: nn.Module) -> tuple[str, ...]:
     return tuple(getattr(model, _NOTES, ()))
 
 
-def _parameter_specs(model: nn.Module) -> Iterator[ParameterSpec]:
+def parameter_specs(model: nn.Module) -> Iterator[ParameterSpec]:
+    """Every parameter under every name, in the order of `named_parameters`; a second name says what it is tied to."""
     first: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         known = first.setdefault(id(parameter), name)

@@ -60,5 +60,11 @@ class ModelSpec:
     hidden_size: int | None
     has_sequence: bool
     """Whether `--seq-len` has a meaning for this model."""
+    adapted: tuple[str, ...] = ()
+    """Target modules of its adapters, as peft names them; empty without adapters. With them `parameters` are those of
+    the wrapped model (4-bit weights packed, uint8), and the counts are of elements as they would be unpacked.
+    """
+    can_checkpoint: bool = True
+    """Whether the class supports activation checkpointing."""
     notes: tuple[str, ...] = ()
     """One line each: what was ignored, chosen or replaced while building."""

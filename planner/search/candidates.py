@@ -29,17 +29,23 @@ class Batch:
     accumulation_steps: int
 
 
-def families(workload: Workload, cluster: Cluster) -> Iterator[Family]:
-    """Families to try, simplest first; what the user gave is not searched."""
+def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iterator[Family]:
+    """Families to try, simplest first; what the user gave is not searched.
+
+    UsageError when checkpointing is asked of a model that does not support it.
+    """
     for strategy in _strategies(workload, cluster):
         for offload in _offloads(workload, strategy):
-            for checkpointing in _checkpointing(workload):
+            for checkpointing in _checkpointing(workload, can_checkpoint):
                 yield Family(strategy=strategy, offload=offload, checkpointing=checkpointing)
 
 
 def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
     if workload.strategy is not None:
         return [find_strategy(workload.strategy)]
+    if cluster.gpu.is_cpu:
+        # Accelerate runs neither FSDP nor DeepSpeed on CPU processes without patches: only what was asked for.
+        return [STRATEGIES["single" if cluster.world_size == 1 else "ddp"]]
     if cluster.world_size == 1:
         return [STRATEGIES["single"], *(s for s in STRATEGIES.values() if s.zero_stage == 2)]
     return [strategy for strategy in STRATEGIES.values() if strategy.name != "single"]
@@ -56,8 +62,12 @@ def _offloads(workload: Workload, strategy: Strategy) -> list[Offload]:
     return []
 
 
-def _checkpointing(workload: Workload) -> list[Checkpointing]:
-    return [workload.checkpointing] if workload.checkpointing is not None else list(Checkpointing)
+def _checkpointing(workload: Workload, can_checkpoint: bool) -> list[Checkpointing]:
+    if workload.checkpointing not in (None, Checkpointing.NONE) and not can_checkpoint:
+        raise UsageError(f"--checkpointing {workload.checkpointing}: this model does not support checkpointing")
+    if workload.checkpointing is not None:
+        return [workload.checkpointing]
+    return list(Checkpointing) if can_checkpoint else [Checkpointing.NONE]
 
 
 def batches(workload: Workload, data_parallel: int) -> list[Batch]:

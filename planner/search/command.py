@@ -12,8 +12,6 @@ _MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16"}
 def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, script: str = "train.py") -> str:
     """Shell command, quoted; the script's own arguments follow it where the stack defines them."""
     words = ["accelerate", "launch", "--num_processes", str(cluster.world_size)]
-    if cluster.gpu.is_cpu:
-        words += ["--cpu"]
     if cluster.nodes > 1:
         words += ["--num_machines", str(cluster.nodes), "--machine_rank", "$NODE_RANK"]
         words += ["--main_process_ip", "$HEAD_NODE", "--main_process_port", "29500"]
@@ -26,7 +24,9 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
         if steps > 1:
             words += ["--gradient_accumulation_steps", str(steps)]
         words.append(script)
-    return " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
+    # On a CPU `--cpu` starts a single process whatever is asked: the environment variable keeps all of them.
+    start = "ACCELERATE_USE_CPU=true " if cluster.gpu.is_cpu else ""
+    return start + " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
 
 
 def _strategy_words(judgement: Judgement, workload: Workload) -> list[str]:

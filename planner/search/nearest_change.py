@@ -62,7 +62,7 @@ def _fits(evaluator: Evaluator, workload: Workload, cluster: Cluster) -> Judgeme
         host_limit=evaluator.host_limit,
     )
     batch = Batch(micro_batch=workload.micro_batch or 1, accumulation_steps=1)
-    for family in families(trial.workload, cluster):
+    for family in families(trial.workload, cluster, evaluator.provider.spec().can_checkpoint):
         if trial.judge_states(family, batch).verdict != "fits":
             continue
         judgement = trial.judge(family, batch)

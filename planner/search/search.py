@@ -35,7 +35,7 @@ def search(evaluator: Evaluator, *, exhaustive: bool = False) -> Found:
     workload, cluster = evaluator.workload, evaluator.cluster
     found = Found()
     cuts = batches(workload, cluster.world_size)
-    for family in families(workload, cluster):
+    for family in families(workload, cluster, evaluator.provider.spec().can_checkpoint):
         refusal = _refusal(evaluator, family, cuts[0])
         if refusal is not None:
             found.passed_over.append(f"{family.strategy.title}: {refusal}")

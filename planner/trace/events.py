@@ -3,6 +3,7 @@
 Nothing here imports torch: a trace is read back and replayed without it.
 """
 
+import re
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
@@ -64,6 +65,25 @@ CATEGORIES: tuple[Category, ...] = tuple(Category)
 CATEGORY_INDEX: dict[Category, int] = {category: index for index, category in enumerate(CATEGORIES)}
 
 
+_GROWING = re.compile(r"<(-?\d+)\*B\+(-?\d+)>")
+
+
+def shape_text(low: tuple[int, ...], high: tuple[int, ...], at: int, span: int) -> str:
+    """`[2, 4096]` from the shapes at micro batches `at` and `at + span`; sizes that grow become `<slope*B+fixed>`."""
+    if len(low) != len(high) or span == 0:
+        return f"[{', '.join(map(str, high))}]"
+    slopes = [(last - first) // span for first, last in zip(low, high, strict=True)]
+    sizes = [
+        f"<{slope}*B+{first - slope * at}>" if slope else str(first) for first, slope in zip(low, slopes, strict=True)
+    ]
+    return f"[{', '.join(sizes)}]"
+
+
+def shape_at(text: str, micro_batch: int) -> str:
+    """A `tensor_shape` at one micro batch: `[<1*B+0>, 8] int64` becomes `[4, 8] int64`."""
+    return _GROWING.sub(lambda size: str(int(size[1]) * micro_batch + int(size[2])), text)
+
+
 @dataclass(slots=True, kw_only=True)
 class ParameterInfo:
     """One parameter as the model holds it (tied weights once)."""
@@ -117,7 +137,8 @@ class StepTrace:
     tensor_operator: IntArray
     """Index into `operator_names` of what made it."""
     tensor_shape: list[str]
-    """Shape and dtype of the first tensor over the storage, for people: `[2, 4096, 4096] bfloat16`."""
+    """Shape and dtype of the first tensor over the storage, for people: `[2, 4096] bfloat16`, or, where a size grows
+    with the micro batch B, `[<1*B+0>, 4096] bfloat16`; see `shape_at`."""
     tensor_parameter: IntArray
     """Parameter whose gradient this storage becomes, or -1."""
     modules: list[str]

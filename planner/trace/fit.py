@@ -9,7 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, Mark, ModuleLayout, ParameterInfo, StepTrace
+from planner.trace.events import (
+    CATEGORY_INDEX,
+    Category,
+    IntArray,
+    Kind,
+    Mark,
+    ModuleLayout,
+    ParameterInfo,
+    StepTrace,
+    shape_text,
+)
 from planner.trace.recorder import RawTrace
 
 
@@ -84,7 +94,10 @@ def fit(
         category=_categories(raw),
         tensor_module=_column([t.module for t in raw.tensors]),
         tensor_operator=_column([index[t.operator] for t in raw.tensors]),
-        tensor_shape=[f"[{', '.join(map(str, t.shape))}] {t.dtype}" for t in high.raw.tensors],
+        tensor_shape=[
+            f"{shape_text(t.shape, last.shape, low.micro_batch, span)} {t.dtype}"
+            for t, last in zip(raw.tensors, high.raw.tensors, strict=True)
+        ],
         tensor_parameter=_column([t.parameter for t in raw.tensors]),
         modules=list(raw.modules),
         operator_names=names,
