@@ -4,38 +4,18 @@ Works on arrays alone. Every event of a unit refers to storages by (unit distanc
 row of references shifted by one unit.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.trace.events import IntArray, Kind, Mark, StepTrace
+from planner.trace.fold_layout import EXECUTED, NO_UNIT, TEMPLATE, FoldLayout, fold_layout
+from planner.trace.fold_proof import WORK, operators_of, prove_alike, references_of, same_for_all
 from planner.trace.folding import CannotFoldError, Fold
 
-_NO_UNIT = -1
-_EXECUTED = 4
-_TEMPLATE = 2
-_WORK = (
-    "op_name",
-    "op_phase",
-    "op_flops_fixed",
-    "op_flops_per_sample",
-    "op_bytes_fixed",
-    "op_bytes_per_sample",
-)
 _REFERENCES = (("op_reads_at", "op_reads"), ("op_writes_at", "op_writes"))
-
-
-@dataclass(slots=True, kw_only=True)
-class _Layout:
-    """Where the four executed units of one fold lie in a trace."""
-
-    unit_of_event: IntArray
-    unit_of_tensor: IntArray
-    slot_of_tensor: IntArray
-    slots: list[IntArray]
-    """Tensor ids by slot, for each executed unit."""
 
 
 def expand(trace: StepTrace, fold: Fold) -> StepTrace:
@@ -43,166 +23,16 @@ def expand(trace: StepTrace, fold: Fold) -> StepTrace:
 
     Raises CannotFoldError when the two inner units differ, or when something outside keeps only some of them.
     """
-    copies = fold.units - _EXECUTED
-    layout = _layout(trace, fold)
-    _prove_alike(trace, fold, layout)
+    copies = fold.units - EXECUTED
+    layout = fold_layout(trace, fold)
+    prove_alike(trace, fold, layout)
     return _Expansion(trace, fold, layout, copies).result()
-
-
-def _module_prefixes(fold: Fold, unit: int) -> tuple[str, ...]:
-    return tuple(f"{fold.list_name}.{index}" for index in fold.blocks(unit))
-
-
-def executed_units(fold: Fold) -> tuple[int, int, int, int]:
-    """Which units of the run were executed."""
-    return (0, 1, fold.units - 2, fold.units - 1)
-
-
-def _layout(trace: StepTrace, fold: Fold) -> _Layout:
-    index_of = {name: position for position, name in enumerate(trace.modules)}
-    backward_at = trace.mark_position(Mark.BACKWARD)
-    unit_of_event = np.full(trace.num_events, _NO_UNIT, dtype=np.int64)
-    forward_starts, forward_end = [], 0
-    backward_starts, backward_end = [], 0
-    for unit in executed_units(fold):
-        names = _module_prefixes(fold, unit)
-        if any(name not in index_of for name in names):
-            raise CannotFoldError("blocks share modules")
-        blocks = [index_of[name] for name in names]
-        entered = np.flatnonzero((trace.kind == Kind.ENTER) & (trace.subject == blocks[0]))
-        left = np.flatnonzero((trace.kind == Kind.EXIT) & (trace.subject == blocks[-1]))
-        returned = np.flatnonzero((trace.kind == Kind.BACKWARD_ENTER) & (trace.subject == blocks[-1]))
-        done = np.flatnonzero((trace.kind == Kind.BACKWARD_EXIT) & (trace.subject == blocks[0]))
-        if not (len(entered) and len(left) and len(returned) and len(done)) or entered[0] > backward_at:
-            raise CannotFoldError("a block does not run in both directions")
-        if np.count_nonzero(entered < backward_at) != 1:
-            raise CannotFoldError("a block runs more than once")
-        forward_starts.append(int(entered[0]))
-        backward_starts.append(int(returned[0]))
-        forward_end = _after_frees(trace, int(left[left < backward_at][-1]) + 1)
-        if unit == 0:
-            backward_end = _after_frees(trace, int(done[-1]) + 1)
-    for unit, begin in enumerate(forward_starts):
-        end = forward_starts[unit + 1] if unit + 1 < _EXECUTED else forward_end
-        unit_of_event[begin:end] = unit
-    for unit, begin in enumerate(backward_starts):
-        end = backward_starts[unit - 1] if unit > 0 else backward_end
-        unit_of_event[begin:end] = unit
-    unit_of_tensor = np.full(trace.num_tensors, _NO_UNIT, dtype=np.int64)
-    slot_of_tensor = np.zeros(trace.num_tensors, dtype=np.int64)
-    slots = []
-    allocs = trace.kind == Kind.ALLOC
-    for unit in range(_EXECUTED):
-        made = trace.subject[allocs & (unit_of_event == unit)]
-        unit_of_tensor[made] = unit
-        slot_of_tensor[made] = np.arange(len(made))
-        slots.append(made)
-    return _Layout(
-        unit_of_event=unit_of_event, unit_of_tensor=unit_of_tensor, slot_of_tensor=slot_of_tensor, slots=slots
-    )
-
-
-def _after_frees(trace: StepTrace, position: int) -> int:
-    """What a block's caller drops right after it belongs to the block."""
-    while position < trace.num_events and trace.kind[position] == Kind.FREE:
-        position += 1
-    return position
-
-
-def _prove_alike(trace: StepTrace, fold: Fold, layout: _Layout) -> None:
-    """The second and third executed unit must be the same but for a shift by one unit."""
-    rows = [_encoded(trace, fold, layout, unit) for unit in (1, _TEMPLATE)]
-    if len(rows[0]) != len(rows[1]) or not np.array_equal(rows[0], rows[1]):
-        raise CannotFoldError("neighbouring blocks differ in what they allocate or free")
-    for attribute in ("bytes_fixed", "bytes_per_sample", "category", "tensor_operator"):
-        values = getattr(trace, attribute)
-        if not np.array_equal(values[layout.slots[1]], values[layout.slots[_TEMPLATE]]):
-            raise CannotFoldError("neighbouring blocks differ in size")
-    ours, theirs = (_operators(trace, layout, unit) for unit in (1, _TEMPLATE))
-    for attribute in _WORK:
-        values = getattr(trace, attribute)
-        if not np.array_equal(values[ours], values[theirs]):
-            raise CannotFoldError("neighbouring blocks differ in work")
-    read = _references(trace, "op_reads_at", "op_reads", _operators(trace, layout, _NO_UNIT))
-    owner = layout.unit_of_tensor[read[read >= 0]]
-    if np.any((owner == 1) | (owner == _TEMPLATE)):
-        raise CannotFoldError("something outside the blocks reads their tensors")
-
-
-def _operators(trace: StepTrace, layout: _Layout, unit: int) -> IntArray:
-    """Operators of one unit in order of launch."""
-    return trace.subject[(trace.kind == Kind.OPERATOR) & (layout.unit_of_event == unit)]
-
-
-def _references(trace: StepTrace, at_name: str, name: str, operators: IntArray) -> IntArray:
-    """What `operators` read or write, one after the other."""
-    at, values = getattr(trace, at_name), getattr(trace, name)
-    picked: list[IntArray] = [values[at[op] : at[op + 1]] for op in operators]
-    return np.concatenate(picked) if picked else values[:0]
-
-
-def _same_for_all(trace: StepTrace, layout: _Layout, at_name: str, name: str) -> NDArray[np.bool_]:
-    """Per reference of a unit's operators: whether all units mean one tensor (a gradient that blocks add to).
-
-    The others must be alike but for a shift by one unit.
-    """
-    one, two = (_references(trace, at_name, name, _operators(trace, layout, unit)) for unit in (1, _TEMPLATE))
-    if len(one) != len(two):
-        raise CannotFoldError("neighbouring blocks differ in what they read")
-    distances = [np.where(ids >= 0, layout.unit_of_tensor[ids], _NO_UNIT) for ids in (one, two)]
-    owned = (distances[0] != _NO_UNIT) & (distances[1] != _NO_UNIT)
-    slots = [layout.slot_of_tensor[ids] for ids in (one, two)]
-    shifted = owned & (distances[0] + 1 == distances[1]) & (slots[0] == slots[1])
-    if np.any(~shifted & (one != two)):
-        raise CannotFoldError("neighbouring blocks differ in what they read")
-    return ~shifted
-
-
-def _encoded(trace: StepTrace, fold: Fold, layout: _Layout, unit: int) -> IntArray:
-    """Events of one unit with references made relative: rows of (kind, distance, subject)."""
-    at = np.flatnonzero(layout.unit_of_event == unit)
-    kind, subject = trace.kind[at], trace.subject[at]
-    distance = np.zeros(len(at), dtype=np.int64)
-    relative = subject.copy()
-    tensors = (kind == Kind.ALLOC) | (kind == Kind.FREE)
-    owner = layout.unit_of_tensor[subject[tensors]]
-    owned = owner != _NO_UNIT
-    distance[tensors] = np.where(owned, owner - unit, 99)
-    relative[tensors] = np.where(owned, layout.slot_of_tensor[subject[tensors]], subject[tensors])
-    relative[kind == Kind.OPERATOR] = trace.op_name[subject[kind == Kind.OPERATOR]]
-    modules = (kind >= Kind.ENTER) & (kind <= Kind.BACKWARD_EXIT)
-    names = _relative_modules(trace, fold, unit)
-    relative[modules] = [names.get(int(m), -1 - int(m)) for m in subject[modules]]
-    params = kind == Kind.GRADIENT
-    positions = _relative_parameters(trace, fold, unit)
-    relative[params] = [positions.get(int(p), -1 - int(p)) for p in subject[params]]
-    return np.stack([kind, distance, relative], axis=1)
-
-
-def _block_members(names: list[str], fold: Fold, unit: int) -> list[int]:
-    """Indices of names inside a unit's blocks, block by block in order of the list."""
-    members = []
-    for prefix in _module_prefixes(fold, unit):
-        dotted = prefix + "."
-        members += [i for i, name in enumerate(names) if name == prefix or name.startswith(dotted)]
-    return members
-
-
-def _relative_modules(trace: StepTrace, fold: Fold, executed: int) -> dict[int, int]:
-    unit = executed_units(fold)[executed]
-    return {index: position for position, index in enumerate(_block_members(trace.modules, fold, unit))}
-
-
-def _relative_parameters(trace: StepTrace, fold: Fold, executed: int) -> dict[int, int]:
-    unit = executed_units(fold)[executed]
-    names = [parameter.name for parameter in trace.parameters]
-    return {index: position for position, index in enumerate(_block_members(names, fold, unit))}
 
 
 class _Expansion:
     """Builds the expanded arrays of one fold."""
 
-    def __init__(self, trace: StepTrace, fold: Fold, layout: _Layout, copies: int) -> None:
+    def __init__(self, trace: StepTrace, fold: Fold, layout: FoldLayout, copies: int) -> None:
         self._trace = trace
         self._fold = fold
         self._layout = layout
@@ -219,7 +49,7 @@ class _Expansion:
         table = np.full((4 + self._copies, max(len(row) for row in slots)), -1, dtype=np.int64)
         for executed, place in enumerate(self._place):
             table[place, : len(slots[executed])] = slots[executed]
-        width = len(slots[_TEMPLATE])
+        width = len(slots[TEMPLATE])
         fresh = self._trace.num_tensors + np.arange(self._copies * width).reshape(self._copies, width)
         table[2 : 2 + self._copies, :width] = fresh
         return table
@@ -245,9 +75,9 @@ class _Expansion:
 
         Those in `same` stay as they are; so do those from one end of the run to the other.
         """
-        owner = np.where(ids >= 0, self._layout.unit_of_tensor[ids], _NO_UNIT)
+        owner = np.where(ids >= 0, self._layout.unit_of_tensor[ids], NO_UNIT)
         distance = np.abs(owner - executed)
-        owned = (owner != _NO_UNIT) & (distance < _EXECUTED - 1)
+        owned = (owner != NO_UNIT) & (distance < EXECUTED - 1)
         if same is not None:
             owned &= ~same
         if np.any(owned & (distance > 1)):
@@ -284,7 +114,7 @@ class _Expansion:
 
     def _template_operators(self) -> IntArray:
         trace = self._trace
-        mask = (self._layout.unit_of_event == _TEMPLATE) & (trace.kind == Kind.OPERATOR)
+        mask = (self._layout.unit_of_event == TEMPLATE) & (trace.kind == Kind.OPERATOR)
         return np.sort(trace.subject[mask])
 
     def result(self) -> StepTrace:
@@ -294,15 +124,15 @@ class _Expansion:
     def _expanded_events(self) -> tuple[IntArray, IntArray]:
         trace, layout = self._trace, self._layout
         units = layout.unit_of_event
-        template_at = np.flatnonzero(units == _TEMPLATE)
+        template_at = np.flatnonzero(units == TEMPLATE)
         backward_at = trace.mark_position(Mark.BACKWARD)
         places = 2 + np.arange(self._copies)
         op_base = len(trace.op_name) + np.arange(self._copies) * len(self._template_operators())
-        copied = self._events(template_at, _TEMPLATE, places, op_base)
+        copied = self._events(template_at, TEMPLATE, places, op_base)
         is_forward = template_at < backward_at
         kinds = trace.kind[template_at]
         subject = trace.subject.copy()
-        for executed in range(_EXECUTED):
+        for executed in range(EXECUTED):
             at = np.flatnonzero(units == executed)
             subject[at] = self._events(at, executed, self._place[executed : executed + 1], np.empty(0, dtype=np.int64))[
                 0
@@ -311,7 +141,7 @@ class _Expansion:
         backward_copies = copied[::-1, ~is_forward].reshape(-1)
         forward_kinds = np.tile(kinds[is_forward], self._copies)
         backward_kinds = np.tile(kinds[~is_forward], self._copies)
-        insert_forward = int(np.flatnonzero(units == _TEMPLATE)[0])
+        insert_forward = int(np.flatnonzero(units == TEMPLATE)[0])
         # In backward the template unit runs before its copies, which run before unit 1.
         insert_backward = int(template_at[~is_forward][-1]) + 1
         pieces = [
@@ -328,7 +158,7 @@ class _Expansion:
     def _with_outside_frees(self, kind: IntArray, subject: IntArray) -> tuple[IntArray, IntArray]:
         """Storages of every unit that something outside frees: the copies' go with the template's."""
         trace, layout = self._trace, self._layout
-        outside = (layout.unit_of_event == _NO_UNIT) & (trace.kind == Kind.FREE)
+        outside = (layout.unit_of_event == NO_UNIT) & (trace.kind == Kind.FREE)
         freed = trace.subject[outside]
         by_unit = [set(layout.slot_of_tensor[freed[layout.unit_of_tensor[freed] == unit]]) for unit in (1, 2)]
         if by_unit[0] != by_unit[1]:
@@ -336,7 +166,7 @@ class _Expansion:
         if not by_unit[1]:
             return kind, subject
         counts = np.ones(len(kind), dtype=np.int64)
-        template = self._layout.slots[_TEMPLATE]
+        template = self._layout.slots[TEMPLATE]
         slots = sorted(by_unit[1])
         hit = (kind == Kind.FREE) & np.isin(subject, template[slots])
         counts[hit] += self._copies
@@ -350,14 +180,14 @@ class _Expansion:
 
     def _tensor_columns(self) -> dict[str, Any]:
         trace = self._trace
-        template = self._layout.slots[_TEMPLATE]
+        template = self._layout.slots[TEMPLATE]
         places = 2 + np.arange(self._copies)
 
         def tiled(values: IntArray) -> IntArray:
             return np.concatenate([values, np.tile(values[template], self._copies)])
 
-        modules = self._shift_names(trace.tensor_module[template], _TEMPLATE, places, self._modules)
-        params = self._shift_names(trace.tensor_parameter[template], _TEMPLATE, places, self._parameters)
+        modules = self._shift_names(trace.tensor_module[template], TEMPLATE, places, self._modules)
+        params = self._shift_names(trace.tensor_parameter[template], TEMPLATE, places, self._parameters)
         return {
             "bytes_fixed": tiled(trace.bytes_fixed),
             "bytes_per_sample": tiled(trace.bytes_per_sample),
@@ -373,17 +203,17 @@ class _Expansion:
         template = self._template_operators()
         places = 2 + np.arange(self._copies)
         columns: dict[str, Any] = {}
-        for name in _WORK:
+        for name in WORK:
             values = getattr(trace, name)
             columns[name] = np.concatenate([values, np.tile(values[template], self._copies)])
-        modules = self._shift_names(trace.op_module[template], _TEMPLATE, places, self._modules)
+        modules = self._shift_names(trace.op_module[template], TEMPLATE, places, self._modules)
         columns["op_module"] = np.concatenate([trace.op_module, modules.reshape(-1)])
         for at_name, name in _REFERENCES:
             at, values = getattr(trace, at_name), getattr(trace, name)
             lengths = at[template + 1] - at[template]
-            same = _same_for_all(trace, self._layout, at_name, name)
-            picked = _references(trace, at_name, name, template)
-            shifted = self._shift_tensors(picked, _TEMPLATE, places, same)
+            same = same_for_all(trace, self._layout, at_name, name)
+            picked = references_of(trace, at_name, name, template)
+            shifted = self._shift_tensors(picked, TEMPLATE, places, same)
             ends = at[-1] + np.cumsum(np.tile(lengths, self._copies))
             columns[at_name] = np.concatenate([at, ends])
             columns[name] = np.concatenate([self._real_refs(at, values, same), shifted.reshape(-1)])
@@ -392,9 +222,9 @@ class _Expansion:
     def _real_refs(self, at: IntArray, values: IntArray, same: NDArray[np.bool_]) -> IntArray:
         """References of the executed units' operators, with the neighbours they have after insertion."""
         out = values.copy()
-        for executed in range(_EXECUTED):
-            operators = _operators(self._trace, self._layout, executed)
+        for executed in range(EXECUTED):
+            operators = operators_of(self._trace, self._layout, executed)
             places = np.concatenate([np.arange(at[op], at[op + 1]) for op in operators] or [at[:0]])
-            kept = same if executed in (1, _TEMPLATE) else None
+            kept = same if executed in (1, TEMPLATE) else None
             out[places] = self._shift_tensors(values[places], executed, self._place[executed : executed + 1], kept)[0]
         return out
