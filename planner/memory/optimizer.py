@@ -1,132 +1,123 @@
-"""What an optimizer step allocates on one rank, from that rank's own list of tensors.
+"""What an optimizer keeps and what its step allocates on one rank, from that rank's own list of tensors.
 
-Read in torch.optim 2.13 and checked against its real runs in the tests: which state each algorithm keeps, and
-which lists its foreach, fused and for-loop implementations build on the way.
+The rules were read in the optimizers' sources, named in their modules, and are held against real runs in the tests.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 
-from planner.dtypes import element_bits
+from planner.memory.clipping import place_clipping
+from planner.memory.local_tensor import LocalTensor, Role
+from planner.memory.optimizer_8bit import MAP_BYTES, adam_8bit_state, is_8_bit
+from planner.memory.optimizer_adafactor import adafactor_state, adafactor_step
+from planner.memory.optimizer_adam import (
+    adam_state,
+    foreach_adam_step,
+    fused_adam_state,
+    in_place_step,
+    loop_adam_step,
+    momentum_state,
+    no_state,
+)
+from planner.memory.optimizer_muon import muon_state, muon_step
+from planner.memory.scratch import Scratch
+from planner.memory.state import Kept
 from planner.memory.stream import Handle, StreamBuilder
 from planner.trace.events import Category
-from planner.units import ceil_div
 from planner.workload import Optimizer
 
-_NORM_CHUNK = 65_536
-_SCALAR = 4
+_StateRule = Callable[[LocalTensor], Iterator[Kept]]
+_StepRule = Callable[[Scratch, Sequence[LocalTensor]], None]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTensor:
-    """A parameter, or its shard, as the optimizer sees it."""
-
-    name: str
-    numel: int
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        return ceil_div(self.numel * element_bits(self.dtype), 8)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    state_copies: int
-    """Tensors of the parameter's size kept per parameter."""
-    group_copies: int
-    """Tensors of the parameter's size that the step makes for the whole group at once (foreach)."""
-    single_copies: int
-    """The same for one parameter at a time (for-loop)."""
-    device_step: bool = False
-    """Whether the step counter is a device tensor."""
-
-
-# torch/optim/adamw.py, adam.py: _multi_tensor_adam keeps exp_avg and exp_avg_sq and builds exp_avg_sq_sqrt;
-# _single_tensor_adam builds the square root, its quotient and addcdiv's operand; _fused_adam nothing.
-# torch/optim/sgd.py: momentum 0 has no state, both paths work in place.
-_RULES = {
-    Optimizer.ADAMW: _Rule(2, 1, 0),
-    Optimizer.ADAMW_FUSED: _Rule(2, 0, 0, device_step=True),
-    Optimizer.ADAMW_FORLOOP: _Rule(2, 0, 2),
-    Optimizer.SGD: _Rule(0, 0, 0),
+_STATE: dict[Optimizer, _StateRule] = {
+    Optimizer.ADAMW: adam_state,
+    Optimizer.ADAMW_FUSED: fused_adam_state,
+    Optimizer.ADAMW_FORLOOP: adam_state,
+    Optimizer.SGD: no_state,
+    Optimizer.SGD_MOMENTUM: momentum_state,
+    Optimizer.ADAFACTOR: adafactor_state,
+    Optimizer.MUON: muon_state,
 }
 
+_STEP: dict[Optimizer, _StepRule] = {
+    Optimizer.ADAMW: foreach_adam_step,
+    Optimizer.ADAMW_FORLOOP: loop_adam_step,
+    Optimizer.ADAFACTOR: adafactor_step,
+    Optimizer.MUON: muon_step,
+}
+"""Optimizers that are not named here work in place."""
 
-def state_bytes(optimizer: Optimizer, tensors: Sequence[LocalTensor]) -> int:
-    """Requested bytes of the optimizer's state."""
-    return _RULES[optimizer].state_copies * sum(tensor.nbytes for tensor in tensors)
+BITSANDBYTES = frozenset({Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT})
+"""Optimizers whose kernels know plain CUDA tensors only."""
+SHAPED = frozenset({Optimizer.ADAFACTOR, Optimizer.MUON})
+"""Optimizers that treat a matrix otherwise than a vector of as many elements."""
 
 
-def place_state(builder: StreamBuilder, optimizer: Optimizer, tensors: Sequence[LocalTensor]) -> list[Handle]:
-    """State appears in the first step, in the parameters' dtype; it stays."""
-    rule = _RULES[optimizer]
-    handles = []
+def _state_rule(optimizer: Optimizer, full_embeddings: bool) -> _StateRule:
+    if optimizer in BITSANDBYTES:
+        paged = optimizer is Optimizer.PAGED_ADAMW_8BIT
+        return partial(adam_8bit_state, paged=paged, full_embeddings=full_embeddings)
+    return _STATE[optimizer]
+
+
+def _kept(optimizer: Optimizer, tensors: Sequence[LocalTensor], full_embeddings: bool) -> Iterator[Kept]:
+    rule = _state_rule(optimizer, full_embeddings)
+    return chain.from_iterable(rule(tensor) for tensor in tensors if tensor.numel)
+
+
+def state_bytes(optimizer: Optimizer, tensors: Sequence[LocalTensor], *, full_embeddings: bool = False) -> int:
+    """Requested bytes of the optimizer's state, wherever it lies; tables shared by all parameters are left out."""
+    return sum(kept.nbytes for kept in _kept(optimizer, tensors, full_embeddings))
+
+
+def managed_bytes(optimizer: Optimizer, tensors: Sequence[LocalTensor], *, full_embeddings: bool = False) -> int:
+    """Bytes of state in CUDA managed memory, which no counter of torch's allocator sees."""
+    return sum(kept.nbytes for kept in _kept(optimizer, tensors, full_embeddings) if kept.managed)
+
+
+def place_state(
+    builder: StreamBuilder,
+    optimizer: Optimizer,
+    tensors: Sequence[LocalTensor],
+    *,
+    full_embeddings: bool = False,
+) -> list[Handle]:
+    """State appears in the first step and stays.
+
+    `full_embeddings` says that embeddings keep fp32 state under 8-bit optimizers, as the Trainer has it.
+    """
+    rule = _state_rule(optimizer, full_embeddings)
+    handles: list[Handle] = []
+
+    def keep(nbytes: int, label: str, module: str) -> None:
+        handles.append(builder.alloc(builder.at_step(0), nbytes, Category.OPTIMIZER_STATE, label, module))
+
+    if optimizer in BITSANDBYTES and any(is_8_bit(tensor, full_embeddings) for tensor in tensors):
+        for table in ("qmap1", "qmap2"):
+            keep(MAP_BYTES, f"{optimizer} {table}", "")
     for tensor in tensors:
-        if tensor.numel == 0:
-            continue
-        if rule.device_step:
-            handles.append(builder.alloc(builder.at_step(0), _SCALAR, Category.OPTIMIZER_STATE, "step", tensor.name))
-        for _ in range(rule.state_copies):
-            handles.append(
-                builder.alloc(builder.at_step(0), tensor.nbytes, Category.OPTIMIZER_STATE, str(optimizer), tensor.name)
-            )
+        for kept in rule(tensor) if tensor.numel else ():
+            if not kept.managed:
+                keep(kept.nbytes, f"{optimizer} {kept.label}", tensor.name)
     return handles
 
 
 def place_step(builder: StreamBuilder, iteration: int, optimizer: Optimizer, tensors: Sequence[LocalTensor]) -> None:
-    """Temporaries of one step: whole lists for foreach, one tensor at a time for the loop."""
-    rule = _RULES[optimizer]
-    live = [tensor for tensor in tensors if tensor.numel]
-    for _ in range(rule.group_copies):
-        handles = [
-            builder.alloc(
-                builder.at_step(iteration), tensor.nbytes, Category.TEMPORARY, f"{optimizer} foreach", tensor.name
-            )
-            for tensor in live
-        ]
-        for handle in handles:
-            builder.free(builder.at_step(iteration), handle)
-    if rule.single_copies and live:
-        _place_loop(builder, iteration, str(optimizer), rule.single_copies, live)
+    """Temporaries of one step, in the order in which the real one makes and drops them."""
+    scratch = Scratch(builder, iteration, f"{optimizer} step")
+    _STEP.get(optimizer, in_place_step)(scratch, [tensor for tensor in tensors if tensor.numel])
+    scratch.close()
 
 
-def _place_loop(
-    builder: StreamBuilder, iteration: int, label: str, copies: int, tensors: Sequence[LocalTensor]
-) -> None:
-    """One tensor after another; the last copy of each (the denominator) lives until the next one's replaces it."""
-    before: Handle | None = None
-    for tensor in tensors:
-        handles = [
-            builder.alloc(builder.at_step(iteration), tensor.nbytes, Category.TEMPORARY, label, tensor.name)
-            for _ in range(copies)
-        ]
-        if before is not None:
-            builder.free(builder.at_step(iteration), before)
-        for handle in handles[:-1]:
-            builder.free(builder.at_step(iteration), handle)
-        before = handles[-1]
-    if before is not None:
-        builder.free(builder.at_step(iteration), before)
-
-
-def place_clipping(builder: StreamBuilder, iteration: int, tensors: Sequence[LocalTensor]) -> None:
-    """Scratch of clip_grad_norm_: one norm per tensor, their stack, and the partial sums of the foreach kernel.
-
-    torch/nn/utils/clip_grad.py; pytorch aten/src/ATen/native/cuda/ForeachReduceOp.cu: foreach_tensor_norm_cuda.
-    """
-    live = [tensor for tensor in tensors if tensor.numel]
-    if not live:
-        return
-    chunks = max(ceil_div(tensor.numel, _NORM_CHUNK) for tensor in live)
-    partial = builder.alloc(
-        builder.at_step(iteration), _SCALAR * len(live) * chunks, Category.TEMPORARY, "clip_grad_norm_ partial sums"
-    )
-    norms = builder.alloc(
-        builder.at_step(iteration), _SCALAR * len(live), Category.TEMPORARY, "clip_grad_norm_ norms", blocks=len(live)
-    )
-    stacked = builder.alloc(
-        builder.at_step(iteration), _SCALAR * len(live), Category.TEMPORARY, "clip_grad_norm_ stacked norms"
-    )
-    for handle in (partial, norms, stacked):
-        builder.free(builder.at_step(iteration), handle)
+__all__ = [
+    "BITSANDBYTES",
+    "SHAPED",
+    "LocalTensor",
+    "Role",
+    "managed_bytes",
+    "place_clipping",
+    "place_state",
+    "place_step",
+    "state_bytes",
+]

@@ -20,6 +20,9 @@ _OPTIONS: dict[Optimizer, dict[str, Any]] = {
     Optimizer.ADAMW_FORLOOP: {"foreach": False},
     Optimizer.ADAMW_FUSED: {"fused": True},
     Optimizer.SGD: {"foreach": True},
+    Optimizer.SGD_MOMENTUM: {"foreach": True, "momentum": 0.9},
+    Optimizer.ADAFACTOR: {"scale_parameter": False, "relative_step": False},
+    Optimizer.MUON: {},
 }
 
 
@@ -37,6 +40,16 @@ class OptimizerReference:
     """What the second step left behind; 0 for every optimizer that is done growing."""
 
 
+def _class(optimizer: Optimizer) -> Any:
+    if optimizer is Optimizer.ADAFACTOR:
+        from transformers.optimization import Adafactor
+
+        return Adafactor
+    if optimizer is Optimizer.MUON:
+        return torch.optim.Muon
+    return torch.optim.SGD if optimizer in (Optimizer.SGD, Optimizer.SGD_MOMENTUM) else torch.optim.AdamW
+
+
 def optimizer_reference(
     optimizer: Optimizer,
     shapes: Sequence[tuple[int, ...]],
@@ -49,8 +62,7 @@ def optimizer_reference(
     parameters = [torch.nn.Parameter(torch.randn(s, generator=generator).to(dtype)) for s in shapes]
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape, generator=generator).to(dtype)
-    kind: Any = torch.optim.SGD if optimizer is Optimizer.SGD else torch.optim.AdamW
-    stepper = kind(parameters, lr=1e-3, **{**_OPTIONS[optimizer], **options})
+    stepper = _class(optimizer)(parameters, lr=1e-3, **{**_OPTIONS[optimizer], **options})
 
     def body() -> None:
         stepper.step()

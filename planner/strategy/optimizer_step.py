@@ -1,0 +1,64 @@
+"""The optimizer's part of a rank's stream and of its work."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.memory.optimizer import LocalTensor, managed_bytes, place_clipping, place_state, place_step
+from planner.memory.stream import StreamBuilder
+from planner.speed.model import OptimizerWork
+from planner.strategy.base import RankContext, RankPlan
+from planner.units import format_bytes
+from planner.workload import Optimizer, Stack
+
+
+def place_optimizer(builder: StreamBuilder, context: RankContext, tensors: Sequence[LocalTensor]) -> None:
+    """Clipping, state and step of every iteration."""
+    for iteration in range(len(builder.steps)):
+        if context.clipping:
+            place_clipping(builder, iteration, tensors)
+        if iteration == 0:
+            place_state(builder, context.optimizer, tensors, full_embeddings=full_embeddings(context))
+        place_step(builder, iteration, context.optimizer, tensors)
+
+
+def full_embeddings(context: RankContext) -> bool:
+    """Whether embeddings keep fp32 state under 8-bit optimizers: the Trainer's own override."""
+    return context.stack is Stack.TRAINER
+
+
+def with_paged_state(plan: RankPlan, context: RankContext, tensors: Sequence[LocalTensor]) -> RankPlan:
+    """Adds what a paged optimizer keeps outside the allocator.
+
+    bitsandbytes takes it from cudaMallocManaged: the driver keeps it on the GPU while there is room and moves it to
+    host memory when there is none. It is counted where it can always end up.
+    """
+    managed = managed_bytes(context.optimizer, tensors, full_embeddings=full_embeddings(context))
+    if not managed:
+        return plan
+    note = (
+        f"{context.optimizer} keeps {format_bytes(managed)} a rank in managed memory, outside torch's counters: "
+        "on the GPU while there is room, else on the host"
+    )
+    return replace(plan, host_bytes=plan.host_bytes + managed, notes=(*plan.notes, note))
+
+
+_TENSORS_TOUCHED = {
+    Optimizer.SGD: 3,
+    Optimizer.SGD_MOMENTUM: 5,
+    Optimizer.ADAFACTOR: 17,
+}
+"""Parameter-sized reads and writes of one step: Adam reads four tensors and writes three. Adafactor's operators
+touch 17: square, plus epsilon, two means, outer product, times gradient, norm, two scalings, negation, addition,
+and the norm of the weights."""
+
+_CODED = frozenset({Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT})
+
+
+def optimizer_work(optimizer: Optimizer, elements: int, element_bytes: int, *, on_host: bool = False) -> OptimizerWork:
+    """Memory traffic of one optimizer step."""
+    if optimizer in _CODED:
+        # Weight and gradient read, weight written, both codes read and written.
+        touched = elements * (3 * element_bytes + 4)
+    else:
+        touched = _TENSORS_TOUCHED.get(optimizer, 7) * elements * element_bytes
+    return OptimizerWork(parameter_bytes_read_written=touched, on_host=on_host, elements=elements)
