@@ -171,7 +171,7 @@ class Heap:
     def _may_serve(self, nbytes: int, size: int) -> bool:
         if size < self._max_split:
             return nbytes < self._max_split
-        return nbytes < size + self.settings.max_non_split_rounding_size
+        return nbytes < size + self.settings.non_split_rounding
 
     # -- the driver --------------------------------------------------------------------------------------
 

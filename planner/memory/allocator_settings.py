@@ -38,8 +38,8 @@ class AllocatorSettings:
     expandable_segments: bool = False
     max_split_size: int | None = None
     """Bytes; blocks from this size on are neither split nor given to smaller requests. None: no limit."""
-    max_non_split_rounding_size: int = 20 * MIB
-    """Bytes by which a block that may not be split can exceed the request."""
+    max_non_split_rounding_size: int | None = None
+    """Bytes by which a block that may not be split can exceed the request; None: 20 MiB."""
     roundup_power2_divisions: int | tuple[int, ...] = 0
     """Steps inside a power of two: one number, or one for each of the 16 intervals from 1 MiB on. 0 or 1: off."""
     garbage_collection_threshold: float = 0.0
@@ -66,6 +66,12 @@ class AllocatorSettings:
             raise InputError("alloc.roundup_power2_divisions must be powers of two, or 0")
         if self.process_limit is not None and self.process_limit < 0:
             raise InputError("alloc.process_limit must not be negative")
+
+    @property
+    def non_split_rounding(self) -> int:
+        """`max_non_split_rounding_size` with torch's default, which does not follow the large segment size."""
+        given = self.max_non_split_rounding_size
+        return 20 * MIB if given is None else given
 
     @property
     def divisions(self) -> tuple[int, ...]:
