@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.trace.events import IntArray, Kind, Mark, StepTrace
+from planner.trace.fold_align import align_ends
 from planner.trace.fold_layout import EXECUTED, NO_UNIT, TEMPLATE, FoldLayout, fold_layout
 from planner.trace.fold_proof import WORK, operators_of, prove_alike, references_of, same_for_all
 from planner.trace.folding import CannotFoldError, Fold
@@ -24,7 +25,7 @@ def expand(trace: StepTrace, fold: Fold) -> StepTrace:
     Raises CannotFoldError when the two inner units differ, or when something outside keeps only some of them.
     """
     copies = fold.units - EXECUTED
-    layout = fold_layout(trace, fold)
+    layout = align_ends(trace, fold_layout(trace, fold))
     prove_alike(trace, fold, layout)
     return _Expansion(trace, fold, layout, copies).result()
 
