@@ -152,6 +152,7 @@ class _Layout:
         for in_pass in builder.passes:
             unsharded = self._forward(in_pass)
             self._backward(in_pass, unsharded)
+            self._add_gradients(in_pass)
         local = [
             LocalTensor(name=p.name, numel=self._shards[i].shard_numel, dtype=self._master)
             for i, p in enumerate(self._trace.parameters)
@@ -211,12 +212,10 @@ class _Layout:
         order = self._backward_order()
         prefetched: dict[str, Handle] = {}
         reduce_input: Handle | None = None
-        pending: list[tuple[int, Unit]] = []
         events: list[tuple[int, int, Unit]] = []
-        for index, (unit, enter, leave) in enumerate(order):
+        for unit, enter, leave in order:
             events.append((enter, 0, unit))
             events.append((leave, 1, unit))
-            pending.append((index, unit))
         following = {unit.name: order[i + 1][0] for i, (unit, _, _) in enumerate(order[:-1])}
         events.sort(key=lambda item: (item[0], item[1]))
         for position, what, unit in events:
@@ -278,17 +277,22 @@ class _Layout:
         self._keep_gradient(cast)
         return fresh
 
+    def _add_gradients(self, in_pass: Pass) -> None:
+        """Later micro steps' gradients are added in place to the first's, which stand whole until they are reduced."""
+        if in_pass.micro_step == 0:
+            return
+        for index, parameter in enumerate(self._trace.parameters):
+            event = self._builder.gradient_event(index)
+            if event is not None and parameter.trainable:
+                self._builder.free_gradient(self._builder.after(in_pass, event), in_pass, index)
+
     def _free_gradients(self, in_pass: Pass, position: int, parameters: list[int]) -> None:
-        """The copy-in done, whole gradients go: this pass's and, when accumulating, the kept sum."""
-        builder = self._builder
-        at = builder.after(in_pass, position)
-        first = next(p for p in builder.passes if p.iteration == in_pass.iteration)
+        """The copy-in done, whole gradients go."""
+        at = self._builder.after(in_pass, position)
+        holder = next(p for p in self._builder.passes if p.iteration == in_pass.iteration)
         for index in parameters:
-            if builder.gradient_event(index) is None:
-                continue
-            builder.free_gradient(at, in_pass, index)
-            if first is not in_pass:
-                builder.free_gradient(at, first, index)
+            if self._builder.gradient_event(index) is not None:
+                self._builder.free_gradient(at, holder, index)
 
     def _keep_gradient(self, handle: Handle) -> None:
         self._gradient_shards.append(handle)
