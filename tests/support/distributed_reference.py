@@ -1,0 +1,81 @@
+"""What real ranks ask of the CPU allocator: one launch of processes for a whole list of cases (I/O)."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.cpu_reference import Change, Reference
+from tests.support.ranks.case import RankCase
+
+ROOT = Path(__file__).parents[2]
+SECONDS_PER_CASE, SECONDS_TO_START = 60, 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRun:
+    """One case on all ranks."""
+
+    case: RankCase
+    references: tuple[Reference, ...]
+    """What each rank's allocator saw; empty when a rank failed."""
+    error: str = ""
+    """Traceback of the first rank that failed."""
+
+
+def run_ranks(cases: Sequence[RankCase], world_size: int) -> list[RankRun]:
+    """Runs `cases` on `world_size` gloo processes, one launch for all.
+
+    RuntimeError with the ranks' own words when a process ends before its list.
+    """
+    with tempfile.TemporaryDirectory(prefix="plan-ranks-") as name:
+        folder = Path(name)
+        (folder / "cases.json").write_text(json.dumps([case.to_dict() for case in cases]))
+        _launch(folder, world_size, SECONDS_TO_START + SECONDS_PER_CASE * len(cases))
+        return [
+            _load([folder / f"case-{number}-rank-{rank}.json" for rank in range(world_size)], case)
+            for number, case in enumerate(cases)
+        ]
+
+
+def _launch(folder: Path, world_size: int, seconds: int) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.support.ranks.worker", str(folder), str(rank), str(world_size)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / f"errors-{rank}").open("w"),
+        )
+        for rank in range(world_size)
+    ]
+    try:
+        codes = [rank.wait(timeout=seconds) for rank in ranks]
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+                rank.wait()
+    if any(codes):
+        words = "\n".join((folder / f"errors-{rank}").read_text()[-2000:] for rank in range(world_size))
+        raise RuntimeError(f"ranks ended with {codes}:\n{words}")
+
+
+def _load(paths: Sequence[Path], case: RankCase) -> RankRun:
+    ranks = [json.loads(path.read_text()) for path in paths]
+    error = next((values["error"] for values in ranks if "error" in values), "")
+    if error:
+        return RankRun(case=case, references=(), error=error)
+    return RankRun(case=case, references=tuple(_reference(values) for values in ranks))
+
+
+def _reference(values: dict[str, Any]) -> Reference:
+    paths = [tuple(entry) for entry in values["paths"]]
+    changes = tuple(Change(nbytes=n, path=paths[p], pointer=pointer) for n, p, pointer in values["changes"])
+    return Reference(changes=changes, marks=values["marks"])

@@ -1,0 +1,57 @@
+"""One training job that several processes run for real and that the planner replays."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from planner.workload import Attention, Checkpointing, Optimizer, Precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCase:
+    """What one launch runs; the number of ranks belongs to the launch."""
+
+    architecture: str
+    strategy: str = "fsdp"
+    precision: Precision = Precision.FP32
+    optimizer: Optimizer = Optimizer.ADAMW
+    accumulation: int = 1
+    micro_batch: int = 2
+    seq_len: int = 40
+    checkpointing: Checkpointing = Checkpointing.NONE
+    attention: Attention = Attention.SDPA
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Config values beside the architecture's own."""
+
+    @property
+    def weights(self) -> str:
+        """dtype in which forward sees the parameters."""
+        return self.precision.compute_dtype
+
+    @property
+    def stored(self) -> str:
+        """dtype in which the parameters are kept."""
+        return "float32" if self.precision.is_mixed else self.precision.compute_dtype
+
+    def label(self) -> str:
+        """Short text that names the case."""
+        parts = [self.architecture, self.strategy, self.precision.value, f"accumulation {self.accumulation}"]
+        if self.optimizer is not Optimizer.ADAMW:
+            parts.append(self.optimizer.value)
+        if self.checkpointing is not Checkpointing.NONE:
+            parts.append("checkpointing")
+        return ", ".join(parts + [f"{key} {value}" for key, value in self.changes.items()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a file."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "RankCase":
+        """Back from `to_dict`."""
+        kinds = {
+            "precision": Precision,
+            "optimizer": Optimizer,
+            "checkpointing": Checkpointing,
+            "attention": Attention,
+        }
+        return cls(**{key: kinds[key](value) if key in kinds else value for key, value in values.items()})

@@ -1,0 +1,69 @@
+"""Two iterations of a training loop as a user writes it, profiled from the model's construction on."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from planner.model.build import build_model
+from planner.trace.inputs import training_batch, training_loss
+from planner.trace.step import set_checkpointing
+from planner.workload import Optimizer
+from tests.accuracy.architectures import ARCHITECTURES
+from tests.support.cpu_reference import Reference, mark, measure, real_inputs, real_twin
+from tests.support.ranks.case import RankCase
+from tests.support.ranks.wrapping import without_sync, wrap
+
+ITERATIONS = 2
+
+
+def run_case(case: RankCase) -> Reference:
+    """Runs a case on this rank and returns what its allocator saw."""
+    meta = build_model(
+        ARCHITECTURES[case.architecture].config(**case.changes),
+        attention=case.attention.value,
+        dtype=getattr(torch, case.stored),
+    )
+    inputs = real_inputs(training_batch(meta, batch=case.micro_batch, seq_len=case.seq_len))
+    return measure(_body(case, meta, inputs))
+
+
+def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
+    def body() -> Any:
+        mark("start")
+        model = real_twin(meta, getattr(torch, case.stored), case.attention.value)
+        set_checkpointing(model, case.checkpointing)
+        mark("built")
+        model = wrap(model, case)
+        mark("wrapped")
+        options = {"foreach": case.optimizer is Optimizer.ADAMW}
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
+        held: dict[str, Any] = {}
+        for iteration in range(ITERATIONS):
+            for micro_step in range(case.accumulation):
+                last = micro_step == case.accumulation - 1
+                with contextlib.nullcontext() if last else without_sync(model, case):
+                    _micro_step(case, model, inputs, held, f":{iteration}:{micro_step}")
+            mark(f"step:{iteration}")
+            optimizer.step()
+            mark(f"stepped:{iteration}")
+            optimizer.zero_grad()
+            mark(f"rest:{iteration}")
+        return model, optimizer, held
+
+    return body
+
+
+def _micro_step(case: RankCase, model: nn.Module, inputs: dict[str, Any], held: dict[str, Any], suffix: str) -> None:
+    """One forward and backward; the batch, the outputs and the loss of the step before live until rebound."""
+    mark("begin" + suffix)
+    held["batch"] = {
+        name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in inputs.items()
+    }
+    held["outputs"] = model(**held["batch"])
+    held["loss"] = training_loss(model, held["outputs"])
+    mark("bound" + suffix)
+    held["loss"].backward()
+    mark("backward_end" + suffix)

@@ -1,0 +1,67 @@
+"""The planner's stream of one rank for a case, under the CPU kernel profile."""
+
+import torch
+from torch import nn
+
+from planner.memory.stream import RankStream
+from planner.model.build import build_model
+from planner.model.family import has_sequence
+from planner.strategy.base import RankContext, Strategy
+from planner.strategy.ddp import DistributedDataParallel
+from planner.strategy.fsdp import FullyShardedDataParallel
+from planner.strategy.single import Single
+from planner.trace.events import StepTrace
+from planner.trace.inputs import TrainingBatch, training_batch
+from planner.trace.kernels import CpuProfile
+from planner.trace.tracer import Tracer
+from planner.trace.variant import StepVariant
+from planner.workload import Stack
+from tests.accuracy.architectures import ARCHITECTURES
+from tests.support.ranks.case import RankCase
+
+STRATEGIES: dict[str, Strategy] = {
+    "single": Single(),
+    "ddp": DistributedDataParallel(),
+    "fsdp": FullyShardedDataParallel(),
+}
+
+
+def _batch(model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
+    return training_batch(model, batch=micro_batch, seq_len=seq_len)
+
+
+def trace_of(case: RankCase) -> StepTrace:
+    """The step in the types in which the strategy computes, every block traced."""
+    model = build_model(
+        ARCHITECTURES[case.architecture].config(**case.changes),
+        attention=case.attention.value,
+        dtype=getattr(torch, case.stored),
+    )
+    tracer = Tracer(
+        model=model, make_batch=_batch, profile=CpuProfile(threads=1), has_sequence=has_sequence(model), fold=False
+    )
+    variant = StepVariant(
+        regime=STRATEGIES[case.strategy].regime(case.precision, Stack.PLAIN),
+        checkpointing=case.checkpointing,
+        attention=case.attention,
+        stack=Stack.PLAIN,
+        seq_len=case.seq_len,
+    )
+    return tracer.trace(variant, case.micro_batch)
+
+
+def stream_of(case: RankCase, world_size: int) -> RankStream:
+    """What the strategy says that rank 0 goes through."""
+    strategy = STRATEGIES[case.strategy]
+    context = RankContext(
+        trace=trace_of(case),
+        precision=case.precision,
+        optimizer=case.optimizer,
+        stack=Stack.PLAIN,
+        clipping=False,
+        checkpointing=case.checkpointing,
+        accumulation_steps=case.accumulation,
+        world_size=1 if case.strategy == "single" else world_size,
+        capability=None,
+    )
+    return strategy.rank(context).stream
