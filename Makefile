@@ -3,13 +3,15 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help env demo test prove check format clean
+.PHONY: help env demo test prove check format readme clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 MODEL ?= meta-llama/Llama-3.1-8B
 GPUS ?= 8xH100
+# Benchmarks that need no GPU; each writes to benchmarks/results.
+BENCHMARKS := cpu_activations published_runs
 
 help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'
@@ -17,6 +19,7 @@ help:
 	echo 'make prove   all tests and the benchmarks that need no GPU: results go to benchmarks/'
 	echo 'make check   ruff, mypy, import contracts'
 	echo 'make format  let ruff rewrite what it can'
+	echo 'make readme  put the present output into README.md'
 	echo 'make clean   remove the environment and all caches of tools'
 
 env: $(STAMP)
@@ -36,9 +39,7 @@ test: $(STAMP)
 
 prove: $(STAMP)
 	$(BIN)/python -m pytest -m ''
-	for script in benchmarks/*.py; do
-	  if [[ -e "$$script" && "$$script" != *_gpu.py ]]; then $(BIN)/python "$$script"; fi
-	done
+	for module in $(BENCHMARKS); do $(BIN)/python -m "benchmarks.$$module"; done
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -49,6 +50,9 @@ check: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+readme: $(STAMP)
+	$(BIN)/python -m tests.support.refresh_readme
 
 clean:
 	rm -rf .venv *.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
