@@ -1,14 +1,14 @@
 """DistributedDataParallel: a replica per rank, gradients averaged in buckets.
 
-Mirrors torch/nn/parallel/distributed.py and torch/csrc/distributed/c10d/reducer.cpp: initialize_buckets,
-rebuild_buckets, compute_bucket_assignment_by_size.
+Mirrors torch/nn/parallel/distributed.py (torch 2.13: compute_bucket_size_limits, _pre_forward) and
+torch/csrc/distributed/c10d/reducer.cpp: initialize_buckets, rebuild_buckets, compute_bucket_assignment_by_size.
 """
 
 from planner.memory.stream import StreamBuilder
 from planner.speed.model import Collective
 from planner.strategy.base import Offload, RankContext, RankPlan, autocast_regime, nbytes
 from planner.strategy.single import place_replica
-from planner.trace.events import Category
+from planner.trace.events import Category, Mark
 from planner.trace.variant import Regime
 from planner.workload import Precision, Stack
 
@@ -33,16 +33,46 @@ class DistributedDataParallel:
     def rank(self, context: RankContext) -> RankPlan:
         builder = StreamBuilder(context.trace, context.accumulation_steps)
         dtype = autocast_regime(context.precision, context.stack).weights
-        sizes = [nbytes(p.numel, dtype) for p in context.trace.parameters if p.trainable]
-        buckets = bucket_sizes(list(reversed(sizes)))
-        for size in buckets:
-            builder.alloc(builder.at_load(), size, Category.COMMUNICATION, "DDP bucket")
         work = place_replica(builder, context)
+        buckets = place_buckets(builder, dtype)
         reduce = tuple(
             Collective(kind="all_reduce", bytes=size, count=1, overlap=True, phase="backward", per="step")
             for size in buckets
         )
-        return RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work)
+        return RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work, notes=_unused(builder))
+
+
+def place_buckets(builder: StreamBuilder, dtype: str) -> list[int]:
+    """One bucket over all gradients at first, then those of the order in which gradients came; returns their bytes.
+
+    compute_bucket_size_limits sets no limit before the first backward pass (unused parameters are not looked for).
+    The second iteration's forward rebuilds: the reducer drops what it has before it makes the new buckets.
+    """
+    end = builder.trace.num_events
+    trained = [index for index, parameter in enumerate(builder.trace.parameters) if parameter.trainable]
+    came = {index: end if (event := builder.gradient_event(index)) is None else event for index in trained}
+    order = sorted(reversed(trained), key=came.__getitem__)
+    buckets = bucket_sizes([nbytes(builder.trace.parameters[index].numel, dtype) for index in order])
+    whole = builder.alloc(builder.at_load(), sum(buckets), Category.COMMUNICATION, "DDP bucket")
+    second = next(in_pass for in_pass in builder.passes if in_pass.iteration == 1)
+    at = builder.at_mark(second, Mark.FORWARD)
+    builder.free(at, whole)
+    for size in buckets:
+        builder.alloc(at, size, Category.COMMUNICATION, "DDP bucket")
+    return buckets
+
+
+def _unused(builder: StreamBuilder) -> tuple[str, ...]:
+    """reducer.cpp: ensure_prior_reduction_finished raises when a parameter never became ready."""
+    names = [
+        parameter.name
+        for index, parameter in enumerate(builder.trace.parameters)
+        if parameter.trainable and builder.gradient_event(index) is None
+    ]
+    if not names:
+        return ()
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return (f"DDP needs find_unused_parameters=True: {names[0]}{more} get no gradient",)
 
 
 def bucket_sizes(sizes: list[int], first: int = FIRST_BUCKET, limit: int = BUCKET) -> list[int]:
