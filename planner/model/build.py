@@ -12,7 +12,7 @@ from torch import nn
 
 from planner.errors import InputError, NotBuiltError, PlanError
 from planner.model.build_classes import config_class_of, model_class_of
-from planner.model.build_flash import IMPLEMENTATION, flash_allowed
+from planner.model.build_flash import IMPLEMENTATION, flash_allowed, refuse_flash
 from planner.model.build_guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
 from planner.model.config_sizes import validate_config
 from planner.model.family import attends, has_sequence, hidden_size_of, kind_of, usable_positions_of, vocab_size_of
@@ -68,6 +68,8 @@ def _construct(model_class: type[Any], config: Any, attention: str, dtype: torch
     """
     name = {"eager": "eager", "flash": IMPLEMENTATION}.get(attention)
     kwargs = {"attn_implementation": name} if name else {}
+    if attention == "flash":
+        refuse_flash(model_class)
     found = flash_allowed() if attention == "flash" else nullcontext()
     with found, torch.device("meta"), bounded_construction(model_class.__name__):
         model: nn.Module = model_class._from_config(config, dtype=dtype, **kwargs)

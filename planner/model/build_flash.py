@@ -22,6 +22,7 @@ from planner.errors import InputError
 
 IMPLEMENTATION = "flash_attention_2"
 _LARGEST_HEAD = 256
+_OLDEST = (8, 0)
 _OLD_NAME = "_flash_attention_forward"
 """Modules of the older style (Falcon, GPT-J, GPT-Neo) import this name only where the package is."""
 
@@ -117,6 +118,24 @@ def flash_attn_with_kvcache(*args: Any, **kwargs: Any) -> torch.Tensor:
 def uses_flash(model: Any) -> bool:
     """Whether a transformers model was built to call the package."""
     return getattr(getattr(model, "config", None), "_attn_implementation", None) == IMPLEMENTATION
+
+
+def refuse_device(capability: tuple[int, int] | None) -> None:
+    """InputError for devices that FlashAttention-2 is not built for (Dao-AILab/flash-attention README.md)."""
+    if capability is None or capability < _OLDEST:
+        raise InputError(
+            "--attention flash needs a GPU of compute capability 8.0 (Ampere) or newer: use --attention sdpa"
+        )
+
+
+def refuse_flash(model_class: type[Any]) -> None:
+    """InputError when a class takes other flash kernels than FlashAttention-2 (gpt-oss and its attention sinks)."""
+    accepted = getattr(model_class, "_compatible_flash_implementations", None)
+    if accepted is not None and IMPLEMENTATION not in accepted:
+        raise InputError(
+            f"{model_class.__name__} runs flash attention only as {', '.join(accepted)}, which is not traced: "
+            "use --attention sdpa"
+        )
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from planner.errors import InputError
-from planner.model.build_flash import flash_package, uses_flash
+from planner.model.build_flash import flash_package, refuse_device, uses_flash
 from planner.trace.autocast import Autocast
 from planner.trace.events import Mark
 from planner.trace.fit import Recording
@@ -58,6 +58,7 @@ class Session:
             stack.enter_context(tracker)
             stack.enter_context(recorder)
             if uses_flash(self.model):
+                refuse_device(getattr(self.profile, "capability", None))
                 stack.enter_context(flash_package())
             stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash()))
             assumed = stack.enter_context(fused_scans(self.model)) if self.profile.fused_scans else []

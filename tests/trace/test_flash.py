@@ -1,6 +1,6 @@
 """`--attention flash` runs transformers' own FlashAttention integration: layouts, masks, refusals, FLOPs."""
 
-from typing import Any
+import json
 
 import numpy as np
 import pytest
@@ -11,12 +11,13 @@ from planner.errors import InputError
 from planner.memory.profile import measure
 from planner.model.build import build_model
 from planner.model.build_flash import flash_attn_func, flash_attn_varlen_func
+from planner.model.catalog_index import CATALOG
 from planner.strategy.base import RankContext
 from planner.strategy.single import Single
 from planner.trace.attention import attention_scratch
 from planner.trace.events import StepTrace
 from planner.trace.inputs import training_batch
-from planner.trace.kernels import CudaProfile
+from planner.trace.kernels import CpuProfile, CudaProfile, KernelProfile
 from planner.trace.tracer import Tracer
 from planner.trace.variant import StepVariant
 from planner.trace.work import operator_flops
@@ -26,10 +27,17 @@ from tests.accuracy.architectures import ARCHITECTURES
 SEQ, BATCH = 96, 2
 
 
+A100 = CudaProfile(capability=(8, 0), sm_count=108)
+
+
 def trace(
-    architecture: str, attention: str, precision: Precision = Precision.BF16, batch: int = BATCH, **changes: Any
+    architecture: str,
+    attention: str,
+    precision: Precision = Precision.BF16,
+    batch: int = BATCH,
+    profile: KernelProfile = A100,
 ) -> StepTrace:
-    model = build_model(ARCHITECTURES[architecture].config(**changes), attention=attention)
+    model = build_model(ARCHITECTURES[architecture].config(), attention=attention)
     variant = StepVariant(
         regime=Single().regime(precision, Stack.TRAINER),
         checkpointing=Checkpointing.NONE,
@@ -40,7 +48,7 @@ def trace(
     tracer = Tracer(
         model=model,
         make_batch=lambda model, batch, seq_len: training_batch(model, batch=batch, seq_len=seq_len),
-        profile=CudaProfile(capability=(8, 0), sm_count=108),
+        profile=profile,
         has_sequence=True,
     )
     return tracer.trace(variant, batch)
@@ -98,6 +106,17 @@ def test_fp32_is_refused_in_one_line() -> None:
 def test_a_class_without_flash_is_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"^T5\w+ has no flash attention in transformers: use --attention sdpa$"):
         build_model(ARCHITECTURES["t5"].config(), attention="flash")
+
+
+def test_a_class_with_kernels_of_its_own_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match=r"^GptOssForCausalLM runs flash attention only as kernels-community/\S+, "):
+        build_model(json.loads((CATALOG / "openai--gpt-oss-20b.json").read_text()), attention="flash")
+
+
+@pytest.mark.parametrize("profile", [CudaProfile(capability=(7, 5), sm_count=40), CpuProfile()])
+def test_a_device_without_the_kernel_is_refused(profile: KernelProfile) -> None:
+    with pytest.raises(InputError, match=r"compute capability 8\.0"):
+        trace("llama-3", "flash", profile=profile)
 
 
 def test_nothing_is_left_behind_in_transformers() -> None:
