@@ -1,5 +1,6 @@
 """Runs a model with the blocks that folding leaves out passed through."""
 
+import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,10 @@ class PassThrough(nn.Module):
         super().__init__()
         object.__setattr__(self, "_block", block)
         object.__setattr__(self, "_guard", guard)
+        # transformers collects hidden states in hooks on the blocks and counts them.
+        self._forward_hooks = block._forward_hooks
+        self._forward_hooks_with_kwargs = block._forward_hooks_with_kwargs
+        self._forward_hooks_always_called = block._forward_hooks_always_called
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "_block"), name)
@@ -67,7 +72,7 @@ class FoldGuard:
             raise CannotFoldError("the model computes between its blocks")
 
     def output_like(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        hidden = args[0] if args else kwargs.get("hidden_states")
+        hidden = args[0] if args else kwargs.get("hidden_states", kwargs.get("hidden_state"))
         if not isinstance(hidden, torch.Tensor):
             raise CannotFoldError("the hidden state is not the first argument of a block")
         items = []
@@ -87,11 +92,24 @@ class FoldGuard:
         return tuple(items) if self._is_tuple else items[0]
 
 
+def _install_capturing_hooks(model: nn.Module) -> None:
+    """transformers utils/output_capturing.py installs its hooks on first use, once: blocks left out must get theirs."""
+    capturing = sys.modules.get("transformers.utils.output_capturing")
+    modeling = sys.modules.get("transformers.modeling_utils")
+    if capturing is None or modeling is None:
+        return
+    for module in model.modules():
+        if isinstance(module, modeling.PreTrainedModel):
+            capturing.maybe_install_capturing_hooks(module)
+
+
 @contextmanager
 def folded(model: nn.Module, folds: Sequence[Fold], operators_seen: Any) -> Iterator[None]:
     """Leaves blocks out for the time of one step; `operators_seen()` counts recorded operators."""
     put_back: list[tuple[nn.ModuleList, int, nn.Module]] = []
     handles = []
+    if folds:
+        _install_capturing_hooks(model)
     try:
         for fold in folds:
             blocks = model.get_submodule(fold.list_name)

@@ -1,8 +1,9 @@
 """Traces of one model: builds it once, records the variants that are asked for, expands what was folded."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import torch
 from torch import nn
 
 from planner.trace.blocks import repeated_blocks
@@ -94,9 +95,29 @@ class Tracer:
         return trace
 
     def _record(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
-        batch = self.make_batch(self.model, micro_batch, variant.seq_len)
+        batch = in_types_of(self.make_batch(self.model, micro_batch, variant.seq_len), variant)
         tokens = micro_batch * (variant.seq_len if self.has_sequence else 1)
         return session.record(batch, micro_batch, tokens)
+
+
+def in_types_of(batch: TrainingBatch, variant: StepVariant) -> TrainingBatch:
+    """Images and sound in the 16-bit type of the weights, where no autocast region converts them.
+
+    transformers trainer.py: _prepare_input does so under DeepSpeed; other loops must, or the first layer refuses.
+    """
+    regime = variant.regime
+    if regime.autocast is not None or regime.weights == "float32":
+        return batch
+    weights = getattr(torch, regime.weights)
+    tensors = {
+        name: value.to(weights) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for name, value in batch.tensors.items()
+    }
+    if all(tensors[name] is value for name, value in batch.tensors.items()):
+        return batch
+    values = {name: value.to(tensors[name].dtype) for name, value in batch.values.items()}
+    note = f"floating-point inputs are given in {regime.weights}, as the weights are"
+    return replace(batch, tensors=tensors, values=values, notes=(*batch.notes, note))
 
 
 def parameter_infos(model: nn.Module) -> list[ParameterInfo]:
