@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 _CHECKSUM = hashlib.sha256().digest_size
-TRACED_WITH = ("torch", "transformers", "accelerate")
+TRACED_WITH = ("torch", "transformers", "accelerate", "peft")
 """Packages whose version is part of what a trace says."""
 
 

@@ -30,6 +30,11 @@ def element_bits(dtype: str) -> int:
         raise InputError(f"element type {dtype!r} is unknown; known: {', '.join(BITS)}") from None
 
 
+def is_floating(dtype: str) -> bool:
+    """Whether the torch dtype holds floating-point numbers; 4-bit weights are packed into integers."""
+    return dtype.removeprefix("torch.").startswith(("float", "bfloat"))
+
+
 def tensor_bytes(num_elements: int, dtype: str) -> int:
     """Bytes of `num_elements` elements of `dtype`."""
     return ceil_div(num_elements * element_bits(dtype), 8)

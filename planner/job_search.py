@@ -5,7 +5,7 @@ from planner.hardware.cluster import Cluster
 from planner.job import Note, Request, common_assumptions
 from planner.model.headers import differences
 from planner.model.source import ModelSource
-from planner.model.spec import ModelSpec
+from planner.model.spec import ModelSpec, built_parameters
 from planner.plan import PlanDocument
 from planner.search.document import document
 from planner.search.evaluate import Evaluator
@@ -14,8 +14,8 @@ from planner.search.search import search
 from planner.speed.roofline import RooflineModel
 from planner.trace.device import device_kind
 from planner.trace.provider import TraceProvider
-from planner.workload import Precision, Workload
-from planner.workload_options import Options, make_workload, read_given
+from planner.workload import Peft, Precision, Workload
+from planner.workload_options import Options, adapter_of, make_workload, read_given
 
 
 def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> PlanDocument:
@@ -26,6 +26,7 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
         source=source,
         device=device_kind(cluster.gpu),
         attention=options.text("attention") or "sdpa",
+        adapter=adapter_of(given, cluster),
         use_cache=request.use_cache,
         note=note,
     )
@@ -62,7 +63,6 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
         found.append(f"--seq-len {workload.seq_len} is longer than the {spec.max_positions} positions of {spec.id}")
     if workload.precision in (Precision.BF16, Precision.BF16_MIXED) and not cluster.gpu.supports_bf16:
         found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; fp16-mixed suits it")
-    if source.stored is not None:
-        built = {p.name: (p.shape, p.dtype) for p in spec.parameters}
-        found += differences(source.stored, built)
+    if source.stored is not None and workload.peft is not Peft.QLORA:
+        found += differences(source.stored, built_parameters(spec))
     return tuple(found)

@@ -29,6 +29,7 @@ def main_parser() -> Parser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     _add_job(parser.add_argument_group("job"))
     _add_batch(parser.add_argument_group("batch"))
+    _add_adapters(parser.add_argument_group("adapters"))
     _add_spread(parser.add_argument_group("spreading over GPUs"))
     _add_output(parser.add_argument_group("output"))
     _add_later(parser)
@@ -39,7 +40,10 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--task", choices=("train", "infer"), help="default: train")
     group.add_argument("--precision", metavar="P", help="fp32, bf16-mixed, fp16-mixed, bf16 (pure)")
     group.add_argument(
-        "--optimizer", metavar="O", help="adamw (torch's default: foreach), adamw-fused, adamw-forloop, sgd"
+        "--optimizer",
+        metavar="O",
+        help="adamw (torch's default: foreach), adamw-fused, adamw-forloop, adamw-8bit, paged-adamw-8bit "
+        "(bitsandbytes), sgd, sgd-momentum, adafactor (transformers'), muon (torch's; AdamW for the rest)",
     )
     group.add_argument("--checkpointing", metavar="C", help="none, full")
     group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")
@@ -59,6 +63,14 @@ def _add_batch(group: argparse._ArgumentGroup) -> None:
         ("--grad-accum", "micro steps per optimizer step"),
     ):
         group.add_argument(name, metavar="N", help=words)
+
+
+def _add_adapters(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--peft", metavar="P", help="none, lora, qlora (bitsandbytes NF4 base)")
+    group.add_argument("--lora-rank", metavar="N", help="default: 16")
+    group.add_argument(
+        "--lora-targets", metavar="A,B", help="modules to adapt, or all-linear; default: peft's own for the model type"
+    )
 
 
 def _add_spread(group: argparse._ArgumentGroup) -> None:
@@ -92,9 +104,6 @@ _LATER = (
     _Later("--cp"),
     _Later("--ep"),
     _Later("--dp-replicate"),
-    _Later("--peft"),
-    _Later("--lora-rank"),
-    _Later("--lora-targets"),
     _Later("--quantize"),
     _Later("--context"),
     _Later("--batch"),
@@ -130,7 +139,7 @@ def _dest(option: _Later) -> str:
     return "later_" + option.name.strip("-").replace("-", "_")
 
 
-_NEUTRAL = {"--tp": "1", "--pp": "1", "--cp": "1", "--ep": "1", "--dp-replicate": "1", "--peft": "none"}
+_NEUTRAL = {"--tp": "1", "--pp": "1", "--cp": "1", "--ep": "1", "--dp-replicate": "1"}
 
 
 def refuse_what_is_not_built(args: argparse.Namespace) -> None:

@@ -14,8 +14,8 @@ _LARGEST = 10**13
 class Setting:
     """One key."""
 
-    kind: Literal["flag", "elements"]
-    """`flag`: true or false; `elements`: a number of tensor elements."""
+    kind: Literal["flag", "elements", "rate"]
+    """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1."""
     meaning: str
     least: int = 0
 
@@ -30,6 +30,8 @@ SETTINGS: Mapping[str, Setting] = {
     "zero.sub_group_size": Setting("elements", "ZeRO-3's optimizer sub-groups (1e9)", 1),
     "zero.overlap_comm": Setting("flag", "whether ZeRO reduces beside backward, with a second bucket"),
     "zero.pin_memory": Setting("flag", "whether offloaded state is pinned host memory (true)"),
+    "lora.dropout": Setting("rate", "dropout before the adapters (0)"),
+    "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
 }
 
 LATER = (
@@ -41,8 +43,6 @@ LATER = (
     "alloc.expandable_segments",
     "data.padding",
     "memory.reserve",
-    "lora.dropout",
-    "quant.double",
     "loss.variant",
 )
 """Keys of the interface that later versions bring; refused by name."""
@@ -70,6 +70,8 @@ def _checked(key: str, setting: Setting, value: str) -> str:
         if value not in ("true", "false"):
             raise UsageError(f"--set {key}={value}: use true or false")
         return value
+    if setting.kind == "rate":
+        return _rate(key, value)
     try:
         number = float(value) if len(value) < 32 else -1.0
     except ValueError:
@@ -77,3 +79,13 @@ def _checked(key: str, setting: Setting, value: str) -> str:
     if not (setting.least <= number < _LARGEST) or number != int(number):
         raise UsageError(f"--set {key}={value}: use a whole number of elements, such as 5e8")
     return str(int(number))
+
+
+def _rate(key: str, value: str) -> str:
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = -1.0
+    if not 0.0 <= rate < 1.0:
+        raise UsageError(f"--set {key}={value}: use a rate of at least 0 and below 1, such as 0.05")
+    return str(rate)

@@ -28,12 +28,25 @@ class Optimizer(StrEnum):
     ADAMW = "adamw"
     ADAMW_FUSED = "adamw-fused"
     ADAMW_FORLOOP = "adamw-forloop"
+    ADAMW_8BIT = "adamw-8bit"
+    PAGED_ADAMW_8BIT = "paged-adamw-8bit"
     SGD = "sgd"
+    SGD_MOMENTUM = "sgd-momentum"
+    ADAFACTOR = "adafactor"
+    MUON = "muon"
 
 
 class Checkpointing(StrEnum):
     NONE = "none"
     FULL = "full"
+
+
+class Peft(StrEnum):
+    """Parameter-efficient training: what is trained instead of the model itself."""
+
+    NONE = "none"
+    LORA = "lora"
+    QLORA = "qlora"
 
 
 class Attention(StrEnum):
@@ -71,6 +84,11 @@ class Workload:
     checkpointing: Checkpointing | None = None
     strategy: str | None = None
     offload: str | None = None
+    peft: Peft = Peft.NONE
+    lora_rank: int | None = None
+    """Rank of the adapters; None without them."""
+    lora_targets: tuple[str, ...] | None = None
+    """Modules with adapters, as peft resolved them; None without adapters."""
     settings: tuple[tuple[str, str], ...] = ()
     """`--set KEY=VALUE` pairs, sorted by key."""
     basis: tuple[tuple[str, Basis], ...] = field(default=(), compare=False)

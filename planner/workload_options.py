@@ -7,19 +7,20 @@ from typing import TypeVar
 
 from planner.errors import NotBuiltError, UsageError
 from planner.hardware.cluster import Cluster
+from planner.model.adapter import DEFAULT_RANK, Adapter
 from planner.model.spec import ModelSpec
 from planner.nearest import did_you_mean
 from planner.options import positive
 from planner.settings import parse_settings
 from planner.strategy.base import Offload
 from planner.strategy.registry import find_strategy
-from planner.workload import Attention, Basis, Checkpointing, Optimizer, Precision, Stack, Workload
+from planner.workload import Attention, Basis, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
 
 DEFAULT_SEQ_LEN = 4096
 
 _LATER: Mapping[str, tuple[str, ...]] = {
     "--precision": ("fp8-mixed",),
-    "--optimizer": ("adamw-8bit", "paged-adamw-8bit", "adafactor", "muon", "lion", "lion-8bit"),
+    "--optimizer": ("lion", "lion-8bit", "adamw-fp8", "adamw-4bit"),
     "--checkpointing": ("selective",),
     "--stack": ("torchtitan", "megatron"),
     "--offload": ("all", "nvme"),
@@ -64,13 +65,16 @@ class Given:
     micro_batch: int | None
     global_batch: int | None
     grad_accum: int | None
+    peft: Peft | None
+    lora_rank: int | None
+    lora_targets: tuple[str, ...] | None
     settings: tuple[tuple[str, str], ...]
 
 
 def read_given(options: Options, settings: Sequence[str]) -> Given:
     """What the words mean; UsageError in one line for every value that makes no sense, before any work is done."""
     strategy = options.text("strategy")
-    return Given(
+    given = Given(
         precision=choice(Precision, options.text("precision"), "--precision"),
         optimizer=choice(Optimizer, options.text("optimizer"), "--optimizer"),
         attention=choice(Attention, options.text("attention"), "--attention"),
@@ -82,7 +86,57 @@ def read_given(options: Options, settings: Sequence[str]) -> Given:
         micro_batch=positive(options.text("micro-batch"), "--micro-batch"),
         global_batch=positive(options.text("global-batch"), "--global-batch"),
         grad_accum=positive(options.text("grad-accum"), "--grad-accum"),
+        peft=choice(Peft, options.text("peft"), "--peft"),
+        lora_rank=positive(options.text("lora-rank"), "--lora-rank"),
+        lora_targets=targets(options.text("lora-targets")),
         settings=parse_settings(settings),
+    )
+    _check_adapters(given)
+    return given
+
+
+def targets(words: str | None) -> tuple[str, ...] | None:
+    """Module names separated by commas, in order, each once."""
+    if words is None:
+        return None
+    names = tuple(dict.fromkeys(name.strip() for name in words.split(",") if name.strip()))
+    if not names:
+        raise UsageError(f"--lora-targets {words!r} names no module; write them with commas: q_proj,v_proj")
+    if "all-linear" in names and len(names) > 1:
+        raise UsageError("--lora-targets all-linear means every linear layer: give it alone")
+    return names
+
+
+def _check_adapters(given: Given) -> None:
+    """UsageError for options that say something about adapters that there are not."""
+    peft = given.peft or Peft.NONE
+    settings = dict(given.settings)
+    for name, value in (
+        ("--lora-rank", given.lora_rank),
+        ("--lora-targets", given.lora_targets),
+        ("--set lora.dropout", settings.get("lora.dropout")),
+    ):
+        if value is not None and peft is Peft.NONE:
+            raise UsageError(f"{name} needs --peft lora or --peft qlora")
+    if "quant.double" in settings and peft is not Peft.QLORA:
+        raise UsageError("--set quant.double needs --peft qlora: nothing else is quantised")
+    unbuilt = {"fsdp": "FSDP2", "zero3": "ZeRO-3"}
+    if peft is Peft.QLORA and given.strategy in unbuilt:
+        raise NotBuiltError(f"--peft qlora under {unbuilt[given.strategy]}")
+
+
+def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
+    """The adapters that the options ask for, or None."""
+    if given.peft in (None, Peft.NONE):
+        return None
+    settings = dict(given.settings)
+    return Adapter(
+        peft=given.peft,
+        rank=given.lora_rank or DEFAULT_RANK,
+        targets=given.lora_targets or (),
+        dropout=float(settings.get("lora.dropout", "0")),
+        double_quant=settings.get("quant.double") == "true",
+        compute_dtype=(given.precision or default_precision(cluster)).compute_dtype,
     )
 
 
@@ -111,6 +165,9 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         checkpointing=checkpointing,
         strategy=strategy,
         offload=None if offload is None else str(offload),
+        peft=given.peft or Peft.NONE,
+        lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
+        lora_targets=spec.adapted or None,
         settings=given.settings,
     )
     return workload.with_basis(**_basis(given, pinned))
@@ -118,7 +175,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
 
 def _basis(given: Given, pinned: bool) -> dict[str, Basis]:
     """Where each value came from."""
-    fixed = ("precision", "optimizer", "attention", "stack", "seq_len")
+    fixed = ("precision", "optimizer", "attention", "stack", "seq_len", "peft", "lora_rank", "lora_targets")
     searched = ("strategy", "offload", "checkpointing", "micro_batch", "grad_accum", "global_batch")
     otherwise: dict[str, Basis] = dict.fromkeys(fixed, "default")
     otherwise.update(dict.fromkeys(searched, "default" if pinned else "searched"))

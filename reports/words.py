@@ -77,6 +77,8 @@ def workload_words(document: PlanDocument) -> list[str]:
         pieces.append(f"sequence length {workload['seq_len']}")
     if workload.get("global_batch") is not None:
         pieces.append(f"global batch {workload['global_batch']}")
+    if workload.get("lora_rank") is not None:
+        pieces.append(f"{workload['peft']} rank {workload['lora_rank']}")
     names = ("precision", "optimizer", "attention", "stack")
     return pieces + [str(workload[name]) for name in names if workload.get(name) is not None]
 

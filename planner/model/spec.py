@@ -1,5 +1,6 @@
 """What a built model is, as plain values: nothing here needs torch."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,3 +69,13 @@ class ModelSpec:
     """Whether the class supports activation checkpointing."""
     notes: tuple[str, ...] = ()
     """One line each: what was ignored, chosen or replaced while building."""
+
+
+_ADDED_BY_PEFT = re.compile(r"^base_model\.model\.|\.base_layer\b|\.original_module\b")
+
+
+def built_parameters(spec: ModelSpec) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype of the base model's parameters, under the names that they have without adapters."""
+    if not spec.adapted:
+        return {p.name: (p.shape, p.dtype) for p in spec.parameters}
+    return {_ADDED_BY_PEFT.sub("", p.name): (p.shape, p.dtype) for p in spec.parameters if not p.trainable}

@@ -70,7 +70,7 @@ class Evaluator:
     def variant(self, family: Family) -> StepVariant:
         """The trace that a family replays."""
         return StepVariant(
-            regime=family.strategy.regime(self.workload.precision, self.workload.stack),
+            regime=family.strategy.regime(self.workload.precision, self.workload.stack, self.workload.peft),
             checkpointing=family.checkpointing,
             attention=self.workload.attention,
             stack=self.workload.stack,
@@ -92,6 +92,7 @@ class Evaluator:
             capability=None if cluster.gpu.is_cpu else cluster.gpu.compute_capability,
             offload=family.offload,
             hidden_size=trace.layout.hidden_size,
+            peft=workload.peft,
             settings=workload.settings,
         )
 
@@ -102,7 +103,7 @@ class Evaluator:
 
     def judge_states(self, family: Family, batch: Batch) -> Judgement:
         """A lower bound without tracing: parameters, optimizer state and standing buffers alone."""
-        trace = self.provider.stepless(self.variant(family).regime.weights)
+        trace = self.provider.stepless(self.variant(family).regime)
         return self._judge(family, batch, trace, states_only=True)
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> Judgement:

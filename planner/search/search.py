@@ -48,7 +48,7 @@ def search(evaluator: Evaluator, *, exhaustive: bool = False) -> Found:
 
 
 def _refusal(evaluator: Evaluator, family: Family, batch: Batch) -> str | None:
-    trace = evaluator.provider.stepless(evaluator.variant(family).regime.weights)
+    trace = evaluator.provider.stepless(evaluator.variant(family).regime)
     return family.strategy.refuses(evaluator.context(family, batch.accumulation_steps, trace))
 
 

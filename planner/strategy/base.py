@@ -9,13 +9,16 @@ from enum import StrEnum
 from typing import Protocol
 
 from planner.dtypes import element_bits
-from planner.memory.optimizer import LocalTensor
+from planner.memory.optimizer import LocalTensor, Role
 from planner.memory.stream import RankStream, StreamBuilder
 from planner.speed.model import Collective, OptimizerWork
 from planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
 from planner.trace.variant import Regime
 from planner.units import ceil_div
-from planner.workload import Checkpointing, Optimizer, Precision, Stack
+from planner.workload import Checkpointing, Optimizer, Peft, Precision, Stack
+
+MASTER = "float32"
+"""dtype of masters, and of adapters."""
 
 
 class Offload(StrEnum):
@@ -40,6 +43,7 @@ class RankContext:
     offload: Offload = Offload.NONE
     hidden_size: int | None = None
     """The model's hidden size, from which DeepSpeed's `auto` bucket sizes follow."""
+    peft: Peft = Peft.NONE
     settings: tuple[tuple[str, str], ...] = ()
 
     def setting(self, key: str, default: str) -> str:
@@ -70,7 +74,7 @@ class Strategy(Protocol):
     offloads: tuple[Offload, ...]
     """Kinds of offload that it knows."""
 
-    def regime(self, precision: Precision, stack: Stack) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         """Types in which a rank computes under this strategy."""
         ...
 
@@ -83,15 +87,24 @@ class Strategy(Protocol):
         ...
 
 
-def autocast_regime(precision: Precision, stack: Stack) -> Regime:
+def autocast_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
     """fp32 weights, forward under autocast when mixed; 16-bit weights alone when pure.
 
-    accelerate accelerator.py: prepare_model wraps forward in autocast and converts outputs to fp32.
+    accelerate accelerator.py: prepare_model wraps forward in autocast and converts outputs to fp32. Under LoRA the
+    frozen base is loaded in the 16-bit type and peft makes the adapters fp32 (tuners_utils.py: cast_adapter_dtype,
+    whatever the precision); QLoRA keeps in fp32 what it does not quantise (utils/other.py:
+    prepare_model_for_kbit_training).
     """
     wrapped = stack is not Stack.PLAIN
+    frozen = precision.compute_dtype
+    if peft is Peft.QLORA or (peft is Peft.NONE and precision.is_mixed):
+        frozen = MASTER
+    trained = MASTER if peft is not Peft.NONE and frozen != MASTER else None
     if precision.is_mixed:
-        return Regime(weights="float32", autocast=precision.compute_dtype, outputs_to_fp32=wrapped)
-    return Regime(weights=precision.compute_dtype)
+        return Regime(
+            weights=frozen, trainable_weights=trained, autocast=precision.compute_dtype, outputs_to_fp32=wrapped
+        )
+    return Regime(weights=frozen, trainable_weights=trained)
 
 
 def nbytes(numel: int, dtype: str) -> int:
@@ -107,15 +120,29 @@ def whole_parameters(trace: StepTrace, dtype: str) -> list[LocalTensor]:
     """
     gradients = {int(index) for index in trace.subject[trace.kind == Kind.GRADIENT]}
     return [
-        LocalTensor(name=parameter.name, numel=parameter.numel, dtype=dtype)
+        LocalTensor(
+            name=parameter.name,
+            numel=parameter.numel,
+            dtype=dtype,
+            shape=tuple(parameter.shape),
+            role=parameter_role(trace, parameter),
+        )
         for index, parameter in enumerate(trace.parameters)
         if parameter.trainable and (not gradients or index in gradients)
     ]
 
 
-def place_whole_model(builder: StreamBuilder, dtype: str) -> None:
+def parameter_role(trace: StepTrace, parameter: ParameterInfo) -> Role:
+    """What optimizers that treat embeddings on their own take a parameter for."""
+    if parameter.module == trace.layout.input_embedding:
+        return Role.EMBEDDING
+    return Role.HEAD if parameter.module == trace.layout.output_embedding else Role.HIDDEN
+
+
+def place_whole_model(builder: StreamBuilder, regime: Regime) -> None:
     """Every parameter and buffer on the device, for good."""
     for parameter in builder.trace.parameters:
+        dtype = regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
         builder.alloc(builder.at_load(), nbytes(parameter.numel, dtype), Category.PARAMETERS, "weight", parameter.name)
     place_buffers(builder)
 

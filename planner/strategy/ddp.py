@@ -7,10 +7,11 @@ torch/csrc/distributed/c10d/reducer.cpp: initialize_buckets, rebuild_buckets, co
 from planner.memory.stream import StreamBuilder
 from planner.speed.model import Collective
 from planner.strategy.base import Offload, RankContext, RankPlan, autocast_regime, nbytes
-from planner.strategy.single import place_replica
+from planner.strategy.optimizer_step import with_paged_state
+from planner.strategy.single import place_replica, replica_tensors
 from planner.trace.events import Category, Mark
 from planner.trace.variant import Regime
-from planner.workload import Precision, Stack
+from planner.workload import Peft, Precision, Stack
 
 FIRST_BUCKET = 1024 * 1024
 BUCKET = 25 * 1024 * 1024
@@ -24,22 +25,23 @@ class DistributedDataParallel:
     zero_stage: int | None = None
     offloads: tuple[Offload, ...] = (Offload.NONE,)
 
-    def regime(self, precision: Precision, stack: Stack) -> Regime:
-        return autocast_regime(precision, stack)
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+        return autocast_regime(precision, stack, peft)
 
     def refuses(self, context: RankContext) -> str | None:
         return "there is only one GPU" if context.world_size == 1 else None
 
     def rank(self, context: RankContext) -> RankPlan:
         builder = StreamBuilder(context.trace, context.accumulation_steps)
-        dtype = autocast_regime(context.precision, context.stack).weights
+        dtype = autocast_regime(context.precision, context.stack, context.peft).trained
         work = place_replica(builder, context)
         buckets = place_buckets(builder, dtype)
         reduce = tuple(
             Collective(kind="all_reduce", bytes=size, count=1, overlap=True, phase="backward", per="step")
             for size in buckets
         )
-        return RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work, notes=_unused(builder))
+        plan = RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work, notes=_unused(builder))
+        return with_paged_state(plan, context, replica_tensors(context))
 
 
 def place_buckets(builder: StreamBuilder, dtype: str) -> list[int]:

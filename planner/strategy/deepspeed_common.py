@@ -6,6 +6,7 @@ Read in DeepSpeed 0.19.8 (deepspeed/runtime) and accelerate 1.15; each function 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.dtypes import is_floating
 from planner.errors import InputError
 from planner.memory.stream import StreamBuilder
 from planner.strategy.base import Offload, RankContext, nbytes
@@ -113,16 +114,21 @@ def pinned_bytes(size: int, pinned: bool) -> int:
 
 
 def place_frozen(builder: StreamBuilder, dtype: str, sizes: Sequence[int]) -> None:
-    """Parameters without gradient: whole or as partitions, outside of the flat buffers."""
+    """Parameters without gradient: whole or as partitions, outside of the flat buffers; 4-bit ones as packed."""
     for parameter, numel in zip(builder.trace.parameters, sizes, strict=True):
         if not parameter.trainable:
-            builder.alloc(builder.at_load(), nbytes(numel, dtype), Category.PARAMETERS, "weight", parameter.name)
+            stored = dtype if is_floating(parameter.dtype) else parameter.dtype
+            builder.alloc(builder.at_load(), nbytes(numel, stored), Category.PARAMETERS, "weight", parameter.name)
 
 
 def refuses(context: RankContext) -> str | None:
     """Reasons common to the stages."""
     if not any(parameter.trainable for parameter in context.trace.parameters):
         return "nothing in the model is trainable"
+    if context.optimizer is Optimizer.MUON:
+        return "ZeRO flattens parameters, and torch's Muon takes matrices only"
+    if context.optimizer is Optimizer.PAGED_ADAMW_8BIT:
+        return f"{context.optimizer} under ZeRO is not in this version"
     if context.offload is Offload.OPTIMIZER:
         if context.optimizer not in _ADAMW:
             return f"DeepSpeed's optimizer offload steps with its own CPU Adam, not with {context.optimizer}"

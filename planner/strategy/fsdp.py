@@ -9,16 +9,16 @@ no autocast around forward).
 
 from dataclasses import dataclass, field
 
-from planner.memory.optimizer import LocalTensor, place_clipping, place_state, place_step
+from planner.memory.optimizer import BITSANDBYTES, SHAPED, LocalTensor, place_clipping, place_state, place_step
 from planner.memory.stream import BLOCK, Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
-from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
+from planner.strategy.base import MASTER, Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from planner.strategy.module_times import ModuleTimes, module_times
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category, Mark, ParameterInfo, StepTrace
 from planner.trace.variant import Regime
 from planner.units import ceil_div, round_up
-from planner.workload import Precision, Stack
+from planner.workload import Optimizer, Peft, Precision, Stack
 
 ROOT = ""
 
@@ -79,6 +79,17 @@ def _owner(module: str, owners: dict[str, Unit], root: Unit) -> Unit:
     return root
 
 
+def refuses_optimizer(optimizer: Optimizer) -> str | None:
+    """FSDP2's parameters are DTensors, which not every optimizer takes.
+
+    bitsandbytes' kernels and transformers' Adafactor mix them with plain tensors of state, which torch refuses; for
+    Muon torch redistributes matrices in ways that are not modelled.
+    """
+    if optimizer in BITSANDBYTES or optimizer is Optimizer.ADAFACTOR:
+        return f"{optimizer} keeps plain tensors beside FSDP2's DTensors, which torch refuses to mix; use fsdp1"
+    return f"{optimizer} over sharded matrices is not in this version" if optimizer in SHAPED else None
+
+
 class FullyShardedDataParallel:
     """FSDP2 over all ranks, as accelerate sets it up."""
 
@@ -87,11 +98,17 @@ class FullyShardedDataParallel:
     zero_stage: int | None = None
     offloads: tuple[Offload, ...] = (Offload.NONE,)
 
-    def regime(self, precision: Precision, stack: Stack) -> Regime:
-        return Regime(weights=precision.compute_dtype)
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+        """accelerate's mixed precision gathers all parameters in the 16-bit type; without it dtypes stay."""
+        keeps = peft is not Peft.NONE and not precision.is_mixed and precision.compute_dtype != MASTER
+        return Regime(weights=precision.compute_dtype, trainable_weights=MASTER if keeps else None)
 
     def refuses(self, context: RankContext) -> str | None:
-        return "there is only one GPU" if context.world_size == 1 else None
+        if context.world_size == 1:
+            return "there is only one GPU"
+        if context.peft is Peft.QLORA:
+            return "QLoRA under FSDP2 is not built yet"
+        return refuses_optimizer(context.optimizer)
 
     def rank(self, context: RankContext) -> RankPlan:
         return _Layout(context).plan()
@@ -104,9 +121,9 @@ class _Layout:
         self._context = context
         trace = context.trace
         self._trace = trace
-        self._compute = context.precision.compute_dtype
-        self._master = "float32" if context.precision.is_mixed else self._compute
-        self._reduce = self._compute
+        self._regime = FullyShardedDataParallel().regime(context.precision, context.stack, context.peft)
+        self._master = MASTER if context.precision.is_mixed else self._regime.trained
+        self._reduce = self._regime.trained
         reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
         self._builder = StreamBuilder(trace, context.accumulation_steps)
         self._units = wrap_units(trace, reshard)
@@ -118,11 +135,20 @@ class _Layout:
 
     def _gathered(self, unit: Unit) -> int:
         """Bytes of the flat all-gather output."""
-        return nbytes(sum(self._shards[i].unsharded_numel for i in unit.parameters), self._compute)
+        return sum(nbytes(self._shards[i].unsharded_numel, self._gathered_dtype(i)) for i in unit.parameters)
+
+    def _gathered_dtype(self, index: int) -> str:
+        """MixedPrecisionPolicy.param_dtype, or the parameter's own."""
+        parameter = self._trace.parameters[index]
+        return self._regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+
+    def _stored_dtype(self, index: int) -> str:
+        """accelerate upcasts what is trained; the rest stays as it was loaded, in the type in which it computes."""
+        return self._master if self._trace.parameters[index].trainable else self._gathered_dtype(index)
 
     def _copy_out(self, at: Point, unit: Unit) -> Handle:
         """The unsharded parameters, one storage each, padding included."""
-        sizes = [nbytes(self._shards[i].unsharded_numel, self._compute) for i in unit.parameters]
+        sizes = [nbytes(self._shards[i].unsharded_numel, self._gathered_dtype(i)) for i in unit.parameters]
         return self._builder.alloc(
             at,
             sum(sizes),
@@ -143,8 +169,7 @@ class _Layout:
     def plan(self) -> RankPlan:
         builder, context = self._builder, self._context
         for index, parameter in enumerate(self._trace.parameters):
-            dtype = self._master if parameter.trainable else parameter.dtype
-            size = nbytes(self._shards[index].shard_numel, dtype)
+            size = nbytes(self._shards[index].shard_numel, self._stored_dtype(index))
             builder.alloc(builder.at_load(), size, Category.PARAMETERS, "weight shard", parameter.name)
         place_buffers(builder)
         place_workspaces(builder, context.capability)
@@ -194,12 +219,16 @@ class _Layout:
         return kept
 
     def _all_gather(self, in_pass: Pass, event: int, unit: Unit) -> Handle:
-        """foreach_all_gather: a low-precision copy of the shards, and the flat output."""
+        """foreach_all_gather: a low-precision copy of the shards that are not so stored, and the flat output."""
         builder = self._builder
         at = builder.before(in_pass, event)
-        shards = nbytes(sum(self._shards[i].shard_numel for i in unit.parameters), self._compute)
+        shards = sum(
+            nbytes(self._shards[i].shard_numel, self._gathered_dtype(i))
+            for i in unit.parameters
+            if self._stored_dtype(i) != self._gathered_dtype(i)
+        )
         copy_in = None
-        if self._master != self._compute:
+        if shards:
             copy_in = builder.alloc(at, shards, Category.COMMUNICATION, "all-gather input", unit.name)
         handle = builder.alloc(at, self._gathered(unit), Category.COMMUNICATION, "all-gather output", unit.name)
         if copy_in is not None:

@@ -1,6 +1,6 @@
 """One device, the whole model on it."""
 
-from planner.memory.optimizer import place_clipping, place_state, place_step
+from planner.memory.optimizer import LocalTensor
 from planner.memory.stream import StreamBuilder
 from planner.speed.model import OptimizerWork
 from planner.strategy.base import (
@@ -13,8 +13,9 @@ from planner.strategy.base import (
     place_workspaces,
     whole_parameters,
 )
+from planner.strategy.optimizer_step import optimizer_work, place_optimizer, with_paged_state
 from planner.trace.variant import Regime
-from planner.workload import Optimizer, Precision, Stack
+from planner.workload import Peft, Precision, Stack
 
 
 class Single:
@@ -25,8 +26,8 @@ class Single:
     zero_stage: int | None = None
     offloads: tuple[Offload, ...] = (Offload.NONE,)
 
-    def regime(self, precision: Precision, stack: Stack) -> Regime:
-        return autocast_regime(precision, stack)
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+        return autocast_regime(precision, stack, peft)
 
     def refuses(self, context: RankContext) -> str | None:
         return "there is more than one GPU" if context.world_size > 1 else None
@@ -34,21 +35,21 @@ class Single:
     def rank(self, context: RankContext) -> RankPlan:
         builder = StreamBuilder(context.trace, context.accumulation_steps)
         work = place_replica(builder, context)
-        return RankPlan(stream=builder.build(), optimizer_work=work)
+        plan = RankPlan(stream=builder.build(), optimizer_work=work)
+        return with_paged_state(plan, context, replica_tensors(context))
+
+
+def replica_tensors(context: RankContext) -> list[LocalTensor]:
+    """What the optimizer of a whole model steps."""
+    return whole_parameters(context.trace, autocast_regime(context.precision, context.stack, context.peft).trained)
 
 
 def place_replica(builder: StreamBuilder, context: RankContext) -> OptimizerWork:
     """A whole model with whole gradients and optimizer state."""
-    dtype = autocast_regime(context.precision, context.stack).weights
-    place_whole_model(builder, dtype)
+    tensors = replica_tensors(context)
+    place_whole_model(builder, autocast_regime(context.precision, context.stack, context.peft))
     place_workspaces(builder, context.capability)
-    tensors = whole_parameters(context.trace, dtype)
-    for iteration in range(len(builder.steps)):
-        if context.clipping:
-            place_clipping(builder, iteration, tensors)
-        if iteration == 0:
-            place_state(builder, context.optimizer, tensors)
-        place_step(builder, iteration, context.optimizer, tensors)
+    place_optimizer(builder, context, tensors)
     keep_gradients(builder, context.trace.parameters)
     return optimizer_work(
         context.optimizer,
@@ -57,13 +58,4 @@ def place_replica(builder: StreamBuilder, context: RankContext) -> OptimizerWork
     )
 
 
-_TENSORS_TOUCHED = {Optimizer.SGD: 3}
-"""Parameter-sized reads and writes of one step: Adam reads four tensors and writes three."""
-
-
-def optimizer_work(optimizer: Optimizer, elements: int, element_bytes: int, *, on_host: bool = False) -> OptimizerWork:
-    """Memory traffic of one optimizer step."""
-    touched = _TENSORS_TOUCHED.get(optimizer, 7)
-    return OptimizerWork(
-        parameter_bytes_read_written=touched * elements * element_bytes, on_host=on_host, elements=elements
-    )
+__all__ = ["Single", "optimizer_work", "place_replica", "replica_tensors"]

@@ -8,7 +8,7 @@ from planner.strategy import deepspeed_common
 from planner.strategy.base import Offload, RankContext, RankPlan
 from planner.strategy.deepspeed_stage12 import rank_plan
 from planner.trace.variant import Regime
-from planner.workload import Precision, Stack
+from planner.workload import Peft, Precision, Stack
 
 
 class Zero1:
@@ -19,7 +19,7 @@ class Zero1:
     zero_stage: int | None = 1
     offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER)
 
-    def regime(self, precision: Precision, stack: Stack) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         return deepspeed_common.deepspeed_regime(precision)
 
     def refuses(self, context: RankContext) -> str | None:

@@ -9,7 +9,7 @@ from planner.strategy import deepspeed_common
 from planner.strategy.base import Offload, RankContext, RankPlan
 from planner.strategy.deepspeed_stage3 import rank_plan
 from planner.trace.variant import Regime
-from planner.workload import Precision, Stack
+from planner.workload import Peft, Precision, Stack
 
 
 class Zero3:
@@ -20,10 +20,12 @@ class Zero3:
     zero_stage: int | None = 3
     offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER)
 
-    def regime(self, precision: Precision, stack: Stack) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         return deepspeed_common.deepspeed_regime(precision)
 
     def refuses(self, context: RankContext) -> str | None:
+        if context.peft is Peft.QLORA:
+            return "QLoRA under ZeRO-3 is not built yet"
         return deepspeed_common.refuses(context)
 
     def rank(self, context: RankContext) -> RankPlan:

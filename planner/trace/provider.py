@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
+from planner.model.adapter import Adapter
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec, ParameterSpec
 from planner.trace.device import DeviceKind
 from planner.trace.events import StepTrace
 from planner.trace.stepless import stepless_trace
 from planner.trace.storage import CorruptTraceError, dump, load
-from planner.trace.variant import StepVariant
+from planner.trace.variant import Regime, StepVariant
 
 if TYPE_CHECKING:
     from planner.trace.workshop import Workshop
@@ -29,6 +30,8 @@ class TraceProvider:
     source: ModelSource
     device: DeviceKind
     attention: str
+    adapter: Adapter | None = None
+    """What is trained instead of the model itself, if anything."""
     use_cache: bool = True
     note: Callable[[str], None] = lambda _: None
     """Told about cache entries that had to be made again, and about slow work that starts."""
@@ -60,9 +63,9 @@ class TraceProvider:
         self._write(self._path(f"trace {variant.key()} {tuple(sizes)}", "npz"), dump(made))
         return made
 
-    def stepless(self, weights: str) -> StepTrace:
-        """A trace without a step, whose parameters stand in `weights`: needs no tracing."""
-        return stepless_trace(self.spec(), weights)
+    def stepless(self, regime: Regime) -> StepTrace:
+        """A trace without a step, whose parameters stand as `regime` has them: needs no tracing."""
+        return stepless_trace(self.spec(), regime)
 
     def told(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
@@ -101,11 +104,12 @@ class TraceProvider:
             self.note("tracing")
             from planner.trace.workshop import Workshop
 
-            self._workshop = Workshop(self.source, self.device, self.attention)
+            self._workshop = Workshop(self.source, self.device, self.attention, self.adapter)
         return self._workshop
 
     def _path(self, what: str, suffix: str) -> Path:
-        name = entry_name(self.source.digest, self.device.key, self.attention, what)
+        adapter = "" if self.adapter is None else self.adapter.key()
+        name = entry_name(self.source.digest, self.device.key, self.attention, adapter, what)
         return cache_dir() / "traces" / f"{name}.{suffix}"
 
     def _read(self, path: Path) -> bytes | None:
@@ -126,4 +130,5 @@ def _spec_from(value: dict[str, Any]) -> ModelSpec:
     parameters = tuple(
         ParameterSpec(**{**parameter, "shape": tuple(parameter["shape"])}) for parameter in value.pop("parameters")
     )
-    return ModelSpec(**{**value, "parameters": parameters, "notes": tuple(value["notes"])})
+    texts = {name: tuple(value[name]) for name in ("adapted", "notes")}
+    return ModelSpec(**{**value, "parameters": parameters, **texts})

@@ -167,11 +167,13 @@ def prepare(model: nn.Module, variant: StepVariant) -> None:
 
     InputError when the model cannot be checkpointed.
     """
-    weights = getattr(torch, variant.regime.weights)
+    regime = variant.regime
     for parameter in model.parameters():
-        if parameter.is_floating_point() and parameter.dtype is not weights:
-            parameter.data = parameter.data.to(weights)
-    if variant.regime.buffers_follow:
+        dtype = getattr(torch, regime.trained if parameter.requires_grad else regime.weights)
+        if parameter.is_floating_point() and parameter.dtype is not dtype:
+            parameter.data = parameter.data.to(dtype)
+    if regime.buffers_follow:
+        weights = getattr(torch, regime.weights)
         for buffer in model.buffers():
             if buffer.is_floating_point():
                 buffer.data = buffer.data.to(weights)
@@ -179,9 +181,15 @@ def prepare(model: nn.Module, variant: StepVariant) -> None:
 
 
 def set_checkpointing(model: Any, mode: Checkpointing) -> None:
-    """Switches transformers' own activation checkpointing on or off (the older name is kept for transformers 5.0)."""
+    """Switches transformers' own activation checkpointing on or off (the older name is kept for transformers 5.0).
+
+    peft utils/other.py: prepare_model_for_kbit_training makes the embedding's output require a gradient together
+    with checkpointing, unless it is told that checkpointing is not reentrant; few callers tell it.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if getattr(model, "_plan_kbit", False):
+            _require_input_gradients(model, mode is not Checkpointing.NONE)
         if mode is Checkpointing.NONE:
             if getattr(model, "is_gradient_checkpointing", False):
                 model.gradient_checkpointing_disable()
@@ -189,3 +197,10 @@ def set_checkpointing(model: Any, mode: Checkpointing) -> None:
         if not getattr(model, "supports_gradient_checkpointing", False):
             raise InputError(f"{type(model).__name__} does not support activation checkpointing")
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def _require_input_gradients(model: Any, wanted: bool) -> None:
+    """Once on, transformers would add its hooks a second time."""
+    if wanted != getattr(model, "_plan_input_gradients", False):
+        (model.enable_input_require_grads if wanted else model.disable_input_require_grads)()
+        model._plan_input_gradients = wanted

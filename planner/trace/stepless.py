@@ -4,15 +4,20 @@ import numpy as np
 
 from planner.model.spec import ModelSpec
 from planner.trace.events import Kind, Mark, ModuleLayout, ParameterInfo, StepTrace
+from planner.trace.variant import Regime
 
 
-def stepless_trace(spec: ModelSpec, weights: str) -> StepTrace:
+def stepless_trace(spec: ModelSpec, regime: Regime) -> StepTrace:
     """The four points of the loop, the model's parameters, and no tensor."""
     none = np.zeros(0, dtype=np.int64)
     empty = np.zeros(0, dtype=np.float64)
     parameters = [
         ParameterInfo(
-            name=p.name, shape=p.shape, dtype=weights, trainable=p.trainable, module=p.name.rpartition(".")[0]
+            name=p.name,
+            shape=p.shape,
+            dtype=regime.dtype_of(p.dtype, trainable=p.trainable),
+            trainable=p.trainable,
+            module=p.name.rpartition(".")[0],
         )
         for p in spec.parameters
         if p.tied_to is None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from planner.dtypes import is_floating
 from planner.workload import Attention, Checkpointing, Stack
 
 
@@ -11,12 +12,25 @@ class Regime:
 
     weights: str
     """dtype of the parameters as forward sees them (`float32`, `bfloat16`, `float16`)."""
+    trainable_weights: str | None = None
+    """The same for trainable parameters, where it differs: adapters around a frozen base."""
     autocast: str | None = None
     """16-bit dtype of the autocast region around forward, if there is one."""
     outputs_to_fp32: bool = False
     """Whether the outputs are converted to fp32 (accelerate accelerator.py: prepare_model, native amp)."""
     buffers_follow: bool = False
     """Whether floating-point buffers are cast with the parameters (DeepSpeed's module.bfloat16())."""
+
+    @property
+    def trained(self) -> str:
+        """dtype of the trainable parameters."""
+        return self.trainable_weights or self.weights
+
+    def dtype_of(self, dtype: str, *, trainable: bool) -> str:
+        """dtype under this regime of a parameter that is now of `dtype`; packed integers stay what they are."""
+        if not is_floating(dtype):
+            return dtype
+        return self.trained if trainable else self.weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +46,9 @@ class StepVariant:
     def key(self) -> str:
         """Stable text that names the variant in caches and messages."""
         regime = self.regime
+        trained = "" if regime.trainable_weights is None else f" trained={regime.trainable_weights}"
         return (
-            f"weights={regime.weights} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
+            f"weights={regime.weights}{trained} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing} attention={self.attention} "
             f"stack={self.stack} seq={self.seq_len}"
         )

@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 
 from planner.errors import InputError
+from planner.model.adapter import Adapter
 from planner.model.build import build_model, from_factory, spec_of
 from planner.model.source import ModelSource, load_factory
 from planner.model.spec import ModelSpec
@@ -20,14 +21,21 @@ from planner.trace.variant import StepVariant
 class Workshop:
     """One built model on the meta device."""
 
-    def __init__(self, source: ModelSource, device: DeviceKind, attention: str) -> None:
+    def __init__(self, source: ModelSource, device: DeviceKind, attention: str, adapter: Adapter | None = None) -> None:
         self._source = source
         self._given: dict[str, Any] | tuple[Any, ...] | None = None
         if source.config is None:
             self._model, self._given = from_factory(load_factory(source))
         else:
             self._model = build_model(source.config, attention=attention)
+        self._base = self._model
         self._spec = spec_of(self._model, model_id=source.id)
+        if adapter is not None:
+            # peft is imported only when it is asked for.
+            from planner.model.adapt import adapt
+
+            adapted = adapt(self._model, self._spec, adapter)
+            self._model, self._spec = adapted.model, adapted.spec
         self._tracer = Tracer(
             model=self._model,
             make_batch=self._batch,
@@ -48,14 +56,15 @@ class Workshop:
         except Exception as problem:
             first = str(problem).strip().splitlines() or [""]
             raise InputError(
-                f"{self._source.id}: {type(self._model).__name__} cannot be traced: "
+                f"{self._source.id}: {type(self._base).__name__} cannot be traced: "
                 f"{type(problem).__name__}: {first[0][:200]}"
             ) from problem
 
     def _batch(self, model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
+        # What a model takes and how it counts its loss is read from its own class, not from a wrapper around it.
         if self._given is None:
-            return training_batch(model, batch=micro_batch, seq_len=seq_len)
-        return given_batch(model, self._given, batch=micro_batch)
+            return training_batch(self._base, batch=micro_batch, seq_len=seq_len)
+        return given_batch(self._base, self._given, batch=micro_batch)
 
 
 def _profile(device: DeviceKind) -> KernelProfile:

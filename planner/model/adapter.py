@@ -1,0 +1,29 @@
+"""Which adapters a model is trained through, as plain values: nothing here needs torch."""
+
+from dataclasses import dataclass
+
+from planner.workload import Peft
+
+DEFAULT_RANK = 16
+"""Rank when none is given (trl trl/trainer/model_config.py: ModelConfig.lora_r); peft's bare LoraConfig has 8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """LoRA matrices around a frozen base model, which QLoRA stores in 4 bits."""
+
+    peft: Peft
+    rank: int = DEFAULT_RANK
+    targets: tuple[str, ...] = ()
+    """Module names as peft's `target_modules` reads them; empty: peft's own choice for the model type."""
+    dropout: float = 0.0
+    double_quant: bool = False
+    """Whether the block scales are quantised as well (bnb_4bit_use_double_quant)."""
+    compute_dtype: str = "bfloat16"
+    """torch dtype to which 4-bit weights are dequantised (bnb_4bit_compute_dtype); LoRA alone has no use for it."""
+
+    def key(self) -> str:
+        """Stable text that names the adapter in caches."""
+        text = f"{self.peft} rank={self.rank} targets={','.join(self.targets)} dropout={self.dropout}"
+        quantised = f" double={self.double_quant} compute={self.compute_dtype}"
+        return text + (quantised if self.peft is Peft.QLORA else "")
