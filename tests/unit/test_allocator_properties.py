@@ -128,7 +128,7 @@ def compare(run: Run, rules: Rules) -> AllocatorResult:
 
 
 @given(runs(), RULES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_agrees_with_a_naive_allocator(run: Run, rules: Rules) -> None:
     compare(run, rules)
 
@@ -162,10 +162,11 @@ def test_agrees_on_a_long_random_run(seed: int, capacity: float, expandable: boo
 
 
 @given(runs(), RULES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_blocks_tile_their_segments(run: Run, rules: Rules) -> None:
     result = run.replay(capacity=to_capacity(rules), settings=to_settings(rules))
-    for event in {len(result.charged) // 2, result.peak_allocated_at, len(result.charged) - 1} - {-1}:
+    handled = len(result.charged)
+    for event in {handled // 2, result.peak_allocated_at, handled - 1} if handled else ():
         blocks = result.blocks_at(event)
         position = 0
         for segment in result.segments_at(event):
@@ -194,7 +195,7 @@ def _neighbours(result: AllocatorResult, event: int) -> list[tuple[object, ...]]
 
 
 @given(runs(), RULES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_figures_hold_together(run: Run, rules: Rules) -> None:
     result = run.replay(capacity=to_capacity(rules), settings=to_settings(rules))
     allocated, reserved = result.allocated, result.reserved
@@ -204,14 +205,15 @@ def test_figures_hold_together(run: Run, rules: Rules) -> None:
     assert result.peak_reserved_bytes >= max(reserved, default=0)
     assert result.peak_requested_bytes <= result.peak_allocated_bytes
     assert result.fragmentation_bytes >= 0
-    assert result.peak_reserved_bytes <= min(rules.capacity, rules.limit)
+    assert result.peak_reserved_bytes <= rules.capacity
+    # torch tests the process limit with the bytes of a plain segment, then maps whole pages.
+    assert result.peak_reserved_bytes <= rules.limit + (rules.large_segment if rules.expandable else 0)
     if result.oom_at:
         assert result.num_alloc_retries >= 1
         # Whole pages are mapped, while the message names the bytes that a segment of its own would have.
         page = rules.large_segment if rules.expandable else 1
         assert result.oom_at.free_bytes < -(-result.oom_at.tried_bytes // page) * page
         assert result.oom_at.allocated_bytes == (allocated[-1] if len(allocated) else 0)
-        assert result.oom_at.reserved_bytes <= min(rules.capacity, rules.limit)
     alive = np.bincount(run.tensors[: result.peak_allocated_at + 1], weights=run.signs[: result.peak_allocated_at + 1])
     standing = np.pad(alive, (0, len(run.sizes) - len(alive)))
     if result.peak_allocated_at >= 0:
