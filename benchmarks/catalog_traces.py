@@ -160,7 +160,8 @@ def table(rows: list[Row]) -> str:
         "",
         f"torch {torch.__version__}, transformers {transformers.__version__}, kernels of an H100, "
         f"sequence length {SEQ_LEN} or the model's positions, one thread. "
-        "Made by `python -m benchmarks.catalog_traces`.",
+        "The machine was shared: seconds are upper bounds. Made by "
+        "`python -m benchmarks.catalog_traces`.",
         "",
         f"- **{len(traced)} of {len(rows)}** models trace a step; {len(full)} of them in every variant "
         "(bf16, bf16 checkpointed, autocast over fp32).",
@@ -212,24 +213,40 @@ def _median(rows: list[Row]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="catalog ids; default all")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that the results file already has")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    done = {row.model: row for row in _saved()} if options.resume else {}
     entries = [entry for entry in load_index().values() if entry.native]
     rows: list[Row] = []
     for entry in entries:
         if options.models and entry.id not in options.models:
             continue
-        row = survey(entry)
+        row = done.get(entry.id) or survey(entry)
         rows.append(row)
+        if entry.id in done:
+            continue
         gc.collect()
         seconds = row.build_seconds + sum(step.seconds for step in row.steps)
         print(f"{entry.id}: {'traced' if row.traced else 'not traced'}, {seconds:.1f} s", _errors(row), flush=True)
-    if not options.models:
-        document = {"torch": torch.__version__, "transformers": transformers.__version__}
-        document |= {"python": platform.python_version(), "models": [asdict(row) for row in rows]}
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "catalog_traces.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        (RESULTS / "catalog_traces.md").write_text(table(rows), encoding="utf-8")
+        if not options.models:
+            _save(rows)
+
+
+def _save(rows: list[Row]) -> None:
+    document = {"torch": torch.__version__, "transformers": transformers.__version__}
+    document |= {"python": platform.python_version(), "models": [asdict(row) for row in rows]}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "catalog_traces.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    (RESULTS / "catalog_traces.md").write_text(table(rows), encoding="utf-8")
+
+
+def _saved() -> list[Row]:
+    path = RESULTS / "catalog_traces.json"
+    if not path.exists():
+        return []
+    rows = json.loads(path.read_text(encoding="utf-8"))["models"]
+    return [Row(**row | {"steps": [Step(**step) for step in row["steps"]]}) for row in rows]
 
 
 if __name__ == "__main__":

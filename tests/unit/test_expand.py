@@ -1,0 +1,200 @@
+"""Expansion on traces made by hand: what is copied, what is referred to, and what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark, ParameterInfo, StepTrace
+from planner.trace.expand import expand
+from planner.trace.folding import CannotFoldError, Fold
+from tests.support.same_trace import assert_same_trace
+
+HIDDEN = 64
+"""Bytes per sample of what each layer puts out."""
+
+
+class Tape:
+    """Writes a step of `depth` layers of which only `executed` run, as the recorder would."""
+
+    def __init__(self, depth: int, executed: list[int]) -> None:
+        self.events: list[tuple[int, int]] = []
+        self.tensors: list[tuple[int, int, int, int, int]] = []
+        self.ops: list[tuple[int, int, float, list[int], list[int]]] = []
+        self.depth = depth
+        self.executed = executed
+        self.names = ["", "layers", *(f"layers.{i}" for i in range(depth))]
+
+    def tensor(self, fixed: int, slope: int, module: int, parameter: int = -1, category: int | None = None) -> int:
+        default = CATEGORY_INDEX[Category.ACTIVATIONS]
+        self.tensors.append((fixed, slope, module, parameter, default if category is None else category))
+        self.events.append((Kind.ALLOC, len(self.tensors) - 1))
+        return len(self.tensors) - 1
+
+    def free(self, tensor: int) -> None:
+        self.events.append((Kind.FREE, tensor))
+
+    def op(self, module: int, phase: int, flops: float, reads: list[int], writes: list[int]) -> None:
+        self.ops.append((module, phase, flops, reads, writes))
+        self.events.append((Kind.OPERATOR, len(self.ops) - 1))
+
+    def trace(self) -> StepTrace:
+        kind, subject = (np.array(column, np.int64) for column in zip(*self.events, strict=True))
+        columns = [np.array(column, np.int64) for column in zip(*self.tensors, strict=True)]
+        modules, phases, flops, reads, writes = zip(*self.ops, strict=True)
+        none = np.zeros(len(self.ops))
+        return StepTrace(
+            kind=kind,
+            subject=subject,
+            bytes_fixed=columns[0],
+            bytes_per_sample=columns[1],
+            category=columns[4],
+            tensor_module=columns[2],
+            tensor_operator=np.zeros(len(self.tensors), np.int64),
+            tensor_shape=["[]"] * len(self.tensors),
+            tensor_parameter=columns[3],
+            modules=list(self.names),
+            operator_names=["mm"],
+            op_name=np.zeros(len(self.ops), np.int64),
+            op_module=np.array(modules, np.int64),
+            op_phase=np.array(phases, np.int64),
+            op_flops_fixed=none,
+            op_flops_per_sample=np.array(flops),
+            op_bytes_fixed=none,
+            op_bytes_per_sample=none,
+            op_reads_at=np.cumsum([0, *map(len, reads)]),
+            op_reads=np.array([t for row in reads for t in row], np.int64),
+            op_writes_at=np.cumsum([0, *map(len, writes)]),
+            op_writes=np.array([t for row in writes for t in row], np.int64),
+            parameters=[
+                ParameterInfo(
+                    name=f"layers.{i}.weight", shape=(4, 4), dtype="float32", trainable=True, module=f"layers.{i}"
+                )
+                for i in range(self.depth)
+            ],
+            buffer_bytes=[],
+            inputs=[],
+            samples=(1,),
+            tokens_per_sample=1,
+        )
+
+
+def step(
+    depth: int,
+    *,
+    folded: bool,
+    period: int = 1,
+    shared: bool = False,
+    kept: bool = False,
+    gathered: bool = False,
+    odd_size: int | None = None,
+    odd_work: int | None = None,
+    twice: bool = False,
+) -> StepTrace:
+    """Layers that keep their input for backward and hand a gradient down.
+
+    `shared`: every layer adds to one gradient that the last layer begins. `kept`: something outside frees each
+    layer's output at the end. `gathered`: an operator outside reads them. `odd_size`, `odd_work`: one layer
+    differs. `twice`: one layer runs again.
+    """
+    ends = 2 * period
+    executed = [i for i in range(depth) if not folded or i < ends or i >= depth - ends]
+    tape = Tape(depth, executed)
+    tape.events.append((Kind.MARK, Mark.FORWARD))
+    outputs: dict[int, int] = {}
+    hidden = tape.tensor(0, HIDDEN, 0)
+    tape.op(0, 0, 1.0, [-1], [hidden])
+    inputs: dict[int, int] = {}
+    for layer in executed + ([1] if twice else []):
+        module = 2 + layer
+        tape.events.append((Kind.ENTER, module))
+        inputs[layer] = hidden
+        hidden = tape.tensor(0, HIDDEN + (layer == odd_size), module)
+        tape.op(module, 0, 7.0 + (layer == odd_work), [-1, inputs[layer]], [hidden])
+        outputs[layer] = hidden
+        tape.events.append((Kind.EXIT, module))
+    if gathered:
+        tape.op(0, 0, 1.0, list(outputs.values()), [])
+    tape.events += [(Kind.MARK, Mark.OUTPUTS_BOUND), (Kind.MARK, Mark.BACKWARD)]
+    gradient = tape.tensor(0, HIDDEN, 0)
+    tape.op(0, 1, 1.0, [hidden], [gradient])
+    common = -1
+    for layer in reversed(executed):
+        module = 2 + layer
+        tape.events.append((Kind.BACKWARD_ENTER, module))
+        weight = tape.tensor(64, 0, module, layer, CATEGORY_INDEX[Category.GRADIENTS])
+        handed = tape.tensor(0, HIDDEN, module)
+        tape.op(module, 1, 14.0, [inputs[layer], gradient], [handed, weight])
+        tape.events.append((Kind.GRADIENT, layer))
+        if shared and common < 0:
+            common = tape.tensor(0, 8, module)
+        elif shared:
+            tape.op(module, 1, 1.0, [common, handed], [common])
+        tape.free(gradient)
+        gradient = handed
+        if not kept:
+            tape.free(outputs[layer])
+        tape.events.append((Kind.BACKWARD_EXIT, module))
+    tape.events.append((Kind.MARK, Mark.BACKWARD_END))
+    if kept:
+        for output in outputs.values():
+            tape.free(output)
+    if shared:
+        tape.free(common)
+    tape.free(gradient)
+    return tape.trace()
+
+
+def the_fold(depth: int) -> Fold:
+    return Fold(list_name="layers", start=0, period=1, units=depth)
+
+
+@pytest.mark.parametrize("depth", [5, 6, 12, 100])
+@pytest.mark.parametrize("options", [{}, {"shared": True}, {"kept": True}, {"shared": True, "kept": True}])
+def test_expanded_equals_full(depth: int, options: dict[str, bool]) -> None:
+    assert_same_trace(
+        expand(step(depth, folded=True, **options), the_fold(depth)), step(depth, folded=False, **options)
+    )
+
+
+@pytest.mark.parametrize(("period", "units"), [(2, 5), (3, 7)])
+def test_units_of_several_layers(period: int, units: int) -> None:
+    depth = period * units
+    fold = Fold(list_name="layers", start=0, period=period, units=units)
+    assert_same_trace(
+        expand(step(depth, folded=True, period=period, shared=True), fold), step(depth, folded=False, shared=True)
+    )
+
+
+def test_differing_sizes_are_refused() -> None:
+    with pytest.raises(CannotFoldError, match="differ in size"):
+        expand(step(8, folded=True, odd_size=6), the_fold(8))
+
+
+def test_differing_work_is_refused() -> None:
+    with pytest.raises(CannotFoldError, match="differ in work"):
+        expand(step(8, folded=True, odd_work=1), the_fold(8))
+
+
+def test_a_reader_of_all_layers_is_refused() -> None:
+    with pytest.raises(CannotFoldError, match="outside the blocks reads"):
+        expand(step(8, folded=True, gathered=True), the_fold(8))
+
+
+def test_layers_that_run_twice_are_refused() -> None:
+    with pytest.raises(CannotFoldError, match="more than once"):
+        expand(step(8, folded=True, twice=True), the_fold(8))
+
+
+def test_layers_without_backward_are_refused() -> None:
+    trace = step(8, folded=True)
+    keep = trace.kind != Kind.BACKWARD_ENTER
+    with pytest.raises(CannotFoldError, match="both directions"):
+        expand(replace(trace, kind=trace.kind[keep], subject=trace.subject[keep]), the_fold(8))
+
+
+def test_modules_that_the_trace_does_not_name_are_refused() -> None:
+    trace = step(8, folded=True)
+    names = ["elsewhere" if name == "layers.6" else name for name in trace.modules]
+    with pytest.raises(CannotFoldError, match="share modules"):
+        expand(replace(trace, modules=names), the_fold(8))
