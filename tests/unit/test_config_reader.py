@@ -81,9 +81,9 @@ def test_refusals_name_the_file_and_the_fault(raw, said):
     ids=["oversized nest", "nest", "nested objects", "wide list", "open string", "long number"],
 )
 def test_hostile_megabytes_end_within_seconds(raw):
-    started = time.perf_counter()
+    started = time.process_time()
     _read(raw)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
