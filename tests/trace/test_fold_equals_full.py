@@ -106,6 +106,23 @@ MODELS = {
         folds={"model.visual.blocks": [(0, 1, 9)], "model.language_model.layers": [(0, 1, 8)]},
         seq_len=300,
     ),
+    "llava": Deep(
+        model="llava-hf/llava-1.5-7b-hf",
+        changes={"text_config.num_hidden_layers": 8},
+        folds={"model.vision_tower.encoder.layers": [(0, 1, 23)], "model.language_model.layers": [(0, 1, 8)]},
+        seq_len=600,
+    ),
+    "llama-4": Deep(
+        model="meta-llama/Llama-4-Scout-17B-16E-Instruct",
+        changes={
+            "text_config.num_hidden_layers": 20,
+            "text_config.layer_types": None,
+            "text_config.no_rope_layers": None,
+            "vision_config.num_hidden_layers": 8,
+        },
+        folds={"vision_model.model.layers": [(0, 1, 8)], "language_model.model.layers": [(0, 4, 5)]},
+        seq_len=600,
+    ),
     "bloom": Deep(model="bigscience/bloom-1b1", changes={"n_layer": 8}, folds={"transformer.h": [(0, 1, 8)]}),
 }
 
