@@ -74,7 +74,7 @@ def _add_adapters(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_spread(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--strategy", metavar="S", help="auto, single, ddp, fsdp (FSDP2), zero1, zero2, zero3")
+    group.add_argument("--strategy", metavar="S", help="auto, single, ddp, fsdp (FSDP2), fsdp1, zero1, zero2, zero3")
     group.add_argument("--offload", metavar="O", help="none, optimizer")
     group.add_argument("--pin", action="store_true", help="search nothing: options not given take their neutral value")
 

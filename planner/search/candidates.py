@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.errors import UsageError
 from planner.hardware.cluster import Cluster
 from planner.strategy.base import Offload, Strategy
-from planner.strategy.registry import STRATEGIES, find_strategy
+from planner.strategy.registry import ONLY_ON_REQUEST, STRATEGIES, find_strategy
 from planner.workload import Checkpointing, Workload
 
 LARGEST_MICRO_BATCH = 256
@@ -48,7 +48,7 @@ def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
         return [STRATEGIES["single" if cluster.world_size == 1 else "ddp"]]
     if cluster.world_size == 1:
         return [STRATEGIES["single"], *(s for s in STRATEGIES.values() if s.zero_stage == 2)]
-    return [strategy for strategy in STRATEGIES.values() if strategy.name != "single"]
+    return [s for s in STRATEGIES.values() if s.name != "single" and s.name not in ONLY_ON_REQUEST]
 
 
 def _offloads(workload: Workload, strategy: Strategy) -> list[Offload]:

@@ -45,6 +45,13 @@ def _strategy_words(judgement: Judgement, workload: Workload) -> list[str]:
         if full and workload.stack is not Stack.TRAINER:
             words += ["--fsdp_activation_checkpointing", "true"]
         return words
+    if strategy.name == "fsdp1":
+        words = ["--use_fsdp", "--fsdp_version", "1", "--fsdp_sharding_strategy", "FULL_SHARD"]
+        words += ["--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP", "--fsdp_backward_prefetch", "BACKWARD_PRE"]
+        words += ["--fsdp_use_orig_params", "true"]
+        if full and workload.stack is not Stack.TRAINER:
+            words += ["--fsdp_activation_checkpointing", "true"]
+        return words
     return ["--multi_gpu"] if strategy.name == "ddp" else []
 
 

@@ -1,0 +1,255 @@
+"""FSDP1, FULL_SHARD: every block's parameters as one flat parameter, gathered whole and freed again.
+
+Mirrors torch/distributed/fsdp (torch 2.13): _flat_param.py (pre_unshard with its low-precision shard, unshard,
+post_unshard, prepare_gradient_for_backward), _runtime_utils.py (_pre_forward_unshard, _post_forward_reshard,
+_pre_backward_hook, _post_backward_hook, _reduce_grad, _accumulate_sharded_grad, _cast_grad_to_param_dtype,
+_get_handle_to_prefetch), fully_sharded_data_parallel.py (_get_grad_norm); and accelerate 1.15 accelerator.py:
+prepare_model (autocast around forward, outputs in fp32, flat parameters upcast to fp32), with the values that
+`accelerate launch` passes: BACKWARD_PRE prefetch, no forward prefetch, use_orig_params.
+
+The limiter of two all-gathers in flight (_limiter_utils.py) holds back the GPU, not the order in which memory is
+taken and given back; in that order there are never more than two gathered blocks beside the root.
+"""
+
+from dataclasses import replace
+
+from planner.memory.optimizer import BITSANDBYTES, place_state, place_step
+from planner.memory.stream import Handle, Pass, StreamBuilder
+from planner.speed.model import Collective
+from planner.strategy.base import (
+    MASTER,
+    Offload,
+    RankContext,
+    RankPlan,
+    autocast_regime,
+    nbytes,
+    place_buffers,
+    place_workspaces,
+)
+from planner.strategy.fsdp1_flat import FlatUnit, first_shard, flat_units
+from planner.strategy.module_times import module_times
+from planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
+from planner.trace.events import Category, Mark
+from planner.trace.variant import Regime
+from planner.workload import Optimizer, Peft, Precision, Stack
+
+_NORM = 4
+
+
+class FullyShardedDataParallel1:
+    """torch's older FSDP as accelerate sets it up."""
+
+    name = "fsdp1"
+    title = "FSDP1"
+    zero_stage: int | None = None
+    offloads: tuple[Offload, ...] = (Offload.NONE,)
+
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+        """16-bit weights, and autocast around forward as well when mixed."""
+        around = autocast_regime(precision, stack)
+        return Regime(weights=precision.compute_dtype, autocast=around.autocast, outputs_to_fp32=around.outputs_to_fp32)
+
+    def refuses(self, context: RankContext) -> str | None:
+        if context.world_size == 1:
+            return "there is only one GPU"
+        if context.peft is not Peft.NONE:
+            return f"{context.peft} under FSDP1 is not in this version"
+        if context.optimizer is Optimizer.MUON:
+            return "FSDP1 flattens parameters, and torch's Muon takes matrices only"
+        return None
+
+    def rank(self, context: RankContext) -> RankPlan:
+        return _Layout(context).plan()
+
+
+class _Layout:
+    """Lays out rank 0's stream."""
+
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        self._trace = context.trace
+        self._compute = context.precision.compute_dtype
+        self._master = MASTER if context.precision.is_mixed else self._compute
+        self._builder = StreamBuilder(context.trace, context.accumulation_steps)
+        self._units = flat_units(context.trace, self._compute, context.world_size)
+        self._times = module_times(context.trace)
+        self._gathered: dict[str, Handle] = {}
+        self._summed: dict[str, Handle] = {}
+        """Unsharded flat gradients that no_sync keeps until the last micro step."""
+        self._shards: dict[int, list[Handle]] = {}
+        """Gradient shards by iteration."""
+
+    def plan(self) -> RankPlan:
+        builder, context = self._builder, self._context
+        for unit in self._units:
+            dtype = self._master if unit.trainable else self._compute
+            size = nbytes(unit.shard_numel, dtype)
+            builder.alloc(builder.at_load(), size, Category.PARAMETERS, "flat parameter shard", unit.module)
+        place_buffers(builder)
+        place_workspaces(builder, context.capability)
+        for in_pass in builder.passes:
+            self._forward(in_pass)
+            self._backward(in_pass)
+        local = first_shard(self._trace, self._units, self._master)
+        for iteration in range(len(builder.steps)):
+            if context.clipping:
+                self._clip(iteration, sum(tensor.numel > 0 for tensor in local))
+            if iteration == 0:
+                place_state(builder, context.optimizer, local, full_embeddings=full_embeddings(context))
+            place_step(builder, iteration, context.optimizer, local)
+            for handle in self._shards.get(iteration, []):
+                builder.free(builder.at_step(iteration), handle)
+        elements = sum(tensor.numel for tensor in local)
+        plan = RankPlan(
+            stream=builder.build(),
+            collectives=self._collectives(),
+            optimizer_work=optimizer_work(context.optimizer, elements, nbytes(1, self._master)),
+            notes=self._notes(),
+        )
+        return with_paged_state(plan, context, local)
+
+    def _notes(self) -> tuple[str, ...]:
+        if self._context.optimizer in BITSANDBYTES or self._context.optimizer is Optimizer.ADAFACTOR:
+            return (f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries",)
+        return ()
+
+    # -- parameters ---------------------------------------------------------------------------------------
+
+    def _unshard(self, in_pass: Pass, event: int, unit: FlatUnit) -> None:
+        """A 16-bit copy of the shard while the padded flat parameter is gathered; nothing where that still stands."""
+        if unit.module in self._gathered:
+            return
+        builder, at = self._builder, self._builder.before(in_pass, event)
+        shard = None
+        if self._master != self._compute:
+            size = nbytes(unit.shard_numel, self._compute)
+            shard = builder.alloc(at, size, Category.COMMUNICATION, "low-precision shard", unit.module)
+        self._gathered[unit.module] = builder.alloc(
+            at, self._flat_bytes(unit), Category.COMMUNICATION, "unsharded flat parameter", unit.module
+        )
+        if shard is not None:
+            builder.free(at, shard)
+
+    def _flat_bytes(self, unit: FlatUnit) -> int:
+        return nbytes(unit.flat_numel, self._compute)
+
+    def _forward(self, in_pass: Pass) -> None:
+        """The root is gathered first and stays; every block is freed as its forward ends."""
+        builder = self._builder
+        for unit in self._units:
+            if unit.is_root:
+                start = self._trace.mark_position(Mark.FORWARD)
+                self._unshard(in_pass, self._times.enter.get(unit.module, start), unit)
+        for unit in self._blocks():
+            self._unshard(in_pass, self._times.enter[unit.module], unit)
+            at = builder.after(in_pass, self._times.exit[unit.module])
+            builder.free(at, self._gathered.pop(unit.module))
+
+    def _blocks(self) -> list[FlatUnit]:
+        """Blocks that run, in forward order."""
+        times = self._times
+        ran = [u for u in self._units if not u.is_root and u.module in times.enter and u.module in times.exit]
+        return sorted(ran, key=lambda unit: times.enter[unit.module])
+
+    # -- gradients ----------------------------------------------------------------------------------------
+
+    def _backward(self, in_pass: Pass) -> None:
+        """Blocks in reverse, one prefetched; a flat gradient is complete with its last parameter's."""
+        order = self._blocks()[::-1]
+        root = [unit for unit in self._units if unit.is_root]
+        start = self._trace.mark_position(Mark.BACKWARD)
+        points = [(start, 0, -1)] if order else []
+        for index, unit in enumerate(order):
+            enter = self._times.backward_enter.get(unit.module, start)
+            points += [(enter, 0, index), (self._complete_at(unit), 1, index)]
+        for position, kind, index in sorted(points):
+            if kind == 0:
+                for unit in order[max(index, 0) : index + 2]:
+                    self._unshard(in_pass, position, unit)
+            else:
+                self._post_backward(in_pass, position, order[index])
+        for unit in root:
+            self._post_backward(in_pass, self._complete_at(unit), unit)
+
+    def _complete_at(self, unit: FlatUnit) -> int:
+        """Event with which the last of a unit's gradients is there."""
+        found = [at for index in unit.parameters if (at := self._builder.gradient_event(index)) is not None]
+        if found and unit.trainable:
+            return max(found)
+        end = self._trace.mark_position(Mark.BACKWARD_END)
+        return end if unit.is_root else self._times.backward_exit.get(unit.module, end)
+
+    def _post_backward(self, in_pass: Pass, position: int, unit: FlatUnit) -> None:
+        """The views' gradients become one, the parameter is freed, the gradient reduced and cast."""
+        builder, at = self._builder, self._builder.after(in_pass, position)
+        flat = None
+        if unit.trainable:
+            flat = builder.alloc(at, self._flat_bytes(unit), Category.GRADIENTS, "unsharded flat gradient", unit.module)
+            for index in unit.parameters:
+                if builder.gradient_event(index) is not None:
+                    builder.free_gradient(at, in_pass, index)
+            if unit.module in self._summed:
+                # AccumulateGrad adds in place to what earlier micro steps left.
+                builder.free(at, flat)
+                flat = self._summed.pop(unit.module)
+        gathered = self._gathered.pop(unit.module, None)
+        if gathered is not None:
+            builder.free(at, gathered)
+        if flat is None:
+            return
+        if not in_pass.last:
+            self._summed[unit.module] = flat
+            return
+        self._reduce(in_pass, position, unit, flat)
+
+    def _reduce(self, in_pass: Pass, position: int, unit: FlatUnit, flat: Handle) -> None:
+        """Reduce-scatter into a new 16-bit shard, then its fp32 copy; no padding copy, since the flat one is padded."""
+        builder, at = self._builder, self._builder.after(in_pass, position)
+        low = nbytes(unit.shard_numel, self._compute)
+        if self._master == self._compute:
+            shard = builder.alloc(at, low, Category.GRADIENTS, "gradient shard", unit.module)
+        else:
+            reduced = builder.alloc(at, low, Category.COMMUNICATION, "reduce-scatter output", unit.module)
+            size = nbytes(unit.shard_numel, self._master)
+            shard = builder.alloc(at, size, Category.GRADIENTS, "gradient shard", unit.module)
+            builder.free(at, reduced)
+        builder.free(at, flat)
+        self._shards.setdefault(in_pass.iteration, []).append(shard)
+
+    def _clip(self, iteration: int, count: int) -> None:
+        """_get_grad_norm: one fp32 norm per parameter with a part here, and their stack."""
+        builder = self._builder
+        if not count:
+            return
+        at = builder.at_step(iteration)
+        norms = [builder.alloc(at, _NORM, Category.TEMPORARY, "clip_grad_norm_ norm") for _ in range(count)]
+        stack = builder.alloc(at, _NORM * count, Category.TEMPORARY, "clip_grad_norm_ stacked norms")
+        for handle in (*norms, stack):
+            builder.free(builder.at_step(iteration), handle)
+
+    def _collectives(self) -> tuple[Collective, ...]:
+        """Gathers in forward, gathers again in backward of what was freed, and one reduction a step."""
+
+        def forward(unit: FlatUnit) -> Collective:
+            return Collective(
+                kind="all_gather",
+                bytes=self._flat_bytes(unit),
+                count=1,
+                overlap=True,
+                phase="forward",
+                per="micro_step",
+            )
+
+        def reduction(unit: FlatUnit) -> Collective:
+            return Collective(
+                kind="reduce_scatter",
+                bytes=self._flat_bytes(unit),
+                count=1,
+                overlap=True,
+                phase="backward",
+                per="step",
+            )
+
+        again = [replace(forward(unit), phase="backward") for unit in self._units if not unit.is_root]
+        reductions = [reduction(unit) for unit in self._units if unit.trainable]
+        return (*(forward(unit) for unit in self._units), *again, *reductions)

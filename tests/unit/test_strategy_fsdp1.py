@@ -1,0 +1,139 @@
+"""FSDP1 against arithmetic on a step small enough to follow by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.memory.profile import MemoryProfile, measure
+from planner.strategy.base import RankContext, RankPlan
+from planner.strategy.fsdp1 import FullyShardedDataParallel1
+from planner.strategy.fsdp1_flat import first_shard, flat_units
+from planner.trace.events import StepTrace
+from planner.workload import Checkpointing, Optimizer, Precision, Stack
+from tests.support.tiny_trace import ACTIVATION, tiny_trace
+
+BLOCK = 4096 * 4096
+SHAPES = ((1024, 4096), (4096, 4096), (4096, 4096), (4096, 4096), (1024, 4096))
+"""An embedding, three blocks and a head; what is no block belongs to the root."""
+
+
+def blocks(shapes: tuple[tuple[int, ...], ...] = SHAPES, **changes: object) -> StepTrace:
+    trace = tiny_trace(shapes, **changes)  # type: ignore[arg-type]
+    names = [f"m{i}" for i in range(1, len(shapes) - 1)]
+    return replace(
+        trace, layout=replace(trace.layout, blocks=names, input_embedding="m0", output_embedding=f"m{len(shapes) - 1}")
+    )
+
+
+def context(trace: StepTrace | None = None, **changes: object) -> RankContext:
+    base = RankContext(
+        trace=trace or blocks(),
+        precision=Precision.BF16_MIXED,
+        optimizer=Optimizer.ADAMW_FUSED,
+        stack=Stack.ACCELERATE,
+        clipping=True,
+        checkpointing=Checkpointing.NONE,
+        accumulation_steps=1,
+        world_size=8,
+        capability=None,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def run(given_context: RankContext) -> tuple[RankPlan, MemoryProfile]:
+    plan = FullyShardedDataParallel1().rank(given_context)
+    return plan, measure(plan.stream, 1)
+
+
+P = sum(np.prod(shape) for shape in SHAPES)
+ROOT = 2 * 1024 * 4096
+SLACK = 64 * 512
+
+
+@pytest.mark.parametrize("world", [2, 8, 64])
+def test_masters_and_moments_rest_over_the_world(world: int) -> None:
+    assert run(context(world_size=world))[1].at_rest_bytes == pytest.approx(12 * P / world, abs=SLACK)
+
+
+def test_pure_bf16_rests_on_half() -> None:
+    found = run(context(precision=Precision.BF16))[1]
+    assert found.at_rest_bytes == pytest.approx(6 * P / 8, abs=SLACK)
+
+
+def test_backward_peaks_when_a_block_gathers_its_gradients() -> None:
+    """Where the second block in backward ends: root and two blocks gathered, its gradient single and flat, the root's
+    head gradient, the block before's fp32 shard, weights and moments; activations are small here.
+    """
+    found = run(context(world_size=8))[1]
+    gathered = 2 * (ROOT + 2 * BLOCK)
+    gradients = 2 * (2 * BLOCK + ROOT // 2) + 4 * BLOCK // 8
+    standing = 12 * P // 8
+    assert found.peak_allocated_bytes == pytest.approx(gathered + gradients + standing, abs=SLACK + 5 * ACTIVATION)
+
+
+def test_accumulation_keeps_whole_flat_gradients() -> None:
+    once, more = (run(context(accumulation_steps=steps))[1].peak_allocated_bytes for steps in (1, 2))
+    # All 16-bit gradients stand from the micro step before; the peak moves to the first block, with no shard yet.
+    assert more - once == pytest.approx(2 * P - 4 * BLOCK // 8, abs=SLACK)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16_MIXED, Precision.BF16])
+@pytest.mark.parametrize("optimizer", [Optimizer.ADAMW, Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT])
+def test_everything_taken_is_given_back(steps: int, precision: Precision, optimizer: Optimizer) -> None:
+    trace = blocks(element_bytes=4 if precision is Precision.FP32 else 2)
+    plan, _ = run(context(trace, accumulation_steps=steps, precision=precision, optimizer=optimizer))
+    stream = plan.stream
+    counts = np.bincount(stream.event_tensor, weights=stream.event_sign, minlength=len(stream.fixed))
+    assert set(np.unique(counts)) <= {0.0, 1.0}
+    live = stream.live(1)
+    ends = [int((stream.event_segment <= segment).sum()) - 1 for segment in stream.step_segments]
+    assert live.min() >= 0
+    assert live[ends[0]] == live[ends[1]]
+
+
+def test_frozen_blocks_make_no_gradient_shard() -> None:
+    frozen = blocks(frozen=(0, 1, 2))
+    plan, _ = run(context(frozen))
+    shards = [label for label in plan.stream.labels if label == "gradient shard"]
+    assert len(shards) == 2 * 2  # one block and the root, in both iterations
+
+
+def test_flat_parameters_are_aligned_and_padded_to_the_world() -> None:
+    trace = blocks(((3,), (5,), (7, 3), (2,)))
+    units = {unit.module: unit for unit in flat_units(trace, "bfloat16", 4)}
+    assert units["m1"].flat_numel == 8
+    assert units["m2"].flat_numel == 24
+    assert units[""].offsets == (0, 8)
+    assert units[""].flat_numel == 12
+
+
+@given(
+    st.lists(st.integers(1, 200), min_size=3, max_size=6),
+    st.sampled_from([2, 3, 8, 17]),
+)
+@settings(max_examples=60, deadline=None)
+def test_shards_cover_the_flat_parameter(sizes: list[int], world: int) -> None:
+    trace = blocks(tuple((size,) for size in sizes))
+    units = flat_units(trace, "bfloat16", world)
+    assert sum(len(unit.parameters) for unit in units) == len(sizes)
+    for unit in units:
+        assert unit.shard_numel * world == unit.flat_numel
+        assert unit.flat_numel >= sum(trace.parameters[i].numel for i in unit.parameters)
+    assert sum(tensor.numel for tensor in first_shard(trace, units, "float32")) <= sum(u.shard_numel for u in units)
+
+
+def test_refusals_name_the_reason() -> None:
+    strategy = FullyShardedDataParallel1()
+    assert "one GPU" in str(strategy.refuses(context(world_size=1)))
+    assert "Muon" in str(strategy.refuses(context(optimizer=Optimizer.MUON)))
+    assert strategy.refuses(context()) is None
+
+
+def test_paged_state_is_said_and_counted_on_the_host() -> None:
+    plan, _ = run(context(optimizer=Optimizer.PAGED_ADAMW_8BIT))
+    assert plan.host_bytes == pytest.approx(2 * P / 8, abs=64)
+    assert any("managed memory" in note for note in plan.notes)
