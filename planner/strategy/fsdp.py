@@ -68,7 +68,26 @@ def wrap_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
     owners = {module: unit for unit in units for module in unit.modules}
     for index, parameter in enumerate(trace.parameters):
         _owner(parameter.module, owners, root).parameters.append(index)
+    for unit in (*units, root):
+        unit.parameters = [index for module in unit.modules for index in _children_first(trace, unit, module)]
     return [unit for unit in (*units, root) if unit.parameters]
+
+
+def _children_first(trace: StepTrace, unit: Unit, module: str) -> list[int]:
+    """Parameters of a unit under one of its modules, a module's own after those of its children.
+
+    _fsdp_init.py: _get_managed_modules walks depth first and lists a module behind its children.
+    """
+    prefix = f"{module}." if module else ""
+    inside: dict[str, None] = {}
+    own = []
+    for index in unit.parameters:
+        holder = trace.parameters[index].module
+        if holder == module:
+            own.append(index)
+        elif holder.startswith(prefix):
+            inside[prefix + holder.removeprefix(prefix).partition(".")[0]] = None
+    return [*(index for child in inside for index in _children_first(trace, unit, child)), *own]
 
 
 def _owner(module: str, owners: dict[str, Unit], root: Unit) -> Unit:
@@ -159,10 +178,15 @@ class _Layout:
         )
 
     def _shard_bytes(self, unit: Unit, dtype: str) -> int:
-        return nbytes(sum(self._shards[i].shard_numel for i in self._trainable(unit)), dtype)
+        return nbytes(sum(self._shards[i].shard_numel for i in self._reduced(unit)), dtype)
 
-    def _trainable(self, unit: Unit) -> list[int]:
-        return [i for i in unit.parameters if self._trace.parameters[i].trainable]
+    def _reduced(self, unit: Unit) -> list[int]:
+        """Parameters of the unit that get a gradient."""
+        return [i for i in unit.parameters if self._steps(i)]
+
+    def _steps(self, index: int) -> bool:
+        """Whether a parameter gets a gradient, and so optimizer state."""
+        return self._trace.parameters[index].trainable and self._builder.gradient_event(index) is not None
 
     # -- layout -------------------------------------------------------------------------------------------
 
@@ -181,7 +205,7 @@ class _Layout:
         local = [
             LocalTensor(name=p.name, numel=self._shards[i].shard_numel, dtype=self._master)
             for i, p in enumerate(self._trace.parameters)
-            if p.trainable
+            if self._steps(i)
         ]
         for iteration in range(len(builder.steps)):
             if context.clipping:
@@ -206,9 +230,10 @@ class _Layout:
             enter, leave = self._forward_span(unit)
             at = builder.before(in_pass, enter)
             gathered = self._all_gather(in_pass, enter, unit)
-            if before is not None:
-                builder.free(at, before)
             out = self._copy_out(at, unit)
+            if before is not None:
+                # A local of wait_for_unshard keeps the last all-gather's output until it returns.
+                builder.free(at, before)
             before = gathered
             if unit.reshard_after_forward:
                 builder.free(builder.after(in_pass, leave), out)
@@ -284,7 +309,7 @@ class _Layout:
         handle = unsharded.pop(unit.name, None)
         if handle is not None:
             builder.free(at, handle)
-        parameters = self._trainable(unit)
+        parameters = self._reduced(unit)
         if not in_pass.last:
             # accelerate no_sync: set_requires_gradient_sync(False) keeps whole gradients until the last micro step.
             return reduce_input
@@ -294,16 +319,19 @@ class _Layout:
             return None
         whole = nbytes(sum(self._shards[i].unsharded_numel for i in parameters), self._reduce)
         fresh = builder.alloc(at, whole, Category.COMMUNICATION, "reduce-scatter input", unit.name)
-        self._free_gradients(in_pass, position, parameters)
+        self._free_gradients(in_pass, position, parameters[:-1])
         reduced = builder.alloc(
             at, self._shard_bytes(unit, self._reduce), Category.COMMUNICATION, "reduce-scatter output", unit.name
         )
-        if self._master == self._reduce:
-            self._keep_gradient(reduced)
-            return fresh
-        cast = builder.alloc(at, self._shard_bytes(unit, self._master), Category.GRADIENTS, "gradient shard", unit.name)
-        builder.free(at, reduced)
-        self._keep_gradient(cast)
+        if self._master != self._reduce:
+            cast = builder.alloc(
+                at, self._shard_bytes(unit, self._master), Category.GRADIENTS, "gradient shard", unit.name
+            )
+            builder.free(at, reduced)
+            reduced = cast
+        self._gradient_shards.append(reduced)
+        # A loop variable of foreach_reduce keeps the last gradient until it returns.
+        self._free_gradients(in_pass, position, parameters[-1:])
         return fresh
 
     def _add_gradients(self, in_pass: Pass) -> None:
@@ -320,11 +348,7 @@ class _Layout:
         at = self._builder.after(in_pass, position)
         holder = next(p for p in self._builder.passes if p.iteration == in_pass.iteration)
         for index in parameters:
-            if self._builder.gradient_event(index) is not None:
-                self._builder.free_gradient(at, holder, index)
-
-    def _keep_gradient(self, handle: Handle) -> None:
-        self._gradient_shards.append(handle)
+            self._builder.free_gradient(at, holder, index)
 
     def _drop_gradient_shards(self) -> None:
         """zero_grad drops the shards at the end of each iteration."""
@@ -379,7 +403,7 @@ class _Layout:
         scatters = [
             Collective(
                 kind="reduce_scatter",
-                bytes=nbytes(sum(self._shards[i].unsharded_numel for i in self._trainable(unit)), self._reduce),
+                bytes=nbytes(sum(self._shards[i].unsharded_numel for i in self._reduced(unit)), self._reduce),
                 count=1,
                 overlap=True,
                 phase="backward",
