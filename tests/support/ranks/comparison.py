@@ -21,8 +21,8 @@ import numpy as np
 from planner.memory.stream import RankStream
 from planner.trace.events import IntArray
 from tests.support.cpu_reference import Change, Reference
-from tests.support.replay_cpu import counted
 from tests.support.ranks.case import RankCase
+from tests.support.replay_cpu import counted
 
 _TRANSPORT = ("c10d::", "gloo:", "aten::flatten_dense_tensors", "fsdp::chunk_cat")
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
@@ -154,3 +154,24 @@ def differences(replay: RankFigures, real: RankFigures) -> dict[str, int]:
     """Figures that are not equal: replayed minus real."""
     ours, theirs = replay.flat(), real.flat()
     return {name: ours[name] - theirs[name] for name in ours if ours[name] != theirs[name]}
+
+
+def replayed_curve(stream: RankStream, micro_batch: int) -> IntArray:
+    """Live bytes of a stream at every turn from rising to falling and back, from the first batch on."""
+    signed = stream.event_sign * counted(stream.requested(micro_batch))[stream.event_tensor]
+    return _turns(signed, _bounds(stream.event_segment, 0)[1])
+
+
+def measured_curve(reference: Reference) -> IntArray:
+    """The same of a real rank."""
+    sizes = counted(np.asarray([c.nbytes for c in without_transport(reference)], dtype=np.int64))
+    return _turns(sizes, reference.marks["begin:0:0"])
+
+
+def _turns(signed: IntArray, start: int) -> IntArray:
+    """Neighbouring changes of one sign are one step: their order among themselves moves no maximum."""
+    standing = int(signed[:start].sum())
+    steps = signed[start:][signed[start:] != 0]
+    live = standing + np.cumsum(steps)
+    last_of_run = np.append(np.sign(steps[1:]) != np.sign(steps[:-1]), True)
+    return np.asarray(live[last_of_run], dtype=np.int64)
