@@ -82,10 +82,6 @@ def common_assumptions(sites: Sequence[str], notes: Sequence[str]) -> tuple[Assu
     """What every plan of this version rests on, then what this model's trace was told."""
     fixed = (
         Assumption(text="sequences are full: no padding, no packing, no attention mask", basis="assumed"),
-        Assumption(
-            text="the caching allocator is not simulated: reserved memory beyond the tensors is a stated interval",
-            basis="assumed",
-        ),
         Assumption(text="communication overlaps with computation wherever the code issues it early", basis="assumed"),
     )
     told = tuple(

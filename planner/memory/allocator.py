@@ -31,18 +31,20 @@ def simulate(
     stream: RankStream,
     micro_batch: int,
     *,
-    streams: IntArray | None = None,
     capacity: int | None = None,
     settings: AllocatorSettings = DEFAULT_SETTINGS,
 ) -> AllocatorResult:
     """Runs a rank's whole stream (load and both iterations, in order) at a micro batch.
 
-    `streams` names each tensor's CUDA stream (0, the default stream, where not given); `capacity` is in bytes, what
-    the device has left for the allocator.
+    `capacity` is in bytes, what the device has left for the allocator.
     """
-    requested = stream.fixed + stream.per_sample * micro_batch
     return replay(
-        stream.event_sign, stream.event_tensor, requested, streams=streams, capacity=capacity, settings=settings
+        stream.event_sign,
+        stream.event_tensor,
+        stream.requested(micro_batch),
+        streams=stream.cuda_stream,
+        capacity=capacity,
+        settings=settings,
     )
 
 

@@ -23,11 +23,10 @@ def place_clipping(builder: StreamBuilder, iteration: int, tensors: Sequence[Loc
     partial = builder.alloc(
         builder.at_step(iteration), _SCALAR * len(live) * chunks, Category.TEMPORARY, "clip_grad_norm_ partial sums"
     )
-    norms = builder.alloc(
-        builder.at_step(iteration), _SCALAR * len(live), Category.TEMPORARY, "clip_grad_norm_ norms", blocks=len(live)
+    norms = builder.alloc_each(
+        builder.at_step(iteration), [_SCALAR] * len(live), Category.TEMPORARY, "clip_grad_norm_ norms"
     )
     stacked = builder.alloc(
         builder.at_step(iteration), _SCALAR * len(live), Category.TEMPORARY, "clip_grad_norm_ stacked norms"
     )
-    for handle in (partial, norms, stacked):
-        builder.free(builder.at_step(iteration), handle)
+    builder.free_each(builder.at_step(iteration), (partial, *norms, stacked))

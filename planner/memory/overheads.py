@@ -58,24 +58,3 @@ def nccl(cluster: Cluster) -> Term:
         basis="source",
         source="NCCL 2.30 transport/p2p.cc and nvls.cc; the number of channels is NCCL's choice at run time",
     )
-
-
-_SLACK_LOW, _SLACK_EXPECTED, _SLACK_HIGH = 0.006, 0.02, 0.05
-
-
-def allocator_slack(peak_allocated: int, is_cpu: bool) -> Term:
-    """What the caching allocator holds beyond the tensors: rounding to segments and fragmentation.
-
-    It stands in for the simulated allocator, and its interval is an assumption: Megatron-LM's published logs show
-    0.6 to 0.8 % of reserved over allocated at the peak; a fragmented run needs more.
-    """
-    if is_cpu:
-        return Term(name="allocator", low=0, expected=0, high=0, basis="source", source="a CPU allocates exactly")
-    return Term(
-        name="allocator",
-        low=round(peak_allocated * _SLACK_LOW),
-        expected=round(peak_allocated * _SLACK_EXPECTED),
-        high=round(peak_allocated * _SLACK_HIGH),
-        basis="assumed",
-        source="the caching allocator is not simulated yet; its segments are assumed to add 0.6 to 5 %",
-    )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.memory.stream import Phase, RankStream
-from planner.trace.events import CATEGORIES, Category, shape_at
+from planner.trace.events import CATEGORIES, Category, IntArray, shape_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,12 @@ class MemoryProfile:
     phase_peaks: dict[Phase, int]
 
 
-def measure(stream: RankStream, micro_batch: int) -> MemoryProfile:
-    """Evaluates a stream at a micro batch."""
-    sizes = stream.sizes(micro_batch)
+def measure(stream: RankStream, micro_batch: int, blocks: IntArray | None = None) -> MemoryProfile:
+    """Evaluates a stream at a micro batch.
+
+    `blocks`: bytes that the simulated allocator charged for each storage; otherwise each is rounded up by itself.
+    """
+    sizes = stream.sizes(micro_batch) if blocks is None else blocks
     live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
     peak_at = int(np.argmax(live))
     counts = alive_at(stream, peak_at)

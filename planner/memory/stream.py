@@ -4,6 +4,7 @@ The traced events are kept as arrays and only referred to; a strategy's own allo
 of the step. `RankStream.evaluate` is then a cumulative sum for any micro batch.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -11,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.trace.events import CATEGORIES, CATEGORY_INDEX, Category, IntArray, Kind, Mark, StepTrace
-from planner.units import round_up
 
 BLOCK = 512
 """CUDA's caching allocator rounds every request up to this many bytes (pytorch c10/cuda/CUDACachingAllocator.cpp)."""
@@ -56,7 +56,7 @@ class Pass:
 class _Placed:
     category: list[int] = field(default_factory=list)
     fixed: list[int] = field(default_factory=list)
-    slack: list[int] = field(default_factory=list)
+    cuda_stream: list[int] = field(default_factory=list)
     per_sample: list[int] = field(default_factory=list)
     label: list[str] = field(default_factory=list)
     module: list[str] = field(default_factory=list)
@@ -137,31 +137,31 @@ class StreamBuilder:
     # -- allocations --------------------------------------------------------------------------------------
 
     def alloc(
-        self,
-        at: Point,
-        nbytes: int,
-        category: Category,
-        label: str,
-        module: str = "",
-        blocks: int = 1,
-        charged: int | None = None,
+        self, at: Point, nbytes: int, category: Category, label: str, module: str = "", *, cuda_stream: int = 0
     ) -> Handle:
-        """Places a storage of `nbytes`; `blocks` > 1 says that it stands for that many equal ones, for rounding.
+        """Places a storage of `nbytes`; `cuda_stream` names the stream whose pool it comes from, 0 the default one."""
+        return self._alloc(at, nbytes, 0, category, label, module, cuda_stream)
 
-        `charged`: the allocator's bytes where it stands for several storages of different sizes.
-        """
-        charged = _charged(nbytes, blocks) if charged is None else charged
-        return self._alloc(at, nbytes, 0, category, label, module, slack=charged - round_up(nbytes, BLOCK))
+    def alloc_each(
+        self, at: Point, sizes: Iterable[int], category: Category, label: str, module: str = ""
+    ) -> tuple[Handle, ...]:
+        """Places several storages at once."""
+        return tuple(self.alloc(at, size, category, label, module) for size in sizes)
+
+    def free_each(self, at: Point, handles: Iterable[Handle]) -> None:
+        """Gives several storages back."""
+        for handle in handles:
+            self.free(at, handle)
 
     def _alloc(
-        self, at: Point, fixed: int, per_sample: int, category: Category, label: str, module: str, slack: int = 0
+        self, at: Point, fixed: int, per_sample: int, category: Category, label: str, module: str, cuda_stream: int = 0
     ) -> Handle:
         placed = self._placed
         tensor = len(placed.fixed)
         placed.category.append(CATEGORY_INDEX[category])
         placed.fixed.append(fixed)
-        placed.slack.append(slack)
         placed.per_sample.append(per_sample)
+        placed.cuda_stream.append(cuda_stream)
         placed.label.append(label)
         placed.module.append(module)
         self._event(at, 1, tensor)
@@ -171,9 +171,9 @@ class StreamBuilder:
         """The storage goes back to the allocator."""
         self._event(at, -1, handle.tensor)
 
-    def transient(self, at: Point, nbytes: int, category: Category, label: str, blocks: int = 1) -> None:
+    def transient(self, at: Point, nbytes: int, category: Category, label: str) -> None:
         """A storage that lives for one call."""
-        self.free(at, self.alloc(at, nbytes, category, label, blocks=blocks))
+        self.free(at, self.alloc(at, nbytes, category, label))
 
     def free_gradient(self, at: Point, in_pass: Pass, parameter: int) -> None:
         """The traced storage of a parameter's gradient goes away."""
@@ -208,10 +208,6 @@ class StreamBuilder:
         return _assemble(self.trace, self.passes, self.steps, self._placed)
 
 
-def _charged(nbytes: int, blocks: int) -> int:
-    return blocks * round_up(-(-nbytes // blocks), BLOCK)
-
-
 def _gradient_positions(trace: StepTrace) -> dict[int, int]:
     at = np.flatnonzero(trace.kind == Kind.GRADIENT)
     return {int(trace.subject[position]): int(position) for position in at}
@@ -230,15 +226,15 @@ class RankStream:
     step_segments: tuple[int, ...]
     fixed: IntArray
     per_sample: IntArray
-    slack: IntArray
-    """Allocator bytes beyond those of one block, where an entry stands for several storages."""
+    cuda_stream: IntArray
+    """Stream whose pool each storage comes from: 0 the default one, others where a strategy says so."""
     category: IntArray
     labels: list[str]
     label_modules: list[str]
 
     def sizes(self, micro_batch: int) -> IntArray:
         """Allocator bytes charged for every storage."""
-        return -(-self.requested(micro_batch) // BLOCK) * BLOCK + self.slack
+        return -(-self.requested(micro_batch) // BLOCK) * BLOCK
 
     def requested(self, micro_batch: int) -> IntArray:
         """Bytes asked for, before the allocator rounds them up."""
@@ -289,7 +285,7 @@ def _assemble(trace: StepTrace, passes: list[Pass], steps: list[int], placed: _P
         step_segments=tuple(steps),
         fixed=np.concatenate([np.tile(trace.bytes_fixed, len(passes)), _column(placed.fixed, own)]),
         per_sample=np.concatenate([np.tile(trace.bytes_per_sample, len(passes)), _column(placed.per_sample, own)]),
-        slack=np.concatenate([np.zeros(traced, dtype=np.int64), _column(placed.slack, own)]),
+        cuda_stream=np.concatenate([np.zeros(traced, dtype=np.int64), _column(placed.cuda_stream, own)]),
         category=np.concatenate([np.tile(trace.category, len(passes)), _column(placed.category, own)]),
         labels=placed.label,
         label_modules=placed.module,

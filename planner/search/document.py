@@ -123,7 +123,7 @@ def _memory(judgement: Judgement) -> MemoryFigures:
     terms = {term.name: term for term in judgement.terms}
     return MemoryFigures(
         peak_allocated_bytes=profile.peak_allocated_bytes,
-        peak_reserved_bytes=None,
+        peak_reserved_bytes=judgement.simulated.reserved_bytes if judgement.simulated else None,
         device_used_bytes=judgement.expected_bytes,
         device_used_low_bytes=judgement.low_bytes,
         device_used_high_bytes=judgement.high_bytes,

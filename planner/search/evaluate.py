@@ -1,9 +1,10 @@
 """Judges one candidate: memory of its worst rank against the device, and its expected speed."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.hardware.cluster import Cluster
-from planner.memory.overheads import Term, allocator_slack, cuda_context, nccl
+from planner.memory.allocator import simulate
+from planner.memory.overheads import Term, cuda_context, nccl
 from planner.memory.profile import MemoryProfile, measure
 from planner.search.candidates import Batch, Family
 from planner.speed.model import SpeedModel, StepTime, StepWork
@@ -15,6 +16,18 @@ from planner.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """What the simulated caching allocator says."""
+
+    reserved_bytes: int
+    """Peak reserved on a device without limit."""
+    squeezed_bytes: int | None
+    """Peak reserved under the real capacity, cached memory given back on the way; None where the run dies."""
+    retries: int
+    """How often cached memory was given back under the real capacity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What one candidate takes and gives."""
 
@@ -22,32 +35,44 @@ class Judgement:
     batch: Batch
     profile: MemoryProfile
     terms: tuple[Term, ...]
-    """What lies outside the tensors."""
+    """What lies outside the allocator."""
     host_bytes: int
     capacity_bytes: int
     time: StepTime
     plan: RankPlan
+    simulated: Simulated | None = None
+    """None where only the tensors were summed: a lower bound."""
     states_only: bool = False
     """Whether only what is there without any step was counted: a lower bound that already exceeds capacity."""
 
     @property
+    def _held(self) -> int:
+        """Bytes that the allocator takes from the device without limit, or at least."""
+        return self.simulated.reserved_bytes if self.simulated else self.profile.peak_allocated_bytes
+
+    @property
     def expected_bytes(self) -> int:
-        return self.profile.peak_allocated_bytes + sum(term.expected for term in self.terms)
+        return self._held + sum(term.expected for term in self.terms)
 
     @property
     def low_bytes(self) -> int:
-        return self.profile.peak_allocated_bytes + sum(term.low for term in self.terms)
+        """The least that the device must have: what the allocator can be squeezed to."""
+        held = self._held
+        if self.simulated is not None and self.simulated.squeezed_bytes is not None:
+            held = min(held, self.simulated.squeezed_bytes)
+        return held + sum(term.low for term in self.terms)
 
     @property
     def high_bytes(self) -> int:
-        return self.profile.peak_allocated_bytes + sum(term.high for term in self.terms)
+        return self._held + sum(term.high for term in self.terms)
 
     @property
     def verdict(self) -> str:
-        """`fits` when the high end is within capacity, `tight` when the interval straddles it, else `no`."""
+        """`fits` when the high end is within capacity, `no` when the run dies, else `tight`."""
         if self.high_bytes <= self.capacity_bytes:
             return "fits"
-        return "tight" if self.low_bytes <= self.capacity_bytes else "no"
+        dies = self.simulated is not None and self.simulated.squeezed_bytes is None
+        return "no" if dies or self.low_bytes > self.capacity_bytes else "tight"
 
     @property
     def samples_per_second(self) -> float:
@@ -101,6 +126,30 @@ class Evaluator:
         trace = self.provider.trace(self.variant(family), batch.micro_batch)
         return self._judge(family, batch, trace)
 
+    def simulate(self, judgement: Judgement) -> Judgement:
+        """The same candidate with the caching allocator simulated, and under the real capacity where it must be.
+
+        On a CPU there is no caching allocator: what is allocated is what is held.
+        """
+        stream, micro_batch = judgement.plan.stream, judgement.batch.micro_batch
+        if self.cluster.gpu.is_cpu:
+            held = judgement.profile.peak_allocated_bytes
+            return replace(judgement, simulated=Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0))
+        free = simulate(stream, micro_batch)
+        reserved = free.peak_reserved_bytes
+        exact = replace(
+            judgement,
+            profile=measure(stream, micro_batch, free.block_bytes(len(stream.fixed))),
+            simulated=Simulated(reserved_bytes=reserved, squeezed_bytes=reserved, retries=0),
+        )
+        if exact.high_bytes <= exact.capacity_bytes:
+            return exact
+        room = exact.capacity_bytes - sum(term.low for term in exact.terms)
+        limited = simulate(stream, micro_batch, capacity=room)
+        squeezed = limited.peak_reserved_bytes if limited.oom_at is None else None
+        under_pressure = Simulated(reserved_bytes=reserved, squeezed_bytes=squeezed, retries=limited.num_alloc_retries)
+        return replace(exact, simulated=under_pressure)
+
     def judge_states(self, family: Family, batch: Batch) -> Judgement:
         """A lower bound without tracing: parameters, optimizer state and standing buffers alone."""
         trace = self.provider.stepless(self.variant(family).regime)
@@ -121,16 +170,11 @@ class Evaluator:
             ),
             self.cluster,
         )
-        is_cpu = self.cluster.gpu.is_cpu
         return Judgement(
             family=family,
             batch=batch,
             profile=profile,
-            terms=(
-                allocator_slack(profile.peak_allocated_bytes, is_cpu),
-                cuda_context(self.cluster),
-                nccl(self.cluster),
-            ),
+            terms=(cuda_context(self.cluster), nccl(self.cluster)),
             host_bytes=plan.host_bytes,
             capacity_bytes=self.cluster.capacity_bytes,
             time=time,

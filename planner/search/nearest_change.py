@@ -65,7 +65,7 @@ def _fits(evaluator: Evaluator, workload: Workload, cluster: Cluster) -> Judgeme
     for family in families(trial.workload, cluster, evaluator.provider.spec().can_checkpoint):
         if trial.judge_states(family, batch).verdict != "fits":
             continue
-        judgement = trial.judge(family, batch)
+        judgement = trial.simulate(trial.judge(family, batch))
         if judgement.verdict == "fits":
             return judgement
     return None

@@ -35,6 +35,16 @@ def too_large(judgement: Judgement) -> str:
     return f"{title(judgement)} needs {needed} GiB of {capacity}: {shares}"
 
 
+def fragmented(judgement: Judgement) -> str:
+    """A run whose tensors would fit but whose allocator finds no room for them."""
+    allocated = format_gib(judgement.profile.peak_allocated_bytes)
+    outside = format_gib(sum(term.low for term in judgement.terms))
+    return (
+        f"{title(judgement)} dies of fragmentation in {format_gib(judgement.capacity_bytes)} GiB: "
+        f"{allocated} allocated at the peak and {outside} outside the allocator leave no block large enough"
+    )
+
+
 def too_much_host(judgement: Judgement, needed: int, available: int) -> str:
     """Host memory that the node does not have."""
     return (

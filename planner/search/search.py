@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from planner.search.candidates import Batch, Family, batches, families
 from planner.search.evaluate import Evaluator, Judgement
-from planner.search.reasons import too_large, too_much_host
+from planner.search.reasons import fragmented, too_large, too_much_host
 from planner.workload import Workload
 
 
@@ -61,28 +61,47 @@ def _search_family(evaluator: Evaluator, family: Family, cuts: list[Batch], foun
     if states.verdict == "no" and not exhaustive:
         found.rejected.append(Loser(judgement=states, reason=too_large(states)))
         return
-    best: Judgement | None = None
-    failed: Loser | None = None
     tried = _ascending(evaluator.workload, cuts)
-    for batch in tried:
+    possible, failed = _bounded(evaluator, family, tried)
+    best, died = _exact(evaluator, possible)
+    if (best is None or best.verdict != "fits") and tried[0] is not cuts[0]:
+        smaller, failed_smaller = _bounded(evaluator, family, cuts[:1])
+        smallest, died_smallest = _exact(evaluator, smaller)
+        failed = failed_smaller or died_smallest or failed
+        if smallest is not None and (best is None or _rank(smallest) < _rank(best)):
+            best = smallest
+    loser = died if died is not None and (failed is None or best is None) else failed
+    if loser is not None:
+        found.rejected.append(loser)
+    if best is not None:
+        found.plans.append(best)
+
+
+def _bounded(evaluator: Evaluator, family: Family, cuts: list[Batch]) -> tuple[list[Judgement], Loser | None]:
+    """Candidates whose tensors alone leave room, up to the first that does not: more samples never take less."""
+    possible: list[Judgement] = []
+    for batch in cuts:
         judgement = evaluator.judge(family, batch)
         reason = _failure(evaluator, judgement)
         if reason is not None:
-            failed = Loser(judgement=judgement, reason=reason)
-            break
-        if best is None or _rank(judgement) < _rank(best):
-            best = judgement
-    if (best is None or best.verdict != "fits") and tried[0] is not cuts[0]:
-        smallest = evaluator.judge(family, cuts[0])
-        reason = _failure(evaluator, smallest)
-        if reason is not None:
-            failed = Loser(judgement=smallest, reason=reason)
-        elif best is None or _rank(smallest) < _rank(best):
-            best = smallest
-    if failed is not None:
-        found.rejected.append(failed)
-    if best is not None:
-        found.plans.append(best)
+            return possible, Loser(judgement=judgement, reason=reason)
+        possible.append(judgement)
+    return possible, None
+
+
+def _exact(evaluator: Evaluator, possible: list[Judgement]) -> tuple[Judgement | None, Loser | None]:
+    """The fastest candidate that fits when the allocator is simulated, or the fastest tight one; and one that died."""
+    tight: Judgement | None = None
+    died: Loser | None = None
+    for judgement in sorted(possible, key=lambda candidate: -candidate.samples_per_second):
+        exact = evaluator.simulate(judgement)
+        if exact.verdict == "fits":
+            return exact, died
+        if exact.verdict == "no":
+            died = Loser(judgement=exact, reason=fragmented(exact))
+        elif tight is None:
+            tight = exact
+    return tight, died
 
 
 def _ascending(workload: Workload, cuts: list[Batch]) -> list[Batch]:

@@ -10,17 +10,23 @@ no autocast around forward).
 from dataclasses import dataclass, field
 
 from planner.memory.optimizer import BITSANDBYTES, SHAPED, LocalTensor, place_clipping, place_state, place_step
-from planner.memory.stream import BLOCK, Handle, Pass, Point, StreamBuilder
+from planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
 from planner.strategy.base import MASTER, Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from planner.strategy.module_times import ModuleTimes, module_times
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category, Mark, ParameterInfo, StepTrace
 from planner.trace.variant import Regime
-from planner.units import ceil_div, round_up
+from planner.units import ceil_div
 from planner.workload import Optimizer, Peft, Precision, Stack
 
 ROOT = ""
+
+Unsharded = tuple[Handle, ...]
+"""A unit's gathered parameters, one storage each."""
+
+ALL_GATHER_STREAM, REDUCE_SCATTER_STREAM = 1, 2
+"""Side streams of FSDPCommContext: what is allocated on them comes from pools of their own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,17 +171,10 @@ class _Layout:
         """accelerate upcasts what is trained; the rest stays as it was loaded, in the type in which it computes."""
         return self._master if self._trace.parameters[index].trainable else self._gathered_dtype(index)
 
-    def _copy_out(self, at: Point, unit: Unit) -> Handle:
+    def _copy_out(self, at: Point, unit: Unit) -> Unsharded:
         """The unsharded parameters, one storage each, padding included."""
         sizes = [nbytes(self._shards[i].unsharded_numel, self._gathered_dtype(i)) for i in unit.parameters]
-        return self._builder.alloc(
-            at,
-            sum(sizes),
-            Category.COMMUNICATION,
-            "unsharded parameters",
-            unit.name,
-            charged=sum(round_up(size, BLOCK) for size in sizes),
-        )
+        return self._builder.alloc_each(at, sizes, Category.COMMUNICATION, "unsharded parameters", unit.name)
 
     def _shard_bytes(self, unit: Unit, dtype: str) -> int:
         return nbytes(sum(self._shards[i].shard_numel for i in self._reduced(unit)), dtype)
@@ -197,7 +196,7 @@ class _Layout:
             builder.alloc(builder.at_load(), size, Category.PARAMETERS, "weight shard", parameter.name)
         place_buffers(builder)
         place_workspaces(builder, context.capability)
-        unsharded: dict[str, Handle] = {}
+        unsharded: dict[str, Unsharded] = {}
         for in_pass in builder.passes:
             unsharded = self._forward(in_pass)
             self._backward(in_pass, unsharded)
@@ -221,10 +220,10 @@ class _Layout:
             optimizer_work=optimizer_work(context.optimizer, elements, nbytes(1, self._master)),
         )
 
-    def _forward(self, in_pass: Pass) -> dict[str, Handle]:
+    def _forward(self, in_pass: Pass) -> dict[str, Unsharded]:
         """Gathers units as forward enters them; returns those that stay gathered for backward."""
         builder = self._builder
-        kept: dict[str, Handle] = {}
+        kept: dict[str, Unsharded] = {}
         before: Handle | None = None
         for unit in self._forward_order():
             enter, leave = self._forward_span(unit)
@@ -236,7 +235,7 @@ class _Layout:
                 builder.free(at, before)
             before = gathered
             if unit.reshard_after_forward:
-                builder.free(builder.after(in_pass, leave), out)
+                builder.free_each(builder.after(in_pass, leave), out)
             else:
                 kept[unit.name] = out
         if before is not None:
@@ -254,13 +253,22 @@ class _Layout:
         )
         copy_in = None
         if shards:
-            copy_in = builder.alloc(at, shards, Category.COMMUNICATION, "all-gather input", unit.name)
-        handle = builder.alloc(at, self._gathered(unit), Category.COMMUNICATION, "all-gather output", unit.name)
+            copy_in = builder.alloc(
+                at, shards, Category.COMMUNICATION, "all-gather input", unit.name, cuda_stream=ALL_GATHER_STREAM
+            )
+        handle = builder.alloc(
+            at,
+            self._gathered(unit),
+            Category.COMMUNICATION,
+            "all-gather output",
+            unit.name,
+            cuda_stream=ALL_GATHER_STREAM,
+        )
         if copy_in is not None:
             builder.free(at, copy_in)
         return handle
 
-    def _backward(self, in_pass: Pass, unsharded: dict[str, Handle]) -> None:
+    def _backward(self, in_pass: Pass, unsharded: dict[str, Unsharded]) -> None:
         """Gathers units before their backward, one ahead; reduces each unit's gradients after it."""
         builder = self._builder
         order = self._backward_order()
@@ -285,7 +293,7 @@ class _Layout:
         in_pass: Pass,
         position: int,
         unit: Unit,
-        unsharded: dict[str, Handle],
+        unsharded: dict[str, Unsharded],
         prefetched: dict[str, Handle],
         following: dict[str, Unit],
     ) -> None:
@@ -301,14 +309,14 @@ class _Layout:
             prefetched[ahead.name] = self._all_gather(in_pass, position, ahead)
 
     def _post_backward(
-        self, in_pass: Pass, position: int, unit: Unit, unsharded: dict[str, Handle], reduce_input: Handle | None
+        self, in_pass: Pass, position: int, unit: Unit, unsharded: dict[str, Unsharded], reduce_input: Handle | None
     ) -> Handle | None:
         """Reshards, then reduce-scatters: the input outlives this unit, the gradients do not."""
         builder = self._builder
         at = builder.after(in_pass, position)
         handle = unsharded.pop(unit.name, None)
         if handle is not None:
-            builder.free(at, handle)
+            builder.free_each(at, handle)
         parameters = self._reduced(unit)
         if not in_pass.last:
             # accelerate no_sync: set_requires_gradient_sync(False) keeps whole gradients until the last micro step.
@@ -321,11 +329,21 @@ class _Layout:
         fresh = builder.alloc(at, whole, Category.COMMUNICATION, "reduce-scatter input", unit.name)
         self._free_gradients(in_pass, position, parameters[:-1])
         reduced = builder.alloc(
-            at, self._shard_bytes(unit, self._reduce), Category.COMMUNICATION, "reduce-scatter output", unit.name
+            at,
+            self._shard_bytes(unit, self._reduce),
+            Category.COMMUNICATION,
+            "reduce-scatter output",
+            unit.name,
+            cuda_stream=REDUCE_SCATTER_STREAM,
         )
         if self._master != self._reduce:
             cast = builder.alloc(
-                at, self._shard_bytes(unit, self._master), Category.GRADIENTS, "gradient shard", unit.name
+                at,
+                self._shard_bytes(unit, self._master),
+                Category.GRADIENTS,
+                "gradient shard",
+                unit.name,
+                cuda_stream=REDUCE_SCATTER_STREAM,
             )
             builder.free(at, reduced)
             reduced = cast
