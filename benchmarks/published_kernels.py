@@ -27,20 +27,24 @@ IGNORED = -100
 
 
 def shifted_loss(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int, **_: Any) -> torch.Tensor:
-    """transformers 4.48: fp32 logits are shifted, which copies them; 5.x shifts the labels instead."""
+    """transformers 4.48: fp32 logits are shifted, which copies them; 5.x shifts the labels instead.
+
+    loss/loss_utils.py: ForCausalLMLoss keeps the unshifted fp32 logits bound while cross entropy runs.
+    """
+    logits = logits.float()
     shifted, targets = _shifted(logits, labels, vocab_size)
     return F.cross_entropy(shifted, targets, ignore_index=IGNORED)
 
 
 def in_place_loss(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int, **_: Any) -> torch.Tensor:
     """FastForCausalLMLoss: one fused kernel, whose backward writes the gradient over the shifted logits."""
+    logits = logits.float()
     shifted, targets = _shifted(logits, labels, vocab_size)
     losses: torch.Tensor = _InPlaceCrossEntropy.apply(shifted, targets)
     return losses.sum() / torch.count_nonzero(targets != IGNORED)
 
 
 def _shifted(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    logits = logits.float()
     shifted = logits[..., :-1, :].contiguous().view(-1, vocab_size)
     return shifted, labels[..., 1:].contiguous().view(-1)
 
@@ -100,7 +104,8 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         tokens, width = hidden.shape
         share = ceil_div(tokens, ceil_div(len(weight), width))
         size = 1 << (share - 1).bit_length()
-        grad_weight, grad_hidden = torch.zeros_like(weight), torch.zeros_like(hidden)
+        grad_weight = torch.zeros_like(weight) if weight.requires_grad else None
+        grad_hidden = torch.zeros_like(hidden)
         losses = hidden.new_zeros(tokens, dtype=torch.float32)
         total = (target != IGNORED).sum()
         for start in range(0, tokens, size):
@@ -113,12 +118,13 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
             losses[start : start + size] = losses[start : start + size] * scale
             grad_logits = logits * scale
             grad_hidden[start : start + size] = grad_logits @ weight
-            grad_weight.addmm_(logits.t(), chunk)
-        ctx.save_for_backward(grad_hidden.detach(), grad_weight.detach())
+            if grad_weight is not None:
+                grad_weight.addmm_(logits.t(), chunk)
+        ctx.save_for_backward(grad_hidden.detach(), None if grad_weight is None else grad_weight.detach())
         return torch.sum(losses)
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return grad_hidden, grad_weight, None
 

@@ -28,7 +28,8 @@ class Setup:
     world_size: int
     fused_kernels: bool
     repeats_keys: bool
-    """Whether keys and values are repeated for every query head (transformers before 4.48)."""
+    """Whether keys and values are repeated for every query head (Mistral in transformers before 4.48; Llama's flash
+    attention never did: modeling_llama.py, LlamaFlashAttention2)."""
     loss: str
     """`shifted` (transformers 4.45 to 4.48), `in-place` (one Triton kernel), `fused-linear` (no logits), or
     `installed`: nothing of the run's, what `plan` itself would say."""
@@ -76,7 +77,7 @@ def setup_of(row: Row) -> Setup:
         strategy=strategy,
         world_size=row["gpu"]["count"],
         fused_kernels=fused,
-        repeats_keys=transformers_of(row) < (4, 48),
+        repeats_keys=transformers_of(row) < (4, 48) and "mistral" in row["model"].lower(),
         fp32_logits=transformers_of(row) < (4, 46) and not liger,
         loss="fused-linear" if liger else "in-place" if fused else "shifted",
     )
