@@ -131,11 +131,15 @@ class MemoryFigures:
     """Allocated between two steps."""
     host_bytes: int = 0
     nvme_bytes: int = 0
+    num_alloc_retries: int = 0
+    """How often the allocator must give cached memory back to live within the capacity (two iterations)."""
     rank: int = 0
     """The worst rank."""
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "at_rest_bytes", "host_bytes", "nvme_bytes", "rank", "device_used_low_bytes")
+        _at_least(
+            self, 0, "at_rest_bytes", "host_bytes", "nvme_bytes", "num_alloc_retries", "rank", "device_used_low_bytes"
+        )
         _at_least(self, 1, "capacity_bytes")
         if self.at_peak.total != self.peak_allocated_bytes:
             raise ValueError(

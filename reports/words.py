@@ -115,6 +115,8 @@ def memory_words(memory: MemoryFigures) -> list[str]:
     room = memory.headroom_bytes
     pieces = [used, f"{format_gib(abs(room))} GiB {'free' if room >= 0 else 'too much'}"]
     pieces.append(f"peak in {memory.phase_of_peak.replace('_', ' ')}")
+    if memory.num_alloc_retries:
+        pieces.append(f"only after {memory.num_alloc_retries} times giving cached memory back")
     if memory.host_bytes:
         pieces.append(f"{format_bytes(memory.host_bytes)} of host RAM per rank")
     if memory.nvme_bytes:
@@ -144,7 +146,15 @@ def speed_words(speed: SpeedFigures) -> list[str]:
     pieces = [f"{seconds(speed.step_seconds)} per step{between}", throughput(speed)]
     if speed.mfu is not None:
         pieces.append(f"MFU {speed.mfu:.0%}")
-    return [*pieces, f"speed is {speed.basis}"]
+    return [*pieces, _RATES.get(speed.basis, f"speed is {speed.basis}")]
+
+
+_RATES = {
+    "measured": "from rates measured on this GPU",
+    "source": "from published rates of its kin",
+    "assumed": "from assumed rates",
+}
+"""What an expected speed rests on; none is a measurement of this job."""
 
 
 def throughput(speed: SpeedFigures) -> str:

@@ -102,7 +102,7 @@ def _candidate(
         strategy=StrategyChoice(
             name=family.strategy.name,
             data_parallel=cluster.world_size,
-            zero_stage=family.strategy.zero_stage or (3 if family.strategy.name == "fsdp" else 0),
+            zero_stage=family.strategy.zero_stage or (3 if family.strategy.name in ("fsdp", "fsdp1", "hsdp") else 0),
             offload=str(family.offload),
             micro_batch_size=batch.micro_batch,
             gradient_accumulation_steps=batch.accumulation_steps,
@@ -133,6 +133,7 @@ def _memory(judgement: Judgement) -> MemoryFigures:
         outside_allocator=OutsideAllocator(cuda_context=terms["CUDA context"].expected, nccl=terms["NCCL"].expected),
         uncertain=tuple(_uncertain(term) for term in judgement.terms if term.high),
         at_rest_bytes=profile.at_rest_bytes,
+        num_alloc_retries=judgement.simulated.retries if judgement.simulated else 0,
         host_bytes=judgement.host_bytes,
     )
 
