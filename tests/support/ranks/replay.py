@@ -50,10 +50,9 @@ def trace_of(case: RankCase) -> StepTrace:
     return tracer.trace(variant, case.micro_batch)
 
 
-def stream_of(case: RankCase, world_size: int) -> RankStream:
-    """What the strategy says that rank 0 goes through."""
-    strategy = STRATEGIES[case.strategy]
-    context = RankContext(
+def context_of(case: RankCase, world_size: int) -> RankContext:
+    """What the strategy is asked."""
+    return RankContext(
         trace=trace_of(case),
         precision=case.precision,
         optimizer=case.optimizer,
@@ -64,4 +63,8 @@ def stream_of(case: RankCase, world_size: int) -> RankStream:
         world_size=1 if case.strategy == "single" else world_size,
         capability=None,
     )
-    return strategy.rank(context).stream
+
+
+def stream_of(case: RankCase, world_size: int) -> RankStream:
+    """What the strategy says that rank 0 goes through."""
+    return STRATEGIES[case.strategy].rank(context_of(case, world_size)).stream

@@ -1,0 +1,64 @@
+"""Jobs that real ranks run: a quick sample, and the rest."""
+
+from planner.workload import Checkpointing, Optimizer, Precision
+from tests.accuracy.architectures import ARCHITECTURES
+from tests.support.ranks.case import RankCase
+
+FP32, MIXED, PURE = Precision.FP32, Precision.BF16_MIXED, Precision.BF16
+UNEVEN = {"vocab_size": 259}
+"""Rows that neither 2 nor 4 ranks share evenly."""
+BUCKETS = {"vocab_size": 16_000}
+"""Enough gradients for DDP to make two buckets."""
+
+SAMPLE = (
+    RankCase(architecture="llama-3", strategy="single", optimizer=Optimizer.ADAMW_FORLOOP),
+    RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS),
+    RankCase(architecture="gpt2", strategy="ddp", accumulation=2),
+    RankCase(architecture="llama-3", accumulation=2, changes=UNEVEN),
+    RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN),
+    RankCase(architecture="gpt2", changes=UNEVEN),
+    RankCase(architecture="mixtral", optimizer=Optimizer.ADAMW_FORLOOP),
+)
+"""Run by every test run, on two ranks."""
+
+NOT_SHARDED_BY_ACCELERATE = ("t5", "bert", "esm-2", "vit")
+"""accelerate 1.15 with torch 2.13 fails to wrap these for FSDP2."""
+UNUSED_PARAMETERS = ("bert", "esm-2")
+"""Some of their parameters get no gradient, which DDP refuses unless told to look for them."""
+
+_MATRIX = tuple(
+    RankCase(architecture=name, strategy=strategy, accumulation=accumulation, precision=precision, changes=changes)
+    for name, changes in (("llama-3", UNEVEN), ("qwen2", {}), ("gpt2", UNEVEN), ("mixtral", {}), ("t5", {}))
+    for strategy, precision in (("single", FP32), ("ddp", FP32), ("fsdp", FP32), ("fsdp", MIXED))
+    for accumulation in (1, 2)
+    if not (strategy == "fsdp" and name in NOT_SHARDED_BY_ACCELERATE)
+)
+_OTHERS = (
+    *(RankCase(architecture="llama-3", strategy=s, optimizer=Optimizer.ADAMW_FORLOOP) for s in ("ddp", "fsdp")),
+    *(RankCase(architecture="llama-3", strategy=s, precision=PURE, changes=UNEVEN) for s in ("ddp", "fsdp")),
+    *(RankCase(architecture="llama-3", strategy=s, checkpointing=Checkpointing.FULL) for s in ("ddp", "fsdp")),
+    RankCase(architecture="llama-3", precision=MIXED, accumulation=2, checkpointing=Checkpointing.FULL),
+    RankCase(architecture="gpt2", strategy="ddp", changes={"vocab_size": 16_000}),
+)
+_EVERY_ARCHITECTURE = tuple(
+    RankCase(architecture=name, strategy=strategy)
+    for name in ARCHITECTURES
+    for strategy in ("ddp", "fsdp")
+    if not (strategy == "fsdp" and name in NOT_SHARDED_BY_ACCELERATE)
+    and not (strategy == "ddp" and name in UNUSED_PARAMETERS)
+)
+TWO_RANKS = tuple({case.label(): case for case in (*_MATRIX, *_OTHERS, *_EVERY_ARCHITECTURE)}.values())
+"""The rest on two ranks."""
+
+FOUR_RANKS = tuple(
+    RankCase(architecture=name, strategy=strategy, precision=precision, accumulation=accumulation, changes=changes)
+    for name, changes in (("llama-3", UNEVEN), ("qwen2", UNEVEN), ("mixtral", {}))
+    for strategy, precision, accumulation in (("ddp", FP32, 1), ("fsdp", FP32, 1), ("fsdp", MIXED, 2))
+)
+
+REFUSED = (
+    *(RankCase(architecture=name, strategy="fsdp") for name in NOT_SHARDED_BY_ACCELERATE),
+    *(RankCase(architecture=name, strategy="ddp") for name in UNUSED_PARAMETERS),
+    RankCase(architecture="bert", strategy="single"),
+)
+"""What the real code refuses on two ranks; the last, on one device, runs."""
