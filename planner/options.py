@@ -74,7 +74,12 @@ def _add_adapters(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_spread(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--strategy", metavar="S", help="auto, single, ddp, fsdp (FSDP2), fsdp1, zero1, zero2, zero3")
+    group.add_argument(
+        "--strategy", metavar="S", help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3"
+    )
+    group.add_argument(
+        "--dp-replicate", metavar="N", help="replicas of the sharded model under hsdp; default: one on each node"
+    )
     group.add_argument("--offload", metavar="O", help="none, optimizer")
     group.add_argument("--pin", action="store_true", help="search nothing: options not given take their neutral value")
 
@@ -103,7 +108,6 @@ _LATER = (
     _Later("--pp"),
     _Later("--cp"),
     _Later("--ep"),
-    _Later("--dp-replicate"),
     _Later("--quantize"),
     _Later("--context"),
     _Later("--batch"),
@@ -139,7 +143,7 @@ def _dest(option: _Later) -> str:
     return "later_" + option.name.strip("-").replace("-", "_")
 
 
-_NEUTRAL = {"--tp": "1", "--pp": "1", "--cp": "1", "--ep": "1", "--dp-replicate": "1"}
+_NEUTRAL = {"--tp": "1", "--pp": "1", "--cp": "1", "--ep": "1"}
 
 
 def refuse_what_is_not_built(args: argparse.Namespace) -> None:

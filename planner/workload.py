@@ -84,6 +84,8 @@ class Workload:
     checkpointing: Checkpointing | None = None
     strategy: str | None = None
     offload: str | None = None
+    dp_replicate: int | None = None
+    """Replicas of the sharded model under HSDP; None for one on each node."""
     peft: Peft = Peft.NONE
     lora_rank: int | None = None
     """Rank of the adapters; None without them."""

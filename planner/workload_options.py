@@ -65,6 +65,7 @@ class Given:
     micro_batch: int | None
     global_batch: int | None
     grad_accum: int | None
+    dp_replicate: int | None
     peft: Peft | None
     lora_rank: int | None
     lora_targets: tuple[str, ...] | None
@@ -86,13 +87,24 @@ def read_given(options: Options, settings: Sequence[str]) -> Given:
         micro_batch=positive(options.text("micro-batch"), "--micro-batch"),
         global_batch=positive(options.text("global-batch"), "--global-batch"),
         grad_accum=positive(options.text("grad-accum"), "--grad-accum"),
+        dp_replicate=positive(options.text("dp-replicate"), "--dp-replicate"),
         peft=choice(Peft, options.text("peft"), "--peft"),
         lora_rank=positive(options.text("lora-rank"), "--lora-rank"),
         lora_targets=targets(options.text("lora-targets")),
         settings=parse_settings(settings),
     )
     _check_adapters(given)
+    _check_replicas(given)
     return given
+
+
+def _check_replicas(given: Given) -> None:
+    """UsageError for a number of replicas under a strategy that has none; 1 is what they have anyway."""
+    if given.strategy == "hsdp":
+        if given.dp_replicate == 1:
+            raise UsageError("--dp-replicate 1 with --strategy hsdp replicates nothing: use --strategy fsdp")
+    elif given.strategy is not None and given.dp_replicate not in (None, 1):
+        raise UsageError(f"--dp-replicate {given.dp_replicate} needs --strategy hsdp: {given.strategy} has no replicas")
 
 
 def targets(words: str | None) -> tuple[str, ...] | None:
@@ -148,6 +160,10 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         given.strategy,
         given.micro_batch,
     )
+    if given.dp_replicate not in (None, 1):
+        strategy = strategy or "hsdp"
+        if cluster.world_size % int(given.dp_replicate or 1):
+            raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
     if pinned:
         checkpointing = checkpointing or Checkpointing.NONE
         offload = offload or Offload.NONE
@@ -165,6 +181,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         checkpointing=checkpointing,
         strategy=strategy,
         offload=None if offload is None else str(offload),
+        dp_replicate=given.dp_replicate,
         peft=given.peft or Peft.NONE,
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
         lora_targets=spec.adapted or None,

@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
 def _job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     names = (
         "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
-        "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
+        "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
     )  # fmt: skip
     given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
     return tuple((name, value) for name, value in given if value is not None)

@@ -48,7 +48,8 @@ def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
         return [STRATEGIES["single" if cluster.world_size == 1 else "ddp"]]
     if cluster.world_size == 1:
         return [STRATEGIES["single"], *(s for s in STRATEGIES.values() if s.zero_stage == 2)]
-    return [s for s in STRATEGIES.values() if s.name != "single" and s.name not in ONLY_ON_REQUEST]
+    out = {"single", *ONLY_ON_REQUEST} | ({"hsdp"} if cluster.nodes == 1 else set())
+    return [strategy for strategy in STRATEGIES.values() if strategy.name not in out]
 
 
 def _offloads(workload: Workload, strategy: Strategy) -> list[Offload]:

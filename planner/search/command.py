@@ -16,7 +16,7 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
         words += ["--num_machines", str(cluster.nodes), "--machine_rank", "$NODE_RANK"]
         words += ["--main_process_ip", "$HEAD_NODE", "--main_process_port", "29500"]
     words += ["--mixed_precision", _MIXED.get(workload.precision, "no")]
-    words += _strategy_words(judgement, workload)
+    words += _strategy_words(judgement, workload, cluster)
     steps = judgement.batch.accumulation_steps
     if workload.stack is Stack.TRAINER:
         words += [script, *_trainer_words(judgement, workload)]
@@ -29,7 +29,7 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
     return start + " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
 
 
-def _strategy_words(judgement: Judgement, workload: Workload) -> list[str]:
+def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) -> list[str]:
     strategy = judgement.family.strategy
     full = judgement.family.checkpointing is Checkpointing.FULL
     if strategy.zero_stage is not None:
@@ -39,11 +39,15 @@ def _strategy_words(judgement: Judgement, workload: Workload) -> list[str]:
         if workload.clipping:
             words += ["--gradient_clipping", "1.0"]
         return words
-    if strategy.name == "fsdp":
+    if strategy.name in ("fsdp", "hsdp"):
         words = ["--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"]
         words += ["--fsdp_reshard_after_forward", workload.setting("fsdp.reshard_after_forward", "true")]
         if full and workload.stack is not Stack.TRAINER:
             words += ["--fsdp_activation_checkpointing", "true"]
+        if strategy.name == "hsdp":
+            replicas = workload.dp_replicate or cluster.nodes
+            words += ["--use_parallelism_config", "--parallelism_config_dp_replicate_size", str(replicas)]
+            words += ["--parallelism_config_dp_shard_size", str(cluster.world_size // replicas)]
         return words
     if strategy.name == "fsdp1":
         words = ["--use_fsdp", "--fsdp_version", "1", "--fsdp_sharding_strategy", "FULL_SHARD"]

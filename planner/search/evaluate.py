@@ -118,6 +118,8 @@ class Evaluator:
             offload=family.offload,
             hidden_size=trace.layout.hidden_size,
             peft=workload.peft,
+            replicate=(workload.dp_replicate or cluster.nodes) if family.strategy.name == "hsdp" else 1,
+            nodes=cluster.nodes,
             settings=workload.settings,
         )
 

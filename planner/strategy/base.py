@@ -44,7 +44,15 @@ class RankContext:
     hidden_size: int | None = None
     """The model's hidden size, from which DeepSpeed's `auto` bucket sizes follow."""
     peft: Peft = Peft.NONE
+    replicate: int = 1
+    """Groups of ranks that each hold one whole sharded copy (HSDP)."""
+    nodes: int = 1
     settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks that one copy is sharded over."""
+        return self.world_size // self.replicate
 
     def setting(self, key: str, default: str) -> str:
         """Value of a `--set` key, or `default`."""

@@ -136,7 +136,12 @@ class FullyShardedDataParallel:
         return refuses_optimizer(context.optimizer)
 
     def rank(self, context: RankContext) -> RankPlan:
-        return _Layout(context).plan()
+        return sharded_rank(context)
+
+
+def sharded_rank(context: RankContext) -> RankPlan:
+    """One rank's plan, with as many replicas of the sharded whole as the context says."""
+    return _Layout(context).plan()
 
 
 class _Layout:
@@ -152,9 +157,11 @@ class _Layout:
         reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
         self._builder = StreamBuilder(trace, context.accumulation_steps)
         self._units = wrap_units(trace, reshard)
-        self._shards = [shard(parameter, context.world_size) for parameter in trace.parameters]
+        self._shards = [shard(parameter, context.shard_ranks) for parameter in trace.parameters]
         self._times: ModuleTimes = module_times(trace)
         self._gradient_shards: list[Handle] = []
+        self._in_all_reduce: list[Handle] = []
+        """What HSDP's groups hold of a backward pass (_fsdp_param_group.py: AllReduceState)."""
 
     # -- sizes --------------------------------------------------------------------------------------------
 
@@ -287,6 +294,8 @@ class _Layout:
                 reduce_input = self._post_backward(in_pass, position, unit, unsharded, reduce_input)
         if reduce_input is not None:
             builder.free(builder.at_end(in_pass), reduce_input)
+        builder.free_each(builder.at_end(in_pass), self._in_all_reduce)
+        self._in_all_reduce.clear()
 
     def _gather_for_backward(
         self,
@@ -345,7 +354,10 @@ class _Layout:
                 unit.name,
                 cuda_stream=REDUCE_SCATTER_STREAM,
             )
-            builder.free(at, reduced)
+            if self._context.replicate == 1:
+                builder.free(at, reduced)
+            else:
+                self._in_all_reduce.append(reduced)
             reduced = cast
         self._gradient_shards.append(reduced)
         # A loop variable of foreach_reduce keeps the last gradient until it returns.
@@ -411,9 +423,15 @@ class _Layout:
         return sorted(spans, key=lambda span: (span[1], span[2]))
 
     def _collectives(self) -> tuple[Collective, ...]:
+        ranks = self._context.shard_ranks
         gathers = [
             Collective(
-                kind="all_gather", bytes=self._gathered(unit), count=1, overlap=True, phase=phase, per="micro_step"
+                kind="all_gather",
+                bytes=self._gathered(unit),
+                overlap=True,
+                phase=phase,
+                per="micro_step",
+                ranks=ranks,
             )
             for unit in self._units
             for phase in (("forward", "backward") if unit.reshard_after_forward else ("forward",))
@@ -422,11 +440,29 @@ class _Layout:
             Collective(
                 kind="reduce_scatter",
                 bytes=nbytes(sum(self._shards[i].unsharded_numel for i in self._reduced(unit)), self._reduce),
-                count=1,
                 overlap=True,
                 phase="backward",
                 per="step",
+                ranks=ranks,
             )
             for unit in self._units
         ]
-        return (*gathers, *scatters)
+        return (*gathers, *scatters, *self._replica_sums())
+
+    def _replica_sums(self) -> list[Collective]:
+        """HSDP sums the reduced shards over the replicas, unit by unit."""
+        context = self._context
+        if context.replicate == 1:
+            return []
+        return [
+            Collective(
+                kind="all_reduce",
+                bytes=self._shard_bytes(unit, self._reduce),
+                overlap=True,
+                phase="backward",
+                per="step",
+                ranks=context.replicate,
+                across_nodes=context.nodes > 1,
+            )
+            for unit in self._units
+        ]

@@ -6,6 +6,7 @@ from planner.strategy.base import Strategy
 from planner.strategy.ddp import DistributedDataParallel
 from planner.strategy.fsdp import FullyShardedDataParallel
 from planner.strategy.fsdp1 import FullyShardedDataParallel1
+from planner.strategy.hsdp import HybridShardedDataParallel
 from planner.strategy.single import Single
 from planner.strategy.zero1 import Zero1
 from planner.strategy.zero2 import Zero2
@@ -18,6 +19,7 @@ STRATEGIES: dict[str, Strategy] = {
         DistributedDataParallel(),
         FullyShardedDataParallel(),
         FullyShardedDataParallel1(),
+        HybridShardedDataParallel(),
         Zero1(),
         Zero2(),
         Zero3(),
@@ -27,7 +29,7 @@ STRATEGIES: dict[str, Strategy] = {
 ONLY_ON_REQUEST = frozenset({"fsdp1"})
 """Strategies that the search leaves out unless `--strategy` names them: older forms of what it tries anyway."""
 
-NOT_BUILT = ("hsdp", "megatron")
+NOT_BUILT = ("megatron",)
 """Strategies of the interface that later versions bring."""
 
 
