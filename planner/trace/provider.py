@@ -19,7 +19,7 @@ from planner.trace.variant import Regime, StepVariant
 if TYPE_CHECKING:
     from planner.trace.workshop import Workshop
 
-RANGES: tuple[tuple[int, ...], ...] = ((1,), (2, 4, 16), (16, 32, 64), (64, 128, 256))
+RANGES: tuple[tuple[int, ...], ...] = ((1,), (2, 4, 16), (4, 8, 16), (16, 32, 64), (64, 128, 256))
 """Micro batches that share one linear trace; see `planner.trace.tracer`."""
 
 

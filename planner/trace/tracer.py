@@ -17,8 +17,11 @@ from planner.trace.layout import layout_of
 from planner.trace.step import Session, prepare
 from planner.trace.variant import StepVariant
 
-RANGES = ((2, 4, 16), (16, 32, 64), (64, 128, 256))
-"""Micro batches between which one linear trace holds, once its structure and its sizes are seen to at three points."""
+RANGES = ((2, 4, 16), (4, 8, 16), (16, 32, 64), (64, 128, 256))
+"""Micro batches between which one linear trace holds, once its structure and its sizes are seen to at three points.
+
+The second is for what changes below a few thousand tokens, as the embedding's backward kernel does.
+"""
 
 MakeBatch = Callable[[nn.Module, int, int], TrainingBatch]
 """(model, micro batch, sequence length) -> inputs."""
@@ -84,11 +87,13 @@ class Tracer:
 
     def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold]) -> StepTrace:
         session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds)
-        recordings = tuple(self._record(session, variant, size) for size in sizes)
-        if len({signature(recording.raw) for recording in recordings}) > 1:
-            raise NotLinearError("the step's structure changes with the micro batch")
+        recordings: list[Recording] = []
+        for size in sizes:
+            recordings.append(self._record(session, variant, size))
+            if signature(recordings[-1].raw) != signature(recordings[0].raw):
+                raise NotLinearError("the step's structure changes with the micro batch")
         trace = fit(
-            recordings, parameter_infos(self.model), buffer_sizes(self.model), layout_of(self.model), self.notes
+            tuple(recordings), parameter_infos(self.model), buffer_sizes(self.model), layout_of(self.model), self.notes
         )
         for fold in folds:
             trace = expand(trace, fold)

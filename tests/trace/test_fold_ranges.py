@@ -1,0 +1,81 @@
+"""Micro batches that one linear trace covers, and those that stand alone."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from planner.model.build import build_model
+from planner.trace.inputs import TrainingBatch, training_batch
+from planner.trace.kernels import CudaProfile
+from planner.trace.provider import RANGES as CACHED_RANGES
+from planner.trace.tracer import RANGES, Tracer
+from planner.trace.variant import Regime, StepVariant
+from planner.workload import Attention, Checkpointing, Stack
+from tests.accuracy.architectures import ARCHITECTURES
+
+
+def tracer_of(model: nn.Module) -> Tracer:
+    def batch(module: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
+        return training_batch(module, batch=micro_batch, seq_len=seq_len)
+
+    return Tracer(model=model, make_batch=batch, profile=CudaProfile(), has_sequence=True)
+
+
+def variant(seq_len: int, regime: Regime | None = None) -> StepVariant:
+    return StepVariant(
+        regime=regime or Regime(weights="bfloat16"),
+        checkpointing=Checkpointing.NONE,
+        attention=Attention.SDPA,
+        stack=Stack.ACCELERATE,
+        seq_len=seq_len,
+    )
+
+
+def test_the_cache_knows_every_range() -> None:
+    assert set(RANGES) < set(CACHED_RANGES)
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "micro_batch", "samples"),
+    [
+        (128, 1, (1,)),
+        (128, 2, (2, 16)),
+        (128, 16, (2, 16)),
+        (1024, 2, (2,)),  # 2048 tokens: the embedding's backward sorts only above 3072
+        (1024, 3, (3,)),
+        (1024, 8, (4, 16)),
+        (1024, 40, (16, 64)),
+        (1024, 300, (300,)),
+    ],
+)
+def test_ranges(seq_len: int, micro_batch: int, samples: tuple[int, ...]) -> None:
+    model = build_model(ARCHITECTURES["llama-3"].config(max_position_embeddings=2048))
+    assert tracer_of(model).trace(variant(seq_len), micro_batch).samples == samples
+
+
+@pytest.mark.parametrize("micro_batch", [5, 8, 11])
+def test_inside_a_range_the_line_is_exact(micro_batch: int) -> None:
+    """The trace at a size of its own says the same as the line through others."""
+    model = build_model(ARCHITECTURES["gemma-2"].config())
+    tracer = tracer_of(model)
+    line = tracer.trace(variant(64), micro_batch)
+    alone = tracer._build(variant(64), (micro_batch,))
+    assert line.samples == (2, 16)
+    assert np.array_equal(line.kind, alone.kind)
+    assert np.array_equal(line.subject, alone.subject)
+    assert np.array_equal(line.tensor_bytes(micro_batch), alone.tensor_bytes(micro_batch))
+
+
+def test_images_come_in_the_weights_type_unless_autocast_converts_them() -> None:
+    model = build_model(ARCHITECTURES["vit"].config())
+    for regime, size, notes in (
+        (Regime(weights="bfloat16"), 2, 1),
+        (Regime(weights="float32"), 4, 0),
+        (Regime(weights="float32", autocast="bfloat16"), 4, 0),
+    ):
+        trace = tracer_of(model).trace(variant(1, regime), 1)
+        pixels = {name: slope + fixed for name, slope, fixed in trace.inputs}["pixel_values"]
+        assert pixels == 3 * 64 * 64 * size
+        assert len([note for note in trace.notes if "floating-point inputs" in note]) == notes
+    assert torch.get_default_dtype() is torch.float32
