@@ -1,6 +1,7 @@
 """Wraps a built model with the real `peft` library, on the meta device."""
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -55,10 +56,15 @@ def adapt(model: nn.Module, spec: ModelSpec, adapter: Adapter) -> Adapted:
 
 
 def _library() -> Any:
+    logger = logging.getLogger("bitsandbytes")  # where installed, peft imports it, and it tells what it lacks
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         import peft
     except ImportError:
         raise InputError("--peft needs the peft library: pip install 'gpu-plan[peft]'") from None
+    finally:
+        logger.setLevel(level)
     return peft
 
 

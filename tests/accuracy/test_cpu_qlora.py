@@ -1,0 +1,105 @@
+"""Traced bytes of QLoRA steps against the CPU allocator's own events, under bitsandbytes' and peft's own layers.
+
+In fp32 throughout: oneDNN's bf16 products take scratch on a CPU that a GPU has not.
+"""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from planner.model.adapt import KBIT, adapt
+from planner.model.adapter import Adapter
+from planner.model.build import build_model, spec_of
+from planner.model.family import has_sequence
+from planner.trace.events import StepTrace
+from planner.trace.inputs import training_batch
+from planner.trace.kernels import CpuProfile
+from planner.trace.step import set_checkpointing
+from planner.trace.tracer import Tracer
+from planner.trace.variant import Regime, StepVariant
+from planner.workload import Attention, Checkpointing, Peft, Stack
+from tests.accuracy.architectures import ARCHITECTURES
+from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
+from tests.support.replay_cpu import measured, replayed, same_stream
+
+bnb = pytest.importorskip("bitsandbytes", reason="the reference is the library itself")
+peft = pytest.importorskip("peft")
+
+TARGETS = ("q_proj", "v_proj", "down_proj")
+BATCH, SEQ_LEN = 2, 48
+
+
+def built() -> nn.Module:
+    return build_model(ARCHITECTURES["llama-3"].config(hidden_size=256, intermediate_size=512))
+
+
+def trace_of(double_quant: bool, checkpointing: Checkpointing) -> StepTrace:
+    base = built()
+    adapter = Adapter(peft=Peft.QLORA, rank=4, targets=TARGETS, double_quant=double_quant, compute_dtype="float32")
+    tracer = Tracer(
+        model=adapt(base, spec_of(base, model_id="tiny"), adapter).model,
+        make_batch=lambda _, batch, seq_len: training_batch(base, batch=batch, seq_len=seq_len),
+        profile=CpuProfile(threads=1),
+        has_sequence=has_sequence(base),
+        fold=False,
+    )
+    variant = StepVariant(
+        regime=Regime(weights="float32"),
+        checkpointing=checkpointing,
+        attention=Attention.SDPA,
+        stack=Stack.PLAIN,
+        seq_len=SEQ_LEN,
+    )
+    return tracer.trace(variant, BATCH)
+
+
+def real_model(double_quant: bool) -> Any:
+    """What a user makes: transformers' own replacement, bitsandbytes' layers, peft's preparation and wrapping."""
+    from transformers import BitsAndBytesConfig
+    from transformers.integrations.bitsandbytes import replace_with_bnb_linear
+    from transformers.quantizers.base import get_keys_to_not_convert
+
+    model: Any = real_twin(built(), torch.float32, "sdpa")
+    weights = {name: module.weight.data for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    config = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=torch.float32,
+        bnb_4bit_use_double_quant=double_quant,
+    )
+    replace_with_bnb_linear(model, get_keys_to_not_convert(model), config)
+    for name, module in model.named_modules():
+        if isinstance(module, bnb.nn.Linear4bit):
+            module.weight = bnb.nn.Params4bit(
+                weights[name], requires_grad=False, compress_statistics=double_quant, quant_type="nf4", module=module
+            ).to("cpu")
+    model.is_loaded_in_4bit = True
+    model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=list(TARGETS), task_type="CAUSAL_LM"))
+
+
+def reference_of(double_quant: bool, checkpointing: Checkpointing) -> Reference:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = real_model(double_quant)
+    model.train()
+    setattr(model, KBIT, True)
+    set_checkpointing(model, checkpointing)
+    inputs = real_inputs(training_batch(built(), batch=BATCH, seq_len=SEQ_LEN))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return measure(training_step(model, inputs))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("double_quant", [False, True])
+@pytest.mark.parametrize("checkpointing", list(Checkpointing))
+def test_every_allocation_and_free_in_order(double_quant: bool, checkpointing: Checkpointing) -> None:
+    trace, reference = trace_of(double_quant, checkpointing), reference_of(double_quant, checkpointing)
+    assert replayed(trace, BATCH) == measured(reference)
+    assert same_stream(trace, BATCH, reference)
