@@ -1,0 +1,24 @@
+"""Small configurations for tests of strategies."""
+
+from dataclasses import replace
+from typing import Any
+
+from planner.strategy.base import RankContext
+from planner.trace.events import StepTrace
+from planner.workload import Checkpointing, Optimizer, Precision, Stack
+
+
+def small_context(trace: StepTrace, **changes: Any) -> RankContext:
+    """fp32 on four ranks without CUDA, clipping or accumulation, but for `changes`."""
+    base = RankContext(
+        trace=trace,
+        precision=Precision.FP32,
+        optimizer=Optimizer.ADAMW,
+        stack=Stack.PLAIN,
+        clipping=False,
+        checkpointing=Checkpointing.NONE,
+        accumulation_steps=1,
+        world_size=4,
+        capability=None,
+    )
+    return replace(base, **changes)
