@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
+from planner.errors import InputError
 from planner.trace.blocks import repeated_blocks
 from planner.trace.events import ParameterInfo, StepTrace
 from planner.trace.expand import expand
@@ -67,8 +68,13 @@ class Tracer:
         folds = self.folds() if self.fold else []
         try:
             return self._traced(variant, sizes, folds)
-        except CannotFoldError as reason:
-            note = f"blocks are traced one by one: {reason}"
+        except (NotLinearError, InputError):
+            raise
+        except Exception as reason:  # a model may do anything with its blocks: without folding it is on its own
+            if not folds:
+                raise
+            kind = "" if isinstance(reason, CannotFoldError) else f"{type(reason).__name__}: "
+            note = f"blocks are traced one by one: {kind}{reason}"
             if note not in self.notes:
                 self.notes.append(note)
             self._folds = []
