@@ -132,9 +132,8 @@ def _check_adapters(given: Given) -> None:
             raise UsageError(f"{name} needs --peft lora or --peft qlora")
     if "quant.double" in settings and peft is not Peft.QLORA:
         raise UsageError("--set quant.double needs --peft qlora: nothing else is quantised")
-    unbuilt = {"fsdp": "FSDP2", "zero3": "ZeRO-3"}
-    if peft is Peft.QLORA and given.strategy in unbuilt:
-        raise NotBuiltError(f"--peft qlora under {unbuilt[given.strategy]}")
+    if (peft is Peft.QLORA and given.strategy == "zero3") or (peft is not Peft.NONE and given.strategy == "fsdp1"):
+        raise NotBuiltError(f"--peft {peft} --strategy {given.strategy}")
 
 
 def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:

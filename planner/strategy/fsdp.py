@@ -9,10 +9,20 @@ no autocast around forward).
 
 from dataclasses import dataclass, field
 
+from planner.dtypes import is_floating
 from planner.memory.optimizer import BITSANDBYTES, SHAPED, LocalTensor, place_clipping, place_state, place_step
 from planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
-from planner.strategy.base import MASTER, Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
+from planner.strategy.base import (
+    MASTER,
+    Offload,
+    RankContext,
+    RankPlan,
+    autocast_regime,
+    nbytes,
+    place_buffers,
+    place_workspaces,
+)
 from planner.strategy.module_times import ModuleTimes, module_times
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category, Mark, ParameterInfo, StepTrace
@@ -58,10 +68,14 @@ def shard(parameter: ParameterInfo, world_size: int) -> Sharding:
 
 
 def wrap_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
-    """Units in the order in which accelerate makes them, the root last; parameters go to the innermost."""
+    """Units in the order in which accelerate makes them, the root last; parameters go to the innermost.
+
+    4-bit weights belong to none (fsdp2_prepare_model ignores Params4bit that are stored as integers).
+    """
     layout = trace.layout
-    units = [Unit(name=name, modules=(name,), reshard_after_forward=reshard_after_forward) for name in layout.blocks]
-    taken = set(layout.blocks)
+    blocks = [name for name in layout.blocks if name not in blocks_around_embeddings(trace)]
+    units = [Unit(name=name, modules=(name,), reshard_after_forward=reshard_after_forward) for name in blocks]
+    taken = set(blocks)
     embedding, head, norm = layout.input_embedding, layout.output_embedding, layout.final_norm
     if embedding and not layout.tied and embedding not in taken:
         units.append(Unit(name=embedding, modules=(embedding,), reshard_after_forward=reshard_after_forward))
@@ -73,10 +87,21 @@ def wrap_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
     root = Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)
     owners = {module: unit for unit in units for module in unit.modules}
     for index, parameter in enumerate(trace.parameters):
+        if not is_floating(parameter.dtype):
+            continue
         _owner(parameter.module, owners, root).parameters.append(index)
     for unit in (*units, root):
         unit.parameters = [index for module in unit.modules for index in _children_first(trace, unit, module)]
     return [unit for unit in (*units, root) if unit.parameters]
+
+
+def blocks_around_embeddings(trace: StepTrace) -> list[str]:
+    """Blocks that hold an embedding which fsdp2_prepare_model shards on its own as well.
+
+    torch fails on what is sharded twice; the wrapping works once the layers' classes are named without theirs.
+    """
+    ends = [name for name in (trace.layout.input_embedding, trace.layout.output_embedding) if name]
+    return [block for block in trace.layout.blocks if any(end.startswith(f"{block}.") for end in ends)]
 
 
 def _children_first(trace: StepTrace, unit: Unit, module: str) -> list[int]:
@@ -125,14 +150,13 @@ class FullyShardedDataParallel:
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         """accelerate's mixed precision gathers all parameters in the 16-bit type; without it dtypes stay."""
-        keeps = peft is not Peft.NONE and not precision.is_mixed and precision.compute_dtype != MASTER
-        return Regime(weights=precision.compute_dtype, trainable_weights=MASTER if keeps else None)
+        if precision.is_mixed:
+            return Regime(weights=precision.compute_dtype)
+        return autocast_regime(precision, stack, peft)
 
     def refuses(self, context: RankContext) -> str | None:
         if context.world_size == 1:
             return "there is only one GPU"
-        if context.peft is Peft.QLORA:
-            return "QLoRA under FSDP2 is not built yet"
         return refuses_optimizer(context.optimizer)
 
     def rank(self, context: RankContext) -> RankPlan:
@@ -175,8 +199,13 @@ class _Layout:
         return self._regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
 
     def _stored_dtype(self, index: int) -> str:
-        """accelerate upcasts what is trained; the rest stays as it was loaded, in the type in which it computes."""
-        return self._master if self._trace.parameters[index].trainable else self._gathered_dtype(index)
+        """accelerate upcasts what is trained; the rest stays as it was loaded, in the type in which it computes.
+
+        Under QLoRA all that is not quantised is fp32 (peft: prepare_model_for_kbit_training).
+        """
+        parameter = self._trace.parameters[index]
+        upcast = parameter.trainable or (self._context.peft is Peft.QLORA and is_floating(parameter.dtype))
+        return self._master if upcast else self._gathered_dtype(index)
 
     def _copy_out(self, at: Point, unit: Unit) -> Unsharded:
         """The unsharded parameters, one storage each, padding included."""
@@ -199,8 +228,11 @@ class _Layout:
     def plan(self) -> RankPlan:
         builder, context = self._builder, self._context
         for index, parameter in enumerate(self._trace.parameters):
-            size = nbytes(self._shards[index].shard_numel, self._stored_dtype(index))
-            builder.alloc(builder.at_load(), size, Category.PARAMETERS, "weight shard", parameter.name)
+            sharded = is_floating(parameter.dtype)
+            numel = self._shards[index].shard_numel if sharded else parameter.numel
+            label = "weight shard" if sharded else "4-bit weight, whole on every rank"
+            size = nbytes(numel, self._stored_dtype(index))
+            builder.alloc(builder.at_load(), size, Category.PARAMETERS, label, parameter.name)
         place_buffers(builder)
         place_workspaces(builder, context.capability)
         unsharded: dict[str, Unsharded] = {}
@@ -306,9 +338,18 @@ class _Layout:
         prefetched: dict[str, Handle],
         following: dict[str, Unit],
     ) -> None:
-        """pre_backward: copy-out frees the all-gather output at once, then the next unit is prefetched."""
+        """pre_backward: copy-out frees the all-gather output at once, then the next unit is prefetched.
+
+        A unit without backward (a frozen embedding) is prefetched for nothing (_fsdp_state.py:
+        _root_post_backward_final_callback waits for it and clears it).
+        """
         builder = self._builder
         at = builder.before(in_pass, position)
+        if not any(module in self._times.backward_enter for module in unit.modules):
+            gathered = prefetched.pop(unit.name, None)
+            if gathered is not None:
+                builder.free(at, gathered)
+            return
         if unit.name not in unsharded:
             gathered = prefetched.pop(unit.name, None) or self._all_gather(in_pass, position, unit)
             unsharded[unit.name] = self._copy_out(at, unit)
@@ -402,10 +443,16 @@ class _Layout:
     def _forward_order(self) -> list[Unit]:
         return sorted((u for u in self._units if self._runs(u)), key=lambda unit: self._forward_span(unit)[0])
 
+    def _fed(self, unit: Unit) -> bool:
+        """Whether something that gets a gradient runs before a unit, so that its inputs need one."""
+        start = self._forward_span(unit)[0]
+        return any(self._reduced(other) and self._forward_span(other)[0] < start for other in self._forward_order())
+
     def _backward_order(self) -> list[tuple[Unit, int, int]]:
         """Units with their first backward event and the event after which their gradients are reduced.
 
-        A unit whose inputs need no gradient (the embedding's token ids, the root's) is reduced at the very end.
+        A unit whose inputs need no gradient (the embedding's token ids, the root's, with a frozen embedding the first
+        block's) is reduced at the very end.
         """
         start = self._trace.mark_position(Mark.BACKWARD)
         end = self._trace.mark_position(Mark.BACKWARD_END)
@@ -414,7 +461,7 @@ class _Layout:
         for unit in self._units:
             if not self._runs(unit):
                 continue
-            late = unit.name == ROOT or (embedding is not None and embedding in unit.modules)
+            late = unit.name == ROOT or (embedding is not None and embedding in unit.modules) or not self._fed(unit)
             enters = [self._times.backward_enter[m] for m in unit.modules if m in self._times.backward_enter]
             leaves = [self._times.backward_exit[m] for m in unit.modules if m in self._times.backward_exit]
             enter = start if unit.name == ROOT else min(enters, default=end)
