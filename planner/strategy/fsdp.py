@@ -104,6 +104,16 @@ def blocks_around_embeddings(trace: StepTrace) -> list[str]:
     return [block for block in trace.layout.blocks if any(end.startswith(f"{block}.") for end in ends)]
 
 
+def _wrapping_notes(trace: StepTrace) -> tuple[str, ...]:
+    left_out = blocks_around_embeddings(trace)
+    if not left_out:
+        return ()
+    return (
+        f"FSDP2: name the layers' classes (fsdp_transformer_layer_cls_to_wrap) without that of {left_out[0]}, whose "
+        "embedding accelerate shards on its own",
+    )
+
+
 def _children_first(trace: StepTrace, unit: Unit, module: str) -> list[int]:
     """Parameters of a unit under one of its modules, a module's own after those of its children.
 
@@ -257,6 +267,7 @@ class _Layout:
             stream=builder.build(),
             collectives=self._collectives(),
             optimizer_work=optimizer_work(context.optimizer, elements, nbytes(1, self._master)),
+            notes=_wrapping_notes(self._trace),
         )
 
     def _forward(self, in_pass: Pass) -> dict[str, Unsharded]:

@@ -54,6 +54,20 @@ def test_a_module_s_own_parameters_come_after_its_children_s() -> None:
     assert ours == ["b.mix.conv.w", "b.mix.own", "b.norm.w", "b.own"]
 
 
+def test_a_block_that_holds_the_embedding_is_not_wrapped() -> None:
+    names = ["emb.words.w", "emb.norm.w", "layers.0.w", "head.w"]
+    places = {"blocks": ("emb", "layers.0"), "input_embedding": "emb.words"}
+    assert [unit[:2] for unit in units(names, **places)] == [
+        ("layers.0", ["layers.0.w"]),
+        ("emb.words", ["emb.words.w"]),
+        ("", ["emb.norm.w", "head.w"]),
+    ]
+    held = chain(input_embedding="m0.words")
+    assert FullyShardedDataParallel().rank(small_context(chain())).notes == ()
+    (note,) = FullyShardedDataParallel().rank(small_context(held)).notes
+    assert "without that of m0" in note
+
+
 @given(st.integers(1, 300), st.integers(1, 5), st.integers(1, 64))
 def test_shards_make_the_whole_and_its_padding(rows: int, width: int, world: int) -> None:
     sharding = shard(parameter("w", rows, width), world)

@@ -21,6 +21,8 @@ class RankCase:
     attention: Attention = Attention.SDPA
     changes: dict[str, Any] = field(default_factory=dict)
     """Config values beside the architecture's own."""
+    layers: tuple[str, ...] = ()
+    """Classes that FSDP wraps; none: what the model says not to split."""
 
     @property
     def weights(self) -> str:
@@ -39,6 +41,8 @@ class RankCase:
             parts.append(self.optimizer.value)
         if self.checkpointing is not Checkpointing.NONE:
             parts.append("checkpointing")
+        if self.layers:
+            parts.append(f"wrapping {' '.join(self.layers)}")
         return ", ".join(parts + [f"{key} {value}" for key, value in self.changes.items()])
 
     def to_dict(self) -> dict[str, Any]:

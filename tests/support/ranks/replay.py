@@ -9,6 +9,8 @@ from planner.model.family import has_sequence
 from planner.strategy.base import RankContext, Strategy
 from planner.strategy.ddp import DistributedDataParallel
 from planner.strategy.fsdp import FullyShardedDataParallel
+from planner.strategy.fsdp1 import FullyShardedDataParallel1
+from planner.strategy.hsdp import HybridShardedDataParallel
 from planner.strategy.single import Single
 from planner.trace.events import StepTrace
 from planner.trace.inputs import TrainingBatch, training_batch
@@ -23,6 +25,8 @@ STRATEGIES: dict[str, Strategy] = {
     "single": Single(),
     "ddp": DistributedDataParallel(),
     "fsdp": FullyShardedDataParallel(),
+    "fsdp1": FullyShardedDataParallel1(),
+    "hsdp": HybridShardedDataParallel(),
 }
 
 
@@ -62,6 +66,7 @@ def context_of(case: RankCase, world_size: int) -> RankContext:
         accumulation_steps=case.accumulation,
         world_size=1 if case.strategy == "single" else world_size,
         capability=None,
+        replicate=2 if case.strategy == "hsdp" else 1,
     )
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-_NAMES = ("all_gather_single", "reduce_scatter_single")
+_NAMES = ("all_gather", "all_gather_single", "reduce_scatter_single", "all_reduce")
 _PATIENCE = 5.0
 
 
 @contextlib.contextmanager
 def settled_collectives() -> Iterator[None]:
-    """Replaces FSDP2's two collectives by ones that wait for gloo's threads."""
+    """Replaces FSDP's collectives by ones that wait for gloo's threads."""
     originals = {name: getattr(dist, name) for name in _NAMES}
     for name, original in originals.items():
         setattr(dist, name, _settled(original))
@@ -32,7 +32,8 @@ def settled_collectives() -> Iterator[None]:
 
 def _settled(collective: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        given = [item for value in (*args, *kwargs.values()) for item in (value if type(value) is list else [value])]
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
         before = [_references(tensor) for tensor in tensors]
         work = collective(*args, **kwargs)
         deadline = time.monotonic() + _PATIENCE

@@ -1,4 +1,4 @@
-"""Wraps a model for several ranks with the real code: torch's DDP, and FSDP2 through accelerate's own function."""
+"""Wraps a model for several ranks with the real code: torch's DDP and FSDP1, accelerate's own function for FSDP2."""
 
 import contextlib
 from contextlib import AbstractContextManager
@@ -6,9 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP1
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from tests.support.ranks.case import RankCase
@@ -19,9 +22,38 @@ def wrap(model: nn.Module, case: RankCase) -> nn.Module:
     if case.strategy == "ddp":
         # accelerate accelerator.py: prepare_model passes DistributedDataParallelKwargs, whose values are DDP's own.
         return nn.parallel.DistributedDataParallel(model)
-    if case.strategy == "fsdp":
+    if case.strategy in ("fsdp", "hsdp"):
         return _fully_shard(model, case)
+    if case.strategy == "fsdp1":
+        return _flatten_and_shard(model, case)
     return model
+
+
+def _flatten_and_shard(model: nn.Module, case: RankCase) -> nn.Module:
+    """torch's FSDP1 with the arguments of accelerate accelerator.py: prepare_model, and what its launcher passes."""
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=1,
+        sharding_strategy="FULL_SHARD",
+        auto_wrap_policy="transformer_based_wrap",
+        transformer_cls_names_to_wrap=list(case.layers) or None,
+        backward_prefetch="BACKWARD_PRE",
+        use_orig_params=True,
+        cpu_ram_efficient_loading=False,
+    )
+    plugin.set_auto_wrap_policy(model)
+    if case.precision.is_mixed:
+        plugin.set_mixed_precision("bf16")
+    return FSDP1(
+        model,
+        sharding_strategy=plugin.sharding_strategy,
+        auto_wrap_policy=plugin.auto_wrap_policy,
+        mixed_precision=plugin.mixed_precision_policy,
+        backward_prefetch=plugin.backward_prefetch,
+        forward_prefetch=plugin.forward_prefetch,
+        use_orig_params=plugin.use_orig_params,
+        limit_all_gathers=plugin.limit_all_gathers,
+        device_id=torch.device("cpu"),
+    )
 
 
 def _fully_shard(model: nn.Module, case: RankCase) -> nn.Module:
@@ -34,6 +66,7 @@ def _fully_shard(model: nn.Module, case: RankCase) -> nn.Module:
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2,
         auto_wrap_policy="transformer_based_wrap",
+        transformer_cls_names_to_wrap=list(case.layers) or None,
         cpu_ram_efficient_loading=False,
         reshard_after_forward=True,
         mixed_precision_policy=policy if case.precision.is_mixed else None,
@@ -44,6 +77,11 @@ def _fully_shard(model: nn.Module, case: RankCase) -> nn.Module:
         is_main_process=False,
         device=torch.device("cpu"),
     )
+    if case.strategy == "hsdp":
+        # parallelism_config.py: fsdp_dim_names, with half of the ranks in each replica.
+        names = ("dp_replicate", "dp_shard_cp")
+        accelerator.torch_device_mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=names)
+        accelerator.parallelism_config = SimpleNamespace(fsdp_dim_names=list(names))
     wrapped: nn.Module = fsdp2_prepare_model(accelerator, model)
     return wrapped
 
@@ -59,6 +97,6 @@ def _no_gradient_sync(model: Any) -> Any:
 
 def without_sync(model: Any, case: RankCase) -> AbstractContextManager[Any]:
     """accelerate accelerator.py: no_sync, around all micro steps but the last."""
-    if case.strategy == "fsdp":
+    if case.strategy in ("fsdp", "hsdp"):
         return _no_gradient_sync(model)
-    return model.no_sync() if case.strategy == "ddp" else contextlib.nullcontext()  # type: ignore[no-any-return]
+    return model.no_sync() if case.strategy in ("ddp", "fsdp1") else contextlib.nullcontext()  # type: ignore[no-any-return]
