@@ -7,8 +7,6 @@ fsdp2_prepare_model (fp32 upcast of trainable parameters, one unit per block, em
 no autocast around forward).
 """
 
-from dataclasses import dataclass, field
-
 from planner.dtypes import is_floating
 from planner.memory.optimizer import BITSANDBYTES, SHAPED, LocalTensor, place_clipping, place_state, place_step
 from planner.memory.stream import Handle, Pass, Point, StreamBuilder
@@ -23,120 +21,18 @@ from planner.strategy.base import (
     place_buffers,
     place_workspaces,
 )
+from planner.strategy.fsdp_units import ROOT, Unit, shard, wrap_units, wrapping_notes
 from planner.strategy.module_times import ModuleTimes, module_times
 from planner.strategy.single import optimizer_work
-from planner.trace.events import Category, Mark, ParameterInfo, StepTrace
+from planner.trace.events import Category, Mark
 from planner.trace.variant import Regime
-from planner.units import ceil_div
 from planner.workload import Optimizer, Peft, Precision, Stack
-
-ROOT = ""
 
 Unsharded = tuple[Handle, ...]
 """A unit's gathered parameters, one storage each."""
 
 ALL_GATHER_STREAM, REDUCE_SCATTER_STREAM = 1, 2
 """Side streams of FSDPCommContext: what is allocated on them comes from pools of their own."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Unit:
-    """One FSDP parameter group."""
-
-    name: str
-    modules: tuple[str, ...]
-    reshard_after_forward: bool
-    parameters: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharding:
-    """Sizes of one parameter under FSDP2 on rank 0, which holds the largest shard."""
-
-    shard_numel: int
-    """Rows are split by ceil(rows / ranks); every rank stores that many, the last padded."""
-    unsharded_numel: int
-    """What an all-gather puts out: shards times ranks, padding included."""
-
-
-def shard(parameter: ParameterInfo, world_size: int) -> Sharding:
-    """_fsdp_param.py: _init_sharded_param chunks dim 0 and pads to the first chunk's size."""
-    rows = parameter.shape[0] if parameter.shape else 1
-    row = parameter.numel // rows if rows else 0
-    shard_numel = ceil_div(rows, world_size) * row
-    return Sharding(shard_numel=shard_numel, unsharded_numel=shard_numel * world_size)
-
-
-def wrap_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
-    """Units in the order in which accelerate makes them, the root last; parameters go to the innermost.
-
-    4-bit weights belong to none (fsdp2_prepare_model ignores Params4bit that are stored as integers).
-    """
-    layout = trace.layout
-    blocks = [name for name in layout.blocks if name not in blocks_around_embeddings(trace)]
-    units = [Unit(name=name, modules=(name,), reshard_after_forward=reshard_after_forward) for name in blocks]
-    taken = set(blocks)
-    embedding, head, norm = layout.input_embedding, layout.output_embedding, layout.final_norm
-    if embedding and not layout.tied and embedding not in taken:
-        units.append(Unit(name=embedding, modules=(embedding,), reshard_after_forward=reshard_after_forward))
-        taken.add(embedding)
-    tail = (norm, embedding, head) if layout.tied else (norm, head)
-    modules = tuple(dict.fromkeys(name for name in tail if name and name not in taken))
-    if modules:
-        units.append(Unit(name="tail", modules=modules, reshard_after_forward=False))
-    root = Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)
-    owners = {module: unit for unit in units for module in unit.modules}
-    for index, parameter in enumerate(trace.parameters):
-        if not is_floating(parameter.dtype):
-            continue
-        _owner(parameter.module, owners, root).parameters.append(index)
-    for unit in (*units, root):
-        unit.parameters = [index for module in unit.modules for index in _children_first(trace, unit, module)]
-    return [unit for unit in (*units, root) if unit.parameters]
-
-
-def blocks_around_embeddings(trace: StepTrace) -> list[str]:
-    """Blocks that hold an embedding which fsdp2_prepare_model shards on its own as well.
-
-    torch fails on what is sharded twice; the wrapping works once the layers' classes are named without theirs.
-    """
-    ends = [name for name in (trace.layout.input_embedding, trace.layout.output_embedding) if name]
-    return [block for block in trace.layout.blocks if any(end.startswith(f"{block}.") for end in ends)]
-
-
-def _wrapping_notes(trace: StepTrace) -> tuple[str, ...]:
-    left_out = blocks_around_embeddings(trace)
-    if not left_out:
-        return ()
-    return (
-        f"FSDP2: name the layers' classes (fsdp_transformer_layer_cls_to_wrap) without that of {left_out[0]}, whose "
-        "embedding accelerate shards on its own",
-    )
-
-
-def _children_first(trace: StepTrace, unit: Unit, module: str) -> list[int]:
-    """Parameters of a unit under one of its modules, a module's own after those of its children.
-
-    _fsdp_init.py: _get_managed_modules walks depth first and lists a module behind its children.
-    """
-    prefix = f"{module}." if module else ""
-    inside: dict[str, None] = {}
-    own = []
-    for index in unit.parameters:
-        holder = trace.parameters[index].module
-        if holder == module:
-            own.append(index)
-        elif holder.startswith(prefix):
-            inside[prefix + holder.removeprefix(prefix).partition(".")[0]] = None
-    return [*(index for child in inside for index in _children_first(trace, unit, child)), *own]
-
-
-def _owner(module: str, owners: dict[str, Unit], root: Unit) -> Unit:
-    while module:
-        if module in owners:
-            return owners[module]
-        module = module.rpartition(".")[0]
-    return root
 
 
 def refuses_optimizer(optimizer: Optimizer) -> str | None:
@@ -267,7 +163,7 @@ class _Layout:
             stream=builder.build(),
             collectives=self._collectives(),
             optimizer_work=optimizer_work(context.optimizer, elements, nbytes(1, self._master)),
-            notes=_wrapping_notes(self._trace),
+            notes=wrapping_notes(self._trace),
         )
 
     def _forward(self, in_pass: Pass) -> dict[str, Unsharded]:

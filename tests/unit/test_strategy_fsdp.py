@@ -5,7 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.strategy.fsdp import FullyShardedDataParallel, shard, wrap_units
+from planner.strategy.fsdp import FullyShardedDataParallel
+from planner.strategy.fsdp_units import shard, wrap_units
 from planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
 from planner.workload import Precision
 from tests.support.live_bytes import at_load, at_rest, peak
