@@ -1,0 +1,144 @@
+"""Options about adapters: what is read from them, and every combination that makes no sense."""
+
+import pytest
+
+from planner.errors import NotBuiltError, UsageError
+from planner.hardware.cluster import parse_cluster
+from planner.model.adapter import Adapter
+from planner.model.spec import ModelSpec, ParameterSpec, built_parameters
+from planner.strategy.base import autocast_regime
+from planner.strategy.registry import STRATEGIES
+from planner.trace.stepless import stepless_trace
+from planner.trace.variant import Regime, StepVariant
+from planner.workload import Attention, Checkpointing, Peft, Precision, Stack
+from planner.workload_options import Options, adapter_of, make_workload, read_given
+
+H100 = parse_cluster("1xH100")
+
+
+def adapter(words: dict[str, str], *settings: str) -> Adapter | None:
+    return adapter_of(read_given(Options(words), settings), H100)
+
+
+def test_nothing_asked_for_is_no_adapter() -> None:
+    assert adapter({}) is None
+    assert adapter({"peft": "none"}) is None
+
+
+def test_defaults_and_given_values() -> None:
+    assert adapter({"peft": "lora"}) == Adapter(peft=Peft.LORA, rank=16)
+    words = {"peft": "QLoRA", "lora-rank": "64", "lora-targets": " q_proj, v_proj,q_proj ", "precision": "fp32"}
+    assert adapter(words, "lora.dropout=0.05", "quant.double=true") == Adapter(
+        peft=Peft.QLORA,
+        rank=64,
+        targets=("q_proj", "v_proj"),
+        dropout=0.05,
+        double_quant=True,
+        compute_dtype="float32",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "said"),
+    [
+        ({"peft": "lorra"}, (), "Did you mean lora"),
+        ({"lora-rank": "8"}, (), "--lora-rank needs --peft"),
+        ({"lora-targets": "q_proj", "peft": "none"}, (), "--lora-targets needs --peft"),
+        ({}, ("lora.dropout=0.1",), "lora.dropout needs --peft"),
+        ({"peft": "lora"}, ("quant.double=true",), "quant.double needs --peft qlora"),
+        ({"peft": "lora", "lora-rank": "0"}, (), "--lora-rank '0'"),
+        ({"peft": "lora", "lora-targets": " , "}, (), "names no module"),
+        ({"peft": "lora", "lora-targets": "all-linear,q_proj"}, (), "give it alone"),
+        ({"peft": "lora"}, ("lora.dropout=1",), "below 1"),
+        ({"peft": "lora"}, ("lora.dropout=nan",), "below 1"),
+        ({"peft": "qlora"}, ("quant.double=yes",), "true or false"),
+    ],
+)
+def test_refused_in_one_line(words: dict[str, str], settings: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=r"^[^\n]*$") as caught:
+        adapter(words, *settings)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(("peft", "strategy"), [("qlora", "zero3"), ("lora", "fsdp1"), ("qlora", "fsdp1")])
+def test_what_is_not_built_is_refused_by_name(peft: str, strategy: str) -> None:
+    with pytest.raises(NotBuiltError, match=f"--peft {peft} --strategy {strategy}"):
+        adapter({"peft": peft, "strategy": strategy})
+
+
+def test_every_finer_value_is_part_of_the_cache_key() -> None:
+    plain = Adapter(peft=Peft.QLORA)
+    others = (
+        Adapter(peft=Peft.LORA),
+        Adapter(peft=Peft.QLORA, rank=8),
+        Adapter(peft=Peft.QLORA, targets=("q_proj",)),
+        Adapter(peft=Peft.QLORA, dropout=0.1),
+        Adapter(peft=Peft.QLORA, double_quant=True),
+        Adapter(peft=Peft.QLORA, compute_dtype="float16"),
+    )
+    assert len({adapter.key() for adapter in (plain, *others)}) == 7
+
+
+def variant(regime: Regime) -> str:
+    return StepVariant(
+        regime=regime, checkpointing=Checkpointing.NONE, attention=Attention.SDPA, stack=Stack.PLAIN, seq_len=8
+    ).key()
+
+
+def test_regimes_differ_in_their_keys() -> None:
+    mixed = [autocast_regime(Precision.BF16_MIXED, Stack.ACCELERATE, peft) for peft in Peft]
+    assert [(regime.weights, regime.trained, regime.autocast) for regime in mixed] == [
+        ("float32", "float32", "bfloat16"),
+        ("bfloat16", "float32", "bfloat16"),
+        ("float32", "float32", "bfloat16"),
+    ]
+    bases = [variant(Regime(weights="bfloat16")), variant(Regime(weights="bfloat16", trainable_weights="float32"))]
+    assert bases[0] != bases[1]
+
+
+def tiny_spec() -> ModelSpec:
+    """A frozen matrix, one in 4 bits, an adapter."""
+    rows = (
+        ("base_model.model.embed.weight", (100, 8), "float32", False),
+        ("base_model.model.q.base_layer.weight", (32, 1), "uint8", False),
+        ("base_model.model.q.lora_A.default.weight", (2, 8), "float32", True),
+    )
+    parameters = tuple(
+        ParameterSpec(name=name, shape=shape, dtype=dtype, trainable=trainable)
+        for name, shape, dtype, trainable in rows
+    )
+    return ModelSpec(
+        id="tiny",
+        class_name="Tiny",
+        config_class=None,
+        model_type=None,
+        kind="module",
+        parameters=parameters,
+        num_parameters=880,
+        trainable_parameters=16,
+        max_positions=None,
+        vocab_size=None,
+        hidden_size=8,
+        has_sequence=False,
+        adapted=("q",),
+    )
+
+
+def test_parameters_stand_as_the_regime_has_them() -> None:
+    trace = stepless_trace(tiny_spec(), autocast_regime(Precision.BF16_MIXED, Stack.ACCELERATE, Peft.LORA))
+    assert [parameter.dtype for parameter in trace.parameters] == ["bfloat16", "uint8", "float32"]
+    for strategy in STRATEGIES.values():
+        regime = strategy.regime(Precision.BF16, Stack.ACCELERATE, Peft.LORA)
+        assert stepless_trace(tiny_spec(), regime).parameters[1].dtype == "uint8"
+
+
+def test_names_without_adapters() -> None:
+    assert built_parameters(tiny_spec()) == {"embed.weight": ((100, 8), "float32"), "q.weight": ((32, 1), "uint8")}
+
+
+def test_the_workload_echoes_what_was_used() -> None:
+    given = read_given(Options({"peft": "lora"}), ())
+    workload = make_workload(given, False, H100, tiny_spec())
+    basis = dict(workload.basis)
+    assert (workload.peft, workload.lora_rank, workload.lora_targets) == (Peft.LORA, 16, ("q",))
+    assert (basis["peft"], basis["lora_rank"], basis["lora_targets"]) == ("given", "default", "default")
