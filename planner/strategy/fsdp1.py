@@ -21,7 +21,6 @@ from planner.strategy.base import (
     Offload,
     RankContext,
     RankPlan,
-    autocast_regime,
     nbytes,
     place_buffers,
     place_workspaces,
@@ -45,9 +44,15 @@ class FullyShardedDataParallel1:
     offloads: tuple[Offload, ...] = (Offload.NONE,)
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
-        """16-bit weights, and autocast around forward as well when mixed."""
-        around = autocast_regime(precision, stack)
-        return Regime(weights=precision.compute_dtype, autocast=around.autocast, outputs_to_fp32=around.outputs_to_fp32)
+        """16-bit weights and buffers; accelerate puts autocast around forward as well."""
+        compute = precision.compute_dtype
+        wrapped = precision.is_mixed and stack is not Stack.PLAIN
+        return Regime(
+            weights=compute,
+            autocast=compute if wrapped else None,
+            outputs_to_fp32=wrapped,
+            buffers_follow=precision.is_mixed,
+        )
 
     def refuses(self, context: RankContext) -> str | None:
         if context.world_size == 1:
@@ -97,8 +102,6 @@ class _Layout:
             if iteration == 0:
                 place_state(builder, context.optimizer, local, full_embeddings=full_embeddings(context))
             place_step(builder, iteration, context.optimizer, local)
-            for handle in self._shards.get(iteration, []):
-                builder.free(builder.at_step(iteration), handle)
         elements = sum(tensor.numel for tensor in local)
         plan = RankPlan(
             stream=builder.build(),
@@ -134,8 +137,14 @@ class _Layout:
         return nbytes(unit.flat_numel, self._compute)
 
     def _forward(self, in_pass: Pass) -> None:
-        """The root is gathered first and stays; every block is freed as its forward ends."""
+        """The root is gathered first and stays; every block is freed as its forward ends.
+
+        zero_grad clears the parameters' views alone: the flat parameter keeps the step's gradient shard until here
+        (_runtime_utils.py: _root_pre_forward, _reset_flat_param_grad_info_if_needed).
+        """
         builder = self._builder
+        for handle in self._shards.pop(in_pass.iteration - 1, []):
+            builder.free(builder.at_mark(in_pass, Mark.FORWARD), handle)
         for unit in self._units:
             if unit.is_root:
                 start = self._trace.mark_position(Mark.FORWARD)
@@ -172,12 +181,17 @@ class _Layout:
             self._post_backward(in_pass, self._complete_at(unit), unit)
 
     def _complete_at(self, unit: FlatUnit) -> int:
-        """Event with which the last of a unit's gradients is there."""
-        found = [at for index in unit.parameters if (at := self._builder.gradient_event(index)) is not None]
-        if found and unit.trainable:
-            return max(found)
+        """Event after which a unit's flat gradient is put together.
+
+        autograd runs ready nodes in the reverse of the order in which forward made them, and the split into views
+        was made before anything else of the unit: its backward waits for all of the unit's own, the root's for all.
+        """
+        of = range(len(self._trace.parameters)) if unit.is_root else unit.parameters
+        found = [at for index in of if (at := self._builder.gradient_event(index)) is not None]
         end = self._trace.mark_position(Mark.BACKWARD_END)
-        return end if unit.is_root else self._times.backward_exit.get(unit.module, end)
+        if unit.is_root:
+            return max(found, default=end)
+        return max([*found, self._times.backward_exit.get(unit.module, end)])
 
     def _post_backward(self, in_pass: Pass, position: int, unit: FlatUnit) -> None:
         """The views' gradients become one, the parameter is freed, the gradient reduced and cast."""
