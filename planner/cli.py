@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from planner.errors import ExitCode, NotBuiltError, PlanError, UsageError
-
-VERBS = {"models": "planner.commands.models", "gpus": "planner.commands.gpus"}
-"""Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS = ("check", "explore", "doctor", "diff", "export", "report", "runs", "from-config", "calibrate")
-"""Verbs of the interface that later versions bring; refused by name."""
+from planner.verbs import LATER_VERBS, VERBS
 
 
 def main(argv: Sequence[str] | None = None) -> int:

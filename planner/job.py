@@ -1,39 +1,18 @@
 """Runs the main job: from words to a plan document, through the caches (I/O)."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
 from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from planner.errors import InputError
-from planner.hardware.cluster import Cluster, cluster_document, parse_cluster
+from planner.hardware.cluster import Cluster, cluster_document
+from planner.hardware.find import find_cluster
 from planner.model.source import ModelSource, resolve
-from planner.plan import Assumption, PlanDocument, from_json, to_json
+from planner.plan import PlanDocument, from_json, to_json
 from planner.plan_codec import canonical
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What was asked for."""
-
-    model: str
-    gpus: str
-    words: tuple[tuple[str, str], ...]
-    """Job options given, by name without dashes."""
-    settings: tuple[str, ...]
-    pinned: bool
-    explain: bool
-    trust_remote_code: bool
-    revision: str | None
-    use_cache: bool
-    command: str
-
-
-Note = Callable[[str], None]
+from planner.request import Note, Request
 
 
 def run_job(request: Request, note: Note) -> PlanDocument:
     """The plan document for a request: kept from before when nothing it rests on has changed."""
-    cluster = parse_cluster(request.gpus)
+    cluster = find_cluster(request.gpus)
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
     key = _key(request, cluster, source)
     kept = _read(key, request, note)
@@ -76,15 +55,3 @@ def _with_command(document: PlanDocument, command: str) -> PlanDocument:
     from dataclasses import replace
 
     return document if document.command == command else replace(document, command=command)
-
-
-def common_assumptions(sites: Sequence[str], notes: Sequence[str]) -> tuple[Assumption, ...]:
-    """What every plan of this version rests on, then what this model's trace was told."""
-    fixed = (
-        Assumption(text="sequences are full: no padding, no packing, no attention mask", basis="assumed"),
-        Assumption(text="communication overlaps with computation wherever the code issues it early", basis="assumed"),
-    )
-    told = tuple(
-        Assumption(text=f"host read {site}", basis="traced" if "follows from" in site else "assumed") for site in sites
-    )
-    return (*fixed, *told, *(Assumption(text=text, basis="traced") for text in notes))

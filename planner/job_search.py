@@ -1,12 +1,14 @@
 """The part of the main job that searches: imported only when no kept plan answers."""
 
+from collections.abc import Sequence
+
 from planner.cache_dir import versions
 from planner.hardware.cluster import Cluster
-from planner.job import Note, Request, common_assumptions
 from planner.model.headers import differences
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec, built_parameters
-from planner.plan import PlanDocument
+from planner.plan import Assumption, PlanDocument
+from planner.request import Note, Request
 from planner.search.document import document
 from planner.search.evaluate import Evaluator
 from planner.search.nearest_change import nearest_change
@@ -50,7 +52,7 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
         workload=workload,
         command=request.command,
         versions=versions(),
-        assumptions=common_assumptions(sites, (*notes, *spec.notes)),
+        assumptions=_assumptions(sites, (*notes, *spec.notes)),
         warnings=_warnings(workload, cluster, spec, source),
         change=None if fits else nearest_change(evaluator),
         explain=request.explain,
@@ -63,6 +65,22 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
         found.append(f"--seq-len {workload.seq_len} is longer than the {spec.max_positions} positions of {spec.id}")
     if workload.precision in (Precision.BF16, Precision.BF16_MIXED) and not cluster.gpu.supports_bf16:
         found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; fp16-mixed suits it")
+    if workload.peft is Peft.QLORA and cluster.world_size > 1:
+        found.append("QLoRA under ZeRO-3 and FSDP1 is not built yet: they are not searched")
+    if workload.peft is Peft.LORA and cluster.world_size > 1:
+        found.append("LoRA under FSDP1 is not built yet: it is not searched")
     if source.stored is not None and workload.peft is not Peft.QLORA:
         found += differences(source.stored, built_parameters(spec))
     return tuple(found)
+
+
+def _assumptions(sites: Sequence[str], notes: Sequence[str]) -> tuple[Assumption, ...]:
+    """What every plan of this version rests on, then what this model's trace was told."""
+    fixed = (
+        Assumption(text="sequences are full: no padding, no packing, no attention mask", basis="assumed"),
+        Assumption(text="communication overlaps with computation wherever the code issues it early", basis="assumed"),
+    )
+    told = tuple(
+        Assumption(text=f"host read {site}", basis="traced" if "follows from" in site else "assumed") for site in sites
+    )
+    return (*fixed, *told, *(Assumption(text=text, basis="traced") for text in notes))

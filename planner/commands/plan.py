@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from planner import __version__
-from planner.cli import LATER_VERBS, VERBS
 from planner.errors import ExitCode, UnreachableError, UsageError
 from planner.options import join_negative, main_parser, positive, refuse_what_is_not_built, unknown_options
+from planner.verbs import LATER_VERBS, VERBS
 
 if TYPE_CHECKING:
     from planner.plan import PlanDocument
@@ -46,7 +46,8 @@ def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
     _check_targets(args)
     # transformers' own log lines would stand between ours; who wants them says so in this variable.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from planner.job import Request, run_job
+    from planner.job import run_job
+    from planner.request import Request
 
     request = Request(
         model=args.model,

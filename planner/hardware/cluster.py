@@ -127,17 +127,13 @@ def parse_cluster(text: str, extra_gpus: Mapping[str, object] | None = None, ram
     """The cluster that `text` names.
 
     A count above the node's size means full nodes (16xH100 is 2x8xH100). `extra_gpus` are the raw tables of
-    `[tool.plan.gpus]`. `ram_bytes` is the RAM for `cpu`, read from this machine when None; `auto` detects
-    this machine. Raises InputError, one line, for everything else.
+    `[tool.plan.gpus]`. `ram_bytes` is the RAM for `cpu`, read from this machine when None.
+    Raises InputError, one line, for everything else.
     """
     shown = repr(text[:_MAX_SPEC])
     spec = text.strip()
     if len(text) > _MAX_SPEC or not spec or not text.isascii():
         raise InputError(f"--gpus {shown} is not a cluster: {_EXAMPLES}")
-    if spec.lower() == "auto":
-        from planner.hardware.detect import detect_cluster  # reads this machine; only here
-
-        return detect_cluster()
     platform = load_platforms().get(spec.lower())
     if platform is not None:
         return _platform_cluster(platform)

@@ -63,6 +63,9 @@ def _fits(evaluator: Evaluator, workload: Workload, cluster: Cluster) -> Judgeme
     )
     batch = Batch(micro_batch=workload.micro_batch or 1, accumulation_steps=1)
     for family in families(trial.workload, cluster, evaluator.provider.spec().can_checkpoint):
+        trace = trial.provider.stepless(trial.variant(family).regime)
+        if family.strategy.refuses(trial.context(family, 1, trace)) is not None:
+            continue
         if trial.judge_states(family, batch).verdict != "fits":
             continue
         judgement = trial.simulate(trial.judge(family, batch))

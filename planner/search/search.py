@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from planner.errors import UsageError
 from planner.search.candidates import Batch, Family, batches, families
 from planner.search.evaluate import Evaluator, Judgement
 from planner.search.reasons import fragmented, too_large, too_much_host
@@ -41,6 +42,8 @@ def search(evaluator: Evaluator, *, exhaustive: bool = False) -> Found:
             found.passed_over.append(f"{family.strategy.title}: {refusal}")
             continue
         _search_family(evaluator, family, cuts, found, exhaustive)
+    if found.passed_over and not found.plans and not found.rejected:
+        raise UsageError(f"{'; '.join(dict.fromkeys(found.passed_over))}: change that option or leave it out")
     found.plans.sort(key=_rank)
     found.rejected.sort(key=lambda loser: loser.judgement.low_bytes)
     found.evaluated = evaluator.evaluated

@@ -90,8 +90,6 @@ def test_refuses_in_one_line(text: str, complaint: str) -> None:
 @example("8x8x8xH100")
 @example("١xH100")
 def test_any_text_gives_a_cluster_or_a_plan_error(text: str) -> None:
-    if text.strip().lower() == "auto":
-        return
     try:
         cluster = parse_cluster(text, ram_bytes=RAM)
     except PlanError as caught:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from planner.errors import PreflightError
 from planner.hardware import detect
-from planner.hardware.cluster import parse_cluster
 from planner.hardware.detect import (
     Device,
     cluster_of,
@@ -20,6 +19,7 @@ from planner.hardware.detect import (
     parse_rocm_smi,
     visible_devices,
 )
+from planner.hardware.find import find_cluster
 from planner.hardware.ram import machine_ram_bytes, parse_limit, parse_meminfo, smallest
 from planner.units import GIB, MIB
 
@@ -152,7 +152,7 @@ def test_auto_asks_the_tool_on_the_path(tmp_path: Path, monkeypatch: pytest.Monk
     _install(tmp_path, "nvidia-smi", script)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert parse_cluster("auto").spec == "2xV100-16GB"
+    assert find_cluster("auto").spec == "2xV100-16GB"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert detect_cluster().spec == "1xV100-16GB"
 

@@ -1,0 +1,12 @@
+"""The cluster that `--gpus` means, this machine's own included (I/O)."""
+
+from planner.hardware.cluster import Cluster, parse_cluster
+
+
+def find_cluster(text: str) -> Cluster:
+    """`auto` detects this machine's GPUs; everything else is read by `parse_cluster`. InputError in one line."""
+    if text.strip().lower() == "auto":
+        from planner.hardware.detect import detect_cluster
+
+        return detect_cluster()
+    return parse_cluster(text)
