@@ -23,6 +23,8 @@ class RankCase:
     """Config values beside the architecture's own."""
     layers: tuple[str, ...] = ()
     """Classes that FSDP wraps; none: what the model says not to split."""
+    lora_rank: int = 0
+    """Rank of peft's adapters around a frozen model; 0: all is trained."""
 
     @property
     def weights(self) -> str:
@@ -32,7 +34,7 @@ class RankCase:
     @property
     def stored(self) -> str:
         """dtype in which the parameters are kept."""
-        return "float32" if self.precision.is_mixed else self.precision.compute_dtype
+        return "float32" if self.precision.is_mixed and not self.lora_rank else self.precision.compute_dtype
 
     def label(self) -> str:
         """Short text that names the case."""
@@ -41,6 +43,8 @@ class RankCase:
             parts.append(self.optimizer.value)
         if self.checkpointing is not Checkpointing.NONE:
             parts.append("checkpointing")
+        if self.lora_rank:
+            parts.append(f"LoRA {self.lora_rank}")
         if self.layers:
             parts.append(f"wrapping {' '.join(self.layers)}")
         return ", ".join(parts + [f"{key} {value}" for key, value in self.changes.items()])

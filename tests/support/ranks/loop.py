@@ -27,13 +27,24 @@ def run_case(case: RankCase) -> Reference:
         dtype=getattr(torch, case.stored),
     )
     inputs = real_inputs(training_batch(meta, batch=case.micro_batch, seq_len=case.seq_len))
+    if case.lora_rank:
+        import peft  # noqa: F401  (its own constants are no part of the run)
     return measure(_body(case, meta, inputs))
+
+
+def with_adapters(model: Any, rank: int) -> Any:
+    """As peft itself wraps it."""
+    import peft
+
+    return peft.get_peft_model(model, peft.LoraConfig(r=rank, task_type="CAUSAL_LM")).train()
 
 
 def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
     def body() -> Any:
         mark("start")
         model = real_twin(meta, getattr(torch, case.stored), case.attention.value)
+        if case.lora_rank:
+            model = with_adapters(model, case.lora_rank)
         set_checkpointing(model, case.checkpointing)
         mark("built")
         model = wrap(model, case)

@@ -4,7 +4,9 @@ import torch
 from torch import nn
 
 from planner.memory.stream import RankStream
-from planner.model.build import build_model
+from planner.model.adapt import adapt
+from planner.model.adapter import Adapter
+from planner.model.build import build_model, spec_of
 from planner.model.family import has_sequence
 from planner.strategy.base import RankContext, Strategy
 from planner.strategy.ddp import DistributedDataParallel
@@ -17,7 +19,7 @@ from planner.trace.inputs import TrainingBatch, training_batch
 from planner.trace.kernels import CpuProfile
 from planner.trace.tracer import Tracer
 from planner.trace.variant import StepVariant
-from planner.workload import Stack
+from planner.workload import Peft, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.ranks.case import RankCase
 
@@ -34,6 +36,10 @@ def _batch(model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
     return training_batch(model, batch=micro_batch, seq_len=seq_len)
 
 
+def _peft(case: RankCase) -> Peft:
+    return Peft.LORA if case.lora_rank else Peft.NONE
+
+
 def trace_of(case: RankCase) -> StepTrace:
     """The step in the types in which the strategy computes, every block traced."""
     model = build_model(
@@ -41,11 +47,18 @@ def trace_of(case: RankCase) -> StepTrace:
         attention=case.attention.value,
         dtype=getattr(torch, case.stored),
     )
+    base = model
+    if case.lora_rank:
+        model = adapt(base, spec_of(base, model_id="tiny"), Adapter(peft=Peft.LORA, rank=case.lora_rank)).model
     tracer = Tracer(
-        model=model, make_batch=_batch, profile=CpuProfile(threads=1), has_sequence=has_sequence(model), fold=False
+        model=model,
+        make_batch=lambda _, micro_batch, seq_len: _batch(base, micro_batch, seq_len),
+        profile=CpuProfile(threads=1),
+        has_sequence=has_sequence(base),
+        fold=False,
     )
     variant = StepVariant(
-        regime=STRATEGIES[case.strategy].regime(case.precision, Stack.PLAIN),
+        regime=STRATEGIES[case.strategy].regime(case.precision, Stack.PLAIN, _peft(case)),
         checkpointing=case.checkpointing,
         attention=case.attention,
         stack=Stack.PLAIN,
@@ -66,6 +79,7 @@ def context_of(case: RankCase, world_size: int) -> RankContext:
         accumulation_steps=case.accumulation,
         world_size=1 if case.strategy == "single" else world_size,
         capability=None,
+        peft=_peft(case),
         replicate=2 if case.strategy == "hsdp" else 1,
     )
 
