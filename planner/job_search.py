@@ -12,7 +12,8 @@ from planner.request import Note, Request
 from planner.search.document import document
 from planner.search.evaluate import Evaluator
 from planner.search.nearest_change import nearest_change
-from planner.search.search import search
+from planner.search.reasons import title
+from planner.search.search import Found, search
 from planner.speed.roofline import RooflineModel
 from planner.trace.device import device_kind
 from planner.trace.provider import TraceProvider
@@ -52,7 +53,7 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
         workload=workload,
         command=request.command,
         versions=versions(),
-        assumptions=_assumptions(sites, (*notes, *spec.notes)),
+        assumptions=_plan_notes(found) + _assumptions(sites, (*notes, *spec.notes)),
         warnings=_warnings(workload, cluster, spec, source),
         change=None if fits else nearest_change(evaluator),
         explain=request.explain,
@@ -84,3 +85,11 @@ def _assumptions(sites: Sequence[str], notes: Sequence[str]) -> tuple[Assumption
         Assumption(text=f"host read {site}", basis="traced" if "follows from" in site else "assumed") for site in sites
     )
     return (*fixed, *told, *(Assumption(text=text, basis="traced") for text in notes))
+
+
+def _plan_notes(found: Found) -> tuple[Assumption, ...]:
+    """What the best plan's strategy rests on, read in its real code."""
+    if not found.plans:
+        return ()
+    best = found.plans[0]
+    return tuple(Assumption(text=f"{title(best)}: {note}", basis="source") for note in best.plan.notes)

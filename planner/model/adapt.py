@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from planner.dtypes import is_floating
 from planner.errors import InputError, UsageError
 from planner.model.adapter import Adapter
 from planner.model.build import parameter_specs
@@ -104,15 +105,18 @@ def _lora_config(peft: Any, model: nn.Module, adapter: Adapter) -> Any:
     return config
 
 
-def _wanted(model: nn.Module, adapter: Adapter) -> list[str] | str | None:
-    """The targets given, else None where peft has a choice of its own for the model type, else all linear layers."""
+def _wanted(model: nn.Module, adapter: Adapter) -> list[str] | str:
+    """The targets given, else peft's own choice for the model type, else all linear layers."""
     if adapter.targets == ("all-linear",):
         return "all-linear"
     if adapter.targets:
         return list(adapter.targets)
     from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
 
-    return None if getattr(getattr(model, "config", None), "model_type", None) in KNOWN else "all-linear"
+    own = KNOWN.get(str(getattr(getattr(model, "config", None), "model_type", None)))
+    if not own:
+        return "all-linear"
+    return own if isinstance(own, str) else list(own)
 
 
 def _targets(wrapped: Any) -> tuple[str, ...]:
@@ -149,10 +153,12 @@ def _spec_of(wrapped: nn.Module, base: ModelSpec, adapter: Adapter, targets: tup
         f"{adapter.peft} of rank {adapter.rank} on {', '.join(targets)}: the base is frozen, adapters are made in fp32"
     ]
     if layers:
+        rest = sum(p.numel for p in parameters if is_floating(p.dtype) and not p.trainable and p.tied_to is None)
         scales = "uint8 scales, fp32 scales of those" if adapter.double_quant else "fp32 scales"
         notes.append(
             f"{layers} linear layers are stored as bitsandbytes NF4 with {scales} (shown as buffers); a product"
-            " dequantises the whole weight, and prepare_model_for_kbit_training keeps the rest in fp32"
+            f" dequantises the whole weight, and prepare_model_for_kbit_training keeps the rest, {rest:.2e} elements, in"
+            " fp32"
         )
     return replace(
         base,

@@ -4,6 +4,7 @@ import shlex
 
 from planner.hardware.cluster import Cluster
 from planner.search.evaluate import Judgement
+from planner.strategy.fsdp_units import blocks_around_embeddings
 from planner.workload import Checkpointing, Precision, Stack, Workload
 
 _MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16"}
@@ -42,6 +43,7 @@ def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) 
     if strategy.name in ("fsdp", "hsdp"):
         words = ["--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"]
         words += ["--fsdp_reshard_after_forward", workload.setting("fsdp.reshard_after_forward", "true")]
+        words += _wrapped_classes(judgement)
         if full and workload.stack is not Stack.TRAINER:
             words += ["--fsdp_activation_checkpointing", "true"]
         if strategy.name == "hsdp":
@@ -52,11 +54,20 @@ def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) 
     if strategy.name == "fsdp1":
         words = ["--use_fsdp", "--fsdp_version", "1", "--fsdp_sharding_strategy", "FULL_SHARD"]
         words += ["--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP", "--fsdp_backward_prefetch", "BACKWARD_PRE"]
-        words += ["--fsdp_use_orig_params", "true"]
+        words += ["--fsdp_use_orig_params", "true", *_wrapped_classes(judgement)]
         if full and workload.stack is not Stack.TRAINER:
             words += ["--fsdp_activation_checkpointing", "true"]
         return words
     return ["--multi_gpu"] if strategy.name == "ddp" else []
+
+
+def _wrapped_classes(judgement: Judgement) -> list[str]:
+    """The classes whose instances the plan counts as units: accelerate does not find them in every model."""
+    trace = judgement.plan.stream.trace
+    left_out = set(blocks_around_embeddings(trace))
+    named = zip(trace.layout.blocks, trace.layout.block_classes, strict=True)
+    classes = dict.fromkeys(kind for block, kind in named if block not in left_out)
+    return ["--fsdp_transformer_layer_cls_to_wrap", ",".join(classes)] if classes else []
 
 
 def _trainer_words(judgement: Judgement, workload: Workload) -> list[str]:

@@ -109,6 +109,8 @@ class ModuleLayout:
 
     blocks: tuple[str, ...] = ()
     """Modules wrapped one by one: instances of the classes that the model says not to split."""
+    block_classes: tuple[str, ...] = ()
+    """Class name of each block."""
     input_embedding: str | None = None
     output_embedding: str | None = None
     final_norm: str | None = None

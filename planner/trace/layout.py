@@ -19,8 +19,10 @@ def layout_of(model: nn.Module) -> ModuleLayout:
     embedding = _call(model, "get_input_embeddings")
     head = _call(model, "get_output_embeddings")
     weights = [getattr(module, "weight", None) for module in (embedding, head)]
+    blocks = tuple(_blocks(model))
     return ModuleLayout(
-        blocks=tuple(_blocks(model)),
+        blocks=blocks,
+        block_classes=tuple(type(model.get_submodule(name)).__name__ for name in blocks),
         input_embedding=names.get(id(embedding)) if embedding is not None else None,
         output_embedding=names.get(id(head)) if head is not None else None,
         final_norm=_final_norm(model, names),
