@@ -157,8 +157,8 @@ def _spec_of(wrapped: nn.Module, base: ModelSpec, adapter: Adapter, targets: tup
         scales = "uint8 scales, fp32 scales of those" if adapter.double_quant else "fp32 scales"
         notes.append(
             f"{layers} linear layers are stored as bitsandbytes NF4 with {scales} (shown as buffers); a product"
-            f" dequantises the whole weight, and prepare_model_for_kbit_training keeps the rest, {rest:.2e} elements, in"
-            " fp32"
+            f" dequantises the whole weight, and prepare_model_for_kbit_training keeps the rest, {rest:.2e} elements,"
+            " in fp32"
         )
     return replace(
         base,

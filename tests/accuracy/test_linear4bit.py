@@ -81,3 +81,12 @@ def test_product_gives_gradients_of_the_input_only() -> None:
     assert x.grad is not None
     assert x.grad.shape == x.shape
     assert all(parameter.grad is None for parameter in product.parameters())
+
+
+def test_experts_in_one_tensor_are_not_quantised_and_said_to_be_fp32() -> None:
+    model = build_model(ARCHITECTURES["mixtral"].config())
+    adapted = adapt(model, spec_of(model, model_id="tiny"), Adapter(peft=Peft.QLORA))
+    experts = [p for p in adapted.spec.parameters if "experts" in p.name]
+    assert experts
+    assert {p.dtype for p in experts} == {"float32"}
+    assert "elements, in fp32" in adapted.spec.notes[-1]
