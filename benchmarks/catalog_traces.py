@@ -233,6 +233,8 @@ def main() -> None:
         print(f"{entry.id}: {'traced' if row.traced else 'not traced'}, {seconds:.1f} s", _errors(row), flush=True)
         if not options.models:
             _save(rows)
+    if not options.models:
+        _save(rows)
 
 
 def _save(rows: list[Row]) -> None:
