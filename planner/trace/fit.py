@@ -115,7 +115,7 @@ def fit(
         parameters=parameters,
         buffer_bytes=buffer_bytes,
         inputs=[(name, int(inputs_slope[i]), int(inputs_fixed[i])) for i, (name, _) in enumerate(low.inputs)],
-        samples=tuple(dict.fromkeys((low.micro_batch, high.micro_batch))),
+        samples=tuple(recording.micro_batch for recording in recordings),
         tokens_per_sample=low.tokens // low.micro_batch,
         layout=layout,
         host_reads=list(raw.host_reads),

@@ -12,15 +12,13 @@ from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec, ParameterSpec
 from planner.trace.device import DeviceKind
 from planner.trace.events import StepTrace
+from planner.trace.ranges import ranges_for
 from planner.trace.stepless import stepless_trace
 from planner.trace.storage import CorruptTraceError, dump, load
 from planner.trace.variant import Regime, StepVariant
 
 if TYPE_CHECKING:
     from planner.trace.workshop import Workshop
-
-RANGES: tuple[tuple[int, ...], ...] = ((1,), (2, 4, 16), (4, 8, 16), (16, 32, 64), (64, 128, 256))
-"""Micro batches that share one linear trace; see `planner.trace.tracer`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,16 +49,13 @@ class TraceProvider:
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """A trace that holds at `micro_batch`."""
-        for sizes in (*RANGES, (micro_batch,)):
-            if not sizes[0] <= micro_batch <= sizes[-1]:
-                continue
-            found = self._lookup(variant, sizes)
-            if found is not None and found.samples[0] <= micro_batch <= found.samples[-1]:
+        for points in ranges_for(micro_batch):
+            found = self._lookup(variant, points)
+            if found is not None:
                 return found
         made = self._open_workshop().trace(variant, micro_batch)
-        sizes = next((s for s in RANGES if (s[0], s[-1]) == (made.samples[0], made.samples[-1])), made.samples)
-        self._traces[(variant.key(), tuple(sizes))] = made
-        self._write(self._path(f"trace {variant.key()} {tuple(sizes)}", "npz"), dump(made))
+        self._traces[(variant.key(), made.samples)] = made
+        self._write(self._path(f"trace {variant.key()} {made.samples}", "npz"), dump(made))
         return made
 
     def stepless(self, regime: Regime) -> StepTrace:
@@ -73,11 +68,11 @@ class TraceProvider:
         notes = dict.fromkeys(note for trace in self._traces.values() for note in trace.notes)
         return list(sites), list(notes)
 
-    def _lookup(self, variant: StepVariant, sizes: tuple[int, ...]) -> StepTrace | None:
-        key = (variant.key(), tuple(sizes))
+    def _lookup(self, variant: StepVariant, points: tuple[int, ...]) -> StepTrace | None:
+        key = (variant.key(), points)
         if key in self._traces:
             return self._traces[key]
-        path = self._path(f"trace {variant.key()} {tuple(sizes)}", "npz")
+        path = self._path(f"trace {variant.key()} {points}", "npz")
         content = self._read(path)
         if content is None:
             return None

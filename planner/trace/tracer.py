@@ -15,14 +15,9 @@ from planner.trace.folding import CannotFoldError, Fold, find_folds
 from planner.trace.inputs import TrainingBatch
 from planner.trace.kernels import KernelProfile
 from planner.trace.layout import layout_of
+from planner.trace.ranges import ranges_for
 from planner.trace.step import Session, prepare
 from planner.trace.variant import StepVariant
-
-RANGES = ((2, 4, 16), (4, 8, 16), (16, 32, 64), (64, 128, 256))
-"""Micro batches between which one linear trace holds, once its structure and its sizes are seen to at three points.
-
-The second is for what changes below a few thousand tokens, as the embedding's backward kernel does.
-"""
 
 MakeBatch = Callable[[nn.Module, int, int], TrainingBatch]
 """(model, micro batch, sequence length) -> inputs."""
@@ -43,20 +38,16 @@ class Tracer:
     _broken: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
-        """The step at `micro_batch`, and at every other size that its `samples` span.
-
-        A single sample has a structure of its own (views instead of copies), so it stands alone.
-        """
+        """The step at `micro_batch`, and at every other size that its `samples` span."""
         self._prepare(variant)
-        if micro_batch == 1:
-            return self._build(variant, (1,))
-        for sizes in RANGES:
-            if sizes[0] <= micro_batch <= sizes[-1] and (variant.key(), sizes) not in self._broken:
-                try:
-                    return self._build(variant, sizes)
-                except NotLinearError:
-                    self._broken.add((variant.key(), sizes))
-        return self._build(variant, (micro_batch,))
+        for points in ranges_for(micro_batch):
+            if (variant.key(), points) in self._broken:
+                continue
+            try:
+                return self._build(variant, points)
+            except NotLinearError:
+                self._broken.add((variant.key(), points))
+        raise AssertionError("a single recording is always linear")
 
     def _prepare(self, variant: StepVariant) -> None:
         key = f"{variant.regime} {variant.checkpointing}"
