@@ -1,28 +1,30 @@
 """Runs the main job: from words to a plan document, through the caches (I/O)."""
 
 from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
-from planner.errors import InputError
+from planner.errors import InputError, UsageError
 from planner.hardware.cluster import Cluster, cluster_document
 from planner.hardware.find import find_cluster
 from planner.model.source import ModelSource, resolve
 from planner.plan import PlanDocument, from_json, to_json
 from planner.plan_codec import canonical
-from planner.request import Note, Request
+from planner.request import Answer, Note, Request
 
 
-def run_job(request: Request, note: Note) -> PlanDocument:
-    """The plan document for a request: kept from before when nothing it rests on has changed."""
+def run_job(request: Request, note: Note) -> Answer:
+    """The answer to a request: kept from before when nothing it rests on has changed."""
     cluster = find_cluster(request.gpus)
+    if request.snapshot and cluster.gpu.is_cpu:
+        raise UsageError("--snapshot shows CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
     key = _key(request, cluster, source)
     kept = _read(key, request, note)
     if kept is not None:
-        return kept
+        return Answer(document=kept)
     from planner.job_search import plan_from_scratch
 
     found = plan_from_scratch(request, cluster, source, note)
     if request.use_cache and source.config is not None:
-        write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found).encode())
+        write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
     return found
 
 
@@ -37,7 +39,7 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
 
 
 def _read(key: str, request: Request, note: Note) -> PlanDocument | None:
-    if not request.use_cache:
+    if not request.use_cache or request.snapshot:
         return None
     path = cache_dir() / "plans" / f"{key}.json"
     try:

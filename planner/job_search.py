@@ -7,11 +7,12 @@ from planner.hardware.cluster import Cluster
 from planner.model.headers import differences
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec, built_parameters
-from planner.plan import Assumption, PlanDocument
-from planner.request import Note, Request
+from planner.plan import Assumption
+from planner.request import Answer, Note, Request
 from planner.search.document import document
 from planner.search.evaluate import Evaluator
 from planner.search.nearest_change import nearest_change
+from planner.search.predicted import predicted_snapshot
 from planner.search.reasons import title
 from planner.search.search import Found, search
 from planner.speed.roofline import RooflineModel
@@ -21,7 +22,7 @@ from planner.workload import Peft, Precision, Workload
 from planner.workload_options import Options, adapter_of, make_workload, read_given
 
 
-def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> PlanDocument:
+def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
     """Searches, and says what was found."""
     options = Options(dict(request.words))
     given = read_given(options, request.settings)
@@ -45,7 +46,7 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
     found = search(evaluator, exhaustive=request.pinned)
     fits = any(judgement.verdict == "fits" for judgement in found.plans)
     sites, notes = provider.told()
-    return document(
+    told = document(
         found,
         source=source,
         spec=spec,
@@ -58,6 +59,7 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
         change=None if fits else nearest_change(evaluator),
         explain=request.explain,
     )
+    return Answer(document=told, snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None)
 
 
 def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: ModelSource) -> tuple[str, ...]:

@@ -89,6 +89,9 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--format", choices=("text", "json", "md", "csv", "html"), help="default: text")
     group.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of stdout")
     group.add_argument("--save", metavar="FILE", help="write the chosen plan")
+    group.add_argument(
+        "--snapshot", metavar="FILE", help="write the predicted memory snapshot, for PyTorch's memory viewer"
+    )
     group.add_argument("--force", action="store_true", help="overwrite existing files")
     group.add_argument("--top", metavar="N", help="how many plans to show")
     group.add_argument("--explain", action="store_true", help="name the largest tensors that stand at the peak")
@@ -118,7 +121,6 @@ _LATER = (
     _Later("--execute"),
     _Later("--plan"),
     _Later("--dry-run", False),
-    _Later("--snapshot"),
     _Later("--plot"),
     _Later("--sweep"),
     _Later("--hosts"),

@@ -29,7 +29,12 @@ def load(path: str | os.PathLike[str]) -> SavedPlan:
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) -> None:
-    """Put `text` at `path` in one piece: a reader sees the old file, the new one, or none, never a part.
+    """As `write_bytes`, in UTF-8."""
+    write_bytes(path, text.encode("utf-8"), force=force)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes, *, force: bool = False) -> None:
+    """Put `content` at `path` in one piece: a reader sees the old file, the new one, or none, never a part.
 
     A device or pipe is written straight. Raises UsageError where a file is there and `force` is not given,
     InputError for a folder, UnreachableError where it cannot be written; nothing is left behind then.
@@ -39,20 +44,20 @@ def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) 
         if target.is_dir():
             raise InputError(f"{target} is a folder: name a file in it")
         if target.is_char_device() or target.is_fifo():
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(content)
             return
         if not force and os.path.lexists(target):
             raise UsageError(f"{target} is there already: give --force to replace it, or name another file")
-        _replace(Path(os.path.realpath(target)), text)
+        _replace(Path(os.path.realpath(target)), content)
     except OSError as error:
         raise UnreachableError(f"{target} cannot be written: {error.strerror or error}") from None
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, content: bytes) -> None:
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)

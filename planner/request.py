@@ -1,7 +1,11 @@
-"""What the main job is asked for."""
+"""What the main job is asked for, and what it gives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.plan import PlanDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +23,18 @@ class Request:
     revision: str | None
     use_cache: bool
     command: str
+    snapshot: bool = False
+    """Whether the predicted memory snapshot is wanted; the search then runs, whatever was kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the main job gives."""
+
+    document: "PlanDocument"
+    snapshot: Mapping[str, object] | None = None
+    """Of the best plan or of the pinned configuration, as torch pickles it; None where not asked for, or where
+    nothing fits."""
 
 
 Note = Callable[[str], None]

@@ -14,6 +14,7 @@ from planner.verbs import LATER_VERBS, VERBS
 
 if TYPE_CHECKING:
     from planner.plan import PlanDocument
+    from planner.request import Answer
 
 
 def run_words(words: Sequence[str], script_words: Sequence[str]) -> int:
@@ -60,15 +61,18 @@ def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
         revision=args.revision,
         use_cache=not args.no_cache,
         command="plan " + " ".join(shlex.quote(word) for word in words),
+        snapshot=args.snapshot is not None,
     )
     try:
-        document = run_job(request, Notes())
+        answer = run_job(request, Notes())
     except UnreachableError as problem:
         verb = _verb_like(args.model)
         hint = "" if verb is None else f" Or did you mean the verb: plan {verb}?"
         raise UnreachableError(f"{problem}{hint}") from None
-    _write(args, document, top)
-    return ExitCode.OK if any(plan.fits for plan in document.plans) else ExitCode.NOTHING_FITS
+    _write(args, answer.document, top)
+    if args.snapshot is not None:
+        _write_snapshot(args, answer)
+    return ExitCode.OK if any(plan.fits for plan in answer.document.plans) else ExitCode.NOTHING_FITS
 
 
 def _job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
@@ -108,7 +112,7 @@ class Notes:
 
 def _check_targets(args: argparse.Namespace) -> None:
     """Output files are refused before the work, not after it."""
-    for option, target in (("-o", args.output), ("--save", args.save)):
+    for option, target in (("-o", args.output), ("--save", args.save), ("--snapshot", args.snapshot)):
         if target is None:
             continue
         folder = os.path.dirname(os.path.abspath(target))
@@ -171,3 +175,15 @@ def _save(args: argparse.Namespace, document: "PlanDocument") -> None:
         print(f"plan: note: nothing fits, so {args.save} was not written", file=sys.stderr)
         return
     save(saved_plan(document), args.save, force=args.force)
+
+
+def _write_snapshot(args: argparse.Namespace, answer: "Answer") -> None:
+    from reports.snapshot import write_snapshot
+
+    if answer.snapshot is None:
+        print(
+            f"plan: note: nothing fits, so {args.snapshot} was not written; --pin shows how it runs out",
+            file=sys.stderr,
+        )
+        return
+    write_snapshot(answer.snapshot, args.snapshot, force=args.force)

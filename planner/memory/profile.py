@@ -89,10 +89,11 @@ def standing(stream: RankStream, micro_batch: int, limit: int | None = None) -> 
     live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
     counts = alive_at(stream, int(np.argmax(live)))
     order = np.argsort(-(sizes * counts), kind="stable")[:limit]
-    return [_describe(stream, int(tensor), int(sizes[tensor]), micro_batch) for tensor in order if counts[tensor] > 0]
+    return [describe(stream, int(tensor), int(sizes[tensor]), micro_batch) for tensor in order if counts[tensor] > 0]
 
 
-def _describe(stream: RankStream, tensor: int, nbytes: int, micro_batch: int) -> StandingTensor:
+def describe(stream: RankStream, tensor: int, nbytes: int, micro_batch: int) -> StandingTensor:
+    """What a storage is and where it comes from; `nbytes` is what is charged for it."""
     trace = stream.trace
     traced = trace.num_tensors * stream.num_passes
     category = CATEGORIES[int(stream.category[tensor])]

@@ -1,0 +1,29 @@
+"""The predicted memory snapshot of what a search chose."""
+
+from planner.memory.allocator import simulate
+from planner.memory.allocator_result import AllocatorResult
+from planner.memory.snapshot import Snapshot, snapshot
+from planner.search.evaluate import Judgement
+from planner.search.search import Found
+
+
+def predicted_snapshot(found: Found, pinned: bool) -> Snapshot | None:
+    """Of the best plan, or of the pinned configuration even where it does not fit; None where nothing fits."""
+    if found.plans:
+        chosen = found.plans[0]
+    elif pinned and found.rejected:
+        chosen = found.rejected[0].judgement
+    else:
+        return None
+    return snapshot(chosen.plan.stream, chosen.batch.micro_batch, _run(chosen))
+
+
+def _run(judgement: Judgement) -> AllocatorResult:
+    """The run that the plan's figures describe, without limit; where it would die on the device, the run that dies."""
+    stream, micro_batch = judgement.plan.stream, judgement.batch.micro_batch
+    free = simulate(stream, micro_batch)
+    room = judgement.capacity_bytes - sum(term.low for term in judgement.terms)
+    if free.peak_reserved_bytes <= room:
+        return free
+    limited = simulate(stream, micro_batch, capacity=room)
+    return free if limited.oom_at is None else limited
