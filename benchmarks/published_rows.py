@@ -54,16 +54,14 @@ def set_aside(row: Row) -> str | None:
     if row["confidence"] == "low":
         return f"configuration incomplete: sequences of {row['seq_len_kind'].split(';')[0]}"
     if metric != "peak_allocated_gib":
-        return f"reports {metric.removesuffix('_gib').replace('_', ' ')}: the caching allocator is not simulated yet"
-    if row["strategy"].startswith("FSDP1"):
-        return "FSDP1 (flat parameters) is not built; FSDP2's estimate stands beside it, without a score"
-    return None if row["strategy"] == "single" else f"{row['strategy']} is not built"
+        return f"reports {metric.removesuffix('_gib').replace('_', ' ')}, not peak allocated"
+    return None if row["strategy"].startswith(("single", "FSDP1")) else f"{row['strategy']} is not built"
 
 
 def setup_of(row: Row) -> Setup:
     """The configuration of a row of the fms-acceleration benchmarks."""
     single = row["strategy"] == "single"
-    strategy, precision = ("single", Precision.BF16) if single else ("fsdp", Precision.BF16_MIXED)
+    strategy, precision = ("single", Precision.BF16) if single else ("fsdp1", Precision.BF16_MIXED)
     autocast = row["dtype"]["compute"] == "bf16"
     own = Regime(weights="bfloat16", autocast="bfloat16" if autocast else None, outputs_to_fp32=autocast)
     fused = "foak" in row["notes"]
@@ -99,9 +97,6 @@ def transformers_of(row: Row) -> tuple[int, int]:
 def differences(row: Row) -> list[str]:
     """What the estimate does not share with the run."""
     version = row["software"].split(", ")[1]
-    told = [
+    return [
         f"modelling code of the installed transformers, not of {version}, but for loss, checkpointing and attention"
     ]
-    if row["strategy"].startswith("FSDP1"):
-        told.append("FSDP2 in place of FSDP1, which keeps gradient shards until the next forward")
-    return told

@@ -179,16 +179,14 @@ def compare(row: Row, setup: Setup, profile: MemoryProfile, states: int) -> Row:
 
 
 def run() -> Row:
-    """Every row: compared, shown beside another strategy, or set aside."""
+    """Every row: compared, or set aside with the reason."""
     estimator = Estimator()
-    found: dict[str, list[Row]] = {"beyond_states": [], "states_suffice": [], "other_strategy": [], "set_aside": []}
+    found: dict[str, list[Row]] = {"beyond_states": [], "states_suffice": [], "set_aside": []}
     for row in rows():
         reason = set_aside(row)
         if reason is None:
             line = estimator.figures(row)
             found["states_suffice" if line["states_suffice"] else "beyond_states"].append(line)
-        elif row["strategy"].startswith("FSDP1"):
-            found["other_strategy"].append({**estimator.figures(row), "reason": reason})
         else:
             found["set_aside"].append({"id": row["id"], "strategy": row["strategy"], "reason": reason})
     return dict(found)

@@ -1,0 +1,71 @@
+"""Published rows as cases that can be estimated, or the reason why a row cannot.
+
+Built on the declarations of benchmarks/published_rows.py and published_lora.py; nothing here is fitted.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.published_lora import setup_with_adapters
+from benchmarks.published_rows import Row, Setup, setup_of
+from planner.workload import Peft
+
+_ASIDE = {
+    "axolotl": "says neither which statistic it reports nor its configuration",
+    "bigscience": "Megatron-DeepSpeed's own models, tensor and pipeline parallelism",
+    "colossalai": "ColossalAI's own models and Gemini offload",
+    "fsdp_qlora": "own training script: adapters in bf16, FSDP1 units and 4-bit storage of its own",
+    "internevo": "InternEvo's own models; does not say which statistic it reports",
+    "litgpt": "litgpt's own models, adapters and chunked loss; lengths are caps on samples that vary",
+    "megatron-logs": "Megatron-LM's own models and parallelism",
+    "ms-swift": "lengths are caps on samples that vary; remote modelling code of 2023, adapters' types not stated",
+    "peft": "does not say which statistic it reports, nor rank and targets",
+    "peft-metamathqa": "lengths vary and the peak includes evaluation and generation at a batch of 50",
+    "primus": "Megatron-LM under Primus; does not say which statistic it reports",
+    "qwen-readme": "does not say which statistic it reports",
+    "torchao": "torchtitan's own models, per-operator checkpointing, compile or float8",
+    "torchtitan": "torchtitan's own models and per-operator checkpointing, mostly compiled",
+    "torchtune": "torchtune's own models and adapters",
+    "hf-docs": "transformers 4.27's own AdamW and eager attention of its time",
+    "gptq-for-llama": "inference",
+    "litgpt-inference": "inference",
+    "llm-d-planner": "inference",
+    "qwen-readme-inf": "inference",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One row as it ran."""
+
+    setup: Setup
+    lora: tuple[tuple[str, Any], ...] | None
+    """Rank, targets and dropout of the adapters."""
+    cluster: str
+    """As `--gpus` takes it."""
+
+    @property
+    def peft(self) -> Peft:
+        return Peft.NONE if self.lora is None else Peft.LORA
+
+
+def case_of(row: Row) -> Case | str:
+    """How a row ran, or why it is set aside."""
+    group = str(row["group"])
+    if group != "fms-acceleration":
+        return _ASIDE.get(group, "of a source that no declaration knows")
+    if row["confidence"] == "low":
+        kind = str(row.get("seq_len_kind") or "unknown length").split(";")[0]
+        return f"configuration incomplete: sequences of {kind}"
+    if row["quantization"] is not None:
+        return f"{row['quantization']} under FSDP1, stored so that it is sharded, is not modelled"
+    if not row["strategy"].startswith(("single", "FSDP1")):
+        return f"{row['strategy']} is not modelled"
+    cluster = f"{row['gpu']['count']}x{row['gpu']['model']}"
+    if row["lora"] is None:
+        return Case(setup=setup_of(row), lora=None, cluster=cluster)
+    if row["strategy"].startswith("FSDP1"):
+        return "LoRA under FSDP1 is not modelled: peft's wrap policy makes every adapter matrix a unit of its own"
+    lora = row["lora"]
+    words = ("rank", lora["rank"]), ("targets", tuple(lora["targets"])), ("dropout", lora.get("dropout"))
+    return Case(setup=setup_with_adapters(row), lora=words, cluster=cluster)

@@ -1,0 +1,73 @@
+"""Estimates of published cases, judged on the way that `plan` takes: stream, simulated allocator, verdict."""
+
+from typing import Any, cast
+
+from benchmarks import published_lora, published_runs
+from benchmarks.accuracy_cases import Case
+from planner.hardware.cluster import parse_cluster
+from planner.search.candidates import Batch, Family
+from planner.search.evaluate import Evaluator, Judgement
+from planner.speed.roofline import RooflineModel
+from planner.strategy.base import Offload
+from planner.strategy.registry import STRATEGIES
+from planner.trace.events import StepTrace
+from planner.trace.provider import TraceProvider
+from planner.trace.variant import StepVariant
+from planner.workload import Attention, Optimizer, Stack, Workload
+
+
+class _Declared:
+    """Stands where `plan` has its provider: hands out the step as the run made it, whatever variant is asked for."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._known: list[StepTrace] = []
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        """A trace that holds at `micro_batch`."""
+        for trace in self._known:
+            if trace.samples[0] <= micro_batch <= trace.samples[-1]:
+                return trace
+        case = self._case
+        if case.lora is None:
+            made = published_runs.trace_of(case.setup, micro_batch)
+        else:
+            made = published_lora.trace_of(case.setup, dict(case.lora), micro_batch)
+        self._known.append(made)
+        return made
+
+
+class Estimator:
+    """Judges many cases; those that differ in the micro batch alone share a trace."""
+
+    def __init__(self) -> None:
+        self._providers: dict[Case, _Declared] = {}
+
+    def judge(self, case: Case, micro_batch: int) -> Judgement:
+        """The case under the real capacity of its GPUs."""
+        setup = case.setup
+        provider: Any = self._providers.setdefault(case, _Declared(case))
+        evaluator = Evaluator(
+            provider=cast(TraceProvider, provider),
+            workload=Workload(
+                seq_len=setup.seq_len,
+                precision=setup.precision,
+                optimizer=Optimizer.ADAMW,
+                attention=Attention.FLASH,
+                stack=Stack.TRAINER,
+                peft=case.peft,
+            ),
+            cluster=parse_cluster(case.cluster),
+            speed=RooflineModel(),
+        )
+        family = Family(strategy=STRATEGIES[setup.strategy], offload=Offload.NONE, checkpointing=setup.checkpointing)
+        batch = Batch(micro_batch=micro_batch, accumulation_steps=1)
+        return evaluator.simulate(evaluator.judge(family, batch))
+
+
+def states_of(case: Case, trace: StepTrace) -> int:
+    """k·P/W: weights, gradients, two moments and the foreach optimizer's list; a frozen parameter its 16 bits alone."""
+    setup = case.setup
+    if case.lora is None:
+        return setup.bytes_per_parameter * sum(p.numel for p in trace.parameters) // setup.world_size
+    return sum(p.numel * (5 * 4 if p.trainable else 2) for p in trace.parameters) // setup.world_size

@@ -1,0 +1,86 @@
+"""One row of published measurements beside its estimate."""
+
+from benchmarks.accuracy_cases import Case, case_of
+from benchmarks.accuracy_estimate import Estimator, states_of
+from benchmarks.published_rows import Row
+from planner.search.evaluate import Judgement
+from planner.units import GIB
+
+ALONE = 0.03
+"""Rows where the states by themselves come this close to the measured peak say little about anything else."""
+
+
+def line_of(estimator: Estimator, row: Row) -> Row | str:
+    """Estimate and measurement of a run that lived, or why it is set aside."""
+    case = case_of(row)
+    if isinstance(case, str):
+        return case
+    judgement = estimator.judge(case, int(row["micro_batch_per_gpu"]))
+    return _described(row, case) | _figures(judgement) | _errors(row, case, judgement)
+
+
+def died_line_of(estimator: Estimator, row: Row) -> Row | str:
+    """What is said of a run that died, or why it is set aside."""
+    case = case_of(row)
+    if isinstance(case, str):
+        return case
+    judgement = estimator.judge(case, int(row["micro_batch_per_gpu"]))
+    return _described(row, case) | _figures(judgement)
+
+
+def _described(row: Row, case: Case) -> Row:
+    return {
+        "id": row["id"],
+        "group": f"{row['group']}, {row['task']}, {case.setup.strategy}",
+        "source": row["source"],
+        "model": row["model"],
+        "gpus": case.cluster,
+        "micro_batch": int(row["micro_batch_per_gpu"]),
+        "seq_len": case.setup.seq_len,
+        "kernels": ("fused norms and rotary, " if case.setup.fused_kernels else "") + case.setup.loss,
+    }
+
+
+def _figures(judgement: Judgement) -> Row:
+    simulated = judgement.simulated
+    assert simulated is not None
+    return {
+        "peak_allocated": judgement.profile.peak_allocated_bytes,
+        "phase_of_peak": str(judgement.profile.phase_of_peak),
+        "peak_reserved": simulated.reserved_bytes,
+        "squeezed": simulated.squeezed_bytes,
+        "retries": simulated.retries,
+        "capacity": judgement.capacity_bytes,
+        "device_low": judgement.low_bytes,
+        "device_expected": judgement.expected_bytes,
+        "device_high": judgement.high_bytes,
+        "verdict": judgement.verdict,
+    }
+
+
+def _errors(row: Row, case: Case, judgement: Judgement) -> Row:
+    """Measured figures in bytes; errors are estimate / measured - 1."""
+    measured, found = row["measured"], {}
+    if "peak_allocated_gib" in measured:
+        peak = measured["peak_allocated_gib"] * GIB
+        states = states_of(case, judgement.plan.stream.trace)
+        above = (judgement.profile.peak_allocated_bytes - states) / (peak - states) - 1
+        found |= {"measured_peak_allocated": round(peak), "states": states, "states_error": states / peak - 1}
+        found |= {"peak_allocated_error": judgement.profile.peak_allocated_bytes / peak - 1}
+        found |= {"above_states_error": above, "states_suffice": abs(states / peak - 1) <= ALONE}
+    if "peak_reserved_gib" in measured:
+        reserved = measured["peak_reserved_gib"] * GIB
+        found |= {"measured_peak_reserved": round(reserved)}
+        found |= {"peak_reserved_error": found_reserved(judgement) / reserved - 1}
+    if "nvidia_smi_gib" in measured:
+        used = measured["nvidia_smi_gib"] * GIB
+        found |= {"measured_device": round(used), "device_error": judgement.expected_bytes / used - 1}
+        found |= {"device_inside": judgement.low_bytes <= used <= judgement.high_bytes}
+    return found
+
+
+def found_reserved(judgement: Judgement) -> int:
+    """Peak reserved under the real capacity."""
+    assert judgement.simulated is not None
+    squeezed = judgement.simulated.squeezed_bytes
+    return judgement.simulated.reserved_bytes if squeezed is None else squeezed
