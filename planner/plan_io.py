@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 from planner.errors import InputError, UnreachableError, UsageError
-from planner.plan_codec import MAX_BYTES
+from planner.plan import PlanDocument, from_json
+from planner.plan_codec import MAX_BYTES, load_object
 from planner.plan_saved import SavedPlan, saved_from_json, saved_to_json
 
 
@@ -16,16 +17,26 @@ def save(plan: SavedPlan, path: str | os.PathLike[str], *, force: bool = False) 
 
 def load(path: str | os.PathLike[str]) -> SavedPlan:
     """Read what `save` wrote. UnreachableError where it cannot be read, InputError where it makes no sense."""
+    return saved_from_json(_read(path), os.fspath(path))
+
+
+def load_any(path: str | os.PathLike[str]) -> SavedPlan | PlanDocument:
+    """Read what `save` wrote, or a document that `--json` printed. Raises as `load` does."""
+    content, where = _read(path), os.fspath(path)
+    saved = load_object(content, where).get("document") == "saved-plan"
+    return saved_from_json(content, where) if saved else from_json(content, where)
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
     try:
         with Path(path).open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise UnreachableError(
             f"there is no plan {os.fspath(path)}: make it with `plan MODEL --gpus ... --save`"
         ) from None
     except OSError as error:
         raise UnreachableError(f"{os.fspath(path)} cannot be read: {error.strerror or error}") from None
-    return saved_from_json(content, os.fspath(path))
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) -> None:

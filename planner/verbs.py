@@ -1,6 +1,10 @@
 """The verbs of the command line: those that exist, and those that later versions bring."""
 
-VERBS = {"models": "planner.commands.models", "gpus": "planner.commands.gpus"}
+VERBS = {
+    "models": "planner.commands.models",
+    "gpus": "planner.commands.gpus",
+    "diff": "planner.commands.diff",
+}
 """Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS = ("check", "explore", "doctor", "diff", "export", "report", "runs", "from-config", "calibrate")
+LATER_VERBS = ("check", "explore", "doctor", "export", "report", "runs", "from-config", "calibrate")
 """Verbs of the interface that later versions bring; refused by name."""
