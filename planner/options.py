@@ -49,7 +49,12 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")
     group.add_argument("--stack", metavar="S", help="who runs the loop: accelerate, trainer, plain")
     group.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="a finer setting; repeatable"
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="a finer setting; a wrong KEY lists all",
     )
     group.add_argument("--trust-remote-code", action="store_true", help="allow code from the model's repository")
     group.add_argument("--revision", metavar="REV", help="branch, tag or commit on the hub")

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.errors import NotBuiltError, UsageError
+from planner.errors import InputError, NotBuiltError, UsageError
 from planner.nearest import did_you_mean
+from planner.units import parse_bytes
 
 _LARGEST = 10**13
 
@@ -14,14 +15,27 @@ _LARGEST = 10**13
 class Setting:
     """One key."""
 
-    kind: Literal["flag", "elements", "rate"]
-    """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1."""
+    kind: Literal["flag", "elements", "rate", "size", "mib", "power", "choice"]
+    """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1; `size`: bytes, with
+    or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: one of `choices`."""
     meaning: str
     least: int = 0
+    choices: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
+    """Strategies that it says something about; none: all."""
 
 
 SETTINGS: Mapping[str, Setting] = {
     "fsdp.reshard_after_forward": Setting("flag", "whether FSDP2 frees gathered parameters after forward (true)"),
+    "dtype.reduce": Setting(
+        "choice",
+        "type in which FSDP2 and HSDP reduce gradients, MixedPrecisionPolicy.reduce_dtype (the gradients' own)",
+        choices=("float32", "bfloat16", "float16"),
+        strategies=("fsdp", "hsdp"),
+    ),
+    "ddp.gradient_as_bucket_view": Setting(
+        "flag", "whether gradients become views of DDP's buckets (false)", strategies=("ddp",)
+    ),
     "zero.reduce_bucket_size": Setting("elements", "ZeRO's gradient bucket (5e8; hidden² under the Trainer)", 1),
     "zero.prefetch_bucket_size": Setting("elements", "ZeRO-3's prefetched parameters (5e7)"),
     "zero.param_persistence_threshold": Setting("elements", "ZeRO-3 keeps smaller parameters whole (1e5)"),
@@ -32,17 +46,18 @@ SETTINGS: Mapping[str, Setting] = {
     "zero.pin_memory": Setting("flag", "whether offloaded state is pinned host memory (true)"),
     "lora.dropout": Setting("rate", "dropout before the adapters (0)"),
     "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
+    "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),
+    "alloc.expandable_segments": Setting("flag", "whether segments of CUDA's allocator grow (false)"),
+    "alloc.max_split_size_mb": Setting("mib", "MiB from which on cached blocks are not split (no limit)", 20),
+    "alloc.roundup_power2_divisions": Setting("power", "steps to which requests inside a power of two round up (0)"),
+    "alloc.garbage_collection_threshold": Setting("rate", "share of the allowed memory above which cache is freed (0)"),
 }
 
 LATER = (
     "dtype.params",
     "dtype.grads",
-    "dtype.reduce",
     "dtype.optimizer",
-    "ddp.gradient_as_bucket_view",
-    "alloc.expandable_segments",
     "data.padding",
-    "memory.reserve",
     "loss.variant",
 )
 """Keys of the interface that later versions bring; refused by name."""
@@ -66,19 +81,35 @@ def parse_settings(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _checked(key: str, setting: Setting, value: str) -> str:
-    if setting.kind == "flag":
-        if value not in ("true", "false"):
-            raise UsageError(f"--set {key}={value}: use true or false")
+    """The value as it is kept: lower case, numbers in digits, sizes in bytes."""
+    if setting.kind in ("flag", "choice"):
+        choices = setting.choices or ("true", "false")
+        if value not in choices:
+            raise UsageError(f"--set {key}={value}: use {' or '.join(choices)}")
         return value
     if setting.kind == "rate":
         return _rate(key, value)
+    if setting.kind == "size":
+        return _size(key, value)
+    return str(_whole(key, setting, value))
+
+
+_WANTED = {
+    "elements": "a whole number of elements, such as 5e8",
+    "mib": "whole MiB from 20 on, such as 128",
+    "power": "0 or a power of two, such as 4",
+}
+
+
+def _whole(key: str, setting: Setting, value: str) -> int:
     try:
         number = float(value) if len(value) < 32 else -1.0
     except ValueError:
         number = -1.0
-    if not (setting.least <= number < _LARGEST) or number != int(number):
-        raise UsageError(f"--set {key}={value}: use a whole number of elements, such as 5e8")
-    return str(int(number))
+    whole = setting.least <= number < _LARGEST and number == int(number)
+    if not whole or (setting.kind == "power" and int(number) & (int(number) - 1)):
+        raise UsageError(f"--set {key}={value}: use {_WANTED[setting.kind]}")
+    return int(number)
 
 
 def _rate(key: str, value: str) -> str:
@@ -89,3 +120,16 @@ def _rate(key: str, value: str) -> str:
     if not 0.0 <= rate < 1.0:
         raise UsageError(f"--set {key}={value}: use a rate of at least 0 and below 1, such as 0.05")
     return str(rate)
+
+
+def _size(key: str, value: str) -> str:
+    try:
+        return str(int(parse_bytes(value)))
+    except InputError:
+        raise UsageError(f"--set {key}={value}: use a size such as 2GiB or 512MiB") from None
+
+
+def settings_table() -> str:
+    """Every key with its meaning, as a Markdown table."""
+    rows = [f"| `{key}` | {setting.meaning} |" for key, setting in SETTINGS.items()]
+    return "\n".join(["| key | meaning, and its value where not set |", "|---|---|", *rows])

@@ -102,3 +102,8 @@ class Workload:
     def setting(self, key: str, default: str) -> str:
         """Value of a `--set` key, or `default`."""
         return dict(self.settings).get(key, default)
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Bytes of each device that `--set memory.reserve` keeps free for others."""
+        return int(self.setting("memory.reserve", "0"))

@@ -11,9 +11,10 @@ from planner.model.adapter import DEFAULT_RANK, Adapter
 from planner.model.spec import ModelSpec
 from planner.nearest import did_you_mean
 from planner.options import positive
-from planner.settings import parse_settings
+from planner.settings import SETTINGS, parse_settings
 from planner.strategy.base import Offload
 from planner.strategy.registry import find_strategy
+from planner.units import format_gib
 from planner.workload import Attention, Basis, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
 
 DEFAULT_SEQ_LEN = 4096
@@ -95,7 +96,28 @@ def read_given(options: Options, settings: Sequence[str]) -> Given:
     )
     _check_adapters(given)
     _check_replicas(given)
+    _check_strategy_settings(given)
     return given
+
+
+def _check_strategy_settings(given: Given) -> None:
+    """UsageError for a setting that says nothing about the strategy that is asked for."""
+    for key, _ in given.settings:
+        meant = SETTINGS[key].strategies
+        if meant and given.strategy is not None and given.strategy not in meant:
+            raise UsageError(f"--set {key} is about --strategy {' and '.join(meant)}, not {given.strategy}")
+
+
+def _check_device_settings(workload: Workload, cluster: Cluster) -> None:
+    """UsageError for settings that the devices cannot have."""
+    allocator = next((key for key, _ in workload.settings if key.startswith("alloc.")), None)
+    if allocator is not None and cluster.gpu.is_cpu:
+        raise UsageError(f"--set {allocator} is about CUDA's caching allocator, which a CPU does not have")
+    if workload.reserve_bytes >= cluster.capacity_bytes:
+        raise UsageError(
+            f"--set memory.reserve leaves nothing: {format_gib(workload.reserve_bytes)} GiB of the"
+            f" {format_gib(cluster.capacity_bytes)} that each device has"
+        )
 
 
 def _check_replicas(given: Given) -> None:
@@ -186,6 +208,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         lora_targets=spec.adapted or None,
         settings=given.settings,
     )
+    _check_device_settings(workload, cluster)
     return workload.with_basis(**_basis(given, pinned))
 
 

@@ -3,6 +3,7 @@
 import shlex
 
 from planner.hardware.cluster import Cluster
+from planner.memory.allocator_words import allocator_variable
 from planner.search.evaluate import Judgement
 from planner.strategy.fsdp_units import blocks_around_embeddings
 from planner.workload import Checkpointing, Precision, Stack, Workload
@@ -27,6 +28,9 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
         words.append(script)
     # On a CPU `--cpu` starts a single process whatever is asked: the environment variable keeps all of them.
     start = "ACCELERATE_USE_CPU=true " if cluster.gpu.is_cpu else ""
+    variable = allocator_variable(dict(workload.settings))
+    if variable:
+        start += f"PYTORCH_ALLOC_CONF={variable} "
     return start + " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
 
 

@@ -26,6 +26,7 @@ from planner.plan import (
 from planner.search.command import launch_command
 from planner.search.evaluate import Judgement
 from planner.search.search import Found
+from planner.search.setting_notes import setting_notes
 from planner.speed.model import StepTime
 from planner.workload import Workload
 
@@ -58,7 +59,7 @@ def document(
             _candidate(loser.judgement, spec, cluster, workload, loser.reason, explain=explain)
             for loser in found.rejected
         ),
-        assumptions=assumptions,
+        assumptions=(*assumptions, *setting_notes(workload, cluster)),
         warnings=warnings,
         nearest_change=change,
     )

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field, replace
 
 from planner.hardware.cluster import Cluster
-from planner.memory.allocator import simulate
+from planner.memory.allocator import DEFAULT_SETTINGS, simulate
+from planner.memory.allocator_settings import AllocatorSettings
+from planner.memory.allocator_words import allocator_settings
 from planner.memory.overheads import Term, cuda_context, nccl
 from planner.memory.profile import MemoryProfile, measure
 from planner.search.candidates import Batch, Family
@@ -38,8 +40,10 @@ class Judgement:
     """What lies outside the allocator."""
     host_bytes: int
     capacity_bytes: int
+    """Of the device, without what is kept free for others."""
     time: StepTime
     plan: RankPlan
+    allocator: AllocatorSettings = DEFAULT_SETTINGS
     simulated: Simulated | None = None
     """None where only the tensors were summed: a lower bound."""
     states_only: bool = False
@@ -137,7 +141,7 @@ class Evaluator:
         if self.cluster.gpu.is_cpu:
             held = judgement.profile.peak_allocated_bytes
             return replace(judgement, simulated=Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0))
-        free = simulate(stream, micro_batch)
+        free = simulate(stream, micro_batch, settings=judgement.allocator)
         reserved = free.peak_reserved_bytes
         exact = replace(
             judgement,
@@ -147,7 +151,7 @@ class Evaluator:
         if exact.high_bytes <= exact.capacity_bytes:
             return exact
         room = exact.capacity_bytes - sum(term.low for term in exact.terms)
-        limited = simulate(stream, micro_batch, capacity=room)
+        limited = simulate(stream, micro_batch, capacity=room, settings=judgement.allocator)
         squeezed = limited.peak_reserved_bytes if limited.oom_at is None else None
         under_pressure = Simulated(reserved_bytes=reserved, squeezed_bytes=squeezed, retries=limited.num_alloc_retries)
         return replace(exact, simulated=under_pressure)
@@ -178,9 +182,10 @@ class Evaluator:
             profile=profile,
             terms=(cuda_context(self.cluster), nccl(self.cluster)),
             host_bytes=plan.host_bytes,
-            capacity_bytes=self.cluster.capacity_bytes,
+            capacity_bytes=self.cluster.capacity_bytes - self.workload.reserve_bytes,
             time=time,
             plan=plan,
+            allocator=allocator_settings(dict(self.workload.settings)),
             states_only=states_only,
         )
 

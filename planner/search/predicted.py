@@ -21,9 +21,9 @@ def predicted_snapshot(found: Found, pinned: bool) -> Snapshot | None:
 def _run(judgement: Judgement) -> AllocatorResult:
     """The run that the plan's figures describe, without limit; where it would die on the device, the run that dies."""
     stream, micro_batch = judgement.plan.stream, judgement.batch.micro_batch
-    free = simulate(stream, micro_batch)
+    free = simulate(stream, micro_batch, settings=judgement.allocator)
     room = judgement.capacity_bytes - sum(term.low for term in judgement.terms)
     if free.peak_reserved_bytes <= room:
         return free
-    limited = simulate(stream, micro_batch, capacity=room)
+    limited = simulate(stream, micro_batch, capacity=room, settings=judgement.allocator)
     return free if limited.oom_at is None else limited

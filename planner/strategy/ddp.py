@@ -1,7 +1,8 @@
 """DistributedDataParallel: a replica per rank, gradients averaged in buckets.
 
 Mirrors torch/nn/parallel/distributed.py (torch 2.13: compute_bucket_size_limits, _pre_forward) and
-torch/csrc/distributed/c10d/reducer.cpp: initialize_buckets, rebuild_buckets, compute_bucket_assignment_by_size.
+torch/csrc/distributed/c10d/reducer.cpp: initialize_buckets, rebuild_buckets, compute_bucket_assignment_by_size,
+mark_variable_ready_dense.
 """
 
 from planner.memory.stream import StreamBuilder
@@ -15,6 +16,8 @@ from planner.workload import Peft, Precision, Stack
 
 FIRST_BUCKET = 1024 * 1024
 BUCKET = 25 * 1024 * 1024
+
+_VIEWS = "gradients are views of the buckets: DistributedDataParallelKwargs(gradient_as_bucket_view=True) in the script"
 
 
 class DistributedDataParallel:
@@ -34,13 +37,17 @@ class DistributedDataParallel:
     def rank(self, context: RankContext) -> RankPlan:
         builder = StreamBuilder(context.trace, context.accumulation_steps)
         dtype = autocast_regime(context.precision, context.stack, context.peft).trained
-        work = place_replica(builder, context)
+        views = context.setting("ddp.gradient_as_bucket_view", "false") == "true"
+        work = place_replica(builder, context, keep=not views)
+        if views:
+            view_gradients(builder)
         buckets = place_buckets(builder, dtype)
         reduce = tuple(
             Collective(kind="all_reduce", bytes=size, count=1, overlap=True, phase="backward", per="step")
             for size in buckets
         )
-        plan = RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work, notes=_unused(builder))
+        notes = (*_unused(builder), *((_VIEWS,) if views else ()))
+        plan = RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work, notes=notes)
         return with_paged_state(plan, context, replica_tensors(context))
 
 
@@ -62,6 +69,26 @@ def place_buckets(builder: StreamBuilder, dtype: str) -> list[int]:
     for size in buckets:
         builder.alloc(at, size, Category.COMMUNICATION, "DDP bucket")
     return buckets
+
+
+def view_gradients(builder: StreamBuilder) -> None:
+    """With gradient_as_bucket_view a gradient is copied into its bucket and let go as soon as it is complete.
+
+    mark_variable_ready_dense copies and rebinds because zero_grad has set the gradient of the step before to None.
+    Without synchronisation its hook does nothing: the first micro step's gradients stand whole until the last one's
+    are added to them.
+    """
+    for in_pass in builder.passes:
+        first = next(other for other in builder.passes if other.iteration == in_pass.iteration)
+        for index, parameter in enumerate(builder.trace.parameters):
+            event = builder.gradient_event(index)
+            if event is None or not parameter.trainable:
+                continue
+            at = builder.after(in_pass, event)
+            if in_pass.micro_step > 0:
+                builder.free_gradient(at, in_pass, index)
+            if in_pass.last:
+                builder.free_gradient(at, first, index)
 
 
 def _unused(builder: StreamBuilder) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from planner.strategy.base import (
     place_buffers,
     place_workspaces,
 )
+from planner.strategy.fsdp_accumulation import AccumulatedGradients
 from planner.strategy.fsdp_units import ROOT, Unit, shard, wrap_units, wrapping_notes
 from planner.strategy.module_times import ModuleTimes, module_times
 from planner.strategy.single import optimizer_work
@@ -83,13 +84,14 @@ class _Layout:
         self._trace = trace
         self._regime = FullyShardedDataParallel().regime(context.precision, context.stack, context.peft)
         self._master = MASTER if context.precision.is_mixed else self._regime.trained
-        self._reduce = self._regime.trained
+        self._reduce = context.setting("dtype.reduce", self._regime.trained)
         reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
         self._builder = StreamBuilder(trace, context.accumulation_steps)
         self._units = wrap_units(trace, reshard)
         self._shards = [shard(parameter, context.shard_ranks) for parameter in trace.parameters]
         self._times: ModuleTimes = module_times(trace)
         self._gradient_shards: list[Handle] = []
+        self._accumulated = AccumulatedGradients(self._builder, self._reduce, self._regime.trained)
         self._in_all_reduce: list[Handle] = []
         """What HSDP's groups hold of a backward pass (_fsdp_param_group.py: AllReduceState)."""
 
@@ -271,12 +273,14 @@ class _Layout:
         """Reshards, then reduce-scatters: the input outlives this unit, the gradients do not."""
         builder = self._builder
         at = builder.after(in_pass, position)
+        parameters = self._reduced(unit)
+        self._accumulated.add(at, in_pass, parameters)
         handle = unsharded.pop(unit.name, None)
         if handle is not None:
             builder.free_each(at, handle)
-        parameters = self._reduced(unit)
         if not in_pass.last:
             # accelerate no_sync: set_requires_gradient_sync(False) keeps whole gradients until the last micro step.
+            self._accumulated.take(at, in_pass, self._trace.parameters, parameters)
             return reduce_input
         if reduce_input is not None:
             builder.free(at, reduce_input)
@@ -314,7 +318,7 @@ class _Layout:
 
     def _add_gradients(self, in_pass: Pass) -> None:
         """Later micro steps' gradients are added in place to the first's, which stand whole until they are reduced."""
-        if in_pass.micro_step == 0:
+        if in_pass.micro_step == 0 or self._accumulated.casts:
             return
         for index, parameter in enumerate(self._trace.parameters):
             event = self._builder.gradient_event(index)
@@ -326,7 +330,8 @@ class _Layout:
         at = self._builder.after(in_pass, position)
         holder = next(p for p in self._builder.passes if p.iteration == in_pass.iteration)
         for index in parameters:
-            self._builder.free_gradient(at, holder, index)
+            if not self._accumulated.drop(at, index):
+                self._builder.free_gradient(at, holder, index)
 
     def _drop_gradient_shards(self) -> None:
         """zero_grad drops the shards at the end of each iteration."""

@@ -44,13 +44,14 @@ def replica_tensors(context: RankContext) -> list[LocalTensor]:
     return whole_parameters(context.trace, autocast_regime(context.precision, context.stack, context.peft).trained)
 
 
-def place_replica(builder: StreamBuilder, context: RankContext) -> OptimizerWork:
-    """A whole model with whole gradients and optimizer state."""
+def place_replica(builder: StreamBuilder, context: RankContext, *, keep: bool = True) -> OptimizerWork:
+    """A whole model with whole gradients and optimizer state; `keep` is false where gradients live elsewhere."""
     tensors = replica_tensors(context)
     place_whole_model(builder, autocast_regime(context.precision, context.stack, context.peft))
     place_workspaces(builder, context.capability)
     place_optimizer(builder, context, tensors)
-    keep_gradients(builder, context.trace.parameters)
+    if keep:
+        keep_gradients(builder, context.trace.parameters)
     return optimizer_work(
         context.optimizer,
         sum(tensor.numel for tensor in tensors),

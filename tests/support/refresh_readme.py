@@ -1,7 +1,7 @@
 """Puts into README.md what the program prints and refuses today: `make readme`.
 
 The excerpt stands between `<!-- plan WORDS -->` and `<!-- end -->`, the list of what is refused by name between
-`<!-- not built -->` and `<!-- end -->`.
+`<!-- not built -->` and `<!-- end -->`, the keys of `--set` between `<!-- settings -->` and `<!-- end -->`.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from planner.strategy.registry import NOT_BUILT
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 _LIST = re.compile(r"(<!-- not built -->\n).*?(<!-- end -->)", re.DOTALL)
+_KEYS = re.compile(r"(<!-- settings -->\n).*?(<!-- end -->)", re.DOTALL)
 _EXCERPT = re.compile(r"(<!-- plan (?P<words>[^\n]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -25,7 +26,8 @@ def refreshed(text: str) -> str:
 
 
 def relisted(text: str) -> str:
-    """README text with the list of what is not built made again."""
+    """README text with the list of what is not built and the table of settings made again."""
+    text = _KEYS.sub(lambda found: f"{found[1]}{settings.settings_table()}\n{found[2]}", text)
     return _LIST.sub(lambda found: f"{found[1]}{not_built()}\n{found[2]}", text)
 
 

@@ -23,6 +23,8 @@ class RankCase:
     """Config values beside the architecture's own."""
     layers: tuple[str, ...] = ()
     """Classes that FSDP wraps; none: what the model says not to split."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """`--set` keys."""
     lora_rank: int = 0
     """Rank of peft's adapters around a frozen model; 0: all is trained."""
 
@@ -47,7 +49,7 @@ class RankCase:
             parts.append(f"LoRA {self.lora_rank}")
         if self.layers:
             parts.append(f"wrapping {' '.join(self.layers)}")
-        return ", ".join(parts + [f"{key} {value}" for key, value in self.changes.items()])
+        return ", ".join(parts + [f"{key} {value}" for key, value in (self.changes | self.settings).items()])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""

@@ -9,13 +9,18 @@ UNEVEN = {"vocab_size": 259}
 """Rows that neither 2 nor 4 ranks share evenly."""
 BUCKETS = {"vocab_size": 16_000}
 """Enough gradients for DDP to make two buckets."""
+VIEWS = {"ddp.gradient_as_bucket_view": "true"}
+REDUCE_FP32 = {"dtype.reduce": "float32"}
 
 SAMPLE = (
     RankCase(architecture="llama-3", strategy="single", optimizer=Optimizer.ADAMW_FORLOOP),
     RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS),
     RankCase(architecture="gpt2", strategy="ddp", accumulation=2),
+    RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS, settings=VIEWS),
+    RankCase(architecture="gpt2", strategy="ddp", accumulation=2, settings=VIEWS),
     RankCase(architecture="llama-3", accumulation=2, changes=UNEVEN),
     RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN),
+    RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN, settings=REDUCE_FP32),
     RankCase(architecture="gpt2", changes=UNEVEN),
     RankCase(architecture="mixtral", optimizer=Optimizer.ADAMW_FORLOOP),
 )

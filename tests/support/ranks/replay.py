@@ -81,6 +81,7 @@ def context_of(case: RankCase, world_size: int) -> RankContext:
         capability=None,
         peft=_peft(case),
         replicate=2 if case.strategy == "hsdp" else 1,
+        settings=tuple(case.settings.items()),
     )
 
 

@@ -21,7 +21,8 @@ def wrap(model: nn.Module, case: RankCase) -> nn.Module:
     """The model as its strategy's own code wraps it."""
     if case.strategy == "ddp":
         # accelerate accelerator.py: prepare_model passes DistributedDataParallelKwargs, whose values are DDP's own.
-        return nn.parallel.DistributedDataParallel(model)
+        views = case.settings.get("ddp.gradient_as_bucket_view") == "true"
+        return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=views)
     if case.strategy in ("fsdp", "hsdp"):
         return _fully_shard(model, case)
     if case.strategy == "fsdp1":
@@ -62,7 +63,8 @@ def _fully_shard(model: nn.Module, case: RankCase) -> nn.Module:
     A whole Accelerator would turn FSDP into DDP on a machine without GPU.
     """
     dtype = torch.bfloat16
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, output_dtype=dtype)
+    reduce = getattr(torch, case.settings.get("dtype.reduce", "bfloat16"))
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce, output_dtype=dtype)
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2,
         auto_wrap_policy="transformer_based_wrap",

@@ -1,0 +1,94 @@
+"""`--set`: keys, values, and what they change about the device and its allocator."""
+
+import pytest
+
+from planner.errors import UsageError
+from planner.hardware.cluster import parse_cluster
+from planner.memory.allocator_settings import AllocatorSettings
+from planner.memory.allocator_words import allocator_settings, allocator_variable
+from planner.search.setting_notes import setting_notes
+from planner.settings import SETTINGS, parse_settings, settings_table
+from planner.units import GIB, MIB
+from planner.workload import Workload
+from planner.workload_options import Options, read_given
+
+H100 = parse_cluster("8xH100")
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [
+        ("memory.reserve=2GiB", str(2 * GIB)),
+        ("memory.reserve=1GB", str(10**9)),
+        ("alloc.expandable_segments=True", "true"),
+        ("alloc.max_split_size_mb=128", "128"),
+        ("alloc.roundup_power2_divisions=4", "4"),
+        ("alloc.garbage_collection_threshold=0.8", "0.8"),
+        ("dtype.reduce=FLOAT32", "float32"),
+        ("ddp.gradient_as_bucket_view=true", "true"),
+    ],
+)
+def test_values_are_kept_in_one_form(word: str, kept: str) -> None:
+    assert parse_settings([word]) == ((word.partition("=")[0], kept),)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("memory.reserve=much", "use a size such as 2GiB"),
+        ("memory.reserve=-1GiB", "use a size such as 2GiB"),
+        ("alloc.expandable_segments=1", "use true or false"),
+        ("alloc.max_split_size_mb=19", "whole MiB from 20 on"),
+        ("alloc.max_split_size_mb=nan", "whole MiB from 20 on"),
+        ("alloc.roundup_power2_divisions=3", "0 or a power of two"),
+        ("alloc.garbage_collection_threshold=1", "below 1"),
+        ("dtype.reduce=fp8", "use float32 or bfloat16 or float16"),
+        ("alloc.expandable_segment=true", "alloc.expandable_segments"),
+        ("memory.reserv=2GiB", "memory.reserve"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(word: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_settings([word])
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "setting"), [("fsdp", "ddp.gradient_as_bucket_view=true"), ("zero2", "dtype.reduce=float32")]
+)
+def test_a_setting_of_another_strategy_is_a_contradiction(strategy: str, setting: str) -> None:
+    with pytest.raises(UsageError, match=f"not {strategy}"):
+        read_given(Options({"strategy": strategy}), [setting])
+
+
+def test_the_allocator_takes_what_is_set() -> None:
+    words = ["alloc.expandable_segments=true", "alloc.max_split_size_mb=64", "alloc.roundup_power2_divisions=8"]
+    settings = dict(parse_settings([*words, "alloc.garbage_collection_threshold=0.5", "memory.reserve=1GiB"]))
+    assert allocator_settings(settings) == AllocatorSettings(
+        expandable_segments=True,
+        max_split_size=64 * MIB,
+        roundup_power2_divisions=8,
+        garbage_collection_threshold=0.5,
+    )
+    assert allocator_variable(settings) == (
+        "expandable_segments:True,garbage_collection_threshold:0.5,max_split_size_mb:64,roundup_power2_divisions:8"
+    )
+    assert allocator_settings({}) == AllocatorSettings()
+    assert allocator_variable({}) == ""
+
+
+def test_what_was_set_is_told_as_an_assumption() -> None:
+    words = ["memory.reserve=2GiB", "alloc.garbage_collection_threshold=0.5"]
+    workload = Workload(settings=parse_settings(words))
+    texts = [note.text for note in setting_notes(workload, H100)]
+    assert texts[0] == "memory.reserve: 2.00 of each device's 79.10 GiB are kept free for others"
+    assert texts[1] == "the job runs with PYTORCH_ALLOC_CONF=garbage_collection_threshold:0.5"
+    assert "changes nothing here" in texts[2]
+    assert len(texts) == 3
+    assert setting_notes(Workload(), H100) == ()
+
+
+def test_the_table_names_every_key() -> None:
+    table = settings_table()
+    assert [line.split("`")[1] for line in table.splitlines()[2:]] == list(SETTINGS)
