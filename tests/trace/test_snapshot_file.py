@@ -8,25 +8,27 @@ from torch.cuda import _memory_viz
 from planner.cli import main
 from tests.support.snapshot_viewer import check, read, unknown_opcodes
 
-MODEL = ("EleutherAI/pythia-70m", "--seq-len", "128", "--pin")
+MODEL = ("EleutherAI/pythia-70m", "--seq-len", "128")
+PINNED = (*MODEL, "--pin")
 
 
 @pytest.fixture
 def plan(capsys, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path_factory.getbasetemp() / "kept-for-snapshots"))
 
-    def run(*words):
-        code = main([*MODEL, *words])
+    def run(*words, model=PINNED):
+        code = main([*model, *words])
         out, err = capsys.readouterr()
         return code, out, err
 
     return run
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_the_snapshot_is_the_plans_own_run(plan, tmp_path, strategy):
+@pytest.mark.parametrize(("strategy", "expandable"), [("ddp", False), ("fsdp", False), ("fsdp", True)])
+def test_the_snapshot_is_the_plans_own_run(plan, tmp_path, strategy, expandable):
     path = tmp_path / "run.pickle"
-    words = ("--gpus", "2xA100-40GB", "--strategy", strategy, "--micro-batch", "4", "--json")
+    setting = ("--set", f"alloc.expandable_segments={str(expandable).lower()}")
+    words = ("--gpus", "2xA100-40GB", "--strategy", strategy, "--micro-batch", "4", "--json", *setting)
     code, kept, _ = plan(*words)
     assert code == 0
     code, out, _ = plan(*words, "--snapshot", str(path))
@@ -42,6 +44,7 @@ def test_the_snapshot_is_the_plans_own_run(plan, tmp_path, strategy):
     assert device.peak_requested <= memory["peak_allocated_bytes"]
     assert device.peak_requested > 0.98 * memory["peak_allocated_bytes"]
     assert sum(row["allocated_size"] for row in made["segments"]) == memory["at_rest_bytes"]
+    assert {row["is_expandable"] for row in made["segments"]} == {expandable}
     frames = {frame["filename"] for event in made["device_traces"][0] for frame in event["frames"]}
     assert {"gpt_neox.layers.0.mlp.dense_h_to_4h", "gpt_neox.layers.5.attention"} <= frames
     code, _, err = plan(*words, "--snapshot", str(path))
@@ -75,6 +78,15 @@ def test_a_pinned_run_that_dies_is_shown_up_to_its_end(plan, tmp_path):
     check(made)
     assert made["device_traces"][0][-1]["action"] == "oom"
     assert "OutOfMemoryError" in _memory_viz.trace(made)
+
+
+def test_a_search_that_finds_nothing_writes_nothing_and_says_so(plan, tmp_path):
+    path = tmp_path / "none.pickle"
+    words = ("--gpus", "1xT4", "--strategy", "single", "--checkpointing", "none", "--micro-batch", "512")
+    code, _, err = plan(*words, "--snapshot", str(path), model=MODEL)
+    assert code == 1
+    assert f"{path} was not written" in err
+    assert not path.exists()
 
 
 def test_a_cpu_has_no_caching_allocator(plan, tmp_path):
