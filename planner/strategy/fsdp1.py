@@ -33,6 +33,8 @@ from planner.trace.variant import Regime
 from planner.workload import Optimizer, Peft, Precision, Stack
 
 _NORM = 4
+PRE_UNSHARD_STREAM, UNSHARD_STREAM, POST_BACKWARD_STREAM = 1, 2, 3
+"""_runtime_utils.py: _init_streams; what is allocated on them comes from pools of their own."""
 
 
 class FullyShardedDataParallel1:
@@ -126,9 +128,21 @@ class _Layout:
         shard = None
         if self._master != self._compute:
             size = nbytes(unit.shard_numel, self._compute)
-            shard = builder.alloc(at, size, Category.COMMUNICATION, "low-precision shard", unit.module)
+            shard = builder.alloc(
+                at,
+                size,
+                Category.COMMUNICATION,
+                "low-precision shard",
+                unit.module,
+                cuda_stream=PRE_UNSHARD_STREAM,
+            )
         self._gathered[unit.module] = builder.alloc(
-            at, self._flat_bytes(unit), Category.COMMUNICATION, "unsharded flat parameter", unit.module
+            at,
+            self._flat_bytes(unit),
+            Category.COMMUNICATION,
+            "unsharded flat parameter",
+            unit.module,
+            cuda_stream=UNSHARD_STREAM,
         )
         if shard is not None:
             builder.free(at, shard)
@@ -220,12 +234,14 @@ class _Layout:
         """Reduce-scatter into a new 16-bit shard, then its fp32 copy; no padding copy, since the flat one is padded."""
         builder, at = self._builder, self._builder.after(in_pass, position)
         low = nbytes(unit.shard_numel, self._compute)
+        stream = POST_BACKWARD_STREAM
         if self._master == self._compute:
-            shard = builder.alloc(at, low, Category.GRADIENTS, "gradient shard", unit.module)
+            shard = builder.alloc(at, low, Category.GRADIENTS, "gradient shard", unit.module, cuda_stream=stream)
         else:
-            reduced = builder.alloc(at, low, Category.COMMUNICATION, "reduce-scatter output", unit.module)
+            label = "reduce-scatter output"
+            reduced = builder.alloc(at, low, Category.COMMUNICATION, label, unit.module, cuda_stream=stream)
             size = nbytes(unit.shard_numel, self._master)
-            shard = builder.alloc(at, size, Category.GRADIENTS, "gradient shard", unit.module)
+            shard = builder.alloc(at, size, Category.GRADIENTS, "gradient shard", unit.module, cuda_stream=stream)
             builder.free(at, reduced)
         builder.free(at, flat)
         self._shards.setdefault(in_pass.iteration, []).append(shard)

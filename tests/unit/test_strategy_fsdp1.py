@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from planner.memory.profile import MemoryProfile, measure
 from planner.strategy.base import RankContext, RankPlan
-from planner.strategy.fsdp1 import FullyShardedDataParallel1
+from planner.strategy.fsdp1 import (
+    POST_BACKWARD_STREAM,
+    PRE_UNSHARD_STREAM,
+    UNSHARD_STREAM,
+    FullyShardedDataParallel1,
+)
 from planner.strategy.fsdp1_flat import first_shard, flat_units
 from planner.trace.events import StepTrace
 from planner.workload import Checkpointing, Optimizer, Precision, Stack
@@ -137,3 +142,21 @@ def test_paged_state_is_said_and_counted_on_the_host() -> None:
     plan, _ = run(context(optimizer=Optimizer.PAGED_ADAMW_8BIT))
     assert plan.host_bytes == pytest.approx(2 * P / 8, abs=64)
     assert any("managed memory" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("label", "stream"),
+    [
+        ("low-precision shard", PRE_UNSHARD_STREAM),
+        ("unsharded flat parameter", UNSHARD_STREAM),
+        ("reduce-scatter output", POST_BACKWARD_STREAM),
+        ("gradient shard", POST_BACKWARD_STREAM),
+        ("unsharded flat gradient", 0),
+        ("flat parameter shard", 0),
+    ],
+)
+def test_what_side_streams_allocate_comes_from_their_own_pools(label: str, stream: int) -> None:
+    found = run(context())[0].stream
+    own = found.cuda_stream[len(found.cuda_stream) - len(found.labels) :]
+    streams = {int(of) for of, name in zip(own, found.labels, strict=True) if name == label}
+    assert streams == {stream}
