@@ -20,7 +20,7 @@ def main_parser() -> Parser:
         prog="plan",
         allow_abbrev=False,
         description="Plan a training job: which strategy, batch and offload fit, how fast, and why the others lose.",
-        epilog="Verbs: plan models, plan gpus. A folder named like a verb is written ./models.",
+        epilog="Verbs: plan models, plan gpus, plan diff. A folder named like a verb is written ./models.",
     )
     parser.add_argument(
         "model", metavar="MODEL", nargs="?", help="hub id, folder, config.json or package.module:factory"
