@@ -34,6 +34,8 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
         source.digest,
         repr((source.id, source.kind, source.revision, source.notes, source.stored)),
         canonical(cluster_document(cluster)).decode(),
+        # The document leaves out what a user may change about a GPU of theirs, such as its context.
+        repr(cluster.gpu),
         repr((request.words, request.settings, request.pinned, request.explain)),
     )
 

@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, Setting] = {
     "dtype.reduce": Setting(
         "choice",
         "type in which FSDP2 and HSDP reduce gradients, MixedPrecisionPolicy.reduce_dtype (the gradients' own)",
-        choices=("float32", "bfloat16", "float16"),
+        choices=("float32", "bfloat16"),
         strategies=("fsdp", "hsdp"),
     ),
     "ddp.gradient_as_bucket_view": Setting(

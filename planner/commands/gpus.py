@@ -4,19 +4,23 @@ import argparse
 import json
 import sys
 import textwrap
+from collections.abc import Mapping
 
+from planner.config import user_gpus
 from planner.errors import ExitCode, InputError
 from planner.hardware.catalog import find_gpu, load_gpus
 from planner.hardware.gpu import Gpu
 from planner.hardware.names import squash
+from planner.hardware.user_gpus import parse_user_gpu
 from planner.units import MIB, format_gib
 
 _WIDTH = 80
 _HEADER = ("GPU", "usable GiB", "GB/s", "bf16 TF", "link GB/s", "node")
-_BASIS_MARKS = {"torch": "", "nvidia-smi": "s", "vendor tool": "s", "marketed": "m", "user": ""}
+_BASIS_MARKS = {"torch": "", "nvidia-smi": "s", "vendor tool": "s", "marketed": "m", "user": "u"}
 _LEGEND = (
     "usable: as torch counts it; s = as the vendor's tool prints it, m = as marketed (both are more than torch gets)"
 )
+_LEGEND_USER = "; u = yours, from plan.toml or [tool.plan] in pyproject.toml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print to stdout; InputError when nothing matches the query."""
-    gpus = list(load_gpus().values())
+    extra = user_gpus()
+    own = [parse_user_gpu(name, raw) for name, raw in extra.items()]
+    gpus = [*own, *load_gpus().values()]
     exact: Gpu | None = None
     if args.query is not None:
-        exact, gpus = _matching(args.query, gpus)
+        exact, gpus = _matching(args.query, gpus, extra)
     if args.json:
         shown = [exact] if exact else gpus
         print(json.dumps({"schema_version": 1, "gpus": [gpu_document(gpu) for gpu in shown]}, indent=2))
@@ -38,14 +44,14 @@ def run(args: argparse.Namespace) -> int:
         print(detail(exact))
     else:
         print(table(gpus))
-        print(textwrap.fill(_LEGEND, _WIDTH), file=sys.stderr)
+        print(textwrap.fill(_LEGEND + (_LEGEND_USER if own else ""), _WIDTH), file=sys.stderr)
     return ExitCode.OK
 
 
-def _matching(query: str, gpus: list[Gpu]) -> tuple[Gpu | None, list[Gpu]]:
+def _matching(query: str, gpus: list[Gpu], extra: Mapping[str, object]) -> tuple[Gpu | None, list[Gpu]]:
     """The GPU that the query names, or those whose name contains it."""
     try:
-        return find_gpu(query), []
+        return find_gpu(query, extra), []
     except InputError:
         part = squash(query)
         partial = [gpu for gpu in gpus if part and any(part in squash(name) for name in (gpu.name, gpu.short, gpu.id))]

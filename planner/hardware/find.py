@@ -1,5 +1,6 @@
-"""The cluster that `--gpus` means, this machine's own included (I/O)."""
+"""The cluster that `--gpus` means, this machine's and the user's own included (I/O)."""
 
+from planner.config import user_gpus
 from planner.hardware.cluster import Cluster, parse_cluster
 
 
@@ -9,4 +10,4 @@ def find_cluster(text: str) -> Cluster:
         from planner.hardware.detect import detect_cluster
 
         return detect_cluster()
-    return parse_cluster(text)
+    return parse_cluster(text, extra_gpus=user_gpus())

@@ -21,7 +21,7 @@ from planner.strategy.base import (
     place_buffers,
     place_workspaces,
 )
-from planner.strategy.fsdp_accumulation import AccumulatedGradients
+from planner.strategy.fsdp_accumulation import AccumulatedGradients, refuses_reduce
 from planner.strategy.fsdp_units import ROOT, Unit, shard, wrap_units, wrapping_notes
 from planner.strategy.module_times import ModuleTimes, module_times
 from planner.strategy.single import optimizer_work
@@ -64,7 +64,8 @@ class FullyShardedDataParallel:
     def refuses(self, context: RankContext) -> str | None:
         if context.world_size == 1:
             return "there is only one GPU"
-        return refuses_optimizer(context.optimizer)
+        gradients = self.regime(context.precision, context.stack, context.peft).trained
+        return refuses_reduce(gradients, context) or refuses_optimizer(context.optimizer)
 
     def rank(self, context: RankContext) -> RankPlan:
         return sharded_rank(context)

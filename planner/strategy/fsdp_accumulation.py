@@ -7,8 +7,20 @@ accumulate_unsharded_grad_if_needed; _fsdp_param_group.py: post_backward.
 from collections.abc import Sequence
 
 from planner.memory.stream import Handle, Pass, Point, StreamBuilder
-from planner.strategy.base import nbytes
+from planner.strategy.base import RankContext, nbytes
 from planner.trace.events import Category, ParameterInfo
+
+
+def refuses_reduce(gradients: str, context: RankContext) -> str | None:
+    """Why gradients of a type are not reduced in the type that is set, or None.
+
+    pytorch aten/src/ATen/native/cuda/TensorShape.cu: _chunk_cat_out_cuda casts bf16 to fp32 on the way into the
+    reduce-scatter's input; any other cast takes the generic path with copies of its own, which are not modelled.
+    """
+    reduce = context.setting("dtype.reduce", gradients)
+    if reduce == gradients or (gradients, reduce) == ("bfloat16", "float32"):
+        return None
+    return f"reducing {gradients} gradients in {reduce} is not in this version: only bfloat16 ones in float32"
 
 
 class AccumulatedGradients:

@@ -42,7 +42,7 @@ def test_values_are_kept_in_one_form(word: str, kept: str) -> None:
         ("alloc.max_split_size_mb=nan", "whole MiB from 20 on"),
         ("alloc.roundup_power2_divisions=3", "0 or a power of two"),
         ("alloc.garbage_collection_threshold=1", "below 1"),
-        ("dtype.reduce=fp8", "use float32 or bfloat16 or float16"),
+        ("dtype.reduce=fp8", "use float32 or bfloat16"),
         ("alloc.expandable_segment=true", "alloc.expandable_segments"),
         ("memory.reserv=2GiB", "memory.reserve"),
     ],

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.memory.stream import RankStream
 from planner.strategy.ddp import BUCKET, FIRST_BUCKET, DistributedDataParallel, bucket_sizes
 from planner.strategy.single import Single
 from tests.support.live_bytes import at_load, at_rest, labelled
@@ -38,6 +41,37 @@ def test_one_bucket_until_the_second_iteration_rebuilds_them() -> None:
         ("all_reduce", first, "step"),
         ("all_reduce", rest, "step"),
     ]
+
+
+def standing_gradients(stream: RankStream) -> list[int]:
+    """Bytes of gradients that each iteration's first optimizer event finds."""
+    gradient = np.tile(TRACE.tensor_parameter >= 0, stream.num_passes)
+    own = np.zeros(len(stream.fixed) - len(gradient), dtype=bool)
+    sizes = np.where(np.concatenate([gradient, own]), stream.requested(1), 0)
+    live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
+    return [int(live[np.searchsorted(stream.event_segment, segment) - 1]) for segment in stream.step_segments]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_gradients_that_are_views_of_the_buckets_do_not_stand(accumulation: int) -> None:
+    context = small_context(TRACE, accumulation_steps=accumulation)
+    views = replace(context, settings=(("ddp.gradient_as_bucket_view", "true"),))
+    apart, joined = (DistributedDataParallel().rank(each) for each in (context, views))
+    assert standing_gradients(apart.stream) == [4 * NUMEL] * 2
+    assert standing_gradients(joined.stream) == [0, 0]
+    assert at_rest(joined.stream) == at_rest(apart.stream)
+    assert labelled(joined.stream, "DDP bucket") == labelled(apart.stream, "DDP bucket")
+    (note,) = joined.notes
+    assert "gradient_as_bucket_view=True" in note
+
+
+def test_without_synchronisation_views_wait_for_the_last_micro_step() -> None:
+    settings = (("ddp.gradient_as_bucket_view", "true"),)
+    stream = DistributedDataParallel().rank(small_context(TRACE, accumulation_steps=2, settings=settings)).stream
+    gradient = np.tile(TRACE.tensor_parameter >= 0, stream.num_passes)
+    freed = stream.event_tensor[stream.event_sign < 0]
+    freed_gradients = [int(tensor) for tensor in freed if tensor < len(gradient) and gradient[tensor]]
+    assert len(freed_gradients) == len(set(freed_gradients)) == 4 * len(SHAPES)
 
 
 def test_parameters_without_gradient_are_told() -> None:

@@ -40,6 +40,7 @@ _MATRIX = tuple(
     if not (strategy == "fsdp" and name in NOT_SHARDED_BY_ACCELERATE)
 )
 _OTHERS = (
+    RankCase(architecture="llama-3", precision=MIXED, accumulation=2, changes=UNEVEN, settings=REDUCE_FP32),
     *(RankCase(architecture="llama-3", strategy=s, optimizer=Optimizer.ADAMW_FORLOOP) for s in ("ddp", "fsdp")),
     *(RankCase(architecture="llama-3", strategy=s, precision=PURE, changes=UNEVEN) for s in ("ddp", "fsdp")),
     *(RankCase(architecture="llama-3", strategy=s, checkpointing=Checkpointing.FULL) for s in ("ddp", "fsdp")),
