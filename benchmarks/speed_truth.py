@@ -43,9 +43,7 @@ class Estimator:
         evaluator = Evaluator(
             provider=self._provider(setup), workload=setup.workload, cluster=setup.cluster, speed=self._speed
         )
-        family = Family(
-            strategy=STRATEGIES[setup.strategy], offload=Offload.NONE, checkpointing=setup.checkpointing
-        )
+        family = Family(strategy=STRATEGIES[setup.strategy], offload=Offload.NONE, checkpointing=setup.checkpointing)
         batch = Batch(micro_batch=setup.micro_batch, accumulation_steps=setup.accumulation_steps)
         time = evaluator.judge(family, batch).time
         measured = measured_step_seconds(row)
@@ -102,7 +100,13 @@ def summary(lines: list[Row]) -> Row:
     ratios = sorted(line["ratio"] for line in lines)
     tenths = quantiles(ratios, n=10, method="inclusive") if len(ratios) > 1 else ratios * 9
     inside = sum(line["inside"] for line in lines) / len(lines)
-    return {"rows": len(lines), "median": median(ratios), "p10": tenths[0], "p90": tenths[-1], "inside": inside}
+    return {
+        "rows": len(lines),
+        "median": median(ratios),
+        "p10": tenths[0],
+        "p90": tenths[-1],
+        "inside": inside,
+    }
 
 
 def run(speed: SpeedModel, wanted: Callable[[Row], bool] = lambda row: True) -> Row:

@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.hardware.catalog import load_gpus
 from planner.hardware.gpu import Gpu
+from planner.trace.events import FloatArray
 
 Direction = Literal["forward", "backward"]
 Kernel = Literal["flash", "cudnn"]
@@ -132,6 +133,20 @@ def _matmul_shares() -> _Shares:
     return found
 
 
+def training_share(architecture: str) -> tuple[float, float]:
+    """Slow and expected share of a burst's rate that the products of a training step reach."""
+    known: dict[str, float] = {row["architecture"]: row["share"] for row in efficiency_data()["training"]}
+    own = known.get(architecture)
+    return (min(known.values()), median(known.values())) if own is None else (own, own)
+
+
+def intensity_share(flop_per_byte: FloatArray) -> FloatArray:
+    """Share of the typical rate that a product of this arithmetic intensity reaches; 1 for large ones."""
+    points = [(row["flop_per_byte"], row["share"]) for row in efficiency_data()["intensity"]]
+    at, shares = zip(*points, strict=True)
+    return np.asarray(np.interp(flop_per_byte, at, shares), dtype=np.float64)
+
+
 def _width(dtype: str) -> str:
     return "float8" if peak_key(dtype) == "float8" else "16-bit"
 
@@ -154,7 +169,7 @@ def _complete(shares: Mapping[str, float], width: str) -> tuple[float, float, fl
 
 
 def matmul_share(gpu: Gpu, dtype: str) -> Rate:
-    """Share of the dense peak that large matrix products reach: small shapes, typical ones, the best one."""
+    """Share of the dense peak that large matrix products of a training step reach."""
     if gpu.is_cpu:
         return _sure(1.0, "assumed", "")
     width = _width(dtype)
@@ -164,7 +179,15 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
         if row_width == width
     }
     exact = peak_key(dtype) not in ("float32", "tf32")
-    found = _own_or_kin(gpu, known, "matrix products")
+    burst = _own_or_kin(gpu, known, "matrix products in bursts")
+    slow, expected = training_share(gpu.architecture)
+    found = Rate(
+        slow=min(burst.slow, burst.expected * slow),
+        expected=burst.expected * expected,
+        fast=burst.fast,
+        basis=worst_basis((burst.basis, "source")),
+        note=f"{burst.note}; {expected:.0%} of that in a training step",
+    )
     if exact:
         return found
     note = f"{found.note}; no {peak_key(dtype)} rates are published, 16-bit ones taken"
@@ -271,6 +294,15 @@ def host_operator_seconds() -> Rate:
     fast, slow = overhead["host_us_fast"] * 1e-6, overhead["host_us_slow"] * 1e-6
     note = f"the host issues an operator in {(fast + slow) / 2e-6:.0f} us (derived from one published run)"
     return Rate(slow=slow, expected=(fast + slow) / 2, fast=fast, basis="source", note=note)
+
+
+def collective_sm_share(gpu: Gpu) -> Rate:
+    """Share of the device's multiprocessors that a running collective takes from the computation beside it.
+
+    As durations: `slow` is the largest. NCCL fills up to 32 of them (NCCL documentation, NCCL_MAX_CTAS).
+    """
+    most = efficiency_data()["overhead"]["nccl_sms"] / gpu.sm_count if gpu.sm_count else 0.0
+    return Rate(slow=min(most, 1.0), expected=min(most / 2, 1.0), fast=0.0, basis="source", note="")
 
 
 def host_memory_rate() -> Rate:

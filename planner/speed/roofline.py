@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.hardware.cluster import Cluster
 from planner.speed.collectives import call_seconds
-from planner.speed.model import HOST_KINDS, Collective, Per, Phase, StepTime, StepWork
+from planner.speed.model import HOST_KINDS, Phase, StepTime, StepWork
 from planner.speed.operators import (
     BACKWARD,
     FORWARD,
@@ -17,13 +17,16 @@ from planner.speed.operators import (
     OperatorClass,
     Operators,
 )
+from planner.speed.overlap import Beside, Transfer, exposed_seconds
 from planner.speed.rates import (
     Direction,
     Kernel,
     Rate,
     attention_share,
+    collective_sm_share,
     host_memory_rate,
     host_operator_seconds,
+    intensity_share,
     kernel_overhead_seconds,
     matmul_share,
     memory_rate,
@@ -52,15 +55,9 @@ class _Device:
 
     flops: FloatArray
     memory: Rate
+    halves: bool
+    """Whether products run in 16 bits on an accelerator, for which rates by intensity were published."""
     used: tuple[Rate, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Transfer:
-    """One `Collective` with the seconds of all its calls in one micro step (or one step)."""
-
-    collective: Collective
-    seconds: tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +82,8 @@ class RooflineModel:
 
     An operator takes the longer of its arithmetic and its memory traffic, plus the gap between kernels; a phase
     takes at least what the host needs to issue its operators. Transfers flagged as overlapping hide behind the
-    computation of their phase, those to the host and those to other devices beside each other.
+    computation of their phase as far as `planner.speed.overlap` says, those to the host and those to other devices
+    beside each other.
     """
 
     name = "roofline"
@@ -101,7 +99,7 @@ class RooflineModel:
         optimizer = _optimizer_rate(work, cluster)
         calls = [(collective, call_seconds(collective, cluster)) for collective in work.collectives]
         transfers = [
-            _Transfer(
+            Transfer(
                 collective=collective,
                 seconds=(
                     call.slow * collective.count,
@@ -111,13 +109,14 @@ class RooflineModel:
             )
             for collective, call in calls
         ]
+        taken = collective_sm_share(cluster.gpu)
         parts = tuple(
             _parts(
                 work,
                 compute=_compute(operators, work.micro_batch, device, bound, issue.bounds[bound]),
                 optimizer=work.optimizer.parameter_bytes_read_written / optimizer.bounds[bound],
                 transfers=transfers,
-                bound=bound,
+                beside=Beside(bound=bound, memory_rate=device.memory.bounds[bound], compute_share=taken.bounds[bound]),
             )
             for bound in (SLOW, EXPECTED, FAST)
         )
@@ -152,13 +151,18 @@ def _device(work: StepWork, cluster: Cluster, operators: Operators) -> _Device:
         flops[:, operator_class] = np.array(share.bounds) * np.array(peak.bounds)
     used = [peak, memory] if operators.uses(*shares) else [memory]
     used += [share for operator_class, share in shares.items() if operators.uses(operator_class)]
-    return _Device(flops=flops, memory=memory, used=tuple(used))
+    halves = work.compute_dtype in ("bfloat16", "float16") and not gpu.is_cpu
+    return _Device(flops=flops, memory=memory, halves=halves, used=tuple(used))
 
 
 def _on_device(operators: Operators, micro_batch: int, device: _Device, bound: int) -> FloatArray:
     """Seconds of each phase if the host never lags, (3,)."""
-    arithmetic = operators.flops(micro_batch) / device.flops[bound, operators.operator_class]
-    traffic = operators.bytes(micro_batch) / device.memory.bounds[bound]
+    flops, moved = operators.flops(micro_batch), operators.bytes(micro_batch)
+    arithmetic = flops / device.flops[bound, operators.operator_class]
+    if bound != FAST and device.halves:
+        products = operators.operator_class == OperatorClass.MATMUL
+        arithmetic[products] /= intensity_share(flops[products] / np.maximum(moved[products], 1.0))
+    traffic = moved / device.memory.bounds[bound]
     each = np.maximum(arithmetic, traffic) + kernel_overhead_seconds()
     return _by_phase(operators, each)
 
@@ -191,40 +195,27 @@ def _optimizer_rate(work: StepWork, cluster: Cluster) -> Rate:
     return memory_rate(cluster.gpu).times(sharing)
 
 
-# -- transfers ---------------------------------------------------------------------------------------------
+# -- one bound of the step ------------------------------------------------------------------------------------
 
 
-def _exposed(transfers: list[_Transfer], phase: Phase, pers: tuple[Per, ...], compute: float, bound: int) -> float:
-    """Seconds that the computation of one phase waits for its transfers."""
-    hidden = {False: 0.0, True: 0.0}
-    waited = 0.0
-    for transfer in transfers:
-        collective = transfer.collective
-        if collective.phase != phase or collective.per not in pers:
-            continue
-        if collective.overlap:
-            hidden[collective.kind in HOST_KINDS] += transfer.seconds[bound]
-        else:
-            waited += transfer.seconds[bound]
-    return waited + max(0.0, max(hidden.values()) - compute)
-
-
-def _parts(work: StepWork, *, compute: FloatArray, optimizer: float, transfers: list[_Transfer], bound: int) -> _Parts:
+def _parts(
+    work: StepWork, *, compute: FloatArray, optimizer: float, transfers: list[Transfer], beside: Beside
+) -> _Parts:
     steps = work.accumulation_steps
-    beside: tuple[tuple[Phase, float], ...] = (
+    phases: tuple[tuple[Phase, float], ...] = (
         ("forward", float(compute[FORWARD])),
         ("backward", float(compute[BACKWARD] + compute[RECOMPUTE])),
     )
     exposed = 0.0
-    for phase, seconds in beside:
-        exposed += (steps - 1) * _exposed(transfers, phase, ("micro_step",), seconds, bound)
-        exposed += _exposed(transfers, phase, ("micro_step", "step"), seconds, bound)
-    exposed += _exposed(transfers, "step", ("micro_step", "step"), optimizer, bound)
+    for phase, seconds in phases:
+        exposed += (steps - 1) * exposed_seconds(transfers, phase, ("micro_step",), seconds, beside)
+        exposed += exposed_seconds(transfers, phase, ("micro_step", "step"), seconds, beside)
+    exposed += exposed_seconds(transfers, "step", ("micro_step", "step"), optimizer, beside)
     sums = {False: 0.0, True: 0.0}
     for transfer in transfers:
         collective = transfer.collective
         repeated = steps if collective.per == "micro_step" and collective.phase != "step" else 1
-        sums[collective.kind in HOST_KINDS] += transfer.seconds[bound] * repeated
+        sums[collective.kind in HOST_KINDS] += transfer.seconds[beside.bound] * repeated
     return _Parts(
         forward=float(compute[FORWARD]) * steps,
         backward=float(compute[BACKWARD]) * steps,

@@ -70,7 +70,9 @@ class _Stage12:
             stream=self.builder.build(),
             host_bytes=self._host_bytes() if self.offload else 0,
             collectives=self._collectives(),
-            optimizer_work=optimizer_work(self.context.optimizer, elements, 4, on_host=self.offload),
+            optimizer_work=optimizer_work(
+                self.context.optimizer, elements, 4, on_host=self.offload, clipping=self.context.clipping
+            ),
             notes=(*common.notes(self.context, self.config), self._rank_note(), _FLATTENING),
         )
 
@@ -227,7 +229,7 @@ class _Stage12:
                 bytes=nbytes(elements, self.dtype),
                 phase="backward",
                 per="micro_step" if self.partitioned else "step",
-                overlap=False,
+                overlap=self.config.overlap,
             )
             for elements in self.bucket.reduced
         ]

@@ -165,7 +165,9 @@ class _Layout:
         return RankPlan(
             stream=builder.build(),
             collectives=self._collectives(),
-            optimizer_work=optimizer_work(context.optimizer, elements, nbytes(1, self._master)),
+            optimizer_work=optimizer_work(
+                context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping
+            ),
             notes=wrapping_notes(self._trace),
         )
 

@@ -108,7 +108,9 @@ class _Layout:
         plan = RankPlan(
             stream=builder.build(),
             collectives=self._collectives(),
-            optimizer_work=optimizer_work(context.optimizer, elements, nbytes(1, self._master)),
+            optimizer_work=optimizer_work(
+                context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping
+            ),
             notes=self._notes(),
         )
         return with_paged_state(plan, context, local)

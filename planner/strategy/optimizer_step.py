@@ -42,23 +42,40 @@ def with_paged_state(plan: RankPlan, context: RankContext, tensors: Sequence[Loc
     return replace(plan, host_bytes=plan.host_bytes + managed, notes=(*plan.notes, note))
 
 
+_FUSED_ADAM = 7
+"""Weight, gradient and two states read; weight and states written: one kernel, on a GPU or a CPU."""
+
 _TENSORS_TOUCHED = {
+    Optimizer.ADAMW: 22,
+    Optimizer.ADAMW_FORLOOP: 20,
     Optimizer.SGD: 3,
-    Optimizer.SGD_MOMENTUM: 5,
+    Optimizer.SGD_MOMENTUM: 8,
     Optimizer.ADAFACTOR: 17,
 }
-"""Parameter-sized reads and writes of one step: Adam reads four tensors and writes three. Adafactor's operators
-touch 17: square, plus epsilon, two means, outer product, times gradient, norm, two scalings, negation, addition,
-and the norm of the weights."""
+"""Parameter-sized reads and writes of one step: operators that are not fused pass over memory one by one.
+
+torch/optim/adam.py: _multi_tensor_adam reads and writes for mul (2), lerp (3), mul (2), addcmul (3), sqrt (2),
+div (2), add (2), div (2) and addcdiv (4); _single_tensor_adam has one division less. torch/optim/sgd.py with
+momentum: mul (2), add (3), add (3). Adafactor's operators touch 17: square, plus epsilon, two means, outer product,
+times gradient, norm, two scalings, negation, addition, and the norm of the weights."""
+
+_CLIPPING = 3
+"""clip_grad_norm_ reads every gradient for its norm, then reads and writes it to scale it."""
 
 _CODED = frozenset({Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT})
 
 
-def optimizer_work(optimizer: Optimizer, elements: int, element_bytes: int, *, on_host: bool = False) -> OptimizerWork:
-    """Memory traffic of one optimizer step."""
+def optimizer_work(
+    optimizer: Optimizer, elements: int, element_bytes: int, *, on_host: bool = False, clipping: bool = False
+) -> OptimizerWork:
+    """Memory traffic of one optimizer step, with that of clipping before it."""
     if optimizer in _CODED:
         # Weight and gradient read, weight written, both codes read and written.
         touched = elements * (3 * element_bytes + 4)
     else:
-        touched = _TENSORS_TOUCHED.get(optimizer, 7) * elements * element_bytes
+        # On the host DeepSpeed steps with its own Adam, one kernel (csrc/adam/cpu_adam.cpp).
+        tensors = _FUSED_ADAM if on_host else _TENSORS_TOUCHED.get(optimizer, _FUSED_ADAM)
+        touched = tensors * elements * element_bytes
+    if clipping:
+        touched += _CLIPPING * elements * element_bytes
     return OptimizerWork(parameter_bytes_read_written=touched, on_host=on_host, elements=elements)

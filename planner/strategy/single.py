@@ -56,6 +56,7 @@ def place_replica(builder: StreamBuilder, context: RankContext, *, keep: bool = 
         context.optimizer,
         sum(tensor.numel for tensor in tensors),
         tensors[0].nbytes // max(1, tensors[0].numel) if tensors else 4,
+        clipping=context.clipping,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 
 from planner.hardware.catalog import find_gpu, load_gpus
@@ -52,13 +53,27 @@ def test_bounds_are_ordered_and_positive_on_every_device(gpu: Any, dtype: str) -
         assert rate.basis in ("measured", "source", "assumed")
 
 
-def test_own_rows_are_taken_as_they_were_measured() -> None:
-    h100 = find_gpu("H100")
-    share = rates.matmul_share(h100, "bfloat16")
-    assert share.expected == pytest.approx(720.8 / 989.5)
+def test_own_rows_of_bursts_are_taken_with_what_a_training_step_keeps_of_them() -> None:
+    share = rates.matmul_share(find_gpu("H100"), "bfloat16")
+    assert share.expected == pytest.approx(720.8 / 989.5 * (0.93 + 0.74) / 2)
     assert share.fast == pytest.approx(794.5 / 989.5)
-    assert share.slow == pytest.approx(689.1 / 989.5)
-    assert share.basis == "measured"
+    assert share.slow == pytest.approx(720.8 / 989.5 * 0.74)
+    assert share.basis == "source"
+    a100 = rates.matmul_share(find_gpu("A100-80GB"), "bfloat16")
+    assert a100.expected == pytest.approx(245.0 / 312 * 0.93)
+    assert a100.slow == pytest.approx(200.7 / 312)
+
+
+def test_products_of_little_intensity_reach_less() -> None:
+    shares = rates.intensity_share(np.array([10.0, 320.0, 500.0, 5000.0]))
+    assert shares[0] == shares[1] == pytest.approx(0.70)
+    assert 0.74 < shares[2] < 0.97
+    assert shares[3] == 1.0
+
+
+def test_a_collective_takes_at_most_its_multiprocessors() -> None:
+    taken = rates.collective_sm_share(find_gpu("H100"))
+    assert (taken.slow, taken.expected, taken.fast) == pytest.approx((32 / 132, 16 / 132, 0.0))
 
 
 def test_without_rows_the_architectures_median_stands_in_and_says_so() -> None:
