@@ -66,8 +66,10 @@ def case_from(row: dict[str, Any]) -> Case:
     return Case(**values)
 
 
-def _variations(base: Case, *changes: dict[str, Any]) -> list[Case]:
-    return [base, *(replace(base, **change) for change in changes)]
+def _variations(base: Case, *changes: dict[str, Any], snapshots: int = 0) -> list[Case]:
+    """The base and its changed copies; the first `snapshots` of them write a memory snapshot."""
+    cases = [base, *(replace(base, **change) for change in changes)]
+    return [replace(case, snapshot=index < snapshots) for index, case in enumerate(cases)]
 
 
 def _llama_1b() -> list[Case]:
@@ -110,11 +112,12 @@ def _llama_1b_more() -> list[Case]:
 def _small() -> list[Case]:
     base = Case(model="HuggingFaceTB/SmolLM2-135M", seq_len=1024, micro_batch=8)
     return _variations(
-        replace(base, snapshot=True),
-        {"checkpointing": "full", "precision": "bf16", "snapshot": True},
-        {"peft": "lora", "snapshot": True},
+        base,
+        {"checkpointing": "full", "precision": "bf16"},
+        {"peft": "lora"},
         {"seq_len": 8192, "micro_batch": 2},
         {"precision": "fp16-mixed", "stack": "plain"},
+        snapshots=3,
     )
 
 
@@ -170,7 +173,7 @@ def _families() -> list[Case]:
     return [
         gpt2,
         replace(gpt2, attention="eager"),
-        Case(model="google-bert/bert-base-uncased", seq_len=512, micro_batch=32),
+        Case(model="google-bert/bert-large-uncased", seq_len=512, micro_batch=32),
         Case(model="Qwen/Qwen3-0.6B", seq_len=4096, micro_batch=4),
         Case(model="google/gemma-3-1b-it", seq_len=2048, micro_batch=4),
         Case(model="google/gemma-2-2b", seq_len=2048, micro_batch=2),
