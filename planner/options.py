@@ -45,7 +45,7 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
         help="adamw (torch's default: foreach), adamw-fused, adamw-forloop, adamw-8bit, paged-adamw-8bit "
         "(bitsandbytes), sgd, sgd-momentum, adafactor (transformers'), muon (torch's; AdamW for the rest)",
     )
-    group.add_argument("--checkpointing", metavar="C", help="none, full")
+    group.add_argument("--checkpointing", metavar="C", help="none, selective, full")
     group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")
     group.add_argument("--stack", metavar="S", help="who runs the loop: accelerate, trainer, plain")
     group.add_argument(

@@ -15,9 +15,9 @@ _LARGEST = 10**13
 class Setting:
     """One key."""
 
-    kind: Literal["flag", "elements", "rate", "size", "mib", "power", "choice"]
-    """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1; `size`: bytes, with
-    or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: one of `choices`."""
+    kind: Literal["flag", "elements", "rate", "count", "size", "mib", "power", "choice"]
+    """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1; `count`: 1 or more;
+    `size`: bytes, with or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: of `choices`."""
     meaning: str
     least: int = 0
     choices: tuple[str, ...] = ()
@@ -44,6 +44,7 @@ SETTINGS: Mapping[str, Setting] = {
     "zero.sub_group_size": Setting("elements", "ZeRO-3's optimizer sub-groups (1e9)", 1),
     "zero.overlap_comm": Setting("flag", "whether ZeRO reduces beside backward, with a second bucket"),
     "zero.pin_memory": Setting("flag", "whether offloaded state is pinned host memory (true)"),
+    "checkpoint.every": Setting("count", "of the layers, every how many-th is checkpointed (1)", 1),
     "lora.dropout": Setting("rate", "dropout before the adapters (0)"),
     "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
     "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),
@@ -96,6 +97,7 @@ def _checked(key: str, setting: Setting, value: str) -> str:
 
 _WANTED = {
     "elements": "a whole number of elements, such as 5e8",
+    "count": "a whole number of 1 or more",
     "mib": "whole MiB from 20 on, such as 128",
     "power": "0 or a power of two, such as 4",
 }

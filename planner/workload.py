@@ -38,6 +38,8 @@ class Optimizer(StrEnum):
 
 class Checkpointing(StrEnum):
     NONE = "none"
+    SELECTIVE = "selective"
+    """Matrix products and attention are kept, everything else is computed again."""
     FULL = "full"
 
 

@@ -22,7 +22,6 @@ DEFAULT_SEQ_LEN = 4096
 _LATER: Mapping[str, tuple[str, ...]] = {
     "--precision": ("fp8-mixed",),
     "--optimizer": ("lion", "lion-8bit", "adamw-fp8", "adamw-4bit"),
-    "--checkpointing": ("selective",),
     "--stack": ("torchtitan", "megatron"),
     "--offload": ("all", "nvme"),
 }
@@ -96,6 +95,7 @@ def read_given(options: Options, settings: Sequence[str]) -> Given:
     )
     _check_adapters(given)
     _check_replicas(given)
+    _check_every(given.checkpointing, given.settings)
     _check_strategy_settings(given)
     return given
 
@@ -118,6 +118,11 @@ def _check_device_settings(workload: Workload, cluster: Cluster) -> None:
             f"--set memory.reserve leaves nothing: {format_gib(workload.reserve_bytes)} GiB of the"
             f" {format_gib(cluster.capacity_bytes)} that each device has"
         )
+
+
+def _check_every(checkpointing: Checkpointing | None, settings: Sequence[tuple[str, str]]) -> None:
+    if checkpointing is Checkpointing.NONE and "checkpoint.every" in dict(settings):
+        raise UsageError("--set checkpoint.every needs --checkpointing full or selective: nothing is checkpointed")
 
 
 def _check_replicas(given: Given) -> None:
@@ -187,6 +192,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
             raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
     if pinned:
         checkpointing = checkpointing or Checkpointing.NONE
+        _check_every(checkpointing, given.settings)
         offload = offload or Offload.NONE
         strategy = strategy or ("single" if cluster.world_size == 1 else "ddp")
         micro_batch = micro_batch or (None if given.global_batch else 1)

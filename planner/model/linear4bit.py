@@ -4,12 +4,16 @@ Real Params4bit tensors quantise themselves when they move to a device and canno
 so these modules stand in for them. Read in bitsandbytes 0.50.2.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from peft.tuners.lora.layer import Linear as LoraLinear
 from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
+from torch.utils.checkpoint import _CachedTorchDispatchMode, _CachingTorchDispatchMode
 from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.base import get_keys_to_not_convert
 from transformers.quantizers.quantizers_utils import should_convert_module
@@ -70,6 +74,15 @@ class Linear4bitMeta(nn.Linear):
         return out.to(given)
 
 
+@contextlib.contextmanager
+def _as_one_operator() -> Iterator[None]:
+    """Hides what runs inside from selective checkpointing, which sees only `bitsandbytes::gemm_4bit` (_ops.py)."""
+    mode = _get_current_dispatch_mode()
+    selective = isinstance(mode, _CachingTorchDispatchMode | _CachedTorchDispatchMode)
+    with _pop_mode_temporarily() if selective else contextlib.nullcontext():
+        yield
+
+
 class MatMul4BitMeta(torch.autograd.Function):
     """autograd/_functions.py: MatMul4Bit. Saves no activation; dequantises the whole weight in both directions.
 
@@ -80,11 +93,12 @@ class MatMul4BitMeta(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor | None, layer: Linear4bitMeta) -> torch.Tensor:
         ctx.layer = layer
-        if layer.double_quant:
-            absmax = torch.empty(layer.scales, dtype=torch.float32, device="meta")
-            absmax = absmax + layer.offset
-        weight = torch.empty(layer.out_features, layer.in_features, dtype=x.dtype, device="meta")
-        return F.linear(x, weight, bias)
+        with _as_one_operator():
+            if layer.double_quant:
+                absmax = torch.empty(layer.scales, dtype=torch.float32, device="meta")
+                absmax = absmax + layer.offset
+            weight = torch.empty(layer.out_features, layer.in_features, dtype=x.dtype, device="meta")
+            return F.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, None, None]:

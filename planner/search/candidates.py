@@ -68,7 +68,8 @@ def _checkpointing(workload: Workload, can_checkpoint: bool) -> list[Checkpointi
         raise UsageError(f"--checkpointing {workload.checkpointing}: this model does not support checkpointing")
     if workload.checkpointing is not None:
         return [workload.checkpointing]
-    return list(Checkpointing) if can_checkpoint else [Checkpointing.NONE]
+    # Selective is tried when it is asked for: it takes a trace of its own.
+    return [Checkpointing.NONE, Checkpointing.FULL] if can_checkpoint else [Checkpointing.NONE]
 
 
 def batches(workload: Workload, data_parallel: int) -> list[Batch]:

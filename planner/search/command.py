@@ -1,9 +1,11 @@
 """The command that runs a plan with what is installed today: `accelerate launch` and its own options."""
 
+import json
 import shlex
 
 from planner.hardware.cluster import Cluster
 from planner.memory.allocator_words import allocator_variable
+from planner.search.checkpointing_notes import checkpoint_every
 from planner.search.evaluate import Judgement
 from planner.strategy.fsdp_units import blocks_around_embeddings
 from planner.workload import Checkpointing, Precision, Stack, Workload
@@ -36,7 +38,9 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
 
 def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) -> list[str]:
     strategy = judgement.family.strategy
-    full = judgement.family.checkpointing is Checkpointing.FULL
+    # The launcher's flag checkpoints every wrapped layer in full; other ways are the script's, and a note says how.
+    every = checkpoint_every(judgement.family.checkpointing, workload)
+    full = judgement.family.checkpointing is Checkpointing.FULL and every == 1
     if strategy.zero_stage is not None:
         words = ["--use_deepspeed", "--zero_stage", str(strategy.zero_stage)]
         if str(judgement.family.offload) == "optimizer":
@@ -85,4 +89,7 @@ def _trainer_words(judgement: Judgement, workload: Workload) -> list[str]:
         words.append(f"--{_MIXED[workload.precision]}")
     if judgement.family.checkpointing is Checkpointing.FULL:
         words.append("--gradient_checkpointing")
+        every = checkpoint_every(judgement.family.checkpointing, workload)
+        if every > 1:
+            words += ["--gradient_checkpointing_kwargs", json.dumps({"every_n_layers": every})]
     return words

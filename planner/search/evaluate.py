@@ -9,6 +9,7 @@ from planner.memory.allocator_words import allocator_settings
 from planner.memory.overheads import Term, cuda_context, nccl
 from planner.memory.profile import MemoryProfile, measure
 from planner.search.candidates import Batch, Family
+from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
 from planner.speed.model import SpeedModel, StepTime, StepWork
 from planner.strategy.base import RankContext, RankPlan
 from planner.trace.events import StepTrace
@@ -104,6 +105,7 @@ class Evaluator:
             attention=self.workload.attention,
             stack=self.workload.stack,
             seq_len=self.workload.seq_len,
+            checkpoint_every=checkpoint_every(family.checkpointing, self.workload),
         )
 
     def context(self, family: Family, accumulation_steps: int, trace: StepTrace) -> RankContext:
@@ -193,5 +195,7 @@ class Evaluator:
         accumulation = min(batch.accumulation_steps, 2)
         key = (family.strategy.name, str(family.offload), str(family.checkpointing), accumulation, trace.samples)
         if key not in self._plans:
-            self._plans[key] = family.strategy.rank(self.context(family, accumulation, trace))
+            plan = family.strategy.rank(self.context(family, accumulation, trace))
+            notes = checkpointing_notes(family.checkpointing, self.workload)
+            self._plans[key] = replace(plan, notes=(*plan.notes, *notes))
         return self._plans[key]

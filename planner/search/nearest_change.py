@@ -28,8 +28,10 @@ def nearest_change(evaluator: Evaluator) -> str | None:
 
 
 def _relaxed(workload: Workload) -> Iterator[tuple[str, Workload]]:
-    if workload.checkpointing is Checkpointing.NONE:
-        yield "--checkpointing full", replace(workload, checkpointing=Checkpointing.FULL)
+    if workload.checkpointing not in (None, Checkpointing.FULL):
+        yield "--checkpointing full", _fully_checkpointed(workload)
+    elif workload.setting("checkpoint.every", "1") != "1":
+        yield "--set checkpoint.every=1", _fully_checkpointed(workload)
     if workload.micro_batch is not None and workload.micro_batch > 1:
         yield "--micro-batch 1", replace(workload, micro_batch=1, global_batch=None)
     if workload.offload == "none":
@@ -40,6 +42,11 @@ def _relaxed(workload: Workload) -> Iterator[tuple[str, Workload]]:
         yield "--precision bf16-mixed", replace(workload, precision=Precision.BF16_MIXED)
     if workload.seq_len > 512:
         yield f"--seq-len {workload.seq_len // 2}", replace(workload, seq_len=workload.seq_len // 2)
+
+
+def _fully_checkpointed(workload: Workload) -> Workload:
+    settings = tuple(pair for pair in workload.settings if pair[0] != "checkpoint.every")
+    return replace(workload, checkpointing=Checkpointing.FULL, settings=settings)
 
 
 def _grown(cluster: Cluster) -> Iterator[Cluster]:

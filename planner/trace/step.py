@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from planner.errors import InputError
 from planner.model.build_flash import flash_package, refuse_device, uses_flash
 from planner.trace.autocast import Autocast
+from planner.trace.checkpointing import set_checkpointing
 from planner.trace.events import Mark
 from planner.trace.fit import Recording
 from planner.trace.fold import folded
@@ -26,7 +25,7 @@ from planner.trace.modules import ModuleTracker
 from planner.trace.recorder import Recorder
 from planner.trace.scans import fused_scans
 from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Stack
+from planner.workload import Attention, Stack
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,30 +176,4 @@ def prepare(model: nn.Module, variant: StepVariant) -> None:
         for buffer in model.buffers():
             if buffer.is_floating_point():
                 buffer.data = buffer.data.to(weights)
-    set_checkpointing(model, variant.checkpointing)
-
-
-def set_checkpointing(model: Any, mode: Checkpointing) -> None:
-    """Switches transformers' own activation checkpointing on or off (the older name is kept for transformers 5.0).
-
-    peft utils/other.py: prepare_model_for_kbit_training makes the embedding's output require a gradient together
-    with checkpointing, unless it is told that checkpointing is not reentrant; few callers tell it.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if getattr(model, "_plan_kbit", False):
-            _require_input_gradients(model, mode is not Checkpointing.NONE)
-        if mode is Checkpointing.NONE:
-            if getattr(model, "is_gradient_checkpointing", False):
-                model.gradient_checkpointing_disable()
-            return
-        if not getattr(model, "supports_gradient_checkpointing", False):
-            raise InputError(f"{type(model).__name__} does not support activation checkpointing")
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-
-
-def _require_input_gradients(model: Any, wanted: bool) -> None:
-    """Once on, transformers would add its hooks a second time."""
-    if wanted != getattr(model, "_plan_input_gradients", False):
-        (model.enable_input_require_grads if wanted else model.disable_input_require_grads)()
-        model._plan_input_gradients = wanted
+    set_checkpointing(model, variant.checkpointing, variant.checkpoint_every)

@@ -35,6 +35,7 @@ class Tracer:
     notes: list[str] = field(default_factory=list)
     _folds: list[Fold] | None = None
     _prepared: str = ""
+    _every: int = 1
     _broken: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
@@ -50,10 +51,13 @@ class Tracer:
         raise AssertionError("a single recording is always linear")
 
     def _prepare(self, variant: StepVariant) -> None:
-        key = f"{variant.regime} {variant.checkpointing}"
+        key = f"{variant.regime} {variant.checkpointing} {variant.checkpoint_every}"
         if key != self._prepared:
             prepare(self.model, variant)
             self._prepared = key
+        if variant.checkpoint_every != self._every:
+            # Equal layers of which some are checkpointed repeat with another period.
+            self._every, self._folds = variant.checkpoint_every, None
 
     def _build(self, variant: StepVariant, sizes: tuple[int, ...]) -> StepTrace:
         folds = self.folds() if self.fold else []

@@ -42,13 +42,16 @@ class StepVariant:
     attention: Attention
     stack: Stack
     seq_len: int
+    checkpoint_every: int = 1
+    """Of the layers that can be checkpointed, each such one is."""
 
     def key(self) -> str:
         """Stable text that names the variant in caches and messages."""
         regime = self.regime
         trained = "" if regime.trainable_weights is None else f" trained={regime.trainable_weights}"
+        every = "" if self.checkpoint_every == 1 else f" every={self.checkpoint_every}"
         return (
             f"weights={regime.weights}{trained} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
-            f"buffers={regime.buffers_follow} checkpointing={self.checkpointing} attention={self.attention} "
+            f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "
             f"stack={self.stack} seq={self.seq_len}"
         )

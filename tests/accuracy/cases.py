@@ -8,10 +8,10 @@ from torch import nn
 
 from planner.model.build import build_model
 from planner.model.family import has_sequence
+from planner.trace.checkpointing import set_checkpointing
 from planner.trace.events import StepTrace
 from planner.trace.inputs import TrainingBatch, training_batch
 from planner.trace.kernels import CpuProfile
-from planner.trace.step import set_checkpointing
 from planner.trace.tracer import Tracer
 from planner.trace.variant import Regime, StepVariant
 from planner.workload import Attention, Checkpointing, Stack
@@ -30,6 +30,7 @@ class Case:
     seq_len: int = 48
     attention: Attention = Attention.SDPA
     checkpointing: Checkpointing = Checkpointing.NONE
+    every: int = 1
     weights: str = "float32"
     stack: Stack = Stack.PLAIN
     changes: dict[str, Any] = field(default_factory=dict)
@@ -39,7 +40,9 @@ class Case:
         """Short text that names the case."""
         parts = [self.architecture, f"batch {self.micro_batch}", f"sequence {self.seq_len}", self.attention.value]
         if self.checkpointing is not Checkpointing.NONE:
-            parts.append("checkpointing")
+            parts.append("checkpointing" if self.checkpointing is Checkpointing.FULL else "selective checkpointing")
+        if self.every != 1:
+            parts.append(f"every {self.every}")
         if self.weights != "float32":
             parts.append(self.weights)
         if self.stack is not Stack.PLAIN:
@@ -75,6 +78,7 @@ def trace_of(case: Case, *, fold: bool = True) -> StepTrace:
         attention=case.attention,
         stack=case.stack,
         seq_len=case.seq_len,
+        checkpoint_every=case.every,
     )
     return tracer.trace(variant, case.micro_batch)
 
@@ -83,7 +87,7 @@ def reference_of(case: Case, *, iterations: int = 1, accumulate: bool = False) -
     """The same step on a real model with random weights, under the profiler alone."""
     meta = _built(case)
     model = real_twin(meta, getattr(torch, case.weights), case.attention.value)
-    set_checkpointing(model, case.checkpointing)
+    set_checkpointing(model, case.checkpointing, case.every)
     inputs = real_inputs(_batch(meta, case.micro_batch, case.seq_len))
     threads = torch.get_num_threads()
     torch.set_num_threads(THREADS)

@@ -11,10 +11,10 @@ from planner.model.adapt import adapt
 from planner.model.adapter import Adapter
 from planner.model.build import build_model, spec_of
 from planner.model.family import has_sequence
+from planner.trace.checkpointing import set_checkpointing
 from planner.trace.events import StepTrace
 from planner.trace.inputs import TrainingBatch, training_batch
 from planner.trace.kernels import CpuProfile
-from planner.trace.step import set_checkpointing
 from planner.trace.tracer import Tracer
 from planner.trace.variant import Regime, StepVariant
 from planner.workload import Attention, Checkpointing, Peft, Stack

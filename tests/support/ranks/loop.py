@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from planner.model.build import build_model
+from planner.trace.checkpointing import set_checkpointing
 from planner.trace.inputs import training_batch, training_loss
-from planner.trace.step import set_checkpointing
 from planner.workload import Optimizer
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, mark, measure, real_inputs, real_twin

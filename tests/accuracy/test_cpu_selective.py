@@ -1,0 +1,71 @@
+"""Selective checkpointing and every k-th layer: traced bytes against the CPU allocator's own events.
+
+The real step runs torch's own selective contexts with no recorder around them; the trace runs them under its own.
+"""
+
+import pytest
+
+from planner.workload import Attention, Checkpointing
+from tests.accuracy.architectures import ARCHITECTURES
+from tests.accuracy.cases import Case, reference_of, trace_of
+from tests.support.distributed_reference import run_ranks
+from tests.support.ranks.case import RankCase
+from tests.support.ranks.comparison import differences
+from tests.support.ranks.comparison import measured as measured_rank
+from tests.support.ranks.comparison import replayed as replayed_rank
+from tests.support.ranks.replay import stream_of
+from tests.support.replay_cpu import measured, replayed, same_stream
+
+WAYS = ((Checkpointing.SELECTIVE, 1), (Checkpointing.FULL, 2), (Checkpointing.SELECTIVE, 2))
+DEEP = {"num_hidden_layers": 12}
+RANKS = tuple(
+    RankCase(architecture="llama-3", strategy=strategy, checkpointing=Checkpointing.SELECTIVE, accumulation=steps)
+    for strategy, steps in (("ddp", 1), ("fsdp", 2))
+)
+
+
+@pytest.mark.parametrize("name", ["llama-3", "gpt2"])
+@pytest.mark.parametrize(("mode", "every"), WAYS)
+def test_every_allocation_and_free_in_order(name: str, mode: Checkpointing, every: int) -> None:
+    case = Case(architecture=name, checkpointing=mode, every=every)
+    assert same_stream(trace_of(case, fold=False), case.micro_batch, reference_of(case))
+
+
+@pytest.mark.parametrize(("mode", "every"), WAYS)
+def test_layers_that_are_traced_once_and_copied(mode: Checkpointing, every: int) -> None:
+    case = Case(architecture="llama-3", checkpointing=mode, every=every, changes=DEEP)
+    assert replayed(trace_of(case), case.micro_batch) == measured(reference_of(case))
+
+
+def test_what_is_held_lies_between_none_and_full() -> None:
+    def held(mode: Checkpointing, every: int = 1) -> int:
+        case = Case(architecture="llama-3", checkpointing=mode, every=every, changes=DEEP)
+        return measured(reference_of(case)).forward_end
+
+    nothing, full = held(Checkpointing.NONE), held(Checkpointing.FULL)
+    assert full < held(Checkpointing.SELECTIVE) < held(Checkpointing.SELECTIVE, 2) < nothing
+    assert full < held(Checkpointing.FULL, 2) < held(Checkpointing.FULL, 4) < nothing
+
+
+def test_the_comparison_can_fail() -> None:
+    """The figures tell the ways of checkpointing apart."""
+    traced = replayed(trace_of(Case(architecture="llama-3", checkpointing=Checkpointing.SELECTIVE)), 2)
+    for other in (Case(architecture="llama-3", checkpointing=m) for m in (Checkpointing.NONE, Checkpointing.FULL)):
+        assert traced != measured(reference_of(other))
+
+
+def test_selective_under_real_ddp_and_fsdp_ranks() -> None:
+    for run in run_ranks(RANKS, 2):
+        assert not run.error, run.error
+        stream = stream_of(run.case, 2)
+        real = measured_rank(run.references[0], run.case)
+        assert differences(replayed_rank(stream, run.case.micro_batch), real) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("attention", [Attention.SDPA, Attention.EAGER])
+@pytest.mark.parametrize(("mode", "every"), WAYS)
+def test_all(name: str, attention: Attention, mode: Checkpointing, every: int) -> None:
+    case = Case(architecture=name, attention=attention, checkpointing=mode, every=every)
+    assert replayed(trace_of(case), case.micro_batch) == measured(reference_of(case))

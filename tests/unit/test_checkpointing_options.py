@@ -1,0 +1,90 @@
+"""`--checkpointing selective` and `--set checkpoint.every`: what is read, searched, and told."""
+
+import pytest
+
+from planner.errors import UsageError
+from planner.hardware.cluster import parse_cluster
+from planner.search.candidates import families
+from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
+from planner.search.nearest_change import _relaxed
+from planner.settings import parse_settings
+from planner.trace.saved_operators import SAVED_OPERATORS
+from planner.workload import Attention, Checkpointing, Optimizer, Precision, Stack, Workload
+from planner.workload_options import Options, read_given
+
+
+def workload(
+    *settings: str,
+    checkpointing: Checkpointing | None = None,
+    stack: Stack = Stack.ACCELERATE,
+    attention: Attention = Attention.SDPA,
+) -> Workload:
+    return Workload(
+        seq_len=64,
+        precision=Precision.BF16,
+        optimizer=Optimizer.ADAMW,
+        attention=attention,
+        stack=stack,
+        checkpointing=checkpointing,
+        settings=parse_settings(settings),
+    )
+
+
+def test_selective_is_read() -> None:
+    assert read_given(Options({"checkpointing": "Selective"}), ()).checkpointing is Checkpointing.SELECTIVE
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "2.5", "two", ""])
+def test_a_distance_is_a_whole_number_from_one_on(value: str) -> None:
+    with pytest.raises(UsageError, match=r"checkpoint\.every"):
+        parse_settings([f"checkpoint.every={value}"])
+
+
+def test_a_distance_needs_checkpointing() -> None:
+    with pytest.raises(UsageError, match="nothing is checkpointed"):
+        read_given(Options({"checkpointing": "none"}), ["checkpoint.every=2"])
+    assert read_given(Options({"checkpointing": "full"}), ["checkpoint.every=2"]).settings == (
+        ("checkpoint.every", "2"),
+    )
+
+
+def test_selective_is_tried_only_when_it_is_asked_for() -> None:
+    def tried(checkpointing: Checkpointing | None) -> set[Checkpointing]:
+        found = families(workload(checkpointing=checkpointing), parse_cluster("8xH100"), True)
+        return {family.checkpointing for family in found}
+
+    assert tried(None) == {Checkpointing.NONE, Checkpointing.FULL}
+    assert tried(Checkpointing.SELECTIVE) == {Checkpointing.SELECTIVE}
+    with pytest.raises(UsageError, match="does not support"):
+        list(families(workload(checkpointing=Checkpointing.SELECTIVE), parse_cluster("8xH100"), False))
+
+
+def test_the_distance_says_nothing_where_nothing_is_checkpointed() -> None:
+    job = workload("checkpoint.every=3")
+    assert checkpoint_every(Checkpointing.NONE, job) == 1
+    assert checkpoint_every(Checkpointing.FULL, job) == 3
+    assert checkpointing_notes(Checkpointing.NONE, job) == ()
+
+
+def test_what_the_launcher_cannot_do_is_told_as_code() -> None:
+    assert checkpointing_notes(Checkpointing.FULL, workload()) == ()
+    (every,) = checkpointing_notes(Checkpointing.FULL, workload("checkpoint.every=2"))
+    assert "gradient_checkpointing_enable(every_n_layers=2)" in every
+    assert checkpointing_notes(Checkpointing.FULL, workload("checkpoint.every=2", stack=Stack.TRAINER)) == ()
+    (selective,) = checkpointing_notes(Checkpointing.SELECTIVE, workload())
+    assert all(f"aten.{name}.default" in selective for name in SAVED_OPERATORS if "attention_forward" not in name)
+    assert "every_n_layers" not in selective
+    assert "flash_attn" not in selective
+    (flash,) = checkpointing_notes(Checkpointing.SELECTIVE, workload("checkpoint.every=2", attention=Attention.FLASH))
+    assert "torch.ops.flash_attn._flash_attn_forward.default" in flash
+    assert "every_n_layers=2" in flash
+
+
+def test_full_is_the_change_from_selective_and_from_a_distance() -> None:
+    for job, expected in (
+        (workload("checkpoint.every=2", checkpointing=Checkpointing.SELECTIVE), "--checkpointing full"),
+        (workload("checkpoint.every=2", checkpointing=Checkpointing.FULL), "--set checkpoint.every=1"),
+    ):
+        words, relaxed = next(iter(_relaxed(job)))
+        assert (words, relaxed.checkpointing) == (expected, Checkpointing.FULL)
+        assert relaxed.setting("checkpoint.every", "1") == "1"
