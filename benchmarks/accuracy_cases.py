@@ -58,14 +58,14 @@ def case_of(row: Row) -> Case | str:
         kind = str(row.get("seq_len_kind") or "unknown length").split(";")[0]
         return f"configuration incomplete: sequences of {kind}"
     if row["quantization"] is not None:
-        return f"{row['quantization']} under FSDP1, stored so that it is sharded, is not modelled"
+        return f"`plan` refuses adapters under FSDP1; {row['quantization']} weights are sharded there as well"
     if not row["strategy"].startswith(("single", "FSDP1")):
         return f"{row['strategy']} is not modelled"
     cluster = f"{row['gpu']['count']}x{row['gpu']['model']}"
     if row["lora"] is None:
         return Case(setup=setup_of(row), lora=None, cluster=cluster)
     if row["strategy"].startswith("FSDP1"):
-        return "LoRA under FSDP1 is not modelled: peft's wrap policy makes every adapter matrix a unit of its own"
+        return "`plan` refuses LoRA under FSDP1, where peft's wrap policy makes every adapter matrix a unit of its own"
     lora = row["lora"]
     words = ("rank", lora["rank"]), ("targets", tuple(lora["targets"])), ("dropout", lora.get("dropout"))
     return Case(setup=setup_with_adapters(row), lora=words, cluster=cluster)

@@ -1,6 +1,6 @@
 """Estimates of published cases, judged on the way that `plan` takes: stream, simulated allocator, verdict."""
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks import published_lora, published_runs
 from benchmarks.accuracy_cases import Case
@@ -11,9 +11,11 @@ from planner.speed.roofline import RooflineModel
 from planner.strategy.base import Offload
 from planner.strategy.registry import STRATEGIES
 from planner.trace.events import StepTrace
-from planner.trace.provider import TraceProvider
 from planner.trace.variant import StepVariant
 from planner.workload import Attention, Optimizer, Stack, Workload
+
+if TYPE_CHECKING:
+    from planner.trace.provider import TraceProvider
 
 
 class _Declared:
@@ -48,7 +50,7 @@ class Estimator:
         setup = case.setup
         provider: Any = self._providers.setdefault(case, _Declared(case))
         evaluator = Evaluator(
-            provider=cast(TraceProvider, provider),
+            provider=cast("TraceProvider", provider),
             workload=Workload(
                 seq_len=setup.seq_len,
                 precision=setup.precision,

@@ -74,13 +74,14 @@ def _errors(row: Row, case: Case, judgement: Judgement) -> Row:
         found |= {"peak_reserved_error": found_reserved(judgement) / reserved - 1}
     if "nvidia_smi_gib" in measured:
         used = measured["nvidia_smi_gib"] * GIB
-        found |= {"measured_device": round(used), "device_error": judgement.expected_bytes / used - 1}
+        expected = found_reserved(judgement) + sum(term.expected for term in judgement.terms)
+        found |= {"measured_device": round(used), "device_error": expected / used - 1}
         found |= {"device_inside": judgement.low_bytes <= used <= judgement.high_bytes}
     return found
 
 
 def found_reserved(judgement: Judgement) -> int:
-    """Peak reserved under the real capacity."""
+    """Peak reserved under the real capacity, cached memory given back on the way."""
     assert judgement.simulated is not None
     squeezed = judgement.simulated.squeezed_bytes
     return judgement.simulated.reserved_bytes if squeezed is None else squeezed

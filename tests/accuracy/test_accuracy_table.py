@@ -1,0 +1,90 @@
+"""The accuracy table: what is committed is what the code says, no row is left out, the sums are right."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.accuracy import HERE, main, read_rows
+from benchmarks.accuracy_cases import case_of
+from benchmarks.accuracy_estimate import Estimator
+from benchmarks.accuracy_lines import died_line_of, line_of
+from benchmarks.accuracy_table import markdown, spread, summary
+from planner.errors import InputError
+
+DATA = HERE / "data" / "published_memory.json"
+COMMITTED: dict[str, Any] = json.loads((HERE / "results" / "accuracy.json").read_text())
+LIVED = {row["id"]: row for row in read_rows(DATA, "rows")}
+DIED = {row["id"]: row for row in read_rows(DATA, "died")}
+LINES = {line["id"]: line for line in (*COMMITTED["lived"], *COMMITTED["died"])}
+
+
+@pytest.fixture(scope="module")
+def estimator() -> Estimator:
+    return Estimator()
+
+
+@pytest.mark.parametrize("name", ["tm-fms-acceleration-0119", "tm-fms-acceleration-0134"])
+def test_the_committed_figures_are_those_of_the_code(estimator: Estimator, name: str) -> None:
+    assert line_of(estimator, LIVED[name]) == LINES[name]
+
+
+def test_a_run_that_died_is_refused_as_committed(estimator: Estimator) -> None:
+    line = died_line_of(estimator, DIED["fit-fms-acceleration-0055"])
+    assert line == LINES["fit-fms-acceleration-0055"]
+    assert line["verdict"] == "no"
+
+
+def test_every_row_is_scored_or_set_aside() -> None:
+    assert len(LINES) + sum(COMMITTED["set_aside"].values()) == len(LIVED) + len(DIED)
+    for name, row in {**LIVED, **DIED}.items():
+        assert isinstance(case_of(row), str) == (name not in LINES)
+
+
+def test_no_run_that_died_fits_and_none_that_lived_is_refused() -> None:
+    everything = COMMITTED["groups"][-1]
+    assert everything["false_fits"] == 0
+    assert everything["false_no"] == 0
+    assert everything["lived"] == len(COMMITTED["lived"])
+
+
+def test_peaks_are_within_a_hundredth_of_a_percent_where_states_do_not_suffice() -> None:
+    everything = COMMITTED["groups"][-1]
+    assert everything["peak_allocated_beyond_states"]["rows"] >= 16
+    assert everything["peak_allocated_beyond_states"]["worst"] < 1e-4
+    assert everything["above_states"]["worst"] < 1e-4
+
+
+def test_three_micro_batches_leave_the_same_context_beside_the_simulated_reserved() -> None:
+    """Nothing but the CUDA context may stand between nvidia-smi and what the allocator holds."""
+    lines = [LINES[f"tm-fms-acceleration-{number}"] for number in ("0119", "0120", "0121")]
+    assert {line["micro_batch"] for line in lines} == {4, 8, 16}
+    beside = [(line["measured_device"] - line["peak_reserved"]) / 2**20 for line in lines]
+    assert beside == pytest.approx([523, 523, 523], abs=0.1)
+
+
+def test_the_page_is_what_the_figures_say() -> None:
+    assert (HERE / "results" / "accuracy.md").read_text() == markdown(COMMITTED)
+    assert COMMITTED["groups"] == summary(COMMITTED["lived"], COMMITTED["died"])
+
+
+def test_spread_is_of_absolute_values() -> None:
+    assert spread([]) is None
+    assert spread([-0.4]) == {"rows": 1, "median": 0.4, "p95": 0.4, "worst": 0.4}
+    found = spread([(-1) ** i * i for i in range(1, 101)])
+    assert found == {"rows": 100, "median": 50.5, "p95": 95, "worst": 100}
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2", '{"rows": 3}', '[{"id": "x"}]', "[3]"])
+def test_a_damaged_truth_file_is_one_line_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    path = tmp_path / "truth.json"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_rows(path, "rows")
+    assert main(["--truth", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "truth.json" in told
