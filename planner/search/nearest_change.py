@@ -15,7 +15,7 @@ _LARGEST_NODES = 1024
 def nearest_change(evaluator: Evaluator) -> str | None:
     """First an option that the user fixed, then more of the same GPUs; None when not even that helps."""
     workload, cluster = evaluator.workload, evaluator.cluster
-    for words, relaxed in _relaxed(workload):
+    for words, relaxed in _relaxed(workload, evaluator.provider.spec().can_checkpoint):
         fitting = _fits(evaluator, relaxed, cluster)
         if fitting is not None:
             return f"{words} would fit: {_words(fitting)}"
@@ -27,8 +27,10 @@ def nearest_change(evaluator: Evaluator) -> str | None:
     return None
 
 
-def _relaxed(workload: Workload) -> Iterator[tuple[str, Workload]]:
-    if workload.checkpointing not in (None, Checkpointing.FULL):
+def _relaxed(workload: Workload, can_checkpoint: bool) -> Iterator[tuple[str, Workload]]:
+    if workload.reserve_bytes:
+        yield "without --set memory.reserve it", _without(workload, "memory.reserve")
+    if can_checkpoint and workload.checkpointing not in (None, Checkpointing.FULL):
         yield "--checkpointing full", _fully_checkpointed(workload)
     elif workload.setting("checkpoint.every", "1") != "1":
         yield "--set checkpoint.every=1", _fully_checkpointed(workload)
@@ -45,8 +47,11 @@ def _relaxed(workload: Workload) -> Iterator[tuple[str, Workload]]:
 
 
 def _fully_checkpointed(workload: Workload) -> Workload:
-    settings = tuple(pair for pair in workload.settings if pair[0] != "checkpoint.every")
-    return replace(workload, checkpointing=Checkpointing.FULL, settings=settings)
+    return replace(_without(workload, "checkpoint.every"), checkpointing=Checkpointing.FULL)
+
+
+def _without(workload: Workload, key: str) -> Workload:
+    return replace(workload, settings=tuple(pair for pair in workload.settings if pair[0] != key))
 
 
 def _grown(cluster: Cluster) -> Iterator[Cluster]:
