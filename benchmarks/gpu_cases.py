@@ -138,7 +138,7 @@ def _llama_8b() -> list[Case]:
     base = Case(model="meta-llama/Llama-3.1-8B", seq_len=4096, micro_batch=1, precision="bf16")
     return [
         base,
-        replace(base, micro_batch=4, checkpointing="full"),
+        replace(base, micro_batch=8, checkpointing="full"),
         replace(base, micro_batch=2, precision="bf16-mixed", peft="lora"),
         replace(base, micro_batch=8, precision="bf16-mixed", peft="lora", checkpointing="full"),
         replace(base, micro_batch=2, precision="bf16-mixed", peft="qlora"),
@@ -170,6 +170,7 @@ def _large() -> list[Case]:
 def _families() -> list[Case]:
     """Other architectures: dropout, learned positions, encoders, wide vocabularies, experts."""
     gpt2 = Case(model="openai-community/gpt2", seq_len=1024, micro_batch=16)
+    experts = Case(model="allenai/OLMoE-1B-7B-0924-SFT", seq_len=2048, micro_batch=2)
     return [
         gpt2,
         replace(gpt2, attention="eager"),
@@ -180,7 +181,7 @@ def _families() -> list[Case]:
         Case(model="bigscience/bloom-560m", seq_len=2048, micro_batch=4),
         Case(model="google/flan-t5-large", seq_len=512, micro_batch=16),
         Case(model="facebook/opt-1.3b", seq_len=2048, micro_batch=4),
-        Case(model="allenai/OLMoE-1B-7B-0924-SFT", seq_len=2048, micro_batch=2, precision="bf16"),
+        replace(experts, precision="bf16", optimizer="adamw-fused"),
     ]
 
 

@@ -122,6 +122,7 @@ def _forced(attention: str) -> Any:
 def measure(case: Case, memory: Memory, snapshot: Path | None) -> dict[str, Any]:
     """Figures of one case; raises what the run raises."""
     run = prepare(case, memory)
+    memory.settle()
     if isinstance(memory, CpuMemory):
         memory.standing(_standing(run))
     found: dict[str, Any] = {"before": memory.now(), **_sizes(run)}
