@@ -124,7 +124,8 @@ def group_of(row: Row) -> str:
     kind = "LoRA" if row["lora"] else "full"
     fused = " fused kernels" if _has_fused_kernels(row) else ""
     devices = "1 GPU" if row["gpu"]["count"] == 1 else "several GPUs"
-    return f"{row['group']} {row['gpu']['model'].split(' (')[0]} {kind} {devices}{fused}"
+    long = " above 2048 tokens" if row["group"] == "llm-foundry" and row["seq_len"] > 2048 else ""
+    return f"{row['group']} {row['gpu']['model'].split(' (')[0]} {kind} {devices}{fused}{long}"
 
 
 def _has_fused_kernels(row: Row) -> bool:

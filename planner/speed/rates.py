@@ -305,16 +305,16 @@ def collective_sm_share(gpu: Gpu) -> Rate:
     return Rate(slow=min(most, 1.0), expected=min(most / 2, 1.0), fast=0.0, basis="source", note="")
 
 
-def host_memory_rate() -> Rate:
-    """Bytes per second of one node's RAM under CPU optimizers."""
+def host_memory_rate(devices: int) -> Rate:
+    """Bytes per second of RAM under the CPU optimizer of one of a node's `devices`: an equal part, at most a slice."""
     host = efficiency_data()["host"]
-    return Rate(
-        slow=host["memory_gb_per_s_slow"] * 1e9,
-        expected=host["memory_gb_per_s"] * 1e9,
-        fast=host["memory_gb_per_s_fast"] * 1e9,
-        basis="assumed",
-        note=f"optimizer on the host: {host['memory_gb_per_s']:g} GB/s of RAM per node assumed",
-    )
+
+    def part(bound: str) -> float:
+        whole, most = host[f"memory_gb_per_s{bound}"], host[f"slice_gb_per_s{bound}"]
+        return float(min(whole / devices, most) * 1e9)
+
+    note = f"optimizer on the host: {part('') / 1e9:g} GB/s of RAM per device assumed"
+    return Rate(slow=part("_slow"), expected=part(""), fast=part("_fast"), basis="assumed", note=note)
 
 
 def host_copy_share() -> Rate:

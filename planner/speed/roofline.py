@@ -190,7 +190,7 @@ def _waits_for_host(operators: Operators, micro_batch: int, device: _Device, iss
 def _optimizer_rate(work: StepWork, cluster: Cluster) -> Rate:
     """Bytes per second of the optimizer step of one rank."""
     if work.optimizer.on_host:
-        return host_memory_rate().times(1 / cluster.gpus_per_node)
+        return host_memory_rate(cluster.gpus_per_node)
     sharing = 1 / cluster.gpus_per_node if cluster.gpu.is_cpu else 1.0
     return memory_rate(cluster.gpu).times(sharing)
 

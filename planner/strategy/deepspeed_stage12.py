@@ -71,7 +71,12 @@ class _Stage12:
             host_bytes=self._host_bytes() if self.offload else 0,
             collectives=self._collectives(),
             optimizer_work=optimizer_work(
-                self.context.optimizer, elements, 4, on_host=self.offload, clipping=self.context.clipping
+                self.context.optimizer,
+                elements,
+                4,
+                on_host=self.offload,
+                clipping=self.context.clipping,
+                flat=self.dtype != common.MASTER,
             ),
             notes=(*common.notes(self.context, self.config), self._rank_note(), _FLATTENING),
         )

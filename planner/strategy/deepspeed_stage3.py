@@ -82,7 +82,14 @@ class _Stage3:
             stream=self.builder.build(),
             host_bytes=self._host_bytes() if self.offload else 0,
             collectives=self._collectives(),
-            optimizer_work=optimizer_work(self.context.optimizer, self.parts.owned, 4, on_host=self.offload),
+            optimizer_work=optimizer_work(
+                self.context.optimizer,
+                self.parts.owned,
+                4,
+                on_host=self.offload,
+                clipping=self.context.clipping,
+                flat=self.dtype != common.MASTER,
+            ),
             notes=(
                 *common.notes(self.context, self.config),
                 "all ranks hold equal, padded partitions: rank 0 is shown",

@@ -62,13 +62,26 @@ times gradient, norm, two scalings, negation, addition, and the norm of the weig
 _CLIPPING = 3
 """clip_grad_norm_ reads every gradient for its norm, then reads and writes it to scale it."""
 
+_FROM_LOW_PRECISION = 20
+"""Bytes an element that DeepSpeed moves around a step on the GPU (stage_1_and_2.py: step): gradients cast to fp32
+(2 read, 4 written) and unscaled in place (4, 4), weights cast back (4, 2)."""
+
 _CODED = frozenset({Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT})
 
 
 def optimizer_work(
-    optimizer: Optimizer, elements: int, element_bytes: int, *, on_host: bool = False, clipping: bool = False
+    optimizer: Optimizer,
+    elements: int,
+    element_bytes: int,
+    *,
+    on_host: bool = False,
+    clipping: bool = False,
+    flat: bool = False,
 ) -> OptimizerWork:
-    """Memory traffic of one optimizer step, with that of clipping before it."""
+    """Memory traffic of one optimizer step, with that of clipping before it.
+
+    `flat`: DeepSpeed's fp32 masters stand behind 16-bit weights and gradients, which are cast on the way.
+    """
     if optimizer in _CODED:
         # Weight and gradient read, weight written, both codes read and written.
         touched = elements * (3 * element_bytes + 4)
@@ -78,4 +91,6 @@ def optimizer_work(
         touched = tensors * elements * element_bytes
     if clipping:
         touched += _CLIPPING * elements * element_bytes
+    if flat and not on_host:
+        touched += _FROM_LOW_PRECISION * elements
     return OptimizerWork(parameter_bytes_read_written=touched, on_host=on_host, elements=elements)

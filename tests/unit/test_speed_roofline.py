@@ -155,6 +155,8 @@ def test_the_optimizer_moves_bytes_on_the_device_or_on_the_host() -> None:
     offloaded = step(trace_of(BIG), node, optimizer=host)
     assert offloaded.optimizer_seconds == pytest.approx(touched / (100e9 / 8))
     assert offloaded.basis == "assumed"
+    alone = step(trace_of(BIG), H100, optimizer=host)
+    assert alone.optimizer_seconds == pytest.approx(touched / 50e9), "one device never has a whole server's RAM"
 
 
 def test_throughput_counts_every_replica_once() -> None:
