@@ -84,8 +84,9 @@ def compare(rows: Sequence[Row]) -> Row:
         try:
             judgement = estimator.judge(case)
             parameters = estimator.spec(case).num_parameters
-        except PlanError as problem:
-            others.append({"id": case.id, "status": "no estimate", "reason": str(problem)})
+        except Exception as problem:  # one case that cannot be traced must not cost the table of all others
+            reason = str(problem) if isinstance(problem, PlanError) else f"{type(problem).__name__}: {problem}"
+            others.append({"id": case.id, "status": "no estimate", "reason": reason.partition("\n")[0][:300]})
             continue
         line = figures(case, row, judgement)
         # Four-bit weights are packed: their number of elements says nothing.

@@ -150,7 +150,7 @@ def _llama_8b() -> list[Case]:
 def _middle() -> list[Case]:
     base = Case(model="Qwen/Qwen3-4B", seq_len=2048, micro_batch=4, checkpointing="full")
     return [
-        base,
+        replace(base, seq_len=4096),
         replace(base, precision="bf16", checkpointing="none"),
         replace(base, peft="qlora", checkpointing="none"),
         Case(model="mistralai/Mistral-7B-v0.1", seq_len=4096, micro_batch=2, peft="lora"),

@@ -158,6 +158,14 @@ def test_the_recorded_device_is_the_one_that_is_estimated() -> None:
         cluster_of({**gpu, "name": "Abacus 3000"})
 
 
+def test_a_case_without_an_estimate_costs_no_other(rows: list[dict[str, Any]]) -> None:
+    unknown = {**groups(True)["tiny"][0].as_row(), "model": "nobody/nothing"}
+    kept = [row for row in rows if row["kind"] != "case"]
+    found = compare_gpu.compare([*kept, {"kind": "case", "case": unknown, "status": "ok"}])
+    assert [other["status"] for other in found["without_comparison"]] == ["no estimate"]
+    assert "no config for nobody/nothing" in found["without_comparison"][0]["reason"]
+
+
 def test_a_case_tells_only_what_differs_from_the_default() -> None:
     case = Case(model="a/b", seq_len=8, micro_batch=2, peft="qlora", double_quant=True, grad_accum=2)
     assert case.id == "b s8 b2 peft=qlora double-quant accum=2"
