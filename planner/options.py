@@ -85,7 +85,7 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--dp-replicate", metavar="N", help="replicas of the sharded model under hsdp; default: one on each node"
     )
-    group.add_argument("--offload", metavar="O", help="none, optimizer")
+    group.add_argument("--offload", metavar="O", help="none, optimizer (ZeRO), all (ZeRO-3, FSDP2, HSDP)")
     group.add_argument("--pin", action="store_true", help="search nothing: options not given take their neutral value")
 
 

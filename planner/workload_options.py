@@ -23,7 +23,7 @@ _LATER: Mapping[str, tuple[str, ...]] = {
     "--precision": ("fp8-mixed",),
     "--optimizer": ("lion", "lion-8bit", "adamw-fp8", "adamw-4bit"),
     "--stack": ("torchtitan", "megatron"),
-    "--offload": ("all", "nvme"),
+    "--offload": ("nvme",),
 }
 """Values of the interface that later versions bring."""
 

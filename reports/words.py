@@ -87,7 +87,8 @@ def strategy_words(choice: StrategyChoice) -> str:
     """`FSDP2`, `ZeRO-3 + optimizer offload`, `FSDP2 TP 2`."""
     degrees = [f" {mark} {getattr(choice, name)}" for name, mark in _DEGREES if getattr(choice, name) > 1]
     expert = f" EP {choice.expert_parallel}" if choice.expert_parallel > 1 else ""
-    offload = "" if choice.offload == "none" else f" + {choice.offload} offload"
+    kind = "full" if choice.offload == "all" else choice.offload
+    offload = "" if kind == "none" else f" + {kind} offload"
     return STRATEGIES.get(choice.name, choice.name) + "".join(degrees) + expert + offload
 
 

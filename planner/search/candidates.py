@@ -35,7 +35,7 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
     UsageError when checkpointing is asked of a model that does not support it.
     """
     for strategy in _strategies(workload, cluster):
-        for offload in _offloads(workload, strategy):
+        for offload in _offloads(workload, cluster, strategy):
             for checkpointing in _checkpointing(workload, can_checkpoint):
                 yield Family(strategy=strategy, offload=offload, checkpointing=checkpointing)
 
@@ -47,19 +47,25 @@ def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
         # Accelerate runs neither FSDP nor DeepSpeed on CPU processes without patches: only what was asked for.
         return [STRATEGIES["single" if cluster.world_size == 1 else "ddp"]]
     if cluster.world_size == 1:
-        return [STRATEGIES["single"], *(s for s in STRATEGIES.values() if s.zero_stage == 2)]
+        return [STRATEGIES["single"], *(s for s in STRATEGIES.values() if s.zero_stage in (2, 3))]
     out = {"single", *ONLY_ON_REQUEST} | ({"hsdp"} if cluster.nodes == 1 else set())
     return [strategy for strategy in STRATEGIES.values() if strategy.name not in out]
 
 
-def _offloads(workload: Workload, strategy: Strategy) -> list[Offload]:
+def _offloads(workload: Workload, cluster: Cluster, strategy: Strategy) -> list[Offload]:
+    known = strategy.offloads
+    if cluster.world_size == 1 and strategy.zero_stage == 3 and workload.strategy is None:
+        # Over one GPU ZeRO-3 partitions nothing: all that it adds to ZeRO-2 is that parameters can leave the device.
+        known = (Offload.ALL,)
     if workload.offload is None:
-        return list(strategy.offloads)
+        return list(known)
     wanted = Offload(workload.offload)
-    if wanted in strategy.offloads:
+    if wanted in known:
         return [wanted]
     if workload.strategy is not None:
-        raise UsageError(f"--offload {wanted} needs ZeRO: {strategy.name} keeps its optimizer on the GPU")
+        able = ", ".join(name for name, other in STRATEGIES.items() if wanted in other.offloads)
+        what = "ZeRO" if wanted is Offload.OPTIMIZER else "another --strategy"
+        raise UsageError(f"--offload {wanted} needs {what} ({able}): {strategy.name} does not have it")
     return []
 
 

@@ -7,6 +7,7 @@ from planner.hardware.cluster import Cluster
 from planner.memory.allocator_words import allocator_variable
 from planner.search.checkpointing_notes import checkpoint_every
 from planner.search.evaluate import Judgement
+from planner.strategy.base import Offload
 from planner.strategy.fsdp_units import blocks_around_embeddings
 from planner.workload import Checkpointing, Precision, Stack, Workload
 
@@ -43,8 +44,10 @@ def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) 
     full = judgement.family.checkpointing is Checkpointing.FULL and every == 1
     if strategy.zero_stage is not None:
         words = ["--use_deepspeed", "--zero_stage", str(strategy.zero_stage)]
-        if str(judgement.family.offload) == "optimizer":
+        if judgement.family.offload is not Offload.NONE:
             words += ["--offload_optimizer_device", "cpu"]
+        if judgement.family.offload is Offload.ALL:
+            words += ["--offload_param_device", "cpu"]
         if workload.clipping:
             words += ["--gradient_clipping", "1.0"]
         return words
@@ -52,6 +55,8 @@ def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) 
         words = ["--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"]
         words += ["--fsdp_reshard_after_forward", workload.setting("fsdp.reshard_after_forward", "true")]
         words += _wrapped_classes(judgement)
+        if judgement.family.offload is Offload.ALL:
+            words += ["--fsdp_offload_params", "true"]
         if full and workload.stack is not Stack.TRAINER:
             words += ["--fsdp_activation_checkpointing", "true"]
         if strategy.name == "hsdp":

@@ -7,6 +7,8 @@ from planner.hardware.cluster import Cluster
 from planner.search.candidates import Batch, families
 from planner.search.evaluate import Evaluator, Judgement
 from planner.search.reasons import title
+from planner.strategy.base import Offload
+from planner.strategy.registry import find_strategy
 from planner.workload import Checkpointing, Precision, Workload
 
 _LARGEST_NODES = 1024
@@ -36,8 +38,7 @@ def _relaxed(workload: Workload, can_checkpoint: bool) -> Iterator[tuple[str, Wo
         yield "--set checkpoint.every=1", _fully_checkpointed(workload)
     if workload.micro_batch is not None and workload.micro_batch > 1:
         yield "--micro-batch 1", replace(workload, micro_batch=1, global_batch=None)
-    if workload.offload == "none":
-        yield "--offload optimizer", replace(workload, offload=None)
+    yield from _more_offload(workload)
     if workload.strategy is not None:
         yield "another --strategy", replace(workload, strategy=None, offload=None)
     if workload.precision is Precision.FP32:
@@ -52,6 +53,17 @@ def _fully_checkpointed(workload: Workload) -> Workload:
 
 def _without(workload: Workload, key: str) -> Workload:
     return replace(workload, settings=tuple(pair for pair in workload.settings if pair[0] != key))
+
+
+def _more_offload(workload: Workload) -> Iterator[tuple[str, Workload]]:
+    """What else can go to the host, where the user said that less may and the strategy can."""
+    if workload.offload is None:
+        return
+    kinds = list(Offload)
+    known = kinds if workload.strategy is None else find_strategy(workload.strategy).offloads
+    for more in kinds[kinds.index(Offload(workload.offload)) + 1 :]:
+        if more in known:
+            yield f"--offload {more}", replace(workload, offload=str(more))
 
 
 def _grown(cluster: Cluster) -> Iterator[Cluster]:

@@ -1,6 +1,7 @@
 """Why a candidate lost, in words and numbers."""
 
 from planner.search.evaluate import Judgement
+from planner.strategy.base import Offload
 from planner.trace.events import Category
 from planner.units import format_gib
 
@@ -20,8 +21,10 @@ _SHOWN = 3
 
 def title(judgement: Judgement) -> str:
     """`ZeRO-2 with optimizer offload`."""
-    offload = str(judgement.family.offload)
-    return judgement.family.strategy.title + ("" if offload == "none" else f" with {offload} offload")
+    offload = judgement.family.offload
+    if offload is Offload.NONE:
+        return judgement.family.strategy.title
+    return f"{judgement.family.strategy.title} with {'full' if offload is Offload.ALL else offload} offload"
 
 
 def too_large(judgement: Judgement) -> str:

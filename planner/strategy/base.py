@@ -22,8 +22,12 @@ MASTER = "float32"
 
 
 class Offload(StrEnum):
+    """What lives in host memory instead of the device's."""
+
     NONE = "none"
     OPTIMIZER = "optimizer"
+    ALL = "all"
+    """Parameters, gradients and the optimizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

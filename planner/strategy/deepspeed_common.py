@@ -129,7 +129,7 @@ def refuses(context: RankContext) -> str | None:
         return "ZeRO flattens parameters, and torch's Muon takes matrices only"
     if context.optimizer is Optimizer.PAGED_ADAMW_8BIT:
         return f"{context.optimizer} under ZeRO is not in this version"
-    if context.offload is Offload.OPTIMIZER:
+    if context.offload is not Offload.NONE:
         if context.optimizer not in _ADAMW:
             return f"DeepSpeed's optimizer offload steps with its own CPU Adam, not with {context.optimizer}"
         return None
@@ -144,6 +144,6 @@ def notes(context: RankContext, config: ZeroConfig) -> tuple[str, ...]:
     ]
     if context.precision is Precision.BF16:
         said.append("DeepSpeed keeps fp32 masters behind bf16 weights: pure bf16 equals bf16-mixed here")
-    if context.offload is Offload.OPTIMIZER:
+    if context.offload is not Offload.NONE:
         said.append(f"{context.optimizer} becomes DeepSpeedCPUAdam under optimizer offload")
     return tuple(said)

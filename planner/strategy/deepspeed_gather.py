@@ -2,8 +2,8 @@
 
 Mirrors deepspeed/runtime/zero/partitioned_param_coordinator.py: PartitionedParameterCoordinator (reset_step,
 fetch_sub_module, release_sub_module, __params_to_release, release_and_reset_all) and partition_parameters.py:
-all_gather_coalesced, AllGatherCoalescedHandle.wait. The first forward and backward record the order of modules;
-from the second on, parameters are prefetched along it, and those soon needed again are not released.
+_all_gather_dtype, AllGatherCoalescedHandle.wait, NoGatherCoalescedHandle. The first forward and backward record the
+order of modules; from the second on, parameters are prefetched along it, and those soon needed again are not released.
 """
 
 import bisect
@@ -70,6 +70,8 @@ class Coordinator(Generic[At]):
     persistent: frozenset[int]
     limits: Limits
     storage: Storage[At]
+    on_host: bool = False
+    """Whether partitions lie in host memory (offload_param), to be copied over at every gather."""
     gathers: Counter[Gather] = field(default_factory=Counter)
     """All-gathers since the last forward began."""
     _recorded: list[int] | None = None
@@ -150,9 +152,12 @@ class Coordinator(Generic[At]):
 
     def end_step(self, at: At) -> None:
         """Persistent parameters are gathered for good."""
-        if self.limits.world_size > 1:
-            for parameter in sorted(self.persistent):
-                self._whole[parameter] = self.storage.take(at, self._padded(parameter), "persistent weight")
+        persistent = sorted(self.persistent) if self._gathers else []
+        partitions = self._copy_over(at, persistent)
+        for parameter in persistent:
+            self._whole[parameter] = self.storage.take(at, self._padded(parameter), "persistent weight")
+        for ticket in partitions:
+            self.storage.give(at, ticket)
 
     def present(self) -> frozenset[int]:
         """Parameters that are whole, or on their way."""
@@ -163,19 +168,35 @@ class Coordinator(Generic[At]):
     def _padded(self, parameter: int) -> int:
         return -(-self.numel[parameter] // self.limits.world_size) * self.limits.world_size
 
+    @property
+    def _gathers(self) -> bool:
+        """On one rank the partition is the parameter, unless it lies on the host."""
+        return self.on_host or self.limits.world_size > 1
+
+    def _copy_over(self, at: At, parameters: Sequence[int]) -> list[int]:
+        """This rank's partitions on the device, to be gathered from there; a single rank copies straight."""
+        world = self.limits.world_size
+        if not self.on_host or world == 1:
+            return []
+        label = "weight partition from host"
+        return [self.storage.take(at, self._padded(parameter) // world, label) for parameter in parameters]
+
     def _gather(self, at: At, parameters: Sequence[int], *, backward: bool, ahead: bool) -> None:
         absent = [p for p in parameters if p not in self._whole and p not in self._flights]
-        if not absent or self.limits.world_size == 1:
-            return  # On one rank the partition is the parameter.
+        if not absent or not self._gathers:
+            return
         self._live += sum(self.numel[p] for p in absent)
         elements = sum(self._padded(p) for p in absent)
         self.gathers[Gather(elements, backward, ahead)] += 1
         flight = _Flight(absent, waiting=len(absent))
-        if len(absent) == 1:
-            self._whole[absent[0]] = self.storage.take(at, elements, "gathered weight")
+        if len(absent) == 1 or self.limits.world_size == 1:
+            for parameter in absent:
+                self._whole[parameter] = self.storage.take(at, self._padded(parameter), "gathered weight")
             flight.landed = True
         else:
             flight.buffer = self.storage.take(at, elements, "coalesced all-gather")
+        for ticket in self._copy_over(at, absent):
+            self.storage.give(at, ticket)
         for parameter in absent:
             self._flights[parameter] = flight
 

@@ -18,6 +18,7 @@ from planner.strategy import deepspeed_common as common
 from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from planner.strategy.deepspeed_gather import Coordinator, Limits
 from planner.strategy.deepspeed_partition import holders, partition
+from planner.strategy.deepspeed_stage3_host import optimizer_host_bytes, weights_host_bytes
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category, Kind, Mark
 
@@ -50,11 +51,12 @@ class _Placed:
 class _Stage3:
     def __init__(self, context: RankContext) -> None:
         self.context = context
-        self.offload = context.offload is Offload.OPTIMIZER
+        self.offload = context.offload is not Offload.NONE
         self.config = common.zero_config(context, 3)
         self.dtype = common.model_dtype(context.precision)
         self.builder = StreamBuilder(context.trace, context.accumulation_steps)
         self.parts = partition(context, self.config)
+        self.weights_on_host = context.offload is Offload.ALL
         self.coordinator: Coordinator[Point] = Coordinator(
             numel=self.parts.numel,
             owned=holders(context.trace),
@@ -66,6 +68,7 @@ class _Stage3:
                 world_size=context.world_size,
             ),
             storage=_Placed(self.builder, self.dtype),
+            on_host=self.weights_on_host,
         )
         self.bucket: list[int] = []
         self.bucket_elements = 0
@@ -80,7 +83,7 @@ class _Stage3:
                 self._step(in_pass.iteration)
         return RankPlan(
             stream=self.builder.build(),
-            host_bytes=self._host_bytes() if self.offload else 0,
+            host_bytes=self._host_bytes(),
             collectives=self._collectives(),
             optimizer_work=optimizer_work(
                 self.context.optimizer,
@@ -100,12 +103,14 @@ class _Stage3:
 
     def _load(self) -> None:
         builder, parts = self.builder, self.parts
-        common.place_frozen(builder, self.dtype, parts.share)
-        place_buffers(builder)
         weights = nbytes(parts.owned, self.dtype)
-        builder.alloc(builder.at_load(), weights, Category.PARAMETERS, "weight partitions")
-        for number, group in enumerate(parts.sub_groups):
-            self._master(number, nbytes(parts.sub_group_share(group), common.MASTER))
+        if not self.weights_on_host:
+            common.place_frozen(builder, self.dtype, parts.share)
+        place_buffers(builder)
+        if not self.weights_on_host:
+            builder.alloc(builder.at_load(), weights, Category.PARAMETERS, "weight partitions")
+            for number, group in enumerate(parts.sub_groups):
+                self._master(number, nbytes(parts.sub_group_share(group), common.MASTER))
         if not self.offload:
             largest = max(parts.sub_group_share(group) for group in parts.sub_groups)
             size = nbytes(largest, common.MASTER)
@@ -114,7 +119,7 @@ class _Stage3:
         builder.alloc(builder.at_load(), bucket, Category.COMMUNICATION, "ZeRO reduce bucket")
         if not self.offload:
             builder.alloc(builder.at_load(), weights, Category.GRADIENTS, "gradient partitions")
-        if self.context.world_size > 1:
+        if self.context.world_size > 1 or self.weights_on_host:
             whole = nbytes(max(parts.numel[index] for index in parts.trainable), self.dtype)
             builder.transient(builder.at_load(), whole, Category.COMMUNICATION, "weight gathered to hook its gradient")
 
@@ -228,14 +233,13 @@ class _Stage3:
     # -- the rest ------------------------------------------------------------------------------------------
 
     def _host_bytes(self) -> int:
-        """Pageable: masters and Adam's state. Pinned: fp32 gradients by sub-group, and all gradient partitions."""
+        if not self.offload:
+            return 0
         parts, pinned = self.parts, self.config.pin_memory
-        gradients = (nbytes(parts.sub_group_share(group), common.MASTER) for group in parts.sub_groups)
-        return (
-            3 * nbytes(parts.owned, common.MASTER)
-            + sum(common.pinned_bytes(size, pinned) for size in gradients)
-            + common.pinned_bytes(nbytes(parts.owned, self.dtype), pinned)
-        )
+        taken = optimizer_host_bytes(parts, self.dtype, pinned)
+        if self.weights_on_host:
+            taken += weights_host_bytes(parts, common.optimizer_groups(self.context), self.dtype, pinned)
+        return taken
 
     def _collectives(self) -> tuple[Collective, ...]:
         """Those of a pass that follows the recorded order, and of the step after it."""
@@ -249,6 +253,7 @@ class _Stage3:
                 overlap=gather.ahead and self.config.overlap,
             )
             for gather, count in self.coordinator.gathers.items()
+            if self.context.world_size > 1
         ]
         found += [
             Collective(
@@ -275,11 +280,32 @@ class _Stage3:
         ]
         return tuple(found + (self._transfers() if self.offload else []))
 
+    def _weights_from_host(self) -> list[Collective]:
+        """Partitions copied over for every all-gather."""
+        return [
+            Collective(
+                kind="host_to_device",
+                bytes=nbytes(gather.elements // self.context.world_size, self.dtype),
+                count=count,
+                phase="backward" if gather.backward else "forward",
+                per="micro_step",
+                overlap=gather.ahead and self.config.overlap,
+            )
+            for gather, count in self.coordinator.gathers.items()
+        ]
+
     def _transfers(self) -> list[Collective]:
         short, long = nbytes(self.parts.owned, self.dtype), nbytes(self.parts.owned, common.MASTER)
+        updated = short
+        found: list[Collective] = []
+        if self.weights_on_host:
+            # The step updates partitions where they lie; only those of persistent parameters are fetched after it.
+            updated = nbytes(sum(self.parts.share[index] for index in self.parts.persistent), self.dtype)
+            found = self._weights_from_host()
         return [
+            *found,
             Collective(kind="device_to_host", bytes=short, phase="backward", per="micro_step", overlap=True),
             Collective(kind="host_to_device", bytes=short, phase="backward", per="micro_step", overlap=True),
             Collective(kind="device_to_host", bytes=long, phase="backward", per="step", overlap=True),
-            Collective(kind="host_to_device", bytes=short, phase="step", per="step", overlap=False),
+            Collective(kind="host_to_device", bytes=updated, phase="step", per="step", overlap=False),
         ]

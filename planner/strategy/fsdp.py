@@ -7,10 +7,13 @@ fsdp2_prepare_model (fp32 upcast of trainable parameters, one unit per block, em
 no autocast around forward).
 """
 
+from collections.abc import Sequence
+
 from planner.dtypes import is_floating
 from planner.memory.optimizer import BITSANDBYTES, SHAPED, LocalTensor, place_clipping, place_state, place_step
 from planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
+from planner.strategy import fsdp_host
 from planner.strategy.base import (
     MASTER,
     Offload,
@@ -53,7 +56,7 @@ class FullyShardedDataParallel:
     name = "fsdp"
     title = "FSDP2"
     zero_stage: int | None = None
-    offloads: tuple[Offload, ...] = (Offload.NONE,)
+    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.ALL)
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         """accelerate's mixed precision gathers all parameters in the 16-bit type; without it dtypes stay."""
@@ -64,6 +67,8 @@ class FullyShardedDataParallel:
     def refuses(self, context: RankContext) -> str | None:
         if context.world_size == 1:
             return "there is only one GPU"
+        if context.offload is Offload.ALL and context.peft is Peft.QLORA:
+            return "QLoRA with its parameters on the host is not built yet"
         gradients = self.regime(context.precision, context.stack, context.peft).trained
         return refuses_reduce(gradients, context) or refuses_optimizer(context.optimizer)
 
@@ -91,6 +96,7 @@ class _Layout:
         self._units = wrap_units(trace, reshard)
         self._shards = [shard(parameter, context.shard_ranks) for parameter in trace.parameters]
         self._times: ModuleTimes = module_times(trace)
+        self._on_host = context.offload is Offload.ALL
         self._gradient_shards: list[Handle] = []
         self._accumulated = AccumulatedGradients(self._builder, self._reduce, self._regime.trained)
         self._in_all_reduce: list[Handle] = []
@@ -138,6 +144,8 @@ class _Layout:
         builder, context = self._builder, self._context
         for index, parameter in enumerate(self._trace.parameters):
             sharded = is_floating(parameter.dtype)
+            if sharded and self._on_host:
+                continue
             numel = self._shards[index].shard_numel if sharded else parameter.numel
             label = "weight shard" if sharded else "4-bit weight, whole on every rank"
             size = nbytes(numel, self._stored_dtype(index))
@@ -154,22 +162,37 @@ class _Layout:
             for i, p in enumerate(self._trace.parameters)
             if self._steps(i)
         ]
-        for iteration in range(len(builder.steps)):
+        self._step(local)
+        self._drop_gradient_shards()
+        elements = sum(tensor.numel for tensor in local)
+        work = fsdp_host.host_optimizer_work if self._on_host else optimizer_work
+        return RankPlan(
+            stream=builder.build(),
+            collectives=self._collectives(),
+            optimizer_work=work(context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping),
+            host_bytes=self._host_bytes(local),
+            notes=(*wrapping_notes(self._trace), *([fsdp_host.NOTE] if self._on_host else [])),
+        )
+
+    def _step(self, local: list[LocalTensor]) -> None:
+        """The optimizer's part, which leaves the device alone when it runs on the host."""
+        builder, context = self._builder, self._context
+        for iteration in range(0 if self._on_host else len(builder.steps)):
             if context.clipping:
                 place_clipping(builder, iteration, local)
             if iteration == 0:
                 place_state(builder, context.optimizer, local)
             place_step(builder, iteration, context.optimizer, local)
-        self._drop_gradient_shards()
-        elements = sum(tensor.numel for tensor in local)
-        return RankPlan(
-            stream=builder.build(),
-            collectives=self._collectives(),
-            optimizer_work=optimizer_work(
-                context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping
-            ),
-            notes=wrapping_notes(self._trace),
-        )
+
+    def _host_bytes(self, local: list[LocalTensor]) -> int:
+        if not self._on_host:
+            return 0
+        weights = [self._stored_bytes(index) for unit in self._units for index in unit.parameters]
+        return fsdp_host.host_bytes(weights, local, self._context.optimizer)
+
+    def _stored_bytes(self, index: int) -> int:
+        """Bytes of a parameter's shard where it is kept."""
+        return nbytes(self._shards[index].shard_numel, self._stored_dtype(index))
 
     def _forward(self, in_pass: Pass) -> dict[str, Unsharded]:
         """Gathers units as forward enters them; returns those that stay gathered for backward."""
@@ -197,16 +220,7 @@ class _Layout:
         """foreach_all_gather: a low-precision copy of the shards that are not so stored, and the flat output."""
         builder = self._builder
         at = builder.before(in_pass, event)
-        shards = sum(
-            nbytes(self._shards[i].shard_numel, self._gathered_dtype(i))
-            for i in unit.parameters
-            if self._stored_dtype(i) != self._gathered_dtype(i)
-        )
-        copy_in = None
-        if shards:
-            copy_in = builder.alloc(
-                at, shards, Category.COMMUNICATION, "all-gather input", unit.name, cuda_stream=ALL_GATHER_STREAM
-            )
+        copied_in = self._copy_in(at, unit)
         handle = builder.alloc(
             at,
             self._gathered(unit),
@@ -215,9 +229,31 @@ class _Layout:
             unit.name,
             cuda_stream=ALL_GATHER_STREAM,
         )
-        if copy_in is not None:
-            builder.free(at, copy_in)
+        builder.free_each(at, copied_in)
         return handle
+
+    def _copy_in(self, at: Point, unit: Unit) -> Sequence[Handle]:
+        """_get_param_all_gather_inputs: nothing where shards are stored on the device as they are gathered."""
+        if self._on_host:
+            shards = [self._host_shard(index) for index in unit.parameters]
+            return fsdp_host.copy_in(self._builder, at, shards, unit.name, ALL_GATHER_STREAM)
+        size = sum(
+            nbytes(self._shards[i].shard_numel, self._gathered_dtype(i))
+            for i in unit.parameters
+            if self._stored_dtype(i) != self._gathered_dtype(i)
+        )
+        if not size:
+            return ()
+        category, label = Category.COMMUNICATION, "all-gather input"
+        return [self._builder.alloc(at, size, category, label, unit.name, cuda_stream=ALL_GATHER_STREAM)]
+
+    def _host_shard(self, index: int) -> fsdp_host.HostShard:
+        gathered = self._gathered_dtype(index)
+        return fsdp_host.HostShard(
+            stored=self._stored_bytes(index),
+            gathered=nbytes(self._shards[index].shard_numel, gathered),
+            casts=self._stored_dtype(index) != gathered,
+        )
 
     def _backward(self, in_pass: Pass, unsharded: dict[str, Unsharded]) -> None:
         """Gathers units before their backward, one ahead; reduces each unit's gradients after it."""
@@ -314,7 +350,12 @@ class _Layout:
             else:
                 self._in_all_reduce.append(reduced)
             reduced = cast
-        self._gradient_shards.append(reduced)
+        if not self._on_host:
+            self._gradient_shards.append(reduced)
+        elif self._context.replicate > 1 and self._master == self._reduce:
+            self._in_all_reduce.append(reduced)
+        else:
+            builder.free(at, reduced)
         # A loop variable of foreach_reduce keeps the last gradient until it returns.
         self._free_gradients(in_pass, position, parameters[-1:])
         return fresh
@@ -409,7 +450,16 @@ class _Layout:
             )
             for unit in self._units
         ]
-        return (*gathers, *scatters, *self._replica_sums())
+        return (*gathers, *scatters, *self._replica_sums(), *self._transfers())
+
+    def _transfers(self) -> list[Collective]:
+        """Copies between host and device under offload."""
+        if not self._on_host:
+            return []
+        weights = [(unit, sum(self._stored_bytes(index) for index in unit.parameters)) for unit in self._units]
+        again = [size for unit, size in weights if unit.reshard_after_forward]
+        gradients = [self._shard_bytes(unit, self._master) for unit in self._units if self._reduced(unit)]
+        return fsdp_host.transfers([size for _, size in weights], again, gradients)
 
     def _replica_sums(self) -> list[Collective]:
         """HSDP sums the reduced shards over the replicas, unit by unit."""

@@ -19,7 +19,7 @@ class HybridShardedDataParallel:
     name = "hsdp"
     title = "HSDP"
     zero_stage: int | None = None
-    offloads: tuple[Offload, ...] = (Offload.NONE,)
+    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.ALL)
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         return FullyShardedDataParallel().regime(precision, stack, peft)

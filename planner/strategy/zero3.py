@@ -18,7 +18,7 @@ class Zero3:
     name = "zero3"
     title = "ZeRO-3"
     zero_stage: int | None = 3
-    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER)
+    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER, Offload.ALL)
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         return deepspeed_common.deepspeed_regime(precision)

@@ -12,19 +12,19 @@ def live(stream: RankStream, micro_batch: int = 1) -> IntArray:
 
 
 def at_load(stream: RankStream) -> int:
-    """Bytes once the model is wrapped."""
-    return int(live(stream)[stream.event_segment == 0][-1])
+    """Bytes once the model is wrapped; none where nothing is on the device by then."""
+    return int(live(stream)[stream.event_segment == 0][-1:].sum())
 
 
 def at_rest(stream: RankStream) -> list[int]:
     """Bytes at the end of each iteration."""
-    return [int(live(stream)[stream.event_segment == segment][-1]) for segment in stream.step_segments]
+    return [int(live(stream)[stream.event_segment <= segment][-1]) for segment in stream.step_segments]
 
 
 def peak(stream: RankStream, segment: int, *, backward: bool = False) -> int:
     """Most bytes in the forward (or only) or the backward part of a segment, what stands at its start included."""
     inside = np.flatnonzero((stream.event_segment == segment) & (stream.event_in_backward == backward))
-    return int(live(stream)[inside[0] - 1 : inside[-1] + 1].max())
+    return int(live(stream)[max(0, inside[0] - 1) : inside[-1] + 1].max())
 
 
 def labelled(stream: RankStream, label: str) -> list[tuple[int, int, int]]:
