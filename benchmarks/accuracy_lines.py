@@ -51,9 +51,9 @@ def _figures(judgement: Judgement) -> Row:
         "squeezed": simulated.squeezed_bytes,
         "retries": simulated.retries,
         "capacity": judgement.capacity_bytes,
-        "device_low": judgement.low_bytes,
+        "device_low": judgement.used_low_bytes,
         "device_expected": judgement.expected_bytes,
-        "device_high": judgement.high_bytes,
+        "device_high": judgement.used_high_bytes,
         "verdict": judgement.verdict,
     }
 
@@ -76,7 +76,7 @@ def _errors(row: Row, case: Case, judgement: Judgement) -> Row:
         used = measured["nvidia_smi_gib"] * GIB
         expected = found_reserved(judgement) + sum(term.expected for term in judgement.terms)
         found |= {"measured_device": round(used), "device_error": expected / used - 1}
-        found |= {"device_inside": judgement.low_bytes <= used <= judgement.high_bytes}
+        found |= {"device_inside": judgement.used_low_bytes <= used <= judgement.used_high_bytes}
     return found
 
 

@@ -126,17 +126,21 @@ def _memory(judgement: Judgement) -> MemoryFigures:
         peak_allocated_bytes=profile.peak_allocated_bytes,
         peak_reserved_bytes=judgement.simulated.reserved_bytes if judgement.simulated else None,
         device_used_bytes=judgement.expected_bytes,
-        device_used_low_bytes=judgement.low_bytes,
-        device_used_high_bytes=judgement.high_bytes,
+        device_used_low_bytes=judgement.used_low_bytes,
+        device_used_high_bytes=judgement.used_high_bytes,
         capacity_bytes=judgement.capacity_bytes,
         phase_of_peak=str(profile.phase_of_peak),
         at_peak=AtPeak(**{str(category): size for category, size in profile.at_peak.items()}),
         outside_allocator=OutsideAllocator(cuda_context=terms["CUDA context"].expected, nccl=terms["NCCL"].expected),
-        uncertain=tuple(_uncertain(term) for term in judgement.terms if term.high),
+        uncertain=tuple(_uncertain(term) for term in (*_cached(judgement), *judgement.terms) if term.high),
         at_rest_bytes=profile.at_rest_bytes,
         num_alloc_retries=judgement.simulated.retries if judgement.simulated else 0,
         host_bytes=judgement.host_bytes,
     )
+
+
+def _cached(judgement: Judgement) -> tuple[Term, ...]:
+    return (judgement.cached,) if judgement.cached else ()
 
 
 def _uncertain(term: Term) -> UncertainTerm:

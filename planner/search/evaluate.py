@@ -6,7 +6,7 @@ from planner.hardware.cluster import Cluster
 from planner.memory.allocator import DEFAULT_SETTINGS, simulate
 from planner.memory.allocator_settings import AllocatorSettings
 from planner.memory.allocator_words import allocator_settings
-from planner.memory.overheads import Term, cuda_context, nccl
+from planner.memory.overheads import Term, cached_blocks, cuda_context, nccl
 from planner.memory.profile import MemoryProfile, measure
 from planner.search.candidates import Batch, Family
 from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
@@ -28,6 +28,8 @@ class Simulated:
     """Peak reserved under the real capacity, cached memory given back on the way; None where the run dies."""
     retries: int
     """How often cached memory was given back under the real capacity."""
+    caches: bool = True
+    """Whether the device has a caching allocator at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,32 @@ class Judgement:
             return "fits"
         dies = self.simulated is not None and self.simulated.squeezed_bytes is None
         return "no" if dies or self.low_bytes > self.capacity_bytes else "tight"
+
+    @property
+    def cached(self) -> Term | None:
+        """What the allocator keeps beyond the tensors at the peak, as far as that is known."""
+        if self.simulated is None or not self.simulated.caches:
+            return None
+        allocated = self.profile.peak_allocated_bytes
+        expected = self.simulated.reserved_bytes - allocated
+        room = self.capacity_bytes - allocated - sum(term.high for term in self.terms)
+        return cached_blocks(expected, self.simulated.reserved_bytes, room)
+
+    @property
+    def used_low_bytes(self) -> int:
+        """The least that the device can show in use: nothing cached at the peak."""
+        cached = self.cached
+        if cached is None:
+            return self.expected_bytes
+        return self.profile.peak_allocated_bytes + cached.low + sum(term.low for term in self.terms)
+
+    @property
+    def used_high_bytes(self) -> int:
+        """The most that the device can show in use."""
+        cached = self.cached
+        if cached is None:
+            return self.high_bytes
+        return self.profile.peak_allocated_bytes + cached.high + sum(term.high for term in self.terms)
 
     @property
     def samples_per_second(self) -> float:
@@ -142,7 +170,9 @@ class Evaluator:
         stream, micro_batch = judgement.plan.stream, judgement.batch.micro_batch
         if self.cluster.gpu.is_cpu:
             held = judgement.profile.peak_allocated_bytes
-            return replace(judgement, simulated=Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0))
+            return replace(
+                judgement, simulated=Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0, caches=False)
+            )
         free = simulate(stream, micro_batch, settings=judgement.allocator)
         reserved = free.peak_reserved_bytes
         exact = replace(
