@@ -1,5 +1,6 @@
 """The part of the main job that searches: imported only when no kept plan answers."""
 
+import gc
 from collections.abc import Sequence
 
 from planner.cache_dir import versions
@@ -23,7 +24,20 @@ from planner.workload_options import Options, adapter_of, make_workload, read_gi
 
 
 def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
-    """Searches, and says what was found."""
+    """Searches, and says what was found.
+
+    Without garbage collection meanwhile: it would walk everything that torch's import made, again and again.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _search(request, cluster, source, note)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
     options = Options(dict(request.words))
     given = read_given(options, request.settings)
     provider = TraceProvider(
