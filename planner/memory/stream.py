@@ -1,7 +1,7 @@
 """One rank's allocations over two iterations: the traced step with what a strategy adds and takes away.
 
 The traced events are kept as arrays and only referred to; a strategy's own allocations are inserted at points
-of the step. `RankStream.evaluate` is then a cumulative sum for any micro batch.
+of the step. `RankStream.live` is then a cumulative sum for any micro batch.
 """
 
 from collections.abc import Iterable

@@ -122,7 +122,6 @@ class Evaluator:
     speed: SpeedModel
     host_limit: int | None = None
     """Bytes of host memory on each node, where known."""
-    evaluated: int = 0
     _plans: dict[tuple[str, str, str, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
 
     def variant(self, family: Family) -> StepVariant:
@@ -196,7 +195,6 @@ class Evaluator:
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> Judgement:
         plan = self._plan(family, batch, trace)
         profile = measure(plan.stream, batch.micro_batch)
-        self.evaluated += 1
         time = self.speed.step_time(
             StepWork(
                 trace=trace,

@@ -25,7 +25,6 @@ class Found:
     rejected: list[Loser] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
     """Families that make no sense here, with the reason."""
-    evaluated: int = 0
 
 
 def search(evaluator: Evaluator, *, exhaustive: bool = False) -> Found:
@@ -46,7 +45,6 @@ def search(evaluator: Evaluator, *, exhaustive: bool = False) -> Found:
         raise UsageError(f"{'; '.join(dict.fromkeys(found.passed_over))}: change that option or leave it out")
     found.plans.sort(key=_rank)
     found.rejected.sort(key=lambda loser: loser.judgement.low_bytes)
-    found.evaluated = evaluator.evaluated
     return found
 
 

@@ -4,7 +4,7 @@ A strategy is a function from the traced step to the stream that the worst rank 
 takes, the collectives it issues and the optimizer work it leaves to each rank.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -198,21 +198,3 @@ def keep_gradients(builder: StreamBuilder, parameters: list[ParameterInfo]) -> N
         for index in range(len(parameters)):
             if builder.gradient_event(index) is not None:
                 builder.free_gradient(builder.at_step(iteration), first, index)
-
-
-@dataclass(slots=True)
-class Unit:
-    """A module whose parameters are gathered and released together."""
-
-    module: str
-    parameters: list[int] = field(default_factory=list)
-
-
-def module_events(trace: StepTrace, kind: Kind, module: str) -> list[int]:
-    """Positions of a module's events of one kind, in time order."""
-    try:
-        index = trace.modules.index(module)
-    except ValueError:
-        return []
-    hits = (trace.kind == kind) & (trace.subject == index)
-    return [int(position) for position in hits.nonzero()[0]]
