@@ -1,0 +1,38 @@
+"""Names that the launching process, the ranks and the run folder share: environment variables and files."""
+
+RUN_ID = "GPU_PLAN_RUN_ID"
+"""In the environment of every process of a run: how strays are found."""
+RUN_FOLDER = "GPU_PLAN_RUN_FOLDER"
+"""Absolute path of the run folder; set for every rank."""
+ATTEMPT = "GPU_PLAN_ATTEMPT"
+"""Number of the attempt, from 1."""
+RESUME_FROM = "GPU_PLAN_RESUME_FROM"
+"""Absolute path of the checkpoint to resume from; absent for a fresh start."""
+MICRO_BATCH_SIZE = "GPU_PLAN_MICRO_BATCH_SIZE"
+GRADIENT_ACCUMULATION_STEPS = "GPU_PLAN_GRADIENT_ACCUMULATION_STEPS"
+SEQUENCE_LENGTH = "GPU_PLAN_SEQUENCE_LENGTH"
+"""The planned batch, for scripts that read their configuration from the environment."""
+CPU_RANKS = "GPU_PLAN_CPU_RANKS"
+"""Set to 1 where ranks are CPU processes joined by gloo under a strategy that Accelerate runs on GPUs only."""
+OPTIONS = "GPU_PLAN_RUNNER"
+"""JSON object of options for the in-rank runner: see executor.runner.options."""
+
+RUNS_FOLDER = "runs"
+PLAN_FILE = "plan.json"
+RUN_FILE = "run.json"
+ENVIRONMENT_FILE = "environment.json"
+LOGS_FOLDER = "logs"
+CHECKPOINTS_FOLDER = "checkpoints"
+ACCELERATE_FILE = "accelerate.yaml"
+DEEPSPEED_FILE = "deepspeed.json"
+COMMAND_FILE = "command.sh"
+
+
+def rank_file(rank: int) -> str:
+    """Name of a rank's record in the run folder."""
+    return f"rank-{rank}.json"
+
+
+def attempt_folder(attempt: int) -> str:
+    """Name of the folder to which an ended attempt's rank records and launch files move when the next one begins."""
+    return f"attempt-{attempt}"

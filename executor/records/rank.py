@@ -1,0 +1,132 @@
+"""What one rank writes of itself: `rank-N.json`. Plain values; the writer needs no import but the standard library.
+
+A rank replaces its whole record atomically: at its start, about every half second in which a step ended, at its end.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA_VERSION = 1
+FIRST_STEPS = 32
+LAST_STEPS = 256
+"""A record keeps the first and the last steps; `summary` covers all of them."""
+
+RankStatus = Literal["starting", "running", "done", "exception", "oom", "exit", "interrupted", "peer_failure"]
+"""`oom`: an allocation failed, on the device or on the host. `peer_failure`: a collective failed because of another
+rank. A rank that was killed still says `running`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankError:
+    """How the script ended, when not well."""
+
+    type: str
+    """Qualified class name, such as `torch.OutOfMemoryError`."""
+    message: str
+    file: str | None = None
+    line: int | None = None
+    """The last frame inside the user's own files."""
+    traceback: str = ""
+    requested_bytes: int | None = None
+    """What a failed allocation asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actual:
+    """What the rank saw of the job that really ran. None or empty: not seen, which is not the same as absent."""
+
+    world_size: int | None = None
+    distributed_type: str | None = None
+    """As accelerate names it (`NO`, `MULTI_GPU`, `FSDP`, `DEEPSPEED`); `DDP` for a plain torch loop."""
+    strategy: str | None = None
+    """`single`, `ddp`, `fsdp`, `fsdp1`, `hsdp`, `zero1`, `zero2`, `zero3`, read from the wrapped model itself."""
+    backend: str | None = None
+    wrapped_classes: tuple[str, ...] = ()
+    """Classes around the model and its units, outermost first."""
+    mixed_precision: str | None = None
+    parameter_dtypes: Mapping[str, int] = field(default_factory=dict)
+    """Elements by torch dtype name, of the whole model, sharded or not."""
+    parameters: int | None = None
+    trainable_parameters: int | None = None
+    optimizers: tuple[str, ...] = ()
+    batch_shapes: tuple[tuple[int, ...], ...] = ()
+    """Distinct shapes of the first tensor of a batch, first seen first; at most 16."""
+    micro_batch_size: int | None = None
+    sequence_length: int | None = None
+    gradient_accumulation_steps: int | None = None
+    """Backward passes per optimizer step, counted."""
+    checkpointing: bool | None = None
+    """Whether activation checkpointing was on."""
+    stack: str | None = None
+    """`accelerate`, `trainer`, `lightning`, `plain`: who ran the loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One optimizer step."""
+
+    step: int
+    """From 1, over the whole job: a resumed attempt goes on counting."""
+    seconds: float
+    micro_batches: int
+    samples: int | None = None
+    tokens: int | None = None
+    loss: float | None = None
+    peak_allocated_bytes: int | None = None
+    """CUDA: max_memory_allocated within the step. CPU: None."""
+    peak_reserved_bytes: int | None = None
+    device_used_bytes: int | None = None
+    """CUDA: total less free of mem_get_info, at the end of the step."""
+    resident_bytes: int | None = None
+    """Peak of the process's resident memory within the step where the kernel tells, else at its end."""
+    phases: Mapping[str, int] = field(default_factory=dict)
+    """Peak allocated (CUDA) or resident (CPU) bytes by phase: forward, backward, optimizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSummary:
+    """All steps of the attempt together; the first is left out of the times."""
+
+    steps: int = 0
+    seconds_median: float | None = None
+    seconds_max: float | None = None
+    tokens: int = 0
+    samples: int = 0
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    peak_device_used_bytes: int | None = None
+    peak_resident_bytes: int | None = None
+    phases: Mapping[str, int] = field(default_factory=dict)
+    last_loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRecord:
+    """The whole of `rank-N.json`."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    attempt: int
+    rank: int
+    local_rank: int
+    world_size: int
+    pid: int
+    host: str
+    device: str
+    """`cpu`, `cuda:0`, ..."""
+    status: RankStatus
+    started: float
+    updated: float
+    """Seconds since the epoch."""
+    base_resident_bytes: int | None = None
+    """Resident memory before the script's first line."""
+    actual: Actual = field(default_factory=Actual)
+    steps: tuple[StepRecord, ...] = ()
+    summary: StepSummary = field(default_factory=StepSummary)
+    error: RankError | None = None
+    exit_code: int | None = None
+    checkpoints: tuple[str, ...] = ()
+    """Folders that this rank saved completely, relative to the working directory where they lie below it."""
+    notes: tuple[str, ...] = ()
+    """What could not be observed, and why."""

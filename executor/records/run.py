@@ -1,0 +1,66 @@
+"""What the supervisor writes of a whole run: `run.json`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA_VERSION = 1
+
+RunStatus = Literal["preparing", "running", "succeeded", "failed", "interrupted", "launcher_failed"]
+Cause = Literal[
+    "success", "oom", "host_oom", "signal", "exception", "exit", "hang", "interrupted", "launcher", "torn", "deviation"
+]
+"""Why an attempt ended. `oom`: a failed allocation that a rank could report (CUDA's, or the CPU allocator's);
+`host_oom`: the kernel killed a process for memory; `signal`: killed otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One launch of the job."""
+
+    number: int
+    """From 1."""
+    command: tuple[str, ...]
+    """The launch command's words."""
+    started: float
+    ended: float | None = None
+    exit_code: int | None = None
+    """The launcher's."""
+    cause: Cause | None = None
+    """None while it runs."""
+    culprit: int | None = None
+    """The rank that failed first, where known."""
+    explanation: str = ""
+    """One line: what happened, to whom, and what the evidence is."""
+    resumed_from: str | None = None
+    first_step: int = 1
+    last_step: int | None = None
+    """The last optimizer step that every rank finished."""
+    strategy: Mapping[str, object] = field(default_factory=dict)
+    """The strategy section of the plan that this attempt ran."""
+    changes: tuple[str, ...] = ()
+    """What was changed against the attempt before, and why."""
+    deviations: tuple[str, ...] = ()
+    """Where what ran differs from what was planned, one line each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """The whole of `run.json`."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    status: RunStatus
+    script: str
+    script_arguments: tuple[str, ...]
+    working_directory: str
+    world_size: int
+    started: float
+    updated: float
+    ended: float | None = None
+    supervisor_pid: int
+    exit_code: int | None = None
+    """What `plan --execute` ended with: the job's own code, 125 where the launcher itself failed."""
+    attempts: tuple[Attempt, ...] = ()
+    message: str = ""
+    """One line for people."""
