@@ -1,0 +1,31 @@
+"""What is to be executed: a plan, a script, and how."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from planner.plan_saved import SavedPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One `plan --execute SCRIPT -- ARGS`."""
+
+    saved: SavedPlan
+    script: Path
+    """Absolute."""
+    arguments: tuple[str, ...] = ()
+    """The user's own, after `--`; they win over what the plan would pass."""
+    working_directory: Path
+    max_restarts: int = 3
+    """Attempts after the first one, after a crash or a hang; out-of-memory replans are not counted."""
+    hosts: tuple[str, ...] = ()
+    """One per node, the rendezvous on the first; empty on one node."""
+    machine_rank: int = 0
+    """Which of `hosts` this machine is."""
+    main_process_port: int | None = None
+    """None: a free one is chosen (one node)."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to the ranks' environment."""
+    check_parameters: bool = True
+    """Whether a script whose model has another parameter count than the plan's ends as a preflight failure."""
