@@ -86,6 +86,11 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
         found.append("QLoRA under ZeRO-3 and FSDP1 is not built yet: they are not searched")
     if workload.peft is Peft.LORA and cluster.world_size > 1:
         found.append("LoRA under FSDP1 is not built yet: it is not searched")
+    if cluster.gpu.is_cpu and workload.strategy not in (None, "single", "ddp"):
+        found.append(
+            f"--strategy {workload.strategy} on CPU processes: Accelerate has it for GPUs only; `plan --execute` runs"
+            " it over gloo by replacing a few functions in each process, for trying things out"
+        )
     if source.stored is not None and workload.peft is not Peft.QLORA:
         found += differences(source.stored, built_parameters(spec))
     return tuple(found)

@@ -33,6 +33,15 @@ class MemoryProfile:
     phase_peaks: dict[Phase, int]
 
 
+_NOTHING = MemoryProfile(
+    peak_allocated_bytes=0,
+    phase_of_peak=Phase.LOAD,
+    at_peak=dict.fromkeys(CATEGORIES, 0),
+    at_rest_bytes=0,
+    phase_peaks=dict.fromkeys(Phase, 0),
+)
+
+
 def measure(stream: RankStream, micro_batch: int, blocks: IntArray | None = None) -> MemoryProfile:
     """Evaluates a stream at a micro batch.
 
@@ -40,6 +49,8 @@ def measure(stream: RankStream, micro_batch: int, blocks: IntArray | None = None
     """
     sizes = stream.sizes(micro_batch) if blocks is None else blocks
     live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
+    if not len(live):
+        return _NOTHING  # model states alone, all of them on the host
     peak_at = int(np.argmax(live))
     counts = alive_at(stream, peak_at)
     by_category = np.bincount(stream.category, weights=sizes * counts, minlength=len(CATEGORIES))

@@ -58,7 +58,8 @@ def _offloads(workload: Workload, cluster: Cluster, strategy: Strategy) -> list[
         # Over one GPU ZeRO-3 partitions nothing: all that it adds to ZeRO-2 is that parameters can leave the device.
         known = (Offload.ALL,)
     if workload.offload is None:
-        return list(known)
+        # A CPU rank's device is the host: moving things there saves nothing.
+        return [Offload.NONE] if cluster.gpu.is_cpu else list(known)
     wanted = Offload(workload.offload)
     if wanted in known:
         return [wanted]

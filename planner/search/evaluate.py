@@ -49,13 +49,21 @@ class Judgement:
     allocator: AllocatorSettings = DEFAULT_SETTINGS
     simulated: Simulated | None = None
     """None where only the tensors were summed: a lower bound."""
+    shares_host: bool = False
+    """Whether the device's memory is the host's (CPU ranks): what goes to the host stays within capacity."""
     states_only: bool = False
     """Whether only what is there without any step was counted: a lower bound that already exceeds capacity."""
 
     @property
     def _held(self) -> int:
         """Bytes that the allocator takes from the device without limit, or at least."""
-        return self.simulated.reserved_bytes if self.simulated else self.profile.peak_allocated_bytes
+        held = self.simulated.reserved_bytes if self.simulated else self.profile.peak_allocated_bytes
+        return held + self._host
+
+    @property
+    def _host(self) -> int:
+        """Bytes on the host where that is the device."""
+        return self.host_bytes if self.shares_host else 0
 
     @property
     def expected_bytes(self) -> int:
@@ -66,7 +74,7 @@ class Judgement:
         """The least that the device must have: what the allocator can be squeezed to."""
         held = self._held
         if self.simulated is not None and self.simulated.squeezed_bytes is not None:
-            held = min(held, self.simulated.squeezed_bytes)
+            held = min(held, self.simulated.squeezed_bytes + self._host)
         return held + sum(term.low for term in self.terms)
 
     @property
@@ -216,8 +224,14 @@ class Evaluator:
             time=time,
             plan=plan,
             allocator=allocator_settings(dict(self.workload.settings)),
+            shares_host=self.cluster.gpu.is_cpu,
             states_only=states_only,
         )
+
+    def host_shortage(self, judgement: Judgement) -> int | None:
+        """Bytes of host memory that a node must have, where it is known to have less; None where it suffices."""
+        needed = judgement.host_bytes * self.cluster.gpus_per_node
+        return needed if self.host_limit is not None and needed > self.host_limit else None
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         accumulation = min(batch.accumulation_steps, 2)

@@ -17,7 +17,7 @@ _LARGEST_NODES = 1024
 def nearest_change(evaluator: Evaluator) -> str | None:
     """First an option that the user fixed, then more of the same GPUs; None when not even that helps."""
     workload, cluster = evaluator.workload, evaluator.cluster
-    for words, relaxed in _relaxed(workload, evaluator.provider.spec().can_checkpoint):
+    for words, relaxed in _relaxed(workload, evaluator.provider.spec().can_checkpoint, cluster.gpu.is_cpu):
         fitting = _fits(evaluator, relaxed, cluster)
         if fitting is not None:
             return f"{words} would fit: {_words(fitting)}"
@@ -29,7 +29,7 @@ def nearest_change(evaluator: Evaluator) -> str | None:
     return None
 
 
-def _relaxed(workload: Workload, can_checkpoint: bool) -> Iterator[tuple[str, Workload]]:
+def _relaxed(workload: Workload, can_checkpoint: bool, is_cpu: bool) -> Iterator[tuple[str, Workload]]:
     if workload.reserve_bytes:
         yield "without --set memory.reserve it", _without(workload, "memory.reserve")
     if can_checkpoint and workload.checkpointing not in (None, Checkpointing.FULL):
@@ -38,7 +38,8 @@ def _relaxed(workload: Workload, can_checkpoint: bool) -> Iterator[tuple[str, Wo
         yield "--set checkpoint.every=1", _fully_checkpointed(workload)
     if workload.micro_batch is not None and workload.micro_batch > 1:
         yield "--micro-batch 1", replace(workload, micro_batch=1, global_batch=None)
-    yield from _more_offload(workload)
+    if not is_cpu:
+        yield from _more_offload(workload)
     if workload.strategy is not None:
         yield "another --strategy", replace(workload, strategy=None, offload=None)
     if workload.precision is Precision.FP32:
@@ -93,7 +94,7 @@ def _fits(evaluator: Evaluator, workload: Workload, cluster: Cluster) -> Judgeme
         if trial.judge_states(family, batch).verdict != "fits":
             continue
         judgement = trial.simulate(trial.judge(family, batch))
-        if judgement.verdict == "fits":
+        if judgement.verdict == "fits" and trial.host_shortage(judgement) is None:
             return judgement
     return None
 

@@ -85,6 +85,6 @@ def test_full_is_the_change_from_selective_and_from_a_distance() -> None:
         (workload("checkpoint.every=2", checkpointing=Checkpointing.SELECTIVE), "--checkpointing full"),
         (workload("checkpoint.every=2", checkpointing=Checkpointing.FULL), "--set checkpoint.every=1"),
     ):
-        words, relaxed = next(iter(_relaxed(job, True)))
+        words, relaxed = next(iter(_relaxed(job, True, False)))
         assert (words, relaxed.checkpointing) == (expected, Checkpointing.FULL)
         assert relaxed.setting("checkpoint.every", "1") == "1"
