@@ -114,6 +114,8 @@ class Candidate:
     """Why it lost, in words and numbers; None for a plan."""
     command: str | None = None
     """The exact command that runs it."""
+    units: tuple[str, ...] = ()
+    """Classes whose instances FSDP wraps one by one; empty for other strategies, and in older files."""
     explain: tuple[TensorLine, ...] | None = None
     """Largest tensors standing at the peak, largest first; None where not asked for."""
 

@@ -54,7 +54,7 @@ def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) 
     if strategy.name in ("fsdp", "hsdp"):
         words = ["--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"]
         words += ["--fsdp_reshard_after_forward", workload.setting("fsdp.reshard_after_forward", "true")]
-        words += _wrapped_classes(judgement)
+        words += _wrap_words(judgement)
         if judgement.family.offload is Offload.ALL:
             words += ["--fsdp_offload_params", "true"]
         if full and workload.stack is not Stack.TRAINER:
@@ -67,19 +67,25 @@ def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) 
     if strategy.name == "fsdp1":
         words = ["--use_fsdp", "--fsdp_version", "1", "--fsdp_sharding_strategy", "FULL_SHARD"]
         words += ["--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP", "--fsdp_backward_prefetch", "BACKWARD_PRE"]
-        words += ["--fsdp_use_orig_params", "true", *_wrapped_classes(judgement)]
+        words += ["--fsdp_use_orig_params", "true", *_wrap_words(judgement)]
         if full and workload.stack is not Stack.TRAINER:
             words += ["--fsdp_activation_checkpointing", "true"]
         return words
     return ["--multi_gpu"] if strategy.name == "ddp" else []
 
 
-def _wrapped_classes(judgement: Judgement) -> list[str]:
-    """The classes whose instances the plan counts as units: accelerate does not find them in every model."""
+def wrapped_classes(judgement: Judgement) -> tuple[str, ...]:
+    """The classes whose instances the plan counts as FSDP's units: accelerate does not find them in every model."""
+    if judgement.family.strategy.name not in ("fsdp", "fsdp1", "hsdp"):
+        return ()
     trace = judgement.plan.stream.trace
     left_out = set(blocks_around_embeddings(trace))
     named = zip(trace.layout.blocks, trace.layout.block_classes, strict=True)
-    classes = dict.fromkeys(kind for block, kind in named if block not in left_out)
+    return tuple(dict.fromkeys(kind for block, kind in named if block not in left_out))
+
+
+def _wrap_words(judgement: Judgement) -> list[str]:
+    classes = wrapped_classes(judgement)
     return ["--fsdp_transformer_layer_cls_to_wrap", ",".join(classes)] if classes else []
 
 

@@ -23,7 +23,7 @@ from planner.plan import (
     UncertainTerm,
     workload_document,
 )
-from planner.search.command import launch_command
+from planner.search.command import launch_command, wrapped_classes
 from planner.search.evaluate import Judgement
 from planner.search.search import Found
 from planner.search.setting_notes import setting_notes
@@ -115,6 +115,7 @@ def _candidate(
         speed=None if judgement.states_only else _speed(judgement.time, spec.has_sequence),
         reason=reason,
         command=launch_command(judgement, workload, cluster) if reason is None else None,
+        units=() if judgement.states_only else wrapped_classes(judgement),
         explain=_explain(judgement) if explain and not judgement.states_only else None,
     )
 
@@ -134,6 +135,7 @@ def _memory(judgement: Judgement) -> MemoryFigures:
         outside_allocator=OutsideAllocator(cuda_context=terms["CUDA context"].expected, nccl=terms["NCCL"].expected),
         uncertain=tuple(_uncertain(term) for term in (*_cached(judgement), *judgement.terms) if term.high),
         at_rest_bytes=profile.at_rest_bytes,
+        phase_peaks={str(phase): size for phase, size in profile.phase_peaks.items()},
         num_alloc_retries=judgement.simulated.retries if judgement.simulated else 0,
         host_bytes=judgement.host_bytes,
     )

@@ -1,0 +1,32 @@
+"""`accelerate launch` with a configuration file, and the DeepSpeed file that it names."""
+
+from executor.launch.accelerate_config import accelerate_config
+from executor.launch.accelerate_keys import check_config
+from executor.launch.deepspeed_config import deepspeed_config
+from executor.launch.files import LaunchFiles
+from executor.launch.render import json_text, shell_text, yaml_text
+from executor.launch.target import RUNNER, Target
+from executor.names import ACCELERATE_FILE, COMMAND_FILE, DEEPSPEED_FILE
+
+
+def launch_files(target: Target) -> LaunchFiles:
+    """Files, environment and command for any strategy."""
+    config = accelerate_config(target)
+    check_config(config)
+    files = {ACCELERATE_FILE: yaml_text(config, target.made_by)}
+    if target.uses_deepspeed:
+        files[DEEPSPEED_FILE] = json_text(deepspeed_config(target))
+    command = _command(target)
+    files[COMMAND_FILE] = shell_text(target.environment, command, target.made_by)
+    return LaunchFiles(engine="accelerate", files=files, environment=target.environment, command=command)
+
+
+def _command(target: Target) -> tuple[str, ...]:
+    words = [*target.launcher, "launch", "--config_file", str(target.folder / ACCELERATE_FILE)]
+    if target.nodes > 1:
+        # Said, not guessed from names and addresses: which launcher holds the rendezvous.
+        words += ["--rdzv_conf", f"timeout=900,is_host={'1' if target.machine_rank == 0 else '0'}"]
+    if target.logs is not None:
+        # Without a folder the elastic agent leaves one behind under /tmp on every launch.
+        words += ["--log_dir", str(target.logs), "--tee", "3"]
+    return (*words, *(("-m", RUNNER) if target.runs_runner else ()), str(target.script), *target.arguments)

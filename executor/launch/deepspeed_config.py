@@ -1,0 +1,65 @@
+"""A target as DeepSpeed's configuration file. Pure."""
+
+from collections.abc import Mapping
+
+from executor.launch.target import Target
+
+_AUTO = "auto"
+_SIZES: Mapping[str, tuple[str, int, bool]] = {
+    "zero.reduce_bucket_size": ("reduce_bucket_size", 500_000_000, False),
+    "zero.prefetch_bucket_size": ("stage3_prefetch_bucket_size", 50_000_000, True),
+    "zero.param_persistence_threshold": ("stage3_param_persistence_threshold", 100_000, True),
+    "zero.max_live_parameters": ("stage3_max_live_parameters", 1_000_000_000, True),
+    "zero.max_reuse_distance": ("stage3_max_reuse_distance", 1_000_000_000, True),
+    "zero.sub_group_size": ("sub_group_size", 1_000_000_000, True),
+}
+"""DeepSpeed's key by `--set` key, with its own default in elements (runtime/zero/config.py), and whether stage 3
+alone reads it. Written out, so that a plan means the same under another version."""
+_FROM_HIDDEN = frozenset({"reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"})
+"""Sizes that the Trainer sets from the hidden size where the file says auto."""
+
+
+def deepspeed_config(target: Target) -> dict[str, object]:
+    """Content of the JSON file, for stages 1 to 3.
+
+    Under the Trainer everything that has a Trainer option says `auto`: it refuses values that differ from its own
+    (transformers integrations/deepspeed.py: fill_match).
+    """
+    strategy, auto = target.strategy, target.in_trainer
+    config: dict[str, object] = {
+        "train_micro_batch_size_per_gpu": _AUTO if auto else strategy.micro_batch_size,
+        "gradient_accumulation_steps": _AUTO if auto else strategy.gradient_accumulation_steps,
+        "train_batch_size": _AUTO if auto else strategy.global_batch_size,
+    }
+    if target.clipping:
+        config["gradient_clipping"] = _AUTO if auto else 1.0
+    for kind in ("bf16", "fp16"):
+        wanted = strategy.precision.removesuffix("-mixed") == kind
+        config[kind] = {"enabled": _AUTO if auto else wanted}
+    config["zero_optimization"] = _zero(target)
+    config["zero_allow_untested_optimizer"] = True
+    if target.on_cpu:
+        # DeepSpeed's own CPU optimizer is compiled at run time; without it, torch's steps on the host.
+        config["zero_force_ds_cpu_optimizer"] = False
+    return config
+
+
+def _zero(target: Target) -> dict[str, object]:
+    stage = target.strategy.zero_stage
+    zero: dict[str, object] = {"stage": stage}
+    for key, (name, default, third_only) in _SIZES.items():
+        if third_only and stage != 3:
+            continue
+        otherwise = _AUTO if target.in_trainer and name in _FROM_HIDDEN else default
+        given = target.setting(key)
+        zero[name] = otherwise if given is None else int(given)
+    zero["overlap_comm"] = target.setting("zero.overlap_comm", str(stage == 3).lower()) == "true"
+    offload = target.strategy.offload
+    pinned = target.setting("zero.pin_memory", "true") == "true" and not target.on_cpu
+    if offload in ("optimizer", "all"):
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": pinned}
+    if offload == "all":
+        zero["offload_param"] = {"device": "cpu", "pin_memory": pinned}
+    if stage == 3:
+        zero["stage3_gather_16bit_weights_on_model_save"] = True
+    return zero

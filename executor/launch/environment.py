@@ -1,0 +1,63 @@
+"""What a plan sets in the environment of every rank, whatever engine starts them. Pure."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from executor import names
+from executor.launch.target import Target
+from planner.memory.allocator_words import allocator_variable
+
+_EXACT_RESIDENT_MEMORY: Mapping[str, str] = {
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+    "MALLOC_ARENA_MAX": "1",
+}
+"""glibc then gives freed tensors back at once: what a CPU rank holds becomes what its tensors take."""
+
+
+def batch_environment(target: Target) -> dict[str, str]:
+    """The planned batch, for scripts that read it; and for Accelerate, what it reads itself."""
+    strategy = target.strategy
+    found = {
+        names.MICRO_BATCH_SIZE: str(strategy.micro_batch_size),
+        names.GRADIENT_ACCUMULATION_STEPS: str(strategy.gradient_accumulation_steps),
+    }
+    if target.saved.model.has_sequence:
+        found[names.SEQUENCE_LENGTH] = str(target.saved.workload["seq_len"])
+    if not target.in_trainer:
+        # Beats what the script's Accelerator is given; the Trainer accumulates itself and wants 1 there.
+        found["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(strategy.gradient_accumulation_steps)
+    return found
+
+
+def device_environment(target: Target) -> dict[str, str]:
+    """Which devices the ranks use, and how memory is given out there."""
+    if not target.on_cpu:
+        settings = target.saved.workload.get("settings")
+        given = {key: str(value) for key, value in settings.items()} if isinstance(settings, Mapping) else {}
+        variable = allocator_variable(given)
+        return {"PYTORCH_ALLOC_CONF": variable} if variable else {}
+    found = {"CUDA_VISIBLE_DEVICES": "", **_EXACT_RESIDENT_MEMORY}
+    if target.needs_cpu_ranks:
+        # With ACCELERATE_USE_CPU, FSDP2 would silently become DDP, and FSDP1 would find no device.
+        found |= {names.CPU_RANKS: "1", "ACCELERATE_TORCH_DEVICE": "cpu"}
+    else:
+        # The launcher's `--cpu` would start a single process whatever is asked.
+        found["ACCELERATE_USE_CPU"] = "true"
+    return found
+
+
+def run_environment(
+    *, run_id: str, folder: Path, attempt: int, resume_from: Path | None, options: Mapping[str, object]
+) -> dict[str, str]:
+    """What ties a rank to its run: the folder for its record, and what its runner is to do."""
+    found = {
+        names.RUN_ID: run_id,
+        names.RUN_FOLDER: str(folder),
+        names.ATTEMPT: str(attempt),
+        names.OPTIONS: json.dumps(options, sort_keys=True),
+    }
+    if resume_from is not None:
+        found[names.RESUME_FROM] = str(resume_from)
+    return found

@@ -1,0 +1,29 @@
+"""Generated files as text, each with the exact command that made it. Pure."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+
+
+def yaml_text(config: Mapping[str, object], made_by: str) -> str:
+    """YAML with a header comment."""
+    import yaml
+
+    body = yaml.safe_dump(dict(config), sort_keys=False, default_flow_style=False)
+    return f"{header(made_by)}{body}"
+
+
+def json_text(config: Mapping[str, object]) -> str:
+    """JSON; it has no comments, so the command that made it stands in the files beside it."""
+    return json.dumps(config, indent=2) + "\n"
+
+
+def shell_text(environment: Mapping[str, str], command: Sequence[str], made_by: str) -> str:
+    """A shell script that launches by hand what was launched."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
+    return "\n".join(["#!/bin/sh", header(made_by) + "set -e", *lines, f'exec {shlex.join(command)} "$@"']) + "\n"
+
+
+def header(made_by: str) -> str:
+    """A comment line; a command of several lines becomes one."""
+    return f"# Made by: {' '.join(made_by.split())}\n" if made_by else ""

@@ -1,0 +1,134 @@
+"""One launch in words that every engine understands: made from a job and its script, read by the engines."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from executor.script.loop import Loop
+from planner.plan_figures import StrategyChoice
+from planner.plan_saved import SavedPlan
+
+DEFAULT_PORT = 29500
+"""Of the rendezvous between nodes, as torchrun and Accelerate have it."""
+
+RUNNER = "executor.runner"
+"""Module that starts a script on a rank and records what happens there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is to be launched, and from where."""
+
+    saved: SavedPlan
+    script: Path
+    arguments: tuple[str, ...] = ()
+    """All words after the script: those that the plan adds, then the user's."""
+    loop: Loop = "unknown"
+    """Who runs the script's loop."""
+    folder: Path
+    """Absolute; where the launch files lie."""
+    logs: Path | None = None
+    """Folder for each rank's output; None where only the terminal shows it."""
+    observed: bool = True
+    """Whether each rank is started through the in-rank runner."""
+    launcher: tuple[str, ...] = ("accelerate",)
+    """Words that start Accelerate's command line."""
+    hosts: tuple[str, ...] = ()
+    machine_rank: int = 0
+    port: int | None = None
+    made_by: str = ""
+    """The command that makes these files, for their headers."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What every rank finds in its environment besides what the engine itself sets."""
+
+    @property
+    def strategy(self) -> StrategyChoice:
+        return self.saved.plan.strategy
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Classes that FSDP wraps one by one."""
+        return self.saved.plan.units
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.saved.cluster.get("gpu_id", self.saved.cluster["gpu"]) == "cpu"
+
+    @property
+    def world_size(self) -> int:
+        return self.strategy.world_size
+
+    @property
+    def nodes(self) -> int:
+        return int(str(self.saved.cluster["nodes"]))
+
+    @property
+    def per_node(self) -> int:
+        return self.world_size // self.nodes
+
+    @property
+    def uses_fsdp(self) -> bool:
+        return self.strategy.name in ("fsdp", "fsdp1", "hsdp")
+
+    @property
+    def uses_deepspeed(self) -> bool:
+        return self.strategy.name in ("zero1", "zero2", "zero3")
+
+    @property
+    def in_trainer(self) -> bool:
+        """Whether Hugging Face's Trainer fills in what the configuration leaves `auto`."""
+        return self.loop == "trainer"
+
+    @property
+    def needs_cpu_ranks(self) -> bool:
+        """Whether CPU processes run what Accelerate joins on GPUs only: the runner then makes gloo ranks of them.
+
+        The Trainer makes its state before it reads ACCELERATE_USE_CPU, so its ranks need that under DDP too.
+        """
+        gpu_only = self.uses_fsdp or self.uses_deepspeed or (self.in_trainer and self.world_size > 1)
+        return self.on_cpu and gpu_only
+
+    @property
+    def runs_runner(self) -> bool:
+        return self.observed or self.needs_cpu_ranks
+
+    @property
+    def clipping(self) -> bool:
+        return bool(self.saved.workload.get("clipping", True))
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the plan has the model compiled."""
+        return bool(self.saved.workload.get("compile", False))
+
+    @property
+    def replicas(self) -> int:
+        """Whole sharded copies of the model under HSDP: as asked, else one on each node."""
+        given = self.saved.workload.get("dp_replicate")
+        return int(str(given)) if given is not None else self.nodes
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Of the layers, every how many-th is checkpointed."""
+        return int(self.setting("checkpoint.every", "1") or 1)
+
+    @property
+    def wrapper_checkpoints(self) -> bool:
+        """Whether Accelerate's FSDP plugin checkpoints each wrapped layer; beside the Trainer's own it would raise."""
+        full = self.strategy.checkpointing == "full" and self.checkpoint_every == 1
+        return full and self.uses_fsdp and not self.in_trainer
+
+    def setting(self, key: str, default: str | None = None) -> str | None:
+        """Value of a `--set` key, or `default`."""
+        settings = self.saved.workload.get("settings")
+        value = settings.get(key) if isinstance(settings, Mapping) else None
+        return default if value is None else str(value)
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Host and port of the rendezvous; port 0 means: a free one."""
+        host, _, port = self.hosts[0].rpartition(":") if self.hosts else ("127.0.0.1", "", "")
+        if not host:
+            host, port = port, ""
+        fallback = DEFAULT_PORT if self.nodes > 1 else 0
+        return host, self.port if self.port is not None else int(port) if port else fallback

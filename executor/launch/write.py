@@ -1,0 +1,24 @@
+"""Launch files on disk (I/O)."""
+
+from pathlib import Path
+
+from executor.launch.files import LaunchFiles
+from executor.names import COMMAND_FILE
+from planner.errors import UnreachableError
+from planner.plan_io import write_text
+
+
+def write_launch_files(launch: LaunchFiles, folder: Path, *, force: bool = True) -> list[Path]:
+    """Writes every file, each whole or not at all; gives their paths. Errors as `write_text` raises them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnreachableError(f"{folder} cannot be made: {error.strerror or error}") from None
+    paths = []
+    for name, content in launch.files.items():
+        path = folder / name
+        write_text(path, content, force=force)
+        if name == COMMAND_FILE:
+            path.chmod(0o755)
+        paths.append(path)
+    return paths
