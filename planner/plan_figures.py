@@ -129,6 +129,8 @@ class MemoryFigures:
     uncertain: tuple[UncertainTerm, ...] = ()
     at_rest_bytes: int
     """Allocated between two steps."""
+    phase_peaks: Mapping[str, int] = field(default_factory=dict)
+    """Most allocated bytes in each phase of a run: `load`, `forward`, `backward`, `optimizer step`."""
     host_bytes: int = 0
     nvme_bytes: int = 0
     num_alloc_retries: int = 0
@@ -147,6 +149,8 @@ class MemoryFigures:
             )
         if self.at_rest_bytes > self.peak_allocated_bytes:
             raise ValueError(f"at_rest_bytes {self.at_rest_bytes} is above the peak, {self.peak_allocated_bytes}")
+        if max(self.phase_peaks.values(), default=0) > self.peak_allocated_bytes:
+            raise ValueError(f"phase_peaks go beyond the peak, {self.peak_allocated_bytes}")
         if self.peak_reserved_bytes is not None and self.peak_reserved_bytes < self.peak_allocated_bytes:
             raise ValueError(f"peak_reserved_bytes {self.peak_reserved_bytes} is below the allocated peak")
         _ordered("device_used", self.device_used_low_bytes, self.device_used_bytes, self.device_used_high_bytes)

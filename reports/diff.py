@@ -23,6 +23,10 @@ _MEMORY = {
     "capacity_bytes": "capacity",
     "headroom_bytes": "free",
     "at_rest_bytes": "between steps",
+    "phase_peaks.load": "peak in load",
+    "phase_peaks.forward": "peak in forward",
+    "phase_peaks.backward": "peak in backward",
+    "phase_peaks.optimizer step": "peak in optimizer step",
     "host_bytes": "host RAM per rank",
     "nvme_bytes": "NVMe per rank",
 }

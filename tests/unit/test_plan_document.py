@@ -64,6 +64,7 @@ def memories(draw: st.DrawFn) -> MemoryFigures:
         outside_allocator=outside,
         uncertain=(term,),
         at_rest_bytes=draw(st.integers(0, at_peak.total)),
+        phase_peaks=draw(st.dictionaries(TEXT, st.integers(0, at_peak.total), max_size=3)),
         host_bytes=draw(SIZES),
     )
 
@@ -195,6 +196,7 @@ def test_at_peak_must_sum_to_the_peak(category: str) -> None:
         ({"device_used_bytes": 1024, "device_used_low_bytes": 0}, "below peak_allocated"),
         ({"peak_reserved_bytes": 1023}, "below the allocated peak"),
         ({"at_rest_bytes": 1025}, "above the peak"),
+        ({"phase_peaks": {"forward": 1025}}, "phase_peaks go beyond the peak"),
         ({"host_bytes": -1}, "host_bytes is -1"),
         ({"capacity_bytes": 0}, "capacity_bytes is 0"),
     ],
