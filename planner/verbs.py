@@ -4,7 +4,9 @@ VERBS = {
     "models": "planner.commands.models",
     "gpus": "planner.commands.gpus",
     "diff": "planner.commands.diff",
+    "report": "planner.commands.report",
+    "runs": "planner.commands.runs",
 }
 """Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS = ("check", "explore", "doctor", "export", "report", "runs", "from-config", "calibrate")
+LATER_VERBS = ("check", "explore", "doctor", "export", "from-config", "calibrate")
 """Verbs of the interface that later versions bring; refused by name."""

@@ -1,0 +1,36 @@
+"""Everything that a run folder holds, as one value."""
+
+from dataclasses import dataclass, field
+
+from executor.records.rank import RankRecord
+from executor.records.run import Attempt, RunRecord
+from planner.plan_saved import SavedPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRun:
+    """A run as its folder tells it."""
+
+    folder: str
+    record: RunRecord
+    plan: SavedPlan | None = None
+    """What the latest attempt runs; None where plan.json is missing or makes no sense."""
+    ranks: tuple[RankRecord, ...] = ()
+    """Of the latest attempt, in rank order; ranks without a readable record are missing."""
+    supervisor_alive: bool = False
+    """Whether the process that writes run.json still lives; on another machine it counts as gone."""
+    earlier: dict[int, tuple[RankRecord, ...]] = field(default_factory=dict)
+    """Rank records of attempts before the latest, by number."""
+    problems: tuple[str, ...] = ()
+    """What could not be read, one line each."""
+
+    @property
+    def status(self) -> str:
+        """As run.json says; `lost` where it says that the run goes on and nobody looks after it any more."""
+        goes_on = self.record.status in ("preparing", "running")
+        return "lost" if goes_on and not self.supervisor_alive else self.record.status
+
+    @property
+    def latest(self) -> Attempt | None:
+        """The last attempt, None before the first."""
+        return self.record.attempts[-1] if self.record.attempts else None
