@@ -1,0 +1,39 @@
+"""Whether the ranks' processes do anything at all: processor time and bytes read or written (I/O)."""
+
+import time
+from collections.abc import Iterable
+
+import psutil
+
+BUSY_SHARE = 0.2
+"""Of one core. Waiting in gloo takes next to none; NCCL's waiting is an asynchronous kernel, the host thread spins."""
+BUSY_BYTES = 4 * 1024 * 1024
+"""Per second, through files."""
+
+
+class Activity:
+    """Compares two looks at some processes."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self._last: dict[int, tuple[float, int]] = {}
+
+    def busy(self, pids: Iterable[int]) -> bool:
+        """Whether any of `pids` did something since the last call."""
+        now = time.monotonic()
+        seconds = max(now - self._at, 1e-3)
+        found, busy = {}, False
+        for pid in pids:
+            try:
+                process = psutil.Process(pid)
+                cpu = sum(process.cpu_times()[:2])
+                counters = process.io_counters()
+                size = counters.read_bytes + counters.write_bytes
+            except (psutil.Error, OSError):
+                continue
+            found[pid] = (cpu, size)
+            before = self._last.get(pid)
+            if before is not None:
+                busy = busy or (cpu - before[0]) / seconds > BUSY_SHARE or (size - before[1]) / seconds > BUSY_BYTES
+        self._at, self._last = now, found
+        return busy

@@ -1,0 +1,136 @@
+"""One launch of the job, from its files to the verdict on it (I/O)."""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from executor import names
+from executor.job import Job
+from executor.launch.files import LaunchFiles
+from executor.launch.prepare import prepare
+from executor.launch.write import write_launch_files
+from executor.records.rank import RankRecord
+from executor.records.run import Attempt
+from executor.run_folder import RunFolder
+from executor.supervise.classify import Verdict, classify
+from executor.supervise.evidence import Evidence, parse_exits, parse_launcher_signal
+from executor.supervise.host_memory import oom_kills
+from executor.supervise.interrupts import Interrupts
+from executor.supervise.limits import Limits
+from executor.supervise.logs import settle_logs, tail
+from executor.supervise.process import LAUNCHER_ERR, start
+from executor.supervise.watch import Ending, Listener, Watch
+from planner.plan_codec import plain
+from planner.plan_io import save
+
+_REPORT_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """An ended attempt with all that the next decision needs."""
+
+    attempt: Attempt
+    verdict: Verdict
+    ranks: tuple[RankRecord, ...]
+
+
+def prepare_attempt(job: Job, number: int, folder: RunFolder, resume_from: Path | None) -> LaunchFiles:
+    """Writes the plan and the launch files of the attempt into the run folder. Errors as `prepare` raises them."""
+    files = prepare(job, attempt=number, folder=folder, resume_from=resume_from)
+    save(job.saved, folder.plan, force=True)
+    write_launch_files(files, folder.path)
+    return files
+
+
+def new_attempt(
+    job: Job, number: int, files: LaunchFiles, *, resume_from: Path | None, first_step: int, changes: tuple[str, ...]
+) -> Attempt:
+    """The record of an attempt that is about to start."""
+    return Attempt(
+        number=number,
+        command=files.command,
+        started=time.time(),
+        resumed_from=None if resume_from is None else str(resume_from),
+        first_step=first_step,
+        strategy=plain(job.saved.plan.strategy),
+        changes=changes,
+    )
+
+
+def run_attempt(
+    job: Job,
+    attempt: Attempt,
+    files: LaunchFiles,
+    *,
+    folder: RunFolder,
+    limits: Limits,
+    interrupts: Interrupts,
+    listener: Listener,
+    on_stacks: Callable[[], None] | None = None,
+) -> Outcome:
+    """Launches, waits, and judges. Raises PreflightError where the launcher cannot be started."""
+    kills = oom_kills()
+    started = start(
+        files,
+        run_id=folder.run_id,
+        directory=job.working_directory,
+        logs=folder.logs,
+        environment={names.RUN_FOLDER: str(folder.path)},
+    )
+    ending = Watch(
+        started=started,
+        run_id=folder.run_id,
+        folder=folder.path,
+        logs=folder.logs,
+        limits=limits,
+        interrupts=interrupts,
+        listener=listener,
+    ).wait()
+    ranks = tuple(rank for rank in folder.ranks() if rank.attempt == attempt.number)
+    evidence = _evidence(ending, ranks, folder, job, oom_kills() - kills)
+    verdict = classify(evidence)
+    settle_logs(folder.logs, limits.log_bytes)
+    ended = replace(
+        attempt,
+        ended=time.time(),
+        exit_code=ending.launcher_code,
+        cause=verdict.cause,
+        culprit=verdict.culprit,
+        explanation=verdict.explanation,
+        first_step=_first_step(ranks, attempt.first_step),
+        last_step=_last_step(ranks),
+    )
+    return Outcome(attempt=ended, verdict=verdict, ranks=ranks)
+
+
+def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, job: Job, kills: int) -> Evidence:
+    report = tail(folder.logs / LAUNCHER_ERR, _REPORT_BYTES)
+    number = parse_launcher_signal(report)
+    lines = [line for line in report.splitlines() if line.strip()]
+    return Evidence(
+        launcher_code=ending.launcher_code,
+        ranks=ranks,
+        exits=parse_exits(report),
+        world_size=max(1, job.saved.plan.strategy.world_size // max(1, len(job.hosts))),
+        interrupted=ending.interrupted,
+        launcher_signal=None if number is None else signal.Signals(number).name,
+        hung_seconds=ending.hung_seconds,
+        stacks=str(folder.logs) if ending.asked_for_stacks else None,
+        killed=ending.killed,
+        oom_kills=kills,
+        launcher_error=lines[-1] if lines else "",
+    )
+
+
+def _first_step(ranks: tuple[RankRecord, ...], planned: int) -> int:
+    return min((rank.steps[0].step for rank in ranks if rank.steps), default=planned)
+
+
+def _last_step(ranks: tuple[RankRecord, ...]) -> int | None:
+    """The last step that every rank finished; None where one finished none."""
+    lasts = [rank.steps[-1].step if rank.steps else None for rank in ranks]
+    known = [step for step in lasts if step is not None]
+    return min(known) if known and len(known) == len(lasts) else None

@@ -1,0 +1,59 @@
+"""What follows an ended attempt: pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from executor.records.run import Attempt
+
+Action = Literal["stop", "retry", "replan"]
+_CRASHES = ("signal", "exception", "exit", "hang", "launcher", "torn")
+_USAGE_ERROR = 2
+"""What argparse and click exit with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The next action and, for people, why."""
+
+    action: Action
+    reason: str = ""
+
+
+def decide(attempts: Sequence[Attempt], exit_code: int, max_restarts: int, *, ranks_ran: bool) -> Decision:
+    """What to do after the last of `attempts`, which has ended with `exit_code`.
+
+    `ranks_ran`: whether any rank of it got as far as its own record.
+    """
+    last = attempts[-1]
+    if last.cause in ("oom", "host_oom"):
+        return Decision(action="replan")
+    if last.cause not in _CRASHES:
+        return Decision(action="stop")
+    if last.cause == "launcher" and not ranks_ran:
+        return Decision(action="stop", reason="a launcher that starts no rank will not do so the next time")
+    if last.cause == "exit" and exit_code == _USAGE_ERROR and last.last_step is None:
+        return Decision(action="stop", reason="the script refused its arguments: another attempt would end the same")
+    if _same_again(attempts):
+        where = f"after step {last.last_step}" if last.last_step else "before its first step"
+        return Decision(
+            action="stop", reason=f"attempts {last.number - 1} and {last.number} ended alike {where}: it is no accident"
+        )
+    restarts = sum(1 for attempt in attempts[:-1] if attempt.cause in _CRASHES)
+    if restarts >= max_restarts:
+        told = "none was allowed" if max_restarts == 0 else f"all {max_restarts} were used"
+        return Decision(action="stop", reason=f"no restart is left: {told} (--max-restarts)")
+    return Decision(action="retry", reason=f"restart {restarts + 1} of {max_restarts}")
+
+
+def _same_again(attempts: Sequence[Attempt]) -> bool:
+    """Whether the last two attempts failed by the same exception or exit at the same step."""
+    if len(attempts) < 2:
+        return False
+    before, last = attempts[-2], attempts[-1]
+    return (
+        last.cause in ("exception", "exit")
+        and before.cause == last.cause
+        and before.last_step == last.last_step
+        and before.explanation == last.explanation
+    )

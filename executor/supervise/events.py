@@ -1,0 +1,27 @@
+"""What the supervisor tells while it works: one kind of value, for whoever shows it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from executor.records.run import Attempt, RunRecord
+from executor.supervise.pulse import Pulse
+
+EventKind = Literal["run", "launch", "pulse", "output", "note", "attempt", "end"]
+"""`run`: the run folder exists; `launch`: a command is about to be started; `pulse`: ranks moved on; `output`: rank 0
+or the launcher wrote; `note`: a line for people; `attempt`: one ended; `end`: all is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something happened. Only what belongs to its kind is set."""
+
+    kind: EventKind
+    record: RunRecord
+    """The run as run.json holds it at that moment."""
+    command: tuple[str, ...] = ()
+    text: str = ""
+    error_stream: bool = False
+    """`output`: whether it was written to stderr."""
+    pulses: tuple[Pulse, ...] = ()
+    """`pulse`: the latest of every rank, in rank order."""
+    attempt: Attempt | None = None

@@ -1,0 +1,54 @@
+"""Keeps run.json true: every change is written at once, in one piece (I/O)."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from executor.job import Job
+from executor.records.run import Attempt, RunRecord, RunStatus
+from executor.run_folder import RunFolder
+
+
+class Ledger:
+    """The run's record and its file."""
+
+    def __init__(self, folder: RunFolder, record: RunRecord, clock: Callable[[], float] = time.time) -> None:
+        self.folder, self.record, self._clock = folder, record, clock
+        self._write()
+
+    def begin(self, attempt: Attempt) -> None:
+        """Adds an attempt that is about to start."""
+        self._set(replace(self.record, status="running", attempts=(*self.record.attempts, attempt)))
+
+    def update(self, attempt: Attempt) -> None:
+        """Replaces the latest attempt."""
+        self._set(replace(self.record, attempts=(*self.record.attempts[:-1], attempt)))
+
+    def end(self, status: RunStatus, exit_code: int, message: str) -> RunRecord:
+        """Closes the run."""
+        self._set(replace(self.record, status=status, exit_code=exit_code, message=message, ended=self._clock()))
+        return self.record
+
+    def _set(self, record: RunRecord) -> None:
+        self.record = replace(record, updated=self._clock())
+        self._write()
+
+    def _write(self) -> None:
+        self.folder.write_run(self.record)
+
+
+def new_record(job: Job, run_id: str) -> RunRecord:
+    """The record of a run that is being prepared."""
+    now = time.time()
+    return RunRecord(
+        run_id=run_id,
+        status="preparing",
+        script=str(job.script),
+        script_arguments=job.arguments,
+        working_directory=str(job.working_directory),
+        world_size=job.saved.plan.strategy.world_size,
+        started=now,
+        updated=now,
+        supervisor_pid=os.getpid(),
+    )

@@ -1,0 +1,31 @@
+"""How long the supervisor waits, for what."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Seconds, unless said otherwise."""
+
+    poll: float = 0.1
+    """Between two looks at the launcher."""
+    pulse: float = 0.5
+    """Between two looks at the ranks' records."""
+    end: float = 5.0
+    """From the polite signal to the one that cannot be refused: everything has ended within 15 s of the first."""
+    peers: float = 6.0
+    """From a rank's failure until its peers, who may wait in a collective or ignore signals, are killed."""
+    hang: float = 60.0
+    """No step for this long, with all ranks idle, is a hang; 0 turns the watch off."""
+    hang_steps: float = 20.0
+    """... or for this many median steps, if that is longer."""
+    hang_gaps: float = 3.0
+    """... or for this many times the longest pause between steps so far (evaluation, checkpoints)."""
+    hang_busy: float = 10.0
+    """The bound is this many times longer while a rank still computes, reads or writes."""
+    hang_first: float = 900.0
+    """Before the first step: loading, compiling, preparing data."""
+    stacks: float = 2.0
+    """For hung ranks to write their stacks."""
+    log_bytes: int = 16 * 1024 * 1024
+    """Each log file keeps no more than its last so many bytes (and as many again for a while)."""

@@ -1,0 +1,91 @@
+"""The few values of a rank's record that the supervisor follows while it runs (I/O)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """One look at `rank-N.json`, without decoding its hundreds of steps into records."""
+
+    rank: int
+    pid: int
+    status: str
+    started: float
+    updated: float
+    """Seconds since the epoch."""
+    steps: int = 0
+    """Optimizer steps of this attempt."""
+    last_step: int | None = None
+    """The latest one's number over the whole job."""
+    step_seconds: float | None = None
+    """Median so far."""
+    loss: float | None = None
+    memory_bytes: int | None = None
+    """Device memory in use, else peak allocated, else resident."""
+    memory_kind: str = ""
+    tokens: int = 0
+
+
+class Pulses:
+    """Looks at the records of one folder; a record that has not changed is not read again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._latest: dict[Path, Pulse] = {}
+
+    def look(self) -> tuple[tuple[Pulse, ...], bool]:
+        """The latest pulse of every rank, in rank order, and whether any is new."""
+        changed = False
+        for path in self._folder.glob("rank-*.json"):
+            try:
+                status = path.stat()
+                mark = (status.st_mtime_ns, status.st_ino)
+                if self._seen.get(path) == mark:
+                    continue
+                pulse = parse_pulse(path.read_bytes())
+            except OSError:
+                continue
+            if pulse is not None:
+                self._seen[path], self._latest[path], changed = mark, pulse, True
+        return tuple(sorted(self._latest.values(), key=lambda pulse: pulse.rank)), changed
+
+
+def parse_pulse(content: bytes) -> Pulse | None:
+    """The pulse in a record's bytes; None where they are no record."""
+    try:
+        value = json.loads(content)
+        summary, steps = value.get("summary") or {}, value.get("steps") or []
+        last = steps[-1] if steps else {}
+        size, kind = _memory(summary)
+        return Pulse(
+            rank=int(value["rank"]),
+            pid=int(value["pid"]),
+            status=str(value["status"]),
+            started=float(value["started"]),
+            updated=float(value["updated"]),
+            steps=int(summary.get("steps") or 0),
+            last_step=last.get("step"),
+            step_seconds=summary.get("seconds_median"),
+            loss=summary.get("last_loss"),
+            memory_bytes=size,
+            memory_kind=kind,
+            tokens=int(summary.get("tokens") or 0),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _memory(summary: Mapping[str, object]) -> tuple[int | None, str]:
+    for key, kind in (
+        ("peak_device_used_bytes", "in use"),
+        ("peak_allocated_bytes", "allocated"),
+        ("peak_resident_bytes", "resident"),
+    ):
+        size = summary.get(key)
+        if isinstance(size, int):
+            return size, kind
+    return None, ""

@@ -1,0 +1,153 @@
+"""Runs a job to its end through as many attempts as it takes and is allowed (I/O)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from executor import names
+from executor.job import Job
+from executor.records.run import Attempt, RunRecord, RunStatus
+from executor.run_folder import RunFolder, create
+from executor.supervise.attempt import Outcome, new_attempt, prepare_attempt, run_attempt
+from executor.supervise.decide import decide
+from executor.supervise.events import Event, EventKind
+from executor.supervise.interrupts import Interrupts, interrupts
+from executor.supervise.ledger import Ledger, new_record
+from executor.supervise.limits import Limits
+from executor.supervise.machine import describe_machine
+from executor.supervise.process import adopt_orphans
+from executor.supervise.pulse import Pulse
+from executor.supervise.watch import Listener
+from planner.errors import PlanError
+from planner.plan_codec import dump
+from planner.plan_io import write_text
+
+Observe = Callable[[Event], None]
+_STATUS: dict[str, RunStatus] = {
+    "success": "succeeded",
+    "interrupted": "interrupted",
+    "launcher": "launcher_failed",
+}
+
+
+def supervise(
+    job: Job, *, folder: RunFolder | None = None, observe: Observe | None = None, limits: Limits | None = None
+) -> RunRecord:
+    """Executes the job and gives the record of the run, whose `exit_code` is what `plan --execute` ends with.
+
+    Makes the run folder where none is given. Whatever happens, no process of the run is left when this returns; a
+    supervisor that is killed takes the run with it. Raises a PlanError, before anything is launched, for what cannot
+    be prepared (the run folder then says so too).
+    """
+    place = folder if folder is not None else create(job.working_directory)
+    ledger = Ledger(place, new_record(job, place.run_id))
+    with interrupts() as noted:
+        adopt_orphans()
+        try:
+            run = _Run(job=job, ledger=ledger, noted=noted, observe=observe, limits=limits or Limits())
+            return run.to_the_end()
+        except BaseException as error:
+            ledger.end("failed", _code_of(error), f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            adopt_orphans(False)
+
+
+def _code_of(error: BaseException) -> int:
+    return int(error.exit_code) if isinstance(error, PlanError) else 1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    job: Job
+    ledger: Ledger
+    noted: Interrupts
+    observe: Observe | None
+    limits: Limits
+    _changes: tuple[str, ...] = field(default=())
+
+    def to_the_end(self) -> RunRecord:
+        self._tell("run")
+        resume_from: Path | None = None
+        number, first_step = 1, 1
+        while True:
+            outcome = self._attempt(number, resume_from, first_step)
+            decision = decide(
+                self.ledger.record.attempts,
+                outcome.verdict.exit_code,
+                self.job.max_restarts,
+                ranks_ran=bool(outcome.ranks),
+            )
+            if decision.action == "stop" or self.noted.first is not None:
+                return self._end(outcome, decision.reason)
+            self._tell("note", text=decision.reason)
+            self._folder.close_attempt(number)
+            number += 1
+
+    @property
+    def _folder(self) -> RunFolder:
+        return self.ledger.folder
+
+    def _attempt(self, number: int, resume_from: Path | None, first_step: int) -> Outcome:
+        files = prepare_attempt(self.job, number, self._folder, resume_from)
+        write_text(
+            self._folder.path / names.ENVIRONMENT_FILE, dump(describe_machine(files.environment)) + "\n", force=True
+        )
+        for line in files.not_applied:
+            self._tell("note", text=f"not applied: {line}")
+        attempt = new_attempt(
+            self.job, number, files, resume_from=resume_from, first_step=first_step, changes=self._changes
+        )
+        self.ledger.begin(attempt)
+        self._tell("launch", command=files.command)
+        outcome = run_attempt(
+            self.job,
+            attempt,
+            files,
+            folder=self._folder,
+            limits=self.limits,
+            interrupts=self.noted,
+            listener=Listener(output=self._output, pulse=self._pulse, note=self._note),
+        )
+        self.ledger.update(outcome.attempt)
+        self._tell("attempt", attempt=outcome.attempt)
+        return outcome
+
+    def _end(self, outcome: Outcome, reason: str) -> RunRecord:
+        verdict = outcome.verdict
+        message = verdict.explanation + (f"; {reason}" if reason else "")
+        record = self.ledger.end(_STATUS.get(verdict.cause, "failed"), verdict.exit_code, message)
+        self._tell("end")
+        return record
+
+    def _output(self, error: bool, text: str) -> None:
+        self._tell("output", text=text, error_stream=error)
+
+    def _pulse(self, pulses: tuple[Pulse, ...]) -> None:
+        self._tell("pulse", pulses=pulses)
+
+    def _note(self, text: str) -> None:
+        self._tell("note", text=text)
+
+    def _tell(
+        self,
+        kind: EventKind,
+        *,
+        text: str = "",
+        command: tuple[str, ...] = (),
+        error_stream: bool = False,
+        pulses: tuple[Pulse, ...] = (),
+        attempt: Attempt | None = None,
+    ) -> None:
+        if self.observe is not None:
+            self.observe(
+                Event(
+                    kind=kind,
+                    record=self.ledger.record,
+                    text=text,
+                    command=command,
+                    error_stream=error_stream,
+                    pulses=pulses,
+                    attempt=attempt,
+                )
+            )

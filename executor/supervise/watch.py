@@ -1,0 +1,176 @@
+"""Waits for one launch to end, or ends it: interrupts, hangs, peers that do not notice a failure (I/O)."""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from executor.supervise.activity import Activity
+from executor.supervise.heartbeat import Heartbeat
+from executor.supervise.interrupts import Interrupts
+from executor.supervise.limits import Limits
+from executor.supervise.logs import Output, bound_logs, rank_logs
+from executor.supervise.process import Started
+from executor.supervise.pulse import Pulse, Pulses
+from executor.supervise.stacks import ask_for_stacks
+from executor.supervise.strays import end_all, processes_of, reap, send
+
+_FAILED = ("oom", "exception", "exit", "peer_failure")
+_ALIVE = ("starting", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the wait ended. Nothing of the launch runs any more."""
+
+    launcher_code: int
+    interrupted: str | None = None
+    hung_seconds: float | None = None
+    asked_for_stacks: bool = False
+    killed: frozenset[int] = frozenset()
+    strays: tuple[int, ...] = ()
+    """Pids that had to be killed after the launcher had ended by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who is told meanwhile."""
+
+    output: Callable[[bool, str], None]
+    pulse: Callable[[tuple[Pulse, ...]], None]
+    note: Callable[[str], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """One wait. Use `wait` once."""
+
+    started: Started
+    run_id: str
+    folder: Path
+    logs: Path
+    limits: Limits
+    interrupts: Interrupts
+    listener: Listener
+    _pulses: Pulses = field(init=False)
+    _output: Output = field(init=False)
+    _heartbeat: Heartbeat = field(init=False)
+    _activity: Activity = field(default_factory=Activity)
+    _latest: tuple[Pulse, ...] = ()
+    _killed: set[int] = field(default_factory=set)
+    _failed_at: float | None = None
+    _next_look: float = 0.0
+    _next_bound: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._pulses = Pulses(self.folder)
+        self._output = Output(self.logs)
+        self._heartbeat = Heartbeat(limits=self.limits, began=time.monotonic())
+
+    def wait(self) -> Ending:
+        """Returns when every process of the launch has ended."""
+        launcher = self.started.launcher
+        interrupted, hung = None, None
+        asked = False
+        strays: list[int] = []
+        try:
+            while launcher.poll() is None:
+                self._look()
+                interrupted = self.interrupts.first
+                if interrupted is not None:
+                    self._end_politely()
+                    break
+                now = time.monotonic()
+                if self._heartbeat.hung(now):
+                    hung = self._heartbeat.silent(now)
+                    asked = self._collect_stacks()
+                    break
+                self._end_deaf_peers(now)
+                time.sleep(self.limits.poll)
+        finally:
+            strays = self._clear()
+        self._look(final=True)
+        return Ending(
+            launcher_code=launcher.returncode,
+            interrupted=interrupted,
+            hung_seconds=hung,
+            asked_for_stacks=asked,
+            killed=frozenset(self._killed),
+            strays=tuple(strays),
+        )
+
+    def _look(self, final: bool = False) -> None:
+        for error, text in self._output.more(started=bool(self._latest) or final):
+            self.listener.output(error, text)
+        now = time.monotonic()
+        if now < self._next_look and not final:
+            return
+        self._next_look = now + self.limits.pulse
+        pulses, changed = self._pulses.look()
+        if changed:
+            self._latest = pulses
+            self._heartbeat.see(pulses, now)
+            self.listener.pulse(pulses)
+        if self._activity.busy([pulse.pid for pulse in pulses if pulse.status in _ALIVE]):
+            self._heartbeat.active(now)
+        if now >= self._next_bound:
+            self._next_bound = now + 10.0
+            bound_logs(self.logs, self.limits.log_bytes)
+
+    def _end_politely(self) -> None:
+        """SIGTERM to the elastic agent, which passes it on; a single rank gets it itself. Then SIGKILL to all."""
+        launcher = self.started.launcher
+        below = processes_of(self.run_id, without=(launcher.pid,))
+        agent = rank_logs(self.logs, 0, "stdout") is not None or not below
+        send([launcher.pid] if agent else below, signal.SIGTERM)
+        until = time.monotonic() + self.limits.end
+        while time.monotonic() < until and not self.interrupts.impatient and launcher.poll() is None:
+            time.sleep(self.limits.poll)
+
+    def _collect_stacks(self) -> bool:
+        self.listener.note("no step has ended for too long: asking the ranks for their stacks, then ending them")
+        asked = ask_for_stacks(pulse.pid for pulse in self._latest if pulse.status in _ALIVE)
+        if asked:
+            time.sleep(self.limits.stacks)
+        return bool(asked)
+
+    def _end_deaf_peers(self, now: float) -> None:
+        """Kills ranks that go on long after another one has failed: the agent itself would wait for half a minute."""
+        gone = [p for p in self._latest if p.status in _FAILED or (p.status in _ALIVE and not _runs(p.pid))]
+        if not gone:
+            self._failed_at = None
+            return
+        if self._failed_at is None:
+            self._failed_at = now
+        if now - self._failed_at > self.limits.peers:
+            left = [pulse.pid for pulse in self._latest if _runs(pulse.pid)]
+            if left:
+                self._killed.update(left)
+                send(left, signal.SIGKILL)
+            if now - self._failed_at > self.limits.peers + 3.0:
+                send([self.started.launcher.pid], signal.SIGKILL)
+
+    def _clear(self) -> list[int]:
+        """Ends whatever is left. After a launcher that ended by itself, strays get a moment and SIGTERM first."""
+        launcher, guard = self.started.launcher, self.started.guard
+        alone = launcher.poll() is not None
+        if not alone:
+            there = processes_of(self.run_id, without=(guard.pid,))
+            self._killed.update(there)
+            send(there, signal.SIGKILL)
+            launcher.kill()
+        launcher.wait()
+        killed = end_all(self.run_id, self.limits.end if alone else 0.0, without=(guard.pid,))
+        reap(pulse.pid for pulse in self._latest)
+        self.started.close_guard()
+        return killed if alone else []
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
