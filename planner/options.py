@@ -32,6 +32,7 @@ def main_parser() -> Parser:
     _add_adapters(parser.add_argument_group("adapters"))
     _add_spread(parser.add_argument_group("spreading over GPUs"))
     _add_output(parser.add_argument_group("output"))
+    _add_execution(parser.add_argument_group("running"))
     _add_later(parser)
     return parser
 
@@ -47,6 +48,16 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--checkpointing", metavar="C", help="none, selective, full")
     group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")
+    group.add_argument(
+        "--fused-loss",
+        action="store_const",
+        const="true",
+        dest="fused_loss",
+        help="Liger's fused linear cross entropy: no logits; --set kernels.liger=true adds its other kernels",
+    )
+    group.add_argument(
+        "--no-fused-loss", action="store_const", const="false", dest="fused_loss", help=argparse.SUPPRESS
+    )
     group.add_argument("--stack", metavar="S", help="who runs the loop: accelerate, trainer, plain")
     group.add_argument(
         "--set",
@@ -104,6 +115,19 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
 
 
+def _add_execution(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--execute", metavar="SCRIPT", help="run SCRIPT under the plan; its own arguments follow after --"
+    )
+    group.add_argument("--plan", metavar="FILE", help="the plan of --save that --execute applies, instead of a new one")
+    group.add_argument("--dry-run", action="store_true", help="print the launch files and the command, and stop there")
+    group.add_argument(
+        "--hosts", metavar="A,B", help="one host per node; ranks meet at the first, host:port if need be"
+    )
+    group.add_argument("--machine-rank", metavar="N", help="which host this is; default: SLURM_NODEID, NODE_RANK, or 0")
+    group.add_argument("--max-restarts", metavar="N", help="new attempts after a crash or a hang; default: 3")
+
+
 class _Later(NamedTuple):
     """An option of the interface that is not built yet; a named tuple because `--help` must start at once."""
 
@@ -122,14 +146,8 @@ _LATER = (
     _Later("--new-tokens"),
     _Later("--kv-dtype"),
     _Later("--compile", False),
-    _Later("--fused-loss", False),
-    _Later("--execute"),
-    _Later("--plan"),
-    _Later("--dry-run", False),
     _Later("--plot"),
     _Later("--sweep"),
-    _Later("--hosts"),
-    _Later("--max-restarts"),
     _Later("--model"),
     _Later("--readonly", False),
     _Later("--max"),
@@ -142,8 +160,7 @@ def _add_later(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(option.name, dest=_dest(option), help=argparse.SUPPRESS)
         else:
             parser.add_argument(option.name, dest=_dest(option), action="store_true", help=argparse.SUPPRESS)
-    for name in ("--no-compile", "--no-fused-loss"):
-        parser.add_argument(name, action="store_true", dest="_off", help=argparse.SUPPRESS)
+    parser.add_argument("--no-compile", action="store_true", dest="_off", help=argparse.SUPPRESS)
 
 
 def _dest(option: _Later) -> str:

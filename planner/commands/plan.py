@@ -30,9 +30,27 @@ def run_words(words: Sequence[str], script_words: Sequence[str]) -> int:
         parser.print_help()
         return ExitCode.OK
     refuse_what_is_not_built(args)
-    if script_words:
-        raise UsageError("arguments after -- belong to the script of --execute, which is not built yet")
+    if args.execute is not None:
+        from planner.commands.execute import execute
+
+        return execute(args, words, script_words)
+    _check_nothing_to_run(args, script_words)
     return _run(args, words)
+
+
+def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str]) -> None:
+    """UsageError for options that say something about a script that there is not."""
+    if script_words:
+        raise UsageError("arguments after -- belong to a script: name it with --execute SCRIPT")
+    for option, value in (
+        ("--plan", args.plan),
+        ("--dry-run", args.dry_run or None),
+        ("--hosts", args.hosts),
+        ("--machine-rank", args.machine_rank),
+        ("--max-restarts", args.max_restarts),
+    ):
+        if value is not None:
+            raise UsageError(f"{option} is about a script that runs: add --execute SCRIPT")
 
 
 def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -44,7 +62,16 @@ def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
             raise UsageError(f"{args.model} is no verb. Did you mean plan {verb}? To plan a model, add --gpus")
         raise UsageError(f"which GPUs? add --gpus, such as: plan {args.model} --gpus 8xH100")
     top = positive(args.top, "--top") or 5
-    _check_targets(args)
+    check_targets(args)
+    answer = find_plans(args, words)
+    write_report(args, answer.document, top)
+    if args.snapshot is not None:
+        _write_snapshot(args, answer)
+    return ExitCode.OK if any(plan.fits for plan in answer.document.plans) else ExitCode.NOTHING_FITS
+
+
+def find_plans(args: argparse.Namespace, words: Sequence[str]) -> "Answer":
+    """Runs the main job for parsed options; `words` are the command line that is kept with the answer."""
     # transformers' own log lines would stand between ours; who wants them says so in this variable.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from planner.job import run_job
@@ -64,21 +91,18 @@ def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
         snapshot=args.snapshot is not None,
     )
     try:
-        answer = run_job(request, Notes())
+        return run_job(request, Notes())
     except UnreachableError as problem:
         verb = _verb_like(args.model)
         hint = "" if verb is None else f" Or did you mean the verb: plan {verb}?"
         raise UnreachableError(f"{problem}{hint}") from None
-    _write(args, answer.document, top)
-    if args.snapshot is not None:
-        _write_snapshot(args, answer)
-    return ExitCode.OK if any(plan.fits for plan in answer.document.plans) else ExitCode.NOTHING_FITS
 
 
 def _job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     names = (
         "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
         "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
+        "fused_loss",
     )  # fmt: skip
     given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
     return tuple((name, value) for name, value in given if value is not None)
@@ -110,7 +134,7 @@ class Notes:
             print(f"plan: {text} ...", file=sys.stderr)
 
 
-def _check_targets(args: argparse.Namespace) -> None:
+def check_targets(args: argparse.Namespace) -> None:
     """Output files are refused before the work, not after it."""
     for option, target in (("-o", args.output), ("--save", args.save), ("--snapshot", args.snapshot)):
         if target is None:
@@ -126,7 +150,8 @@ def _check_targets(args: argparse.Namespace) -> None:
         raise UsageError(f"--json and --format {args.format} contradict each other")
 
 
-def _write(args: argparse.Namespace, document: "PlanDocument", top: int) -> None:
+def write_report(args: argparse.Namespace, document: "PlanDocument", top: int) -> None:
+    """Prints or writes the document in the form that was asked for, and saves its best plan where it is to be."""
     form = "json" if args.json else args.format or "text"
     if form == "json":
         from reports.json_report import render_json
@@ -139,7 +164,7 @@ def _write(args: argparse.Namespace, document: "PlanDocument", top: int) -> None
     else:
         text = _terminal(args, document, top)
     if args.save is not None:
-        _save(args, document)
+        save_best(args, document)
     if args.output is not None:
         from planner.plan_io import write_text
 
@@ -167,7 +192,8 @@ def _terminal(args: argparse.Namespace, document: "PlanDocument", top: int) -> s
     )
 
 
-def _save(args: argparse.Namespace, document: "PlanDocument") -> None:
+def save_best(args: argparse.Namespace, document: "PlanDocument") -> None:
+    """Writes the best plan to the file of --save, or says that there is none."""
     from planner.plan_io import save
     from planner.plan_saved import saved_plan
 
