@@ -5,6 +5,7 @@ from typing import Literal
 
 from executor.records.run import Attempt, RunRecord
 from executor.supervise.pulse import Pulse
+from planner.plan_saved import SavedPlan
 
 EventKind = Literal["run", "launch", "pulse", "output", "note", "attempt", "end"]
 """`run`: the run folder exists; `launch`: a command is about to be started; `pulse`: ranks moved on; `output`: rank 0
@@ -25,3 +26,6 @@ class Event:
     pulses: tuple[Pulse, ...] = ()
     """`pulse`: the latest of every rank, in rank order."""
     attempt: Attempt | None = None
+    """`attempt`: the one that ended."""
+    plan: SavedPlan | None = None
+    """`launch`: what is about to run."""

@@ -21,6 +21,7 @@ from executor.supervise.watch import Listener
 from planner.errors import PlanError
 from planner.plan_codec import dump
 from planner.plan_io import write_text
+from planner.plan_saved import SavedPlan
 
 Observe = Callable[[Event], None]
 _STATUS: dict[str, RunStatus] = {
@@ -99,7 +100,7 @@ class _Run:
             self.job, number, files, resume_from=resume_from, first_step=first_step, changes=self._changes
         )
         self.ledger.begin(attempt)
-        self._tell("launch", command=files.command)
+        self._tell("launch", command=files.command, plan=self.job.saved)
         outcome = run_attempt(
             self.job,
             attempt,
@@ -138,6 +139,7 @@ class _Run:
         error_stream: bool = False,
         pulses: tuple[Pulse, ...] = (),
         attempt: Attempt | None = None,
+        plan: SavedPlan | None = None,
     ) -> None:
         if self.observe is not None:
             self.observe(
@@ -149,5 +151,6 @@ class _Run:
                     error_stream=error_stream,
                     pulses=pulses,
                     attempt=attempt,
+                    plan=plan,
                 )
             )

@@ -1,0 +1,96 @@
+"""What is said of a run while it runs: words and numbers from ranks' pulses; pure."""
+
+from collections.abc import Sequence
+
+from executor.records.run import Attempt, RunRecord
+from executor.supervise.pulse import Pulse
+from planner.plan_figures import MemoryFigures
+from planner.units import format_bytes
+
+
+def planned_bytes(memory: MemoryFigures | None, kind: str) -> int | None:
+    """What the plan says of the figure that a pulse calls `kind`; None where the two do not mean the same.
+
+    A CPU rank's resident memory holds the interpreter and its libraries too, of which a plan knows nothing.
+    """
+    if memory is None:
+        return None
+    return {"in use": memory.device_used_bytes, "allocated": memory.peak_allocated_bytes}.get(kind)
+
+
+def memory_words(pulse: Pulse, memory: MemoryFigures | None) -> str:
+    """`61.2 GiB in use (plan 60.8 GiB, +0.7 %)`; empty where nothing was measured."""
+    if pulse.memory_bytes is None:
+        return ""
+    words = f"{format_bytes(pulse.memory_bytes)} {pulse.memory_kind}"
+    planned = planned_bytes(memory, pulse.memory_kind)
+    if planned:
+        return f"{words} (plan {format_bytes(planned)}, {(pulse.memory_bytes - planned) / planned:+.1%})"
+    if memory is not None and pulse.memory_kind == "resident":
+        return f"{words} (plan {format_bytes(memory.peak_allocated_bytes)} of tensors)"
+    return words
+
+
+def seconds_words(seconds: float) -> str:
+    """`214 ms`, `3.21 s`, `2 min 05 s`, `3 h 12 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def slowest(pulses: Sequence[Pulse]) -> Pulse | None:
+    """The rank that is furthest behind: the job is no further."""
+    return min(pulses, key=lambda pulse: (pulse.last_step or 0, pulse.rank), default=None)
+
+
+def fullest(pulses: Sequence[Pulse]) -> Pulse | None:
+    """The rank that took the most memory."""
+    measured = [pulse for pulse in pulses if pulse.memory_bytes is not None]
+    return max(measured, key=lambda pulse: pulse.memory_bytes or 0, default=None)
+
+
+def loss_of(pulses: Sequence[Pulse]) -> float | None:
+    """The loss that the lowest rank reported."""
+    return next((pulse.loss for pulse in pulses if pulse.loss is not None), None)
+
+
+def progress_words(pulses: Sequence[Pulse], memory: MemoryFigures | None) -> str:
+    """`step 120 · loss 2.3410 · 0.84 s per step · most on rank 1: 61.2 GiB in use (plan 60.8 GiB, +0.7 %)`."""
+    behind = slowest(pulses)
+    if behind is None or behind.last_step is None:
+        return ""
+    parts = [f"step {behind.last_step}"]
+    loss = loss_of(pulses)
+    if loss is not None:
+        parts.append(f"loss {loss:.4f}")
+    if behind.step_seconds is not None:
+        parts.append(f"{seconds_words(behind.step_seconds)} per step")
+        # Every rank counts its own tokens.
+        tokens = sum(pulse.tokens / pulse.steps for pulse in pulses if pulse.steps)
+        if tokens and behind.step_seconds > 0:
+            parts.append(f"{tokens / behind.step_seconds:,.0f} tokens/s")
+    full = fullest(pulses)
+    if full is not None:
+        where = f"most on rank {full.rank}: " if len(pulses) > 1 else ""
+        parts.append(where + memory_words(full, memory))
+    return " · ".join(parts)
+
+
+def attempt_words(attempt: Attempt) -> str:
+    """`attempt 1 ended after 12.40 s: rank 1 was killed by SIGKILL after step 7`."""
+    took = seconds_words((attempt.ended or attempt.started) - attempt.started)
+    return f"attempt {attempt.number} ended after {took}: {attempt.explanation}"
+
+
+def end_words(record: RunRecord) -> str:
+    """`succeeded in 2 attempts, 24.10 s: 2 ranks done`."""
+    took = seconds_words((record.ended or record.updated) - record.started)
+    number = len(record.attempts)
+    tries = f" in {number} attempts" if number > 1 else ""
+    code = f", exit code {record.exit_code}" if record.exit_code else ""
+    return f"{record.status.replace('_', ' ')}{tries}, {took}{code}: {record.message}"

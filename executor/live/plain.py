@@ -1,0 +1,76 @@
+"""A run in plain lines, for logs and pipes: start, first step, one line every ten seconds, attempts, end (I/O)."""
+
+import shlex
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from executor.live.figures import attempt_words, end_words, progress_words, slowest
+from executor.supervise.events import Event
+from planner.plan_figures import MemoryFigures
+
+EVERY_SECONDS = 10.0
+
+
+class PlainView:
+    """Notes go to `err`, each on a line that begins with `plan:`; what the script prints goes where it printed it."""
+
+    def __init__(self, out: TextIO, err: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out, self._err, self._clock = out, err, clock
+        self._memory: MemoryFigures | None = None
+        self._next = 0.0
+        self._first = True
+        self._said = ""
+
+    def __call__(self, event: Event) -> None:
+        """Shows one event."""
+        match event.kind:
+            case "run":
+                self._line(f"run {event.record.run_id}")
+            case "launch":
+                self._launch(event)
+            case "output":
+                stream = self._err if event.error_stream else self._out
+                stream.write(event.text)
+                stream.flush()
+            case "pulse":
+                self._pulse(event)
+            case "note":
+                self._line(event.text)
+            case "attempt":
+                self._attempt(event)
+            case "end":
+                self._line(end_words(event.record))
+
+    def _launch(self, event: Event) -> None:
+        self._memory = event.plan.plan.memory if event.plan is not None else None
+        self._first, self._next = True, 0.0
+        attempt = event.record.attempts[-1]
+        for change in attempt.changes:
+            self._line(change)
+        where = f", from {attempt.resumed_from}" if attempt.resumed_from else ""
+        self._line(f"attempt {attempt.number}{where}: {shlex.join(event.command)}")
+
+    def _pulse(self, event: Event) -> None:
+        behind = slowest(event.pulses)
+        if behind is None or behind.last_step is None:
+            return
+        now = self._clock()
+        if self._first or now >= self._next:
+            self._first, self._next = False, now + EVERY_SECONDS
+            self._said = progress_words(event.pulses, self._memory)
+            self._line(self._said)
+
+    def _attempt(self, event: Event) -> None:
+        if event.attempt is None:
+            return
+        last = progress_words(event.pulses, self._memory)
+        if last and last != self._said:
+            self._line(last)
+        self._line(attempt_words(event.attempt))
+        for deviation in event.attempt.deviations:
+            self._line(f"deviation: {deviation}")
+
+    def _line(self, text: str) -> None:
+        if text:
+            print(f"plan: {text}", file=self._err, flush=True)
