@@ -1,0 +1,74 @@
+"""`python -m executor.runner SCRIPT ARGS...`"""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+
+from executor.runner import failure
+from executor.runner.ending import (
+    Departure,
+    Termination,
+    die_with_parent,
+    dump_stacks_on_signal,
+    write_elastic_error,
+)
+from executor.runner.hooks import install_hooks
+from executor.runner.options import read_options
+from executor.runner.recorder import Recorder
+from executor.runner.script import run_script
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the script and gives the exit code that python would end with."""
+    if not arguments:
+        print("usage: python -m executor.runner SCRIPT [ARGUMENTS...]", file=sys.stderr)
+        return 2
+    die_with_parent()
+    options = read_options()
+    departure = Departure()
+    departure.install()
+    recorder = Recorder(options)
+    dump_stacks_on_signal(options.folder, options.rank)
+    with contextlib.suppress(ValueError, OSError):
+        Termination(lambda: recorder.finish("interrupted", None, None)).install()
+    install_hooks(recorder)
+    recorder.write()
+    code = _run(recorder, arguments)
+    departure.code, departure.abrupt = code, _joined_by_gloo(recorder)
+    return code
+
+
+def _run(recorder: Recorder, arguments: Sequence[str]) -> int:
+    try:
+        run_script(arguments[0], arguments[1:])
+    except BaseException as error:
+        code = failure.exit_code(error)
+        status, record = failure.describe(error)
+        if status == "exit" and code == 0:
+            recorder.finish("done", None, 0)
+        else:
+            recorder.finish(status, record, code)
+        write_elastic_error(error)
+        _report(error)
+        return code
+    recorder.finish("done", None, 0)
+    return 0
+
+
+def _report(error: BaseException) -> None:
+    """Prints what python would print."""
+    if isinstance(error, SystemExit):
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        return
+    frames = failure.user_frames(error.__traceback__)
+    sys.excepthook(type(error), error.with_traceback(frames), frames)
+
+
+def _joined_by_gloo(recorder: Recorder) -> bool:
+    """Whether this is a CPU rank of several, whose gloo threads may abort a process that has finished well."""
+    return recorder.memory.device == "cpu" and (recorder.options.cpu_ranks or recorder.options.world_size > 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

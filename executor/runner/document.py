@@ -1,0 +1,40 @@
+"""The rank's record as JSON text: the fields of `executor.records.rank.RankRecord`."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from executor.records.rank import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from executor.runner.recorder import Recorder
+
+
+def document(recorder: "Recorder", now: float, pid: int) -> str:
+    """The whole record. Rows that no longer change are not encoded again."""
+    options = recorder.options
+    actual = dict(recorder.actual)
+    actual["batch_shapes"] = list(recorder.shapes)
+    head = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": options.run_id,
+        "attempt": options.attempt,
+        "rank": options.rank,
+        "local_rank": options.local_rank,
+        "world_size": options.world_size,
+        "pid": pid,
+        "host": options.host,
+        "device": recorder.memory.device,
+        "status": recorder.status,
+        "started": recorder.started,
+        "updated": now,
+        "base_resident_bytes": recorder.base_resident,
+        "actual": actual,
+        "summary": recorder.ledger.summary(),
+        "error": asdict(recorder.error) if recorder.error is not None else None,
+        "exit_code": recorder.exit_code,
+        "checkpoints": recorder.checkpoints,
+        "notes": list(recorder.notes_now()),
+    }
+    steps = ",".join(row.text() for row in recorder.ledger.rows())
+    return f'{json.dumps(head, allow_nan=False)[:-1]}, "steps": [{steps}]}}\n'

@@ -1,0 +1,77 @@
+"""What the launching process asks of the runner: environment variables, read once."""
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from executor import names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The rank's place in the job, and the JSON object of `names.OPTIONS`."""
+
+    run_id: str = ""
+    folder: Path | None = None
+    """Run folder; None: nothing is written, the script runs all the same."""
+    attempt: int = 1
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    """As the launcher says; what really joined is recorded apart."""
+    host: str = ""
+    cpu_ranks: bool = False
+    micro_batch_size: int | None = None
+    expected_parameters: int | None = None
+    """Elements that the script's model must have; None: not compared."""
+    rebatch: bool = False
+    """Whether Accelerate's training DataLoader is rebuilt with the planned micro batch."""
+    checkpointing: str | None = None
+    """`full`: switched on where the model can and the engine does not do it itself."""
+    record_seconds: float = 0.5
+    oom_snapshot: bool = False
+    data_loader: Mapping[str, object] = field(default_factory=dict)
+    """Fields of accelerate's DataLoaderConfiguration, for an Accelerator that is given none."""
+
+
+def read_options(environment: Mapping[str, str] | None = None) -> Options:
+    """Never raises: an option that makes no sense takes its default, since the script must run all the same."""
+    env = os.environ if environment is None else environment
+    given = _object(env.get(names.OPTIONS))
+    folder = env.get(names.RUN_FOLDER)
+    seconds = given.get("record_seconds")
+    loader = given.get("data_loader")
+    checkpointing = given.get("checkpointing")
+    return Options(
+        run_id=env.get(names.RUN_ID, ""),
+        folder=Path(folder) if folder else None,
+        attempt=_count(env.get(names.ATTEMPT)) or 1,
+        rank=_count(env.get("RANK")) or 0,
+        local_rank=_count(env.get("LOCAL_RANK")) or 0,
+        world_size=_count(env.get("WORLD_SIZE")) or 1,
+        host=socket.gethostname(),
+        cpu_ranks=env.get(names.CPU_RANKS) == "1",
+        micro_batch_size=_count(env.get(names.MICRO_BATCH_SIZE)),
+        expected_parameters=_count(given.get("expected_parameters")),
+        rebatch=given.get("rebatch") is True,
+        checkpointing=checkpointing if isinstance(checkpointing, str) else None,
+        record_seconds=float(seconds) if isinstance(seconds, (int, float)) and seconds >= 0 else 0.5,
+        oom_snapshot=given.get("oom_snapshot") is True,
+        data_loader=loader if isinstance(loader, dict) else {},
+    )
+
+
+def _object(text: str | None) -> dict[str, object]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: object) -> int | None:
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,50 @@
+"""Writes `rank-N.json`: whole, at once, and never in the script's way (I/O)."""
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+
+from executor import names
+
+
+class RankFile:
+    """A rank's record in the run folder. Only the process that made it writes: a forked worker never does."""
+
+    def __init__(self, folder: Path | None, rank: int) -> None:
+        self.path = folder / names.rank_file(rank) if folder is not None else None
+        self.problem: str | None = None
+        """Why the last write failed, in one line."""
+        self._pid = os.getpid()
+        self._closed = False
+
+    @property
+    def mine(self) -> bool:
+        """Whether this process is the rank, not a child forked from it."""
+        return os.getpid() == self._pid
+
+    def write(self, text: str, *, last: bool = False) -> bool:
+        """Replaces the record. False where it could not: a full disk does not end the training.
+
+        `last` also waits for the disk: the final record survives a machine that stops.
+        """
+        if self.path is None or not self.mine or self._closed:
+            return False
+        self._closed = last
+        partial = self.path.with_name(f".{self.path.name}.{self._pid}.{threading.get_ident()}")
+        try:
+            with partial.open("w", encoding="ascii") as file:
+                file.write(text)
+                if last:
+                    file.flush()
+                    os.fsync(file.fileno())
+            if self._closed and not last:  # another thread has written the final record meanwhile
+                partial.unlink()
+                return False
+            os.replace(partial, self.path)
+        except OSError as error:
+            self.problem = f"{self.path} could not be written: {error.strerror or error}"
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            return False
+        return True

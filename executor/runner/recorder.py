@@ -1,0 +1,233 @@
+"""What happens in the rank, as the hooks tell it, turned into steps, phases and the rank's record.
+
+Intervals are cut at four borders: a backward pass begins and ends, an optimizer begins and ends. What lies before the
+first is `forward`, up to the second `backward`, the rest (clipping included) `optimizer`. No border waits for a device.
+"""
+
+import os
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from executor.records.rank import RankError, RankStatus
+from executor.runner.batches import Batch
+from executor.runner.document import document
+from executor.runner.ledger import Ledger, Row, most, plus
+from executor.runner.losses import HostLosses, Losses
+from executor.runner.memory import Memory, ResidentMemory
+from executor.runner.options import Options
+from executor.runner.record import RankFile
+from executor.runner.rounds import Rounds
+
+MAX_SHAPES = 16
+
+
+class Recorder:
+    """One rank's record while its script runs. Its methods are called from hooks in the main thread."""
+
+    def __init__(self, options: Options, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.options = options
+        self.file = RankFile(options.folder, options.rank)
+        self.ledger = Ledger()
+        self.resident = ResidentMemory()
+        self.memory: Memory = self.resident
+        self.losses: Losses = HostLosses()
+        self.actual: dict[str, Any] = {}
+        self.shapes: dict[tuple[int, ...], None] = {}
+        self.checkpoints: list[str] = []
+        self.notes: dict[str, None] = {}
+        self.started = time.time()
+        self.base_resident = self.resident.resident()
+        self.status: RankStatus = "starting"
+        self.error: RankError | None = None
+        self.exit_code: int | None = None
+        self.step_ended: list[Callable[[Row], None]] = []
+        """Called after each step, with its row: trackers and the like."""
+        self.before_first_step: list[Callable[[], None]] = []
+        self._clock = clock
+        self._rounds = Rounds()
+        self._round = Row(step=0)
+        self._began: float | None = None
+        self._afresh = True
+        self._backward = self._optimizer = 0
+        self._written = float("-inf")
+        self._broken: set[str] = set()
+        self.optimizer_calls = 0
+        self.skipped_steps = 0
+
+    # What other hooks may say
+
+    def resume_at(self, step: int) -> None:
+        """The script has loaded a checkpoint of `step` optimizer steps: counting goes on from there."""
+        if self.ledger.count == 0:
+            self.ledger.offset = step
+
+    @property
+    def completed_steps(self) -> int:
+        """Optimizer steps of the whole job so far, those of earlier attempts included."""
+        return self.ledger.offset + self.ledger.count
+
+    def saved(self, path: str) -> None:
+        """A checkpoint that this rank has saved completely."""
+        if path not in self.checkpoints:
+            self.checkpoints.append(path)
+        self.set_aside()
+        self.write()
+
+    def set_aside(self) -> None:
+        """What was done since the last step was no training: the next step's time begins with its forward pass."""
+        if self._round.micro_batches == 0:
+            self._afresh = True
+
+    def note(self, text: str) -> None:
+        """Something that could not be observed, and why."""
+        if text not in self.notes and len(self.notes) < 32:
+            self.notes[text] = None
+
+    def failed(self, where: str, error: Exception) -> None:
+        """A hook of ours went wrong: the script goes on, the record says what is missing."""
+        if where not in self._broken:
+            self._broken.add(where)
+            self.note(f"not observed: {where} ({type(error).__name__}: {error})")
+
+    # What the training does
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a backward pass runs: modules called within are recomputed."""
+        return self._backward > 0
+
+    def forward_begins(self, batch: Batch | None, *, training: bool) -> None:
+        """The model is called, from outside any backward pass."""
+        if not training:
+            self.set_aside()
+            return
+        self._start()
+        if batch is None:
+            return
+        self._round.samples = plus(self._round.samples, batch.samples)
+        self._round.tokens = plus(self._round.tokens, batch.tokens)
+        if batch.shape not in self.shapes and len(self.shapes) < MAX_SHAPES:
+            self.shapes[batch.shape] = None
+        if "micro_batch_size" not in self.actual:
+            self.actual["micro_batch_size"] = batch.samples
+            self.actual["sequence_length"] = batch.sequence_length
+
+    def backward_begins(self, loss: Any | None, scale: float = 1.0) -> None:
+        """A backward pass from `loss` (None: not known); only the outermost one counts."""
+        self._backward += 1
+        if self._backward > 1:
+            return
+        self._start()
+        self._border("forward")
+        if loss is not None:
+            self.losses.see(loss, scale)
+
+    def backward_ends(self) -> None:
+        self._backward -= 1
+        if self._backward > 0:
+            return
+        self._border("backward")
+        self._round.micro_batches += 1
+        if self._clock() - self._written > self.options.record_seconds:
+            self.write()
+
+    def optimizer_begins(self) -> None:
+        """An optimizer's step; those that it calls inside are its own affair."""
+        self._optimizer += 1
+        if self._optimizer == 1:
+            self.optimizer_calls += 1
+            if self._round.micro_batches:
+                self._border("optimizer")
+
+    def optimizer_ends(self, optimizer: Hashable, *, applied: bool = True) -> None:
+        """`applied` is False where the engine found an overflow and left the weights alone."""
+        self._optimizer = max(self._optimizer - 1, 0)
+        if self._optimizer > 0:
+            return
+        if applied:
+            self._step(optimizer)
+        else:
+            self.step_skipped()
+
+    def step_skipped(self) -> None:
+        """The round ends without a step: fp16 gradients overflowed."""
+        self.skipped_steps += 1
+        self._round, self._afresh = Row(step=0), True
+        self.losses.drop()
+
+    def _start(self) -> None:
+        if not self._afresh and self._began is not None:
+            return
+        self._afresh = False
+        self._began = self._clock()
+        self.memory.border()
+        if self.status == "starting":
+            self.status = "running"
+            self.write()
+
+    def _border(self, phase: str) -> None:
+        peak, reserved = self.memory.border()
+        if peak is None:
+            return
+        self._round.phases[phase] = max(self._round.phases.get(phase, 0), peak)
+        if reserved is None:
+            self._round.resident_bytes = most(self._round.resident_bytes, peak)
+        else:
+            self._round.peak_allocated_bytes = most(self._round.peak_allocated_bytes, peak)
+            self._round.peak_reserved_bytes = most(self._round.peak_reserved_bytes, reserved)
+
+    def _step(self, optimizer: Hashable) -> None:
+        self._border("optimizer")
+        now = self._clock()
+        row, self._round = self._round, Row(step=0)
+        row.seconds = now - self._began if self._began is not None else 0.0
+        self._began = now
+        due = now - self._written > self.options.record_seconds
+        if row.peak_allocated_bytes is not None:
+            row.resident_bytes = self.resident.resident()
+            row.device_used_bytes = self.memory.device_used() if due or self.ledger.count < 3 else None
+        latest = self.ledger.last
+        new = self._rounds.stepped(optimizer) or latest is None
+        if new or latest is None:
+            self.ledger.append(row)
+        else:
+            latest.add(row)
+            row = latest
+        self.losses.close(row)
+        if self.ledger.count == 1:
+            for call in self.before_first_step:
+                call()
+        for told in self.step_ended:
+            told(row)
+        if due or (new and self.ledger.count == 1):
+            self.write()
+
+    # The record
+
+    def write(self, *, last: bool = False) -> None:
+        """Replaces the rank's record."""
+        self._written = self._clock()
+        if self.file.path is None:
+            return
+        self.file.write(document(self, time.time(), os.getpid()), last=last)
+
+    def finish(self, status: RankStatus, error: RankError | None, code: int | None) -> None:
+        """The last record of this rank."""
+        if self.status in ("starting", "running"):
+            self.status, self.error, self.exit_code = status, error, code
+            try:
+                self.losses.settle(wait=status == "done")
+            except Exception as problem:
+                self.failed("the last losses", problem)
+            self.write(last=True)
+
+    def notes_now(self) -> Sequence[str]:
+        """All notes, those of the moment included."""
+        found = list(self.notes)
+        for text in (self.memory.note(), self.file.problem):
+            if text is not None:
+                found.append(text)
+        if self.skipped_steps:
+            found.append(f"{self.skipped_steps} optimizer steps were skipped: fp16 gradients overflowed")
+        return found

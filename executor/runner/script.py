@@ -1,0 +1,33 @@
+"""Runs a script as `python SCRIPT ARGS` would: `__main__`, `sys.argv`, `sys.path[0]`."""
+
+import builtins
+import io
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+
+
+def run_script(path: str, arguments: Sequence[str]) -> None:
+    """Executes the file (or a folder or archive with a `__main__.py`) in this process; raises what it raises.
+
+    Unlike `runpy.run_path`, the module stays `sys.modules["__main__"]` afterwards: the script's own atexit functions,
+    threads and pickles find it there.
+    """
+    sys.argv[:] = [path, *arguments]
+    if not os.path.isfile(path) or path.endswith((".zip", ".pyz", ".whl")):
+        runpy.run_path(path, run_name="__main__")
+        return
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    module = ModuleType("__main__")
+    module.__file__ = path
+    module.__loader__ = SourceFileLoader("__main__", path)
+    module.__dict__["__builtins__"] = builtins
+    module.__dict__["__cached__"] = None
+    sys.modules["__main__"] = module
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, module.__dict__)
