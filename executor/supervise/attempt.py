@@ -2,7 +2,6 @@
 
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from executor.records.rank import RankRecord
 from executor.records.run import Attempt
 from executor.run_folder import RunFolder
 from executor.supervise.classify import Verdict, classify
-from executor.supervise.evidence import Evidence, parse_exits, parse_launcher_signal
+from executor.supervise.evidence import Evidence, error_line, parse_exits, parse_launcher_signal
 from executor.supervise.host_memory import oom_kills
 from executor.supervise.interrupts import Interrupts
 from executor.supervise.limits import Limits
-from executor.supervise.logs import settle_logs, tail
+from executor.supervise.logs import rank_logs, settle_logs, tail
 from executor.supervise.process import LAUNCHER_ERR, start
 from executor.supervise.watch import Ending, Listener, Watch
 from planner.plan_codec import plain
@@ -69,7 +68,6 @@ def run_attempt(
     limits: Limits,
     interrupts: Interrupts,
     listener: Listener,
-    on_stacks: Callable[[], None] | None = None,
 ) -> Outcome:
     """Launches, waits, and judges. Raises PreflightError where the launcher cannot be started."""
     kills = oom_kills()
@@ -109,7 +107,6 @@ def run_attempt(
 def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, job: Job, kills: int) -> Evidence:
     report = tail(folder.logs / LAUNCHER_ERR, _REPORT_BYTES)
     number = parse_launcher_signal(report)
-    lines = [line for line in report.splitlines() if line.strip()]
     return Evidence(
         launcher_code=ending.launcher_code,
         ranks=ranks,
@@ -121,8 +118,17 @@ def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, 
         stacks=str(folder.logs) if ending.asked_for_stacks else None,
         killed=ending.killed,
         oom_kills=kills,
-        launcher_error=lines[-1] if lines else "",
+        launcher_error=_first_words(folder.logs, report),
     )
+
+
+def _first_words(logs: Path, report: str) -> str:
+    """What a rank that left no record said last, else the launcher."""
+    for local_rank in range(8):
+        path = rank_logs(logs, local_rank, "stderr")
+        if path is not None and (said := error_line(tail(path))):
+            return said
+    return error_line(report)
 
 
 def _first_step(ranks: tuple[RankRecord, ...], planned: int) -> int:

@@ -41,7 +41,7 @@ class Evidence:
     oom_kills: int = 0
     """How many processes the kernel killed for memory meanwhile."""
     launcher_error: str = ""
-    """The last line that the launcher wrote to stderr."""
+    """What was said last, by a rank before its record or by the launcher, on stderr."""
 
 
 _BLOCK = re.compile(
@@ -84,3 +84,13 @@ def parse_launcher_signal(text: str) -> int | None:
     """Number of the signal that made the elastic agent give up, from its traceback; None where there is none."""
     found = _GOT_SIGNAL.findall(text)
     return int(found[-1]) if found else None
+
+
+_ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
+
+
+def error_line(text: str) -> str:
+    """The last line that names an error, else the last that says anything; empty where there is none."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" =-\t")]
+    named = [line for line in lines if _ERROR.match(line) and "ChildFailedError" not in line]
+    return (named or lines or [""])[-1]

@@ -1,0 +1,93 @@
+"""Jobs for tests of the supervisor, and what must hold when one has ended."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from executor.job import Job
+from executor.names import RUN_ID
+from planner.plan import Candidate, ModelFacts, StrategyChoice, workload_document
+from planner.plan_saved import SavedPlan
+from planner.workload import Workload
+from tests.support.plan_example import memory
+
+SCRIPT = Path(__file__).with_name("fault_script.py")
+CPU: Mapping[str, object] = {
+    "spec": "2xcpu",
+    "gpu": "CPU",
+    "gpu_id": "cpu",
+    "gpus": 2,
+    "nodes": 1,
+    "gpus_per_node": 2,
+    "usable_bytes": 8 * 2**30,
+    "usable_basis": "assumed",
+}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def saved_plan(*, processes: int = 2, micro_batch: int = 4, accumulation: int = 1, name: str = "ddp") -> SavedPlan:
+    """A plan for CPU processes, made without tracing a model: its figures are not looked at."""
+    figures = memory(capacity=8 * 2**30, parameters=2**20)
+    strategy = StrategyChoice(
+        name="single" if processes == 1 else name,
+        data_parallel=processes,
+        micro_batch_size=micro_batch,
+        gradient_accumulation_steps=accumulation,
+        precision="fp32",
+    )
+    return SavedPlan(
+        command="plan tiny --gpus 2xcpu",
+        created_with={},
+        model=ModelFacts(
+            id="tiny",
+            class_name="Linear",
+            model_type=None,
+            kind="factory",
+            parameters=1,
+            trainable_parameters=1,
+            config_digest="0",
+            has_sequence=False,
+        ),
+        cluster={**CPU, "spec": f"{processes}xcpu", "gpus": processes, "gpus_per_node": processes},
+        workload=workload_document(Workload(seq_len=1)),
+        plan=Candidate(strategy=strategy, verdict=figures.verdict, memory=figures),
+    )
+
+
+def job(
+    folder: Path, *arguments: str, processes: int = 2, max_restarts: int = 0, script: Path = SCRIPT, **plan: int
+) -> Job:
+    """The fault script under DDP with `arguments`."""
+    return Job(
+        saved=saved_plan(processes=processes, **plan),
+        script=script,
+        arguments=arguments,
+        working_directory=folder,
+        max_restarts=max_restarts,
+        environment=ENVIRONMENT,
+        check_parameters=False,
+    )
+
+
+def alive(run_id: str) -> list[int]:
+    """Pids of a run's processes, found without the code under test."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(RUN_ID) == run_id and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_until(condition: "object", seconds: float) -> bool:
+    """Whether `condition()` came true within `seconds`."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():  # type: ignore[operator]
+            return True
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,120 @@
+"""A training script that goes wrong on demand: the rank, step and attempt of its fault are arguments.
+
+A plain Accelerate loop over numbered samples; a checkpoint holds the step, so that a resumed attempt goes on counting.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from torch.utils.data import DataLoader, TensorDataset
+
+from executor import current_plan
+
+
+class Progress:
+    """Steps done, saved with the state."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.step = state["step"]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--save-every", type=int, default=0)
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds of sleep in every step")
+    parser.add_argument("--fault", default="none")
+    parser.add_argument("--at", type=int, default=3)
+    parser.add_argument("--rank", type=int, default=1)
+    parser.add_argument("--attempts", type=int, default=1, help="the fault happens in so many attempts")
+    parser.add_argument("--output", default=None)
+    return parser.parse_args()
+
+
+def fault(kind: str) -> None:
+    """Ends or stops this rank for real."""
+    if kind == "exception":
+        raise ValueError("a bad sample")
+    if kind == "exit":
+        sys.exit(3)
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "segv":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "term":
+        os.kill(os.getpid(), signal.SIGTERM)
+    if kind == "hang":
+        time.sleep(3600)
+    if kind == "spin":
+        while True:
+            pass
+    if kind == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3600)
+    if kind == "child" and os.fork() == 0:
+        # In a session of its own, deaf to SIGTERM: what a data tool may leave behind.
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3600)
+
+
+def main() -> None:
+    args = parse()
+    plan = current_plan()
+    set_seed(0)
+    accelerator = Accelerator()
+    rank = accelerator.process_index
+    faulty = rank == args.rank and plan.attempt <= args.attempts
+    batch = plan.micro_batch_size or 4
+    samples = torch.arange(4096, dtype=torch.float32).unsqueeze(1) / 4096
+    loader = DataLoader(TensorDataset(samples.repeat(1, args.width)), batch_size=batch)
+    model = torch.nn.Linear(args.width, args.width)
+    model, optimizer, loader = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loader)
+    progress = Progress()
+    accelerator.register_for_checkpointing(progress)
+    if plan.resume_from:
+        accelerator.load_state(str(plan.resume_from))
+    print(f"begin rank {rank} at step {progress.step}", flush=True)
+    done: list[int] = []
+    while progress.step < args.steps:
+        for (x,) in loader:
+            if faulty and progress.step + 1 == args.at:
+                fault(args.fault)
+            with accelerator.accumulate(model):
+                loss = model(x).pow(2).mean()
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+            if not accelerator.sync_gradients:
+                continue
+            time.sleep(args.pause)
+            progress.step += 1
+            done.append(progress.step)
+            if args.save_every and progress.step % args.save_every == 0 and plan.run_folder:
+                accelerator.save_state(str(plan.run_folder / "checkpoints" / f"step-{progress.step}"))
+            if progress.step >= args.steps:
+                break
+    if args.output and accelerator.is_main_process:
+        weights = [value.tolist() for value in accelerator.unwrap_model(model).parameters()]
+        Path(args.output).write_text(json.dumps({"weights": weights, "steps": done}))
+    print(f"end rank {rank}", flush=True)
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main()
