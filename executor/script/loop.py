@@ -15,7 +15,7 @@ _TRAINER_PACKAGES = frozenset({"transformers", "trl", "setfit", "sentence_transf
 def loop_of(script: Script) -> Loop:
     """`accelerate` for a hand-written loop around an Accelerator, `trainer` for one of Hugging Face's trainers,
     `plain` for a loop that calls `backward` itself; `unknown` where the script shows none of these."""
-    imported = _imports(script.tree)
+    imported = imported_names(script.tree)
     called = _called(script.tree)
     # A class derived from a trainer is called by its own name.
     named = {(name.rpartition(".")[2], _origin(name, imported)) for name in called | _bases(script.tree)}
@@ -33,7 +33,7 @@ def _origin(name: str, imported: dict[str, str]) -> str:
     return imported.get(name.partition(".")[0], "").partition(".")[0]
 
 
-def _imports(tree: ast.Module) -> dict[str, str]:
+def imported_names(tree: ast.Module) -> dict[str, str]:
     """Module from which each name of the script comes; of `import a.b as c`, `c` comes from `a.b`."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):

@@ -1,0 +1,46 @@
+"""The command-line options that a script understands, read from its syntax tree."""
+
+import ast
+
+from executor.script.loop import dotted, imported_names
+from executor.script.option import Option, ScriptOptions
+from executor.script.options_argparse import of_argparse
+from executor.script.options_click import of_click, of_typer
+from executor.script.options_dataclass import filled_classes, of_dataclass, of_training_arguments, training_arguments
+from executor.script.read import Script
+
+
+def options_of(script: Script) -> ScriptOptions:
+    """Options of argparse, click, typer and HfArgumentParser (own dataclasses and the library's training arguments)."""
+    tree, found = script.tree, list[Option]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "add_argument":
+            found += of_argparse(node)
+    found += of_click(tree)
+    found += of_typer(tree)
+    classes = filled_classes(tree)
+    own = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    for name in classes:
+        found += of_dataclass(own.get(name), own)
+    library = training_arguments(classes, own, imported_names(tree))
+    if library is not None:
+        found += of_training_arguments(library)
+    return ScriptOptions(
+        options={spelling: option for option in reversed(found) for spelling in option.spellings},
+        training_arguments=library,
+        commands=_has_commands(tree),
+    )
+
+
+def _has_commands(tree: ast.Module) -> bool:
+    called = [dotted(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    if any(name.rpartition(".")[2] == "add_subparsers" for name in called):
+        return True
+    commands = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and any(dotted(d.func if isinstance(d, ast.Call) else d).endswith(".command") for d in node.decorator_list)
+    ]
+    groups = any(name in ("click.group", "group") for name in called)
+    return groups or len(commands) > 1
