@@ -27,5 +27,7 @@ class Job:
     """None: a free one is chosen (one node)."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the ranks' environment."""
+    command: str = ""
+    """The command line that executes it, for the headers of the launch files."""
     check_parameters: bool = True
     """Whether a script whose model has another parameter count than the plan's ends as a preflight failure."""

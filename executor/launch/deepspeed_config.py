@@ -23,13 +23,14 @@ def deepspeed_config(target: Target) -> dict[str, object]:
     """Content of the JSON file, for stages 1 to 3.
 
     Under the Trainer everything that has a Trainer option says `auto`: it refuses values that differ from its own
-    (transformers integrations/deepspeed.py: fill_match).
+    (transformers integrations/deepspeed.py: fill_match). Elsewhere `auto` is what Accelerate reads from the DataLoader.
     """
     strategy, auto = target.strategy, target.in_trainer
+    other = auto or target.batch_is_users
     config: dict[str, object] = {
-        "train_micro_batch_size_per_gpu": _AUTO if auto else strategy.micro_batch_size,
-        "gradient_accumulation_steps": _AUTO if auto else strategy.gradient_accumulation_steps,
-        "train_batch_size": _AUTO if auto else strategy.global_batch_size,
+        "train_micro_batch_size_per_gpu": _AUTO if other else strategy.micro_batch_size,
+        "gradient_accumulation_steps": _AUTO if other else strategy.gradient_accumulation_steps,
+        "train_batch_size": _AUTO if other else strategy.global_batch_size,
     }
     if target.clipping:
         config["gradient_clipping"] = _AUTO if auto else 1.0

@@ -25,7 +25,7 @@ def batch_environment(target: Target) -> dict[str, str]:
     }
     if target.saved.model.has_sequence:
         found[names.SEQUENCE_LENGTH] = str(target.saved.workload["seq_len"])
-    if not target.in_trainer:
+    if not target.in_trainer and not target.batch_is_users:
         # Beats what the script's Accelerator is given; the Trainer accumulates itself and wants 1 there.
         found["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(strategy.gradient_accumulation_steps)
     return found

@@ -2,53 +2,108 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from executor.job import Job
+from executor.launch.arguments import Told, tell
 from executor.launch.engines import find_engine
 from executor.launch.environment import batch_environment, device_environment, run_environment
 from executor.launch.files import LaunchFiles
+from executor.launch.not_applied import not_applied
 from executor.launch.target import Target
+from executor.launch.wishes import wishes
 from executor.run_folder import RunFolder
+from executor.script.accelerator import AcceleratorUse, accelerator_use
+from executor.script.check_arguments import rejected
 from executor.script.loop import loop_of
-from executor.script.read import read_script
+from executor.script.options import options_of
+from executor.script.plan_use import asks_for
+from executor.script.read import Script, read_script
+from planner.errors import UsageError
 
 RECORD_SECONDS = 0.5
+"""How often at most a rank writes its record."""
+_BATCH = ("micro_batch_size", "gradient_accumulation_steps")
 
 
 def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | None) -> LaunchFiles:
     """How `job` is launched through Accelerate, each rank observed. Writes nothing; reads the script.
 
-    Raises InputError or UnreachableError for the script.
+    Raises InputError or UnreachableError for the script, UsageError for arguments that it would refuse.
     """
     script = read_script(job.script)
-    target = Target(
-        saved=job.saved,
-        script=job.script,
-        arguments=job.arguments,
-        loop=loop_of(script),
-        folder=folder.path,
-        logs=folder.logs,
-        launcher=accelerate_words(),
-        hosts=job.hosts,
-        machine_rank=job.machine_rank,
-        port=job.main_process_port,
-        made_by=job.saved.command,
-    )
+    drawn = draw(job, script, folder=folder.path, resume_from=resume_from)
+    target = replace(drawn.target, logs=folder.logs, launcher=accelerate_words())
     environment = {
-        **batch_environment(target),
-        **device_environment(target),
+        **target.environment,
         **run_environment(
             run_id=folder.run_id,
             folder=folder.path,
             attempt=attempt,
             resume_from=resume_from,
-            options=runner_options(job),
+            options=_runner_options(job, drawn),
         ),
         **job.environment,
     }
-    return find_engine("accelerate")(replace(target, environment=environment))
+    launch = find_engine("accelerate")(replace(target, environment=environment))
+    return replace(launch, not_applied=drawn.not_applied)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A target, and how each of its values reaches the script."""
+
+    target: Target
+    told: Told
+    use: AcceleratorUse
+    not_applied: tuple[str, ...] = ()
+
+    @property
+    def rebatches(self) -> bool:
+        """Whether DataLoaders are rebuilt from inside with the planned micro batch: nothing else tells the script."""
+        return self.target.loop == "accelerate" and not self.told.knows("micro_batch_size")
+
+
+def draw(job: Job, script: Script, *, folder: Path, resume_from: Path | None = None) -> Drawn:
+    """The target of a job: what the script is told, by which way, and what it cannot be told. Pure.
+
+    Raises UsageError for arguments that the script would refuse.
+    """
+    options, loop, use = options_of(script), loop_of(script), accelerator_use(script)
+    draft = Target(
+        saved=job.saved,
+        script=job.script,
+        loop=loop,
+        folder=folder,
+        hosts=job.hosts,
+        machine_rank=job.machine_rank,
+        port=job.main_process_port,
+        made_by=job.command or job.saved.command,
+    )
+    use_cpu = draft.on_cpu and not draft.needs_cpu_ranks
+    asked = wishes(job.saved, loop, options, use_cpu=use_cpu, resume_from=resume_from)
+    told = tell(asked, options, job.arguments, asks_for(script))
+    words = (*told.words, *job.arguments)
+    reason = rejected(script, words)
+    if reason is not None:
+        raise UsageError(reason)
+    target = replace(
+        draft,
+        arguments=words,
+        script_checkpoints=told.knows("checkpointing"),
+        batch_is_users=any(name in told.by_user for name in _BATCH),
+    )
+    target = replace(target, environment={**batch_environment(target), **device_environment(target)})
+    drawn = Drawn(target=target, told=told, use=use)
+    return replace(drawn, not_applied=(*told.not_applied, *_rebatched(drawn), *not_applied(target, use)))
+
+
+def _rebatched(drawn: Drawn) -> tuple[str, ...]:
+    if not drawn.rebatches:
+        return ()
+    size = drawn.target.strategy.micro_batch_size
+    return (f"micro batch {size}: the script takes it from nowhere, so its DataLoader is rebuilt with it on each rank",)
 
 
 def accelerate_words() -> tuple[str, ...]:
@@ -59,13 +114,17 @@ def accelerate_words() -> tuple[str, ...]:
     return (sys.executable, "-m", "accelerate.commands.accelerate_cli")
 
 
-def runner_options(job: Job) -> Mapping[str, object]:
-    """What the in-rank runner is told."""
-    expected = job.saved.model.parameters if job.check_parameters else None
+def _runner_options(job: Job, drawn: Drawn) -> Mapping[str, object]:
+    """What the in-rank runner is told; see executor.runner.options."""
+    target = drawn.target
+    # 4-bit weights are packed: their elements are not the model's parameters.
+    countable = job.check_parameters and job.saved.workload.get("peft") != "qlora"
+    elsewhere = target.in_trainer or target.script_checkpoints or target.wrapper_checkpoints
     return {
-        "expected_parameters": expected,
-        "rebatch": False,
-        "checkpointing": job.saved.plan.strategy.checkpointing,
+        "expected_parameters": job.saved.model.parameters if countable else None,
+        "rebatch": drawn.rebatches,
+        "checkpointing": "none" if elsewhere else target.strategy.checkpointing,
         "record_seconds": RECORD_SECONDS,
         "oom_snapshot": False,
+        "data_loader": {} if target.in_trainer else target.data_loader,
     }

@@ -14,6 +14,9 @@ DEFAULT_PORT = 29500
 RUNNER = "executor.runner"
 """Module that starts a script on a rank and records what happens there."""
 
+DATA_LOADER = ("split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler")
+"""Fields of accelerate utils/dataclasses.py: DataLoaderConfiguration that a plan can set."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -39,6 +42,10 @@ class Target:
     made_by: str = ""
     """The command that makes these files, for their headers."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    script_checkpoints: bool = False
+    """Whether the script itself switches activation checkpointing on where the plan has it."""
+    batch_is_users: bool = False
+    """Whether the user's own arguments set micro batch or accumulation: nothing else then does."""
     """What every rank finds in its environment besides what the engine itself sets."""
 
     @property
@@ -81,12 +88,8 @@ class Target:
 
     @property
     def needs_cpu_ranks(self) -> bool:
-        """Whether CPU processes run what Accelerate joins on GPUs only: the runner then makes gloo ranks of them.
-
-        The Trainer makes its state before it reads ACCELERATE_USE_CPU, so its ranks need that under DDP too.
-        """
-        gpu_only = self.uses_fsdp or self.uses_deepspeed or (self.in_trainer and self.world_size > 1)
-        return self.on_cpu and gpu_only
+        """Whether CPU processes run what Accelerate joins on GPUs only: the runner then makes gloo ranks of them."""
+        return self.on_cpu and (self.uses_fsdp or self.uses_deepspeed)
 
     @property
     def runs_runner(self) -> bool:
@@ -116,7 +119,13 @@ class Target:
     def wrapper_checkpoints(self) -> bool:
         """Whether Accelerate's FSDP plugin checkpoints each wrapped layer; beside the Trainer's own it would raise."""
         full = self.strategy.checkpointing == "full" and self.checkpoint_every == 1
-        return full and self.uses_fsdp and not self.in_trainer
+        return full and self.uses_fsdp and not self.in_trainer and not self.script_checkpoints
+
+    @property
+    def data_loader(self) -> dict[str, bool]:
+        """Fields of Accelerate's DataLoaderConfiguration that `--set data.*` gives."""
+        given = {name: self.setting(f"data.{name}") for name in DATA_LOADER}
+        return {name: value == "true" for name, value in given.items() if value is not None}
 
     def setting(self, key: str, default: str | None = None) -> str | None:
         """Value of a `--set` key, or `default`."""

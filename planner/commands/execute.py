@@ -37,6 +37,7 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         max_restarts=restarts,
         hosts=_hosts(args, saved),
         machine_rank=_machine_rank(args),
+        command=shlex.join(["plan", *words, *(["--", *script_words] if script_words else [])]),
     )
     return _show(job) if args.dry_run else _launch(job)
 

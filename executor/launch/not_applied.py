@@ -1,0 +1,58 @@
+"""What of a plan the launch itself cannot apply: said before it starts. Pure."""
+
+from collections.abc import Iterator
+
+from executor.launch.accelerate_config import mixed_precision
+from executor.launch.target import Target
+from executor.script.accelerator import AcceleratorUse
+
+_SCRIPT_SETTINGS = {
+    "ddp.gradient_as_bucket_view": "DistributedDataParallelKwargs(gradient_as_bucket_view=True) among the script's"
+    " kwargs_handlers",
+    "dtype.reduce": "a MixedPrecisionPolicy with that reduce_dtype in the script's FullyShardedDataParallelPlugin",
+    "kernels.liger": "the script applies Liger's kernels (`use_liger_kernel` of TrainingArguments)",
+}
+_NEUTRAL = frozenset({("ddp.gradient_as_bucket_view", "false"), ("kernels.liger", "false")})
+
+
+def not_applied(target: Target, use: AcceleratorUse) -> tuple[str, ...]:
+    """One line for each part of the plan that only the script can bring about, or that the script overrides."""
+    return (*_overridden(target, use), *_left_to_the_script(target))
+
+
+def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
+    where = f"{target.script.name}:{use.line}"
+    given = use.arguments
+    word = mixed_precision(target.strategy.precision)
+    if "mixed_precision" in given and given["mixed_precision"] not in (None, word):
+        yield f"precision {target.strategy.precision}: Accelerator(mixed_precision=...) at {where} wins"
+    steps = target.strategy.gradient_accumulation_steps
+    if "gradient_accumulation_plugin" in given:
+        yield f"{steps} accumulation steps: the gradient_accumulation_plugin at {where} wins"
+    elif use.line and steps > 1 and not use.accumulates and not target.uses_deepspeed and not target.in_trainer:
+        yield f"{steps} accumulation steps: the script never calls accelerator.accumulate()"
+    for name, applies in (("fsdp_plugin", target.uses_fsdp), ("deepspeed_plugin", target.uses_deepspeed)):
+        if name in given and applies:
+            yield f"the launch files' settings of {target.strategy.name}: the {name} at {where} wins"
+    if "dataloader_config" in given and target.data_loader:
+        keys = ", ".join(f"data.{name}" for name in target.data_loader)
+        yield f"--set {keys}: the dataloader_config at {where} wins"
+
+
+def _left_to_the_script(target: Target) -> Iterator[str]:
+    strategy, workload = target.strategy, target.saved.workload
+    if strategy.precision == "bf16" and not target.uses_deepspeed:
+        yield "pure bf16: the script has to load its model in bfloat16"
+    if strategy.checkpointing == "selective":
+        yield "selective checkpointing: the script switches it on, as the plan's notes say"
+    if strategy.checkpointing == "full" and target.checkpoint_every > 1 and not target.in_trainer:
+        every = target.checkpoint_every
+        yield f"one layer in {every} checkpointed: model.gradient_checkpointing_enable(every_n_layers={every})"
+    if workload.get("peft", "none") != "none":
+        yield f"--peft {workload['peft']}: the script wraps its model with peft itself"
+    for key, how in _SCRIPT_SETTINGS.items():
+        value = target.setting(key)
+        if value is not None and (key, value) not in _NEUTRAL and not (key == "kernels.liger" and target.in_trainer):
+            yield f"--set {key}={value}: {how}"
+    if target.loop == "unknown":
+        yield f"what the loop of {target.script.name} does could not be read: what really ran is compared afterwards"

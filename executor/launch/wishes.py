@@ -1,0 +1,203 @@
+"""What a plan asks of a script's command line: each value with the option names under which scripts know it. Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from executor.script.loop import Loop
+from executor.script.option import ScriptOptions
+from planner.plan_saved import SavedPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One value that the script should run with."""
+
+    what: str
+    """In words, for people: `micro batch 4`."""
+    words: tuple[str, ...]
+    """Option names to look for, in this order; dashes as underscores."""
+    value: str | bool
+    """What the option is given; a bool switches."""
+    field: str = ""
+    """The field of CurrentPlan that says the same, where there is one."""
+    needed: bool = False
+    """Whether it is to be said when the script cannot be told."""
+    others: tuple[str, ...] = ()
+    """Other spellings of the same value, for an option whose choices lack it."""
+
+
+_BATCH_WORDS = (
+    "per_device_train_batch_size",
+    "per_device_batch_size",
+    "micro_batch_size",
+    "micro_batch",
+    "train_micro_batch_size_per_gpu",
+    "batch_size_per_device",
+    "train_batch_size",
+    "batch_size",
+)
+_ACCUMULATION_WORDS = (
+    "gradient_accumulation_steps",
+    "grad_accumulation_steps",
+    "grad_accum_steps",
+    "grad_accum",
+    "accumulation_steps",
+    "accumulate_grad_batches",
+    "gradient_accumulation",
+)
+_LENGTH_WORDS = (
+    "max_seq_length", "max_seq_len", "seq_length", "seq_len", "sequence_length", "max_sequence_length", "block_size",
+    "max_length", "context_length",
+)  # fmt: skip
+_CHECKPOINTING_WORDS = (
+    "gradient_checkpointing",
+    "activation_checkpointing",
+    "use_gradient_checkpointing",
+    "checkpointing",
+)
+_RESUME_WORDS = ("resume_from_checkpoint", "resume_from", "resume")
+
+_OPTIM: Mapping[str, str] = {
+    "adamw": "adamw_torch",
+    "adamw-fused": "adamw_torch_fused",
+    "adamw-8bit": "adamw_bnb_8bit",
+    "paged-adamw-8bit": "paged_adamw_8bit",
+    "sgd": "sgd",
+    "adafactor": "adafactor",
+}
+"""transformers training_args.py: OptimizerNames."""
+_ATTENTION: Mapping[str, str] = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
+
+
+def wishes(
+    saved: SavedPlan, loop: Loop, options: ScriptOptions, *, use_cpu: bool, resume_from: Path | None
+) -> list[Wish]:
+    """Everything that the script should be told, most important first."""
+    strategy, workload = saved.plan.strategy, saved.workload
+    asked = [
+        Wish(
+            what=f"micro batch {strategy.micro_batch_size}",
+            words=_BATCH_WORDS,
+            value=str(strategy.micro_batch_size),
+            field="micro_batch_size",
+            # Accelerate's DataLoaders can be rebuilt from inside.
+            needed=loop != "accelerate",
+        ),
+        Wish(
+            what=f"{strategy.gradient_accumulation_steps} accumulation steps",
+            words=_ACCUMULATION_WORDS,
+            value=str(strategy.gradient_accumulation_steps),
+            field="gradient_accumulation_steps",
+            needed=strategy.gradient_accumulation_steps > 1 and loop != "accelerate",
+        ),
+    ]
+    if saved.model.has_sequence:
+        length = str(workload["seq_len"])
+        asked.append(
+            Wish(
+                what=f"sequence length {length}",
+                words=_LENGTH_WORDS,
+                value=length,
+                field="sequence_length",
+                needed=True,
+            )
+        )
+    asked += _precision(strategy.precision, options, use_cpu)
+    asked += _checkpointing(saved, options)
+    asked += _kernels(workload, options)
+    if resume_from is not None:
+        asked.append(
+            Wish(
+                what=f"resume from {resume_from}",
+                words=_RESUME_WORDS,
+                value=str(resume_from),
+                field="resume_from",
+                needed=True,
+            )
+        )
+    return asked
+
+
+def _precision(precision: str, options: ScriptOptions, use_cpu: bool) -> list[Wish]:
+    kind = precision.removesuffix("-mixed")
+    mixed = kind if precision.endswith("-mixed") else "no"
+    if options.training_arguments is None:
+        return [
+            Wish(what=f"precision {precision}", words=("mixed_precision",), value=mixed, field="precision"),
+            Wish(what="bf16", words=("bf16",), value=mixed == "bf16", field="precision"),
+            Wish(what="fp16", words=("fp16",), value=mixed == "fp16", field="precision"),
+        ]
+    asked = [Wish(what="CPU ranks", words=("use_cpu",), value=True)] if use_cpu else []
+    # fp8 reaches TrainingArguments through the launcher's environment, where neither flag is set.
+    for name in ("bf16", "fp16"):
+        if mixed == name or not options.training_arguments.endswith("TrainingArguments"):
+            # TRL's configurations turn bf16 on by themselves.
+            asked.append(Wish(what=f"{name} {mixed == name}".lower(), words=(name,), value=mixed == name))
+    return asked
+
+
+def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[Wish]:
+    checkpointing = saved.plan.strategy.checkpointing
+    settings = saved.workload.get("settings")
+    every = int(str(settings.get("checkpoint.every", 1))) if isinstance(settings, Mapping) else 1
+    if checkpointing == "selective":
+        return []
+    full = checkpointing == "full"
+    found = options.by_word(*_CHECKPOINTING_WORDS)
+    spoken = found is not None and found.takes == "value"
+    asked = [
+        Wish(
+            what=f"{checkpointing} activation checkpointing" if full else "no activation checkpointing",
+            words=_CHECKPOINTING_WORDS,
+            value=checkpointing if spoken else full,
+            field="checkpointing",
+            others=("true", "True", "1") if full else ("false", "False", "0"),
+        )
+    ]
+    if full and every > 1:
+        asked.append(
+            Wish(
+                what=f"every {every} layers checkpointed",
+                words=("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"),
+                value=json.dumps({"every_n_layers": every}),
+                needed=True,
+            )
+        )
+    return asked
+
+
+def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wish]:
+    """Optimizer, attention, fused loss and compilation: the script's own to make, unless it has an option for them."""
+    optimizer, attention = str(workload["optimizer"]), str(workload["attention"])
+    word = _OPTIM.get(optimizer) if options.training_arguments else optimizer
+    asked = []
+    if word is not None:
+        names = ("optim",) if options.training_arguments else ("optimizer", "optim", "optimizer_name")
+        asked.append(
+            Wish(
+                what=f"optimizer {optimizer}",
+                words=names,
+                value=word,
+                field="optimizer",
+                needed=optimizer != "adamw",
+                others=(_OPTIM.get(optimizer, word),),
+            )
+        )
+    else:
+        asked.append(Wish(what=f"optimizer {optimizer}", words=(), value=optimizer, needed=True))
+    asked.append(
+        Wish(
+            what=f"attention {attention}",
+            words=("attn_implementation", "attn_impl", "attention_implementation"),
+            value=_ATTENTION[attention],
+            needed=attention != "sdpa",
+            others=(attention,),
+        )
+    )
+    if workload.get("fused_loss"):
+        asked.append(Wish(what="fused loss", words=("use_liger_kernel", "use_liger"), value=True, needed=True))
+    if workload.get("compile") and options.training_arguments:
+        asked.append(Wish(what="compilation", words=("torch_compile",), value=True, needed=True))
+    return asked
