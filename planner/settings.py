@@ -45,6 +45,9 @@ SETTINGS: Mapping[str, Setting] = {
     "zero.overlap_comm": Setting("flag", "whether ZeRO reduces beside backward, with a second bucket"),
     "zero.pin_memory": Setting("flag", "whether offloaded state is pinned host memory (true)"),
     "checkpoint.every": Setting("count", "of the layers, every how many-th is checkpointed (1)", 1),
+    "kernels.liger": Setting(
+        "flag", "whether Liger's norms, gated products, rotation and loss replace the model's own (false)"
+    ),
     "lora.dropout": Setting("rate", "dropout before the adapters (0)"),
     "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
     "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),

@@ -93,6 +93,8 @@ class Workload:
     """Rank of the adapters; None without them."""
     lora_targets: tuple[str, ...] | None = None
     """Modules with adapters, as peft resolved them; None without adapters."""
+    fused_loss: bool = False
+    """Whether the head and its cross entropy run as Liger's one function."""
     settings: tuple[tuple[str, str], ...] = ()
     """`--set KEY=VALUE` pairs, sorted by key."""
     basis: tuple[tuple[str, Basis], ...] = field(default=(), compare=False)
@@ -104,6 +106,12 @@ class Workload:
     def setting(self, key: str, default: str) -> str:
         """Value of a `--set` key, or `default`."""
         return dict(self.settings).get(key, default)
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        """Liger's kernels that take the place of the model's own: `layers`, `loss`."""
+        layers = ("layers",) if self.setting("kernels.liger", "false") == "true" else ()
+        return (*layers, "loss") if self.fused_loss else layers
 
     @property
     def reserve_bytes(self) -> int:

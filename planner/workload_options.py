@@ -8,6 +8,7 @@ from typing import TypeVar
 from planner.errors import NotBuiltError, UsageError
 from planner.hardware.cluster import Cluster
 from planner.model.adapter import DEFAULT_RANK, Adapter
+from planner.model.liger_models import check_liger
 from planner.model.spec import ModelSpec
 from planner.nearest import did_you_mean
 from planner.options import positive
@@ -69,6 +70,7 @@ class Given:
     peft: Peft | None
     lora_rank: int | None
     lora_targets: tuple[str, ...] | None
+    fused_loss: bool | None
     settings: tuple[tuple[str, str], ...]
 
 
@@ -91,6 +93,7 @@ def read_given(options: Options, settings: Sequence[str]) -> Given:
         peft=choice(Peft, options.text("peft"), "--peft"),
         lora_rank=positive(options.text("lora-rank"), "--lora-rank"),
         lora_targets=targets(options.text("lora-targets")),
+        fused_loss=None if options.text("fused-loss") is None else options.text("fused-loss") == "true",
         settings=parse_settings(settings),
     )
     _check_adapters(given)
@@ -118,6 +121,19 @@ def _check_device_settings(workload: Workload, cluster: Cluster) -> None:
             f"--set memory.reserve leaves nothing: {format_gib(workload.reserve_bytes)} GiB of the"
             f" {format_gib(cluster.capacity_bytes)} that each device has"
         )
+
+
+def _fused_loss(given: Given) -> bool:
+    """Liger's kernels come with its loss (transformers' `use_liger_kernel`), unless that is declined."""
+    if given.fused_loss is None:
+        return dict(given.settings).get("kernels.liger") == "true"
+    return given.fused_loss
+
+
+def _check_fused(workload: Workload, cluster: Cluster, spec: ModelSpec) -> None:
+    if workload.fused and cluster.gpu.is_cpu:
+        raise UsageError("--fused-loss and --set kernels.liger are Triton kernels: they need a GPU")
+    check_liger(workload.fused, spec.model_type, spec.class_name)
 
 
 def _check_every(checkpointing: Checkpointing | None, settings: Sequence[tuple[str, str]]) -> None:
@@ -212,15 +228,19 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         peft=given.peft or Peft.NONE,
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
         lora_targets=spec.adapted or None,
+        fused_loss=_fused_loss(given),
         settings=given.settings,
     )
     _check_device_settings(workload, cluster)
+    _check_fused(workload, cluster, spec)
     return workload.with_basis(**_basis(given, pinned))
 
 
 def _basis(given: Given, pinned: bool) -> dict[str, Basis]:
     """Where each value came from."""
-    fixed = ("precision", "optimizer", "attention", "stack", "seq_len", "peft", "lora_rank", "lora_targets")
+    fixed = (
+        "precision", "optimizer", "attention", "stack", "seq_len", "peft", "lora_rank", "lora_targets", "fused_loss",
+    )  # fmt: skip
     searched = ("strategy", "offload", "checkpointing", "micro_batch", "grad_accum", "global_batch")
     otherwise: dict[str, Basis] = dict.fromkeys(fixed, "default")
     otherwise.update(dict.fromkeys(searched, "default" if pinned else "searched"))

@@ -7,6 +7,7 @@ from planner.hardware.cluster import Cluster
 from planner.memory.allocator_words import allocator_variable
 from planner.search.checkpointing_notes import checkpoint_every
 from planner.search.evaluate import Judgement
+from planner.search.liger_notes import liger_words
 from planner.strategy.base import Offload
 from planner.strategy.fsdp_units import blocks_around_embeddings
 from planner.workload import Checkpointing, Precision, Stack, Workload
@@ -98,6 +99,7 @@ def _trainer_words(judgement: Judgement, workload: Workload) -> list[str]:
     ]
     if workload.precision in _MIXED:
         words.append(f"--{_MIXED[workload.precision]}")
+    words += liger_words(workload)
     if judgement.family.checkpointing is Checkpointing.FULL:
         words.append("--gradient_checkpointing")
         every = checkpoint_every(judgement.family.checkpointing, workload)

@@ -10,6 +10,7 @@ from planner.memory.overheads import Term, cached_blocks, cuda_context, nccl
 from planner.memory.profile import MemoryProfile, measure
 from planner.search.candidates import Batch, Family
 from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
+from planner.search.liger_notes import liger_notes
 from planner.speed.model import SpeedModel, StepTime, StepWork
 from planner.strategy.base import RankContext, RankPlan
 from planner.trace.events import StepTrace
@@ -141,6 +142,7 @@ class Evaluator:
             stack=self.workload.stack,
             seq_len=self.workload.seq_len,
             checkpoint_every=checkpoint_every(family.checkpointing, self.workload),
+            fused=self.workload.fused,
         )
 
     def context(self, family: Family, accumulation_steps: int, trace: StepTrace) -> RankContext:
@@ -238,6 +240,6 @@ class Evaluator:
         key = (family.strategy.name, str(family.offload), str(family.checkpointing), accumulation, trace.samples)
         if key not in self._plans:
             plan = family.strategy.rank(self.context(family, accumulation, trace))
-            notes = checkpointing_notes(family.checkpointing, self.workload)
+            notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
             self._plans[key] = replace(plan, notes=(*plan.notes, *notes))
         return self._plans[key]

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from planner.errors import InputError
 from planner.model.build_flash import flash_package, refuse_device, uses_flash
+from planner.trace.adapters import show_adapters
 from planner.trace.autocast import Autocast
 from planner.trace.checkpointing import set_checkpointing
 from planner.trace.events import Mark
@@ -20,7 +22,7 @@ from planner.trace.functions import DeviceFunctions, autocast_visible, python_wr
 from planner.trace.host_reads import HostReads
 from planner.trace.inputs import TrainingBatch, training_loss
 from planner.trace.inputs_known import KnownValues, remember_literals
-from planner.trace.kernels import KernelProfile
+from planner.trace.kernels import CudaProfile, KernelProfile
 from planner.trace.modules import ModuleTracker
 from planner.trace.recorder import Recorder
 from planner.trace.scans import fused_scans
@@ -49,6 +51,8 @@ class Session:
         autocast = _autocast_of(self.variant.regime)
         with contextlib.ExitStack() as stack:
             stack.enter_context(_no_collection())
+            if self.variant.fused:
+                stack.enter_context(self._liger())
             stack.enter_context(_gradient_events(self.model, recorder))
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
             stack.enter_context(python_wrappers_open())
@@ -68,6 +72,16 @@ class Session:
             parameter.grad = None
         sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in inputs.items())
         return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens, notes=(*assumed, *batch.notes))
+
+    def _liger(self) -> contextlib.AbstractContextManager[None]:
+        # Imported only where it is asked for.
+        from planner.trace.liger import liger_kernels
+        from planner.trace.liger_loss import LigerDevice
+
+        if not isinstance(self.profile, CudaProfile):
+            raise InputError("Liger's kernels are Triton kernels: they need a GPU")
+        device = LigerDevice(capability=self.profile.capability, sm_count=self.profile.sm_count)
+        return liger_kernels(self.model, self.variant.fused, device)
 
     def _forces_flash(self) -> bool:
         """Whether flash was asked of a model that only knows torch's attention: a factory's own."""
@@ -176,4 +190,5 @@ def prepare(model: nn.Module, variant: StepVariant) -> None:
         for buffer in model.buffers():
             if buffer.is_floating_point():
                 buffer.data = buffer.data.to(weights)
+    show_adapters(model, regime.adapters_seen)
     set_checkpointing(model, variant.checkpointing, variant.checkpoint_every)

@@ -20,6 +20,8 @@ class Regime:
     """Whether the outputs are converted to fp32 (accelerate accelerator.py: prepare_model, native amp)."""
     buffers_follow: bool = False
     """Whether floating-point buffers are cast with the parameters (DeepSpeed's module.bfloat16())."""
+    adapters_seen: str | None = None
+    """dtype that peft finds in adapters and casts their inputs to, where they compute in another: FSDP1's shards."""
 
     @property
     def trained(self) -> str:
@@ -44,14 +46,18 @@ class StepVariant:
     seq_len: int
     checkpoint_every: int = 1
     """Of the layers that can be checkpointed, each such one is."""
+    fused: tuple[str, ...] = ()
+    """Liger's kernels in place of the model's own: `layers`, `loss`, both or none."""
 
     def key(self) -> str:
         """Stable text that names the variant in caches and messages."""
         regime = self.regime
         trained = "" if regime.trainable_weights is None else f" trained={regime.trainable_weights}"
+        trained += "" if regime.adapters_seen is None else f" seen={regime.adapters_seen}"
         every = "" if self.checkpoint_every == 1 else f" every={self.checkpoint_every}"
+        fused = f" liger={'+'.join(self.fused)}" if self.fused else ""
         return (
             f"weights={regime.weights}{trained} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "
-            f"stack={self.stack} seq={self.seq_len}"
+            f"stack={self.stack} seq={self.seq_len}{fused}"
         )
