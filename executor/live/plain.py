@@ -3,11 +3,13 @@
 import shlex
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from executor.live.figures import attempt_words, end_words, progress_words, slowest
 from executor.supervise.events import Event
-from planner.plan_figures import MemoryFigures
+
+if TYPE_CHECKING:
+    from planner.plan_figures import MemoryFigures
 
 EVERY_SECONDS = 10.0
 

@@ -3,7 +3,7 @@
 import shlex
 import time
 from types import TracebackType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,7 +13,9 @@ from rich.text import Text
 from executor.live.figures import attempt_words, end_words, memory_words, planned_bytes, progress_words, seconds_words
 from executor.supervise.events import Event
 from executor.supervise.pulse import Pulse
-from planner.plan_figures import MemoryFigures
+
+if TYPE_CHECKING:
+    from planner.plan_figures import MemoryFigures
 
 _MOST_RANKS = 16
 """Rows; beyond, only the ranks that take the most memory are listed."""
