@@ -84,8 +84,6 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
         found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; fp16-mixed suits it")
     if workload.peft is Peft.QLORA and cluster.world_size > 1:
         found.append("QLoRA under ZeRO-3 and FSDP1 is not built yet: they are not searched")
-    if workload.peft is Peft.LORA and cluster.world_size > 1:
-        found.append("LoRA under FSDP1 is not built yet: it is not searched")
     if cluster.gpu.is_cpu and workload.strategy not in (None, "single", "ddp"):
         found.append(
             f"--strategy {workload.strategy} on CPU processes: Accelerate has it for GPUs only; `plan --execute` runs"

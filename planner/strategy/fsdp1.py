@@ -14,19 +14,21 @@ taken and given back; in that order there are never more than two gathered block
 from dataclasses import replace
 
 from planner.memory.optimizer import BITSANDBYTES, place_state, place_step
-from planner.memory.stream import Handle, Pass, StreamBuilder
+from planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
 from planner.strategy.base import (
     MASTER,
     Offload,
     RankContext,
     RankPlan,
+    autocast_regime,
     nbytes,
     place_buffers,
     place_workspaces,
 )
+from planner.strategy.fsdp1_adapters import WRAPPING_NOTE, refuses_adapters
 from planner.strategy.fsdp1_flat import FlatUnit, first_shard, flat_units
-from planner.strategy.module_times import module_times
+from planner.strategy.fsdp1_runtime import Act, deeds_of
 from planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
 from planner.trace.events import Category, Mark
 from planner.trace.variant import Regime
@@ -46,21 +48,27 @@ class FullyShardedDataParallel1:
     offloads: tuple[Offload, ...] = (Offload.NONE,)
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
-        """16-bit weights and buffers; accelerate puts autocast around forward as well."""
+        """16-bit weights and buffers; accelerate puts autocast around forward as well.
+
+        Adapters show peft their fp32 shards, for they are gathered in 16 bits only once their own forward begins.
+        """
+        if not precision.is_mixed:
+            return autocast_regime(precision, stack, peft)
         compute = precision.compute_dtype
-        wrapped = precision.is_mixed and stack is not Stack.PLAIN
+        wrapped = stack is not Stack.PLAIN
         return Regime(
             weights=compute,
             autocast=compute if wrapped else None,
             outputs_to_fp32=wrapped,
-            buffers_follow=precision.is_mixed,
+            buffers_follow=True,
+            adapters_seen=None if peft is Peft.NONE else MASTER,
         )
 
     def refuses(self, context: RankContext) -> str | None:
         if context.world_size == 1:
             return "there is only one GPU"
-        if context.peft is not Peft.NONE:
-            return f"{context.peft} under FSDP1 is not in this version"
+        if (problem := refuses_adapters(context, _units_of(context))) is not None:
+            return problem
         if context.optimizer is Optimizer.MUON:
             return "FSDP1 flattens parameters, and torch's Muon takes matrices only"
         return None
@@ -69,17 +77,24 @@ class FullyShardedDataParallel1:
         return _Layout(context).plan()
 
 
+def _regime_of(context: RankContext) -> Regime:
+    return FullyShardedDataParallel1().regime(context.precision, context.stack, context.peft)
+
+
+def _units_of(context: RankContext) -> list[FlatUnit]:
+    return flat_units(context.trace, _regime_of(context), context.world_size, context.peft)
+
+
 class _Layout:
     """Lays out rank 0's stream."""
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
         self._trace = context.trace
-        self._compute = context.precision.compute_dtype
-        self._master = MASTER if context.precision.is_mixed else self._compute
+        self._master = MASTER if context.precision.is_mixed else _regime_of(context).trained
         self._builder = StreamBuilder(context.trace, context.accumulation_steps)
-        self._units = flat_units(context.trace, self._compute, context.world_size)
-        self._times = module_times(context.trace)
+        self._units = _units_of(context)
+        self._deeds = deeds_of(context.trace, self._units)
         self._gathered: dict[str, Handle] = {}
         self._summed: dict[str, Handle] = {}
         """Unsharded flat gradients that no_sync keeps until the last micro step."""
@@ -89,14 +104,12 @@ class _Layout:
     def plan(self) -> RankPlan:
         builder, context = self._builder, self._context
         for unit in self._units:
-            dtype = self._master if unit.trainable else self._compute
-            size = nbytes(unit.shard_numel, dtype)
+            size = nbytes(unit.shard_numel, self._stored(unit))
             builder.alloc(builder.at_load(), size, Category.PARAMETERS, "flat parameter shard", unit.module)
         place_buffers(builder)
         place_workspaces(builder, context.capability)
         for in_pass in builder.passes:
-            self._forward(in_pass)
-            self._backward(in_pass)
+            self._run(in_pass)
         local = first_shard(self._trace, self._units, self._master)
         for iteration in range(len(builder.steps)):
             if context.clipping:
@@ -116,20 +129,20 @@ class _Layout:
         return with_paged_state(plan, context, local)
 
     def _notes(self) -> tuple[str, ...]:
+        notes = []
         if self._context.optimizer in BITSANDBYTES or self._context.optimizer is Optimizer.ADAFACTOR:
-            return (f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries",)
-        return ()
+            notes.append(f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries")
+        if self._context.peft is not Peft.NONE and self._context.stack is not Stack.TRAINER:
+            notes.append(WRAPPING_NOTE)
+        return tuple(notes)
 
     # -- parameters ---------------------------------------------------------------------------------------
 
-    def _unshard(self, in_pass: Pass, event: int, unit: FlatUnit) -> None:
-        """A 16-bit copy of the shard while the padded flat parameter is gathered; nothing where that still stands."""
-        if unit.module in self._gathered:
-            return
-        builder, at = self._builder, self._builder.before(in_pass, event)
-        shard = None
-        if self._master != self._compute:
-            size = nbytes(unit.shard_numel, self._compute)
+    def _unshard(self, at: Point, unit: FlatUnit) -> None:
+        """A 16-bit copy of the shard, where that is of another type, while the padded flat parameter is gathered."""
+        builder, shard = self._builder, None
+        if self._stored(unit) != unit.dtype:
+            size = nbytes(unit.shard_numel, unit.dtype)
             shard = builder.alloc(
                 at,
                 size,
@@ -149,95 +162,58 @@ class _Layout:
         if shard is not None:
             builder.free(at, shard)
 
+    def _stored(self, unit: FlatUnit) -> str:
+        """dtype of a unit's shard: accelerate upcasts what is trained, the rest stays as it was loaded."""
+        return self._master if unit.trainable else unit.dtype
+
     def _flat_bytes(self, unit: FlatUnit) -> int:
-        return nbytes(unit.flat_numel, self._compute)
+        return nbytes(unit.flat_numel, unit.dtype)
 
-    def _forward(self, in_pass: Pass) -> None:
-        """The root is gathered first and stays; every block is freed as its forward ends.
+    def _run(self, in_pass: Pass) -> None:
+        """One forward and backward pass.
 
-        zero_grad clears the parameters' views alone: the flat parameter keeps the step's gradient shard until here
+        zero_grad clears the parameters' views alone: the flat parameter keeps the step's gradient shard until forward
         (_runtime_utils.py: _root_pre_forward, _reset_flat_param_grad_info_if_needed).
         """
         builder = self._builder
         for handle in self._shards.pop(in_pass.iteration - 1, []):
             builder.free(builder.at_mark(in_pass, Mark.FORWARD), handle)
-        for unit in self._units:
-            if unit.is_root:
-                start = self._trace.mark_position(Mark.FORWARD)
-                self._unshard(in_pass, self._times.enter.get(unit.module, start), unit)
-        for unit in self._blocks():
-            self._unshard(in_pass, self._times.enter[unit.module], unit)
-            at = builder.after(in_pass, self._times.exit[unit.module])
-            builder.free(at, self._gathered.pop(unit.module))
-
-    def _blocks(self) -> list[FlatUnit]:
-        """Blocks that run, in forward order."""
-        times = self._times
-        ran = [u for u in self._units if not u.is_root and u.module in times.enter and u.module in times.exit]
-        return sorted(ran, key=lambda unit: times.enter[unit.module])
+        for deed in self._deeds:
+            at = builder.before(in_pass, deed.event)
+            if deed.act is Act.UNSHARD:
+                self._unshard(at, deed.unit)
+            elif deed.act is Act.RESHARD:
+                builder.free(at, self._gathered.pop(deed.unit.module))
+            else:
+                self._post_backward(in_pass, at, deed.unit)
 
     # -- gradients ----------------------------------------------------------------------------------------
 
-    def _backward(self, in_pass: Pass) -> None:
-        """Blocks in reverse, one prefetched; a flat gradient is complete with its last parameter's."""
-        order = self._blocks()[::-1]
-        root = [unit for unit in self._units if unit.is_root]
-        start = self._trace.mark_position(Mark.BACKWARD)
-        points = [(start, 0, -1)] if order else []
-        for index, unit in enumerate(order):
-            enter = self._times.backward_enter.get(unit.module, start)
-            points += [(enter, 0, index), (self._complete_at(unit), 1, index)]
-        for position, kind, index in sorted(points):
-            if kind == 0:
-                for unit in order[max(index, 0) : index + 2]:
-                    self._unshard(in_pass, position, unit)
-            else:
-                self._post_backward(in_pass, position, order[index])
-        for unit in root:
-            self._post_backward(in_pass, self._complete_at(unit), unit)
-
-    def _complete_at(self, unit: FlatUnit) -> int:
-        """Event after which a unit's flat gradient is put together.
-
-        autograd runs ready nodes in the reverse of the order in which forward made them, and the split into views
-        was made before anything else of the unit: its backward waits for all of the unit's own, the root's for all.
-        """
-        of = range(len(self._trace.parameters)) if unit.is_root else unit.parameters
-        found = [at for index in of if (at := self._builder.gradient_event(index)) is not None]
-        end = self._trace.mark_position(Mark.BACKWARD_END)
-        if unit.is_root:
-            return max(found, default=end)
-        return max([*found, self._times.backward_exit.get(unit.module, end)])
-
-    def _post_backward(self, in_pass: Pass, position: int, unit: FlatUnit) -> None:
+    def _post_backward(self, in_pass: Pass, at: Point, unit: FlatUnit) -> None:
         """The views' gradients become one, the parameter is freed, the gradient reduced and cast."""
-        builder, at = self._builder, self._builder.after(in_pass, position)
-        flat = None
-        if unit.trainable:
-            flat = builder.alloc(at, self._flat_bytes(unit), Category.GRADIENTS, "unsharded flat gradient", unit.module)
-            for index in unit.parameters:
-                if builder.gradient_event(index) is not None:
-                    builder.free_gradient(at, in_pass, index)
-            if unit.module in self._summed:
-                # AccumulateGrad adds in place to what earlier micro steps left.
-                builder.free(at, flat)
-                flat = self._summed.pop(unit.module)
+        builder = self._builder
+        flat = builder.alloc(at, self._flat_bytes(unit), Category.GRADIENTS, "unsharded flat gradient", unit.module)
+        for index in unit.parameters:
+            if builder.gradient_event(index) is not None:
+                builder.free_gradient(at, in_pass, index)
+        if unit.module in self._summed:
+            # AccumulateGrad adds in place to what earlier micro steps left.
+            builder.free(at, flat)
+            flat = self._summed.pop(unit.module)
         gathered = self._gathered.pop(unit.module, None)
         if gathered is not None:
             builder.free(at, gathered)
-        if flat is None:
-            return
         if not in_pass.last:
             self._summed[unit.module] = flat
             return
-        self._reduce(in_pass, position, unit, flat)
+        self._reduce(in_pass, at, unit, flat)
 
-    def _reduce(self, in_pass: Pass, position: int, unit: FlatUnit, flat: Handle) -> None:
+    def _reduce(self, in_pass: Pass, at: Point, unit: FlatUnit, flat: Handle) -> None:
         """Reduce-scatter into a new 16-bit shard, then its fp32 copy; no padding copy, since the flat one is padded."""
-        builder, at = self._builder, self._builder.after(in_pass, position)
-        low = nbytes(unit.shard_numel, self._compute)
+        builder = self._builder
+        low = nbytes(unit.shard_numel, unit.dtype)
         stream = POST_BACKWARD_STREAM
-        if self._master == self._compute:
+        if self._master == unit.dtype:
             shard = builder.alloc(at, low, Category.GRADIENTS, "gradient shard", unit.module, cuda_stream=stream)
         else:
             label = "reduce-scatter output"

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from planner.dtypes import element_bits
 from planner.memory.optimizer import LocalTensor
 from planner.trace.events import ParameterInfo, StepTrace
+from planner.trace.variant import Regime
 from planner.units import round_up
+from planner.workload import Peft
 
 ROOT = ""
 _ALIGNMENT = 16
@@ -24,6 +26,8 @@ class FlatUnit:
     flat_numel: int
     """Elements of the flat parameter, a multiple of the world size."""
     shard_numel: int
+    dtype: str
+    """Type in which it is gathered."""
     trainable: bool
     """Whether any of its parameters is: the flat gradient is then made whole."""
 
@@ -32,18 +36,26 @@ class FlatUnit:
         return self.module == ROOT
 
 
-def flat_units(trace: StepTrace, dtype: str, world_size: int) -> list[FlatUnit]:
+def flat_units(trace: StepTrace, regime: Regime, world_size: int, peft: Peft = Peft.NONE) -> list[FlatUnit]:
     """Wrapped blocks in their order, then the root with everything else.
 
     torch/distributed/fsdp/_flat_param.py: _init_flat_param_and_metadata (use_orig_params) aligns every parameter to
     16 bytes of the type in which it is computed with, and the whole to the world size; accelerate's
-    TRANSFORMER_BASED_WRAP makes one instance of every block.
+    TRANSFORMER_BASED_WRAP makes one instance of every block, and peft utils/other.py: fsdp_auto_wrap_policy one of
+    every leaf module with a trained weight as well, once there are adapters.
     """
-    owned: dict[str, list[int]] = {name: [] for name in (*trace.layout.blocks, ROOT)}
+    owned: dict[str, list[int]] = {name: [] for name in (*trace.layout.blocks, *_adapters(trace, peft), ROOT)}
     for index, parameter in enumerate(trace.parameters):
         owned[_owner(parameter.module, owned)].append(index)
-    aligned = max(1, 8 * _ALIGNMENT // element_bits(dtype))
-    return [_unit(trace.parameters, name, found, aligned, world_size) for name, found in owned.items() if found]
+    return [_unit(trace.parameters, name, found, regime, world_size) for name, found in owned.items() if found]
+
+
+def _adapters(trace: StepTrace, peft: Peft) -> list[str]:
+    if peft is Peft.NONE:
+        return []
+    parents = {name.rpartition(".")[0] for name in trace.modules}
+    trained = [p.module for p in trace.parameters if p.trainable and p.name == f"{p.module}.weight"]
+    return [name for name in trained if name not in parents]
 
 
 def _owner(module: str, owned: dict[str, list[int]]) -> str:
@@ -53,8 +65,11 @@ def _owner(module: str, owned: dict[str, list[int]]) -> str:
 
 
 def _unit(
-    parameters: Sequence[ParameterInfo], module: str, found: Sequence[int], aligned: int, world_size: int
+    parameters: Sequence[ParameterInfo], module: str, found: Sequence[int], regime: Regime, world_size: int
 ) -> FlatUnit:
+    trainable = any(parameters[index].trainable for index in found)
+    dtype = regime.trained if trainable else regime.weights
+    aligned = max(1, 8 * _ALIGNMENT // element_bits(dtype))
     offsets, end = [], 0
     for index in found:
         end = round_up(end, aligned)
@@ -67,7 +82,8 @@ def _unit(
         offsets=tuple(offsets),
         flat_numel=flat,
         shard_numel=flat // world_size,
-        trainable=any(parameters[index].trainable for index in found),
+        dtype=dtype,
+        trainable=trainable,
     )
 
 

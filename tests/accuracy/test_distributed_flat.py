@@ -30,12 +30,51 @@ MORE_FLAT = (
     RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2),
     RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision.BF16),
 )
+LORA = (
+    *(
+        RankCase(
+            architecture="llama-3", strategy="fsdp1", precision=precision, checkpointing=checkpointing, lora_rank=4
+        )
+        for precision in (Precision.FP32, MIXED)
+        for checkpointing in (Checkpointing.NONE, Checkpointing.FULL)
+    ),
+    RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2, lora_rank=4),
+)
+"""Adapters as units of their own inside frozen ones, as peft's policy wraps them."""
+MORE_LORA = (
+    *(
+        RankCase(architecture=name, strategy="fsdp1", precision=precision, checkpointing=checkpointing, lora_rank=4)
+        for name in ("qwen2", "gemma-2")
+        for precision, checkpointing in ((MIXED, Checkpointing.FULL), (Precision.FP32, Checkpointing.NONE))
+    ),
+    # In fp32: a CPU's autocast runs layer norms in 16 bits, CUDA's in 32.
+    RankCase(architecture="gpt2", strategy="fsdp1", checkpointing=Checkpointing.FULL, lora_rank=4),
+    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision.BF16, lora_rank=4),
+    *(
+        RankCase(
+            architecture="llama-3",
+            strategy="fsdp1",
+            checkpointing=Checkpointing.FULL,
+            lora_rank=4,
+            lora_targets=("q_proj", projection),
+        )
+        for projection in ("up_proj", "down_proj")
+    ),
+    RankCase(
+        architecture="llama-3",
+        strategy="fsdp1",
+        precision=MIXED,
+        accumulation=2,
+        checkpointing=Checkpointing.FULL,
+        lora_rank=4,
+    ),
+)
 HYBRID = (
     RankCase(architecture="llama-3", strategy="hsdp", precision=MIXED, changes=UNEVEN),
     RankCase(architecture="llama-3", strategy="hsdp", accumulation=2),
     RankCase(architecture="qwen2", strategy="hsdp", precision=MIXED, accumulation=2),
 )
-LAUNCHES = {"flat": (2, FLAT), "more flat": (2, MORE_FLAT), "hybrid": (4, HYBRID)}
+LAUNCHES = {"flat": (2, (*FLAT, *LORA)), "more flat": (2, (*MORE_FLAT, *MORE_LORA)), "hybrid": (4, HYBRID)}
 
 
 @cache
@@ -65,7 +104,7 @@ def compare(launch: str, case: RankCase) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("case", FLAT, ids=RankCase.label)
+@pytest.mark.parametrize("case", [*FLAT, *LORA], ids=RankCase.label)
 def test_fsdp1_equals_in_every_figure(case: RankCase) -> None:
     assert compare("flat", case) == {}
 
@@ -75,10 +114,13 @@ def test_the_comparison_can_fail() -> None:
     real = measured(runs("flat")[case.label()].references[0], case)
     assert differences(replayed(stream_of(case, 4), case.micro_batch), real)
     assert differences(replayed(stream_of(replace(case, strategy="fsdp"), 2), case.micro_batch), real)
+    adapted = LORA[0]
+    real = measured(runs("flat")[adapted.label()].references[0], adapted)
+    assert differences(replayed(stream_of(replace(adapted, lora_rank=8), 2), adapted.micro_batch), real)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", MORE_FLAT, ids=RankCase.label)
+@pytest.mark.parametrize("case", [*MORE_FLAT, *MORE_LORA], ids=RankCase.label)
 def test_more_of_fsdp1(case: RankCase) -> None:
     assert compare("more flat", case) == {}
 

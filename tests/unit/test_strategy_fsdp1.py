@@ -17,10 +17,12 @@ from planner.strategy.fsdp1 import (
 )
 from planner.strategy.fsdp1_flat import first_shard, flat_units
 from planner.trace.events import StepTrace
-from planner.workload import Checkpointing, Optimizer, Precision, Stack
+from planner.trace.variant import Regime
+from planner.workload import Checkpointing, Optimizer, Peft, Precision, Stack
 from tests.support.tiny_trace import ACTIVATION, tiny_trace
 
 BLOCK = 4096 * 4096
+BF16 = Regime(weights="bfloat16")
 SHAPES = ((1024, 4096), (4096, 4096), (4096, 4096), (4096, 4096), (1024, 4096))
 """An embedding, three blocks and a head; what is no block belongs to the root."""
 
@@ -109,7 +111,7 @@ def test_frozen_blocks_make_no_gradient_shard() -> None:
 
 def test_flat_parameters_are_aligned_and_padded_to_the_world() -> None:
     trace = blocks(((3,), (5,), (7, 3), (2,)))
-    units = {unit.module: unit for unit in flat_units(trace, "bfloat16", 4)}
+    units = {unit.module: unit for unit in flat_units(trace, BF16, 4)}
     assert units["m1"].flat_numel == 8
     assert units["m2"].flat_numel == 24
     assert units[""].offsets == (0, 8)
@@ -123,7 +125,7 @@ def test_flat_parameters_are_aligned_and_padded_to_the_world() -> None:
 @settings(max_examples=60, deadline=None)
 def test_shards_cover_the_flat_parameter(sizes: list[int], world: int) -> None:
     trace = blocks(tuple((size,) for size in sizes))
-    units = flat_units(trace, "bfloat16", world)
+    units = flat_units(trace, BF16, world)
     assert sum(len(unit.parameters) for unit in units) == len(sizes)
     for unit in units:
         assert unit.shard_numel * world == unit.flat_numel
@@ -160,3 +162,51 @@ def test_what_side_streams_allocate_comes_from_their_own_pools(label: str, strea
     own = found.cuda_stream[len(found.cuda_stream) - len(found.labels) :]
     streams = {int(of) for of, name in zip(own, found.labels, strict=True) if name == label}
     assert streams == {stream}
+
+
+def adapted(**changes: object) -> RankContext:
+    """A frozen model of which the last leaf module is trained."""
+    return context(blocks(frozen=(0, 1, 2, 3)), peft=Peft.LORA, **changes)
+
+
+def test_every_trained_leaf_is_a_unit_of_its_own_beside_frozen_ones() -> None:
+    regime = FullyShardedDataParallel1().regime(Precision.BF16_MIXED, Stack.TRAINER, Peft.LORA)
+    units = {unit.module: unit for unit in flat_units(adapted().trace, regime, 8, Peft.LORA)}
+    assert set(units) == {"m1", "m2", "m3", "m4", ""}
+    assert [name for name, unit in units.items() if unit.trainable] == ["m4"]
+
+
+def test_frozen_shards_stay_16_bit_and_only_adapters_get_a_cast_copy() -> None:
+    stream = run(adapted())[0].stream
+    labels = list(zip(stream.labels, stream.label_modules, strict=True))
+    assert {module for label, module in labels if label == "low-precision shard"} == {"m4"}
+    stored = stream.fixed[len(stream.fixed) - len(labels) :]
+    sizes = {m: int(b) for (name, m), b in zip(labels, stored, strict=True) if name == "flat parameter shard"}
+    assert sizes["m1"] == 2 * BLOCK // 8
+    assert sizes["m4"] == 4 * 1024 * 4096 // 8
+
+
+def test_a_frozen_block_stays_until_its_input_has_its_gradient_and_is_gathered_once_a_direction() -> None:
+    plan, _ = run(adapted())
+    gathered = [
+        m for label, m in zip(plan.stream.labels, plan.stream.label_modules, strict=True) if "unsharded" in label
+    ]
+    assert gathered.count("m2") == 2 * 2
+    counts = np.bincount(plan.stream.event_tensor, weights=plan.stream.event_sign, minlength=len(plan.stream.fixed))
+    assert set(np.unique(counts)) <= {0.0, 1.0}
+
+
+def test_adapters_refuse_what_torch_refuses() -> None:
+    strategy = FullyShardedDataParallel1()
+    assert strategy.refuses(adapted()) is None
+    assert "without autocast" in str(strategy.refuses(adapted(stack=Stack.PLAIN)))
+    assert strategy.refuses(adapted(stack=Stack.PLAIN, precision=Precision.BF16)) is None
+    trace = adapted().trace
+    bias = replace(trace.parameters[4], name="m4.bias")
+    odd = replace(trace, parameters=[*trace.parameters[:4], bias])
+    assert "m4.bias together with frozen parameters" in str(strategy.refuses(replace(adapted(), trace=odd)))
+
+
+def test_a_loop_is_told_to_set_pefts_policy_that_the_trainer_sets_itself() -> None:
+    assert any("fsdp_auto_wrap_policy" in note for note in run(adapted())[0].notes)
+    assert not any("fsdp_auto_wrap_policy" in note for note in run(adapted(stack=Stack.TRAINER))[0].notes)

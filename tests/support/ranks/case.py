@@ -27,6 +27,13 @@ class RankCase:
     """`--set` keys."""
     lora_rank: int = 0
     """Rank of peft's adapters around a frozen model; 0: all is trained."""
+    lora_targets: tuple[str, ...] = ()
+    """Modules that get adapters; none: peft's choice."""
+
+    @property
+    def autocast(self) -> bool:
+        """Whether forward runs as accelerate prepares it; peft's fp32 inputs and FSDP1's 16-bit adapters need that."""
+        return self.strategy == "fsdp1" and self.precision.is_mixed and self.lora_rank > 0
 
     @property
     def weights(self) -> str:
@@ -46,7 +53,7 @@ class RankCase:
         if self.checkpointing is not Checkpointing.NONE:
             parts.append("checkpointing")
         if self.lora_rank:
-            parts.append(f"LoRA {self.lora_rank}")
+            parts.append(" ".join((f"LoRA {self.lora_rank}", *self.lora_targets)))
         if self.layers:
             parts.append(f"wrapping {' '.join(self.layers)}")
         return ", ".join(parts + [f"{key} {value}" for key, value in (self.changes | self.settings).items()])

@@ -32,11 +32,13 @@ def run_case(case: RankCase) -> Reference:
     return measure(_body(case, meta, inputs))
 
 
-def with_adapters(model: Any, rank: int) -> Any:
+def with_adapters(model: Any, case: RankCase) -> Any:
     """As peft itself wraps it."""
     import peft
 
-    return peft.get_peft_model(model, peft.LoraConfig(r=rank, task_type="CAUSAL_LM")).train()
+    targets = list(case.lora_targets) or None
+    config = peft.LoraConfig(r=case.lora_rank, target_modules=targets, task_type="CAUSAL_LM")
+    return peft.get_peft_model(model, config).train()
 
 
 def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
@@ -44,7 +46,7 @@ def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[
         mark("start")
         model = real_twin(meta, getattr(torch, case.stored), case.attention.value)
         if case.lora_rank:
-            model = with_adapters(model, case.lora_rank)
+            model = with_adapters(model, case)
         set_checkpointing(model, case.checkpointing)
         mark("built")
         model = wrap(model, case)

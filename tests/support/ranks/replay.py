@@ -46,10 +46,16 @@ def trace_of(case: RankCase) -> StepTrace:
         ARCHITECTURES[case.architecture].config(**case.changes),
         attention=case.attention.value,
         dtype=getattr(torch, case.stored),
+def _stack(case: RankCase) -> Stack:
+    """Who prepares forward; the loop itself is a plain one."""
+    return Stack.ACCELERATE if case.autocast else Stack.PLAIN
+
+
     )
     base = model
     if case.lora_rank:
-        model = adapt(base, spec_of(base, model_id="tiny"), Adapter(peft=Peft.LORA, rank=case.lora_rank)).model
+        adapter = Adapter(peft=Peft.LORA, rank=case.lora_rank, targets=tuple(case.lora_targets))
+        model = adapt(base, spec_of(base, model_id="tiny"), adapter).model
     tracer = Tracer(
         model=model,
         make_batch=lambda _, micro_batch, seq_len: _batch(base, micro_batch, seq_len),
@@ -58,7 +64,7 @@ def trace_of(case: RankCase) -> StepTrace:
         fold=False,
     )
     variant = StepVariant(
-        regime=STRATEGIES[case.strategy].regime(case.precision, Stack.PLAIN, _peft(case)),
+        regime=STRATEGIES[case.strategy].regime(case.precision, _stack(case), _peft(case)),
         checkpointing=case.checkpointing,
         attention=case.attention,
         stack=Stack.PLAIN,
@@ -73,7 +79,7 @@ def context_of(case: RankCase, world_size: int) -> RankContext:
         trace=trace_of(case),
         precision=case.precision,
         optimizer=case.optimizer,
-        stack=Stack.PLAIN,
+        stack=_stack(case),
         clipping=False,
         checkpointing=case.checkpointing,
         accumulation_steps=case.accumulation,

@@ -2,13 +2,14 @@
 
 import contextlib
 from contextlib import AbstractContextManager
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
+from peft.utils.other import fsdp_auto_wrap_policy
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP1
@@ -42,8 +43,13 @@ def _flatten_and_shard(model: nn.Module, case: RankCase) -> nn.Module:
         cpu_ram_efficient_loading=False,
     )
     plugin.set_auto_wrap_policy(model)
+    if case.lora_rank:
+        # transformers distributed/fsdp.py: update_fsdp_plugin_peft, and what peft's documentation asks of other loops.
+        plugin.auto_wrap_policy = fsdp_auto_wrap_policy(model)
     if case.precision.is_mixed:
         plugin.set_mixed_precision("bf16")
+    if case.autocast:
+        _under_autocast(model)
     return FSDP1(
         model,
         sharding_strategy=plugin.sharding_strategy,
@@ -55,6 +61,12 @@ def _flatten_and_shard(model: nn.Module, case: RankCase) -> nn.Module:
         limit_all_gathers=plugin.limit_all_gathers,
         device_id=torch.device("cpu"),
     )
+
+
+def _under_autocast(model: Any) -> None:
+    """accelerate accelerator.py: prepare_model, native amp."""
+    forward = torch.autocast("cpu", torch.bfloat16)(model.forward.__func__)
+    model.forward = MethodType(convert_outputs_to_fp32(forward), model)
 
 
 def _fully_shard(model: nn.Module, case: RankCase) -> nn.Module:
