@@ -6,7 +6,7 @@ first is `forward`, up to the second `backward`, the rest (clipping included) `o
 
 import os
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from executor.records.rank import RankError, RankStatus
@@ -41,15 +41,21 @@ class Recorder:
         self.status: RankStatus = "starting"
         self.error: RankError | None = None
         self.exit_code: int | None = None
-        self.step_ended: list[Callable[[Row], None]] = []
-        """Called after each step, with its row: trackers and the like."""
-        self.before_first_step: list[Callable[[], None]] = []
+        self.step_ended: list[Callable[[Row, Any, bool], None]] = []
+        """Called after each optimizer's step: the row, the optimizer, whether a step of the job has begun with it."""
+        self.model_found: Callable[[Any], None] = _nothing
+        """Called before a model's first training call."""
+        self.training_begins: Callable[[], None] = _nothing
+        """Called once, before the first training call is recorded."""
+        self.before_backward: Callable[[], None] = _nothing
+        self.micro_batch_ended: Callable[[], None] = _nothing
         self._clock = clock
         self._rounds = Rounds()
         self._round = Row(step=0)
         self._began: float | None = None
         self._afresh = True
         self._backward = self._optimizer = 0
+        self._passes = self._passes_at_begin = 0
         self._written = float("-inf")
         self._broken: set[str] = set()
         self.optimizer_calls = 0
@@ -90,6 +96,14 @@ class Recorder:
             self._broken.add(where)
             self.note(f"not observed: {where} ({type(error).__name__}: {error})")
 
+    def guard(self, where: str, call: Callable[..., Any], *args: Any) -> Any:
+        """`call(*args)`, whose failure is the record's loss alone; None then. SystemExit passes."""
+        try:
+            return call(*args)
+        except Exception as error:
+            self.failed(where, error)
+            return None
+
     # What the training does
 
     @property
@@ -119,6 +133,7 @@ class Recorder:
         if self._backward > 1:
             return
         self._start()
+        self.before_backward()
         self._border("forward")
         if loss is not None:
             self.losses.see(loss, scale)
@@ -128,19 +143,25 @@ class Recorder:
         if self._backward > 0:
             return
         self._border("backward")
+        self._passes += 1
         self._round.micro_batches += 1
+        self.micro_batch_ended()
         if self._clock() - self._written > self.options.record_seconds:
             self.write()
 
     def optimizer_begins(self) -> None:
         """An optimizer's step; those that it calls inside are its own affair."""
+        if self._passes > self._passes_at_begin:
+            # Not called by the one that began before: that one ended by an exception, or calls us after a closure.
+            self._optimizer = 0
         self._optimizer += 1
         if self._optimizer == 1:
+            self._passes_at_begin = self._passes
             self.optimizer_calls += 1
             if self._round.micro_batches:
                 self._border("optimizer")
 
-    def optimizer_ends(self, optimizer: Hashable, *, applied: bool = True) -> None:
+    def optimizer_ends(self, optimizer: Any, *, applied: bool = True) -> None:
         """`applied` is False where the engine found an overflow and left the weights alone."""
         self._optimizer = max(self._optimizer - 1, 0)
         if self._optimizer > 0:
@@ -149,6 +170,15 @@ class Recorder:
             self._step(optimizer)
         else:
             self.step_skipped()
+
+    def engine_step_ends(self, engine: Any, applied: bool) -> None:
+        """As `optimizer_ends`, for an engine that calls optimizers inside."""
+        self.optimizer_ends(engine, applied=applied)
+
+    @property
+    def outside_optimizer(self) -> bool:
+        """Whether no optimizer's or engine's step is under way."""
+        return self._optimizer == 0
 
     def step_skipped(self) -> None:
         """The round ends without a step: fp16 gradients overflowed."""
@@ -159,12 +189,15 @@ class Recorder:
     def _start(self) -> None:
         if not self._afresh and self._began is not None:
             return
+        first = self.status == "starting"
+        if first:
+            self.training_begins()
         self._afresh = False
-        self._began = self._clock()
         self.memory.border()
-        if self.status == "starting":
+        if first:
             self.status = "running"
             self.write()
+        self._began = self._clock()
 
     def _border(self, phase: str) -> None:
         peak, reserved = self.memory.border()
@@ -177,7 +210,7 @@ class Recorder:
             self._round.peak_allocated_bytes = most(self._round.peak_allocated_bytes, peak)
             self._round.peak_reserved_bytes = most(self._round.peak_reserved_bytes, reserved)
 
-    def _step(self, optimizer: Hashable) -> None:
+    def _step(self, optimizer: Any) -> None:
         self._border("optimizer")
         now = self._clock()
         row, self._round = self._round, Row(step=0)
@@ -195,11 +228,8 @@ class Recorder:
             latest.add(row)
             row = latest
         self.losses.close(row)
-        if self.ledger.count == 1:
-            for call in self.before_first_step:
-                call()
         for told in self.step_ended:
-            told(row)
+            told(row, optimizer, new)
         if due or (new and self.ledger.count == 1):
             self.write()
 
@@ -231,3 +261,7 @@ class Recorder:
         if self.skipped_steps:
             found.append(f"{self.skipped_steps} optimizer steps were skipped: fp16 gradients overflowed")
         return found
+
+
+def _nothing(*args: Any) -> None:
+    """Until torch is imported nobody listens."""
