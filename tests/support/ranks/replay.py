@@ -40,17 +40,17 @@ def _peft(case: RankCase) -> Peft:
     return Peft.LORA if case.lora_rank else Peft.NONE
 
 
+def _stack(case: RankCase) -> Stack:
+    """Who prepares forward; the loop itself is a plain one."""
+    return Stack.ACCELERATE if case.autocast else Stack.PLAIN
+
+
 def trace_of(case: RankCase) -> StepTrace:
     """The step in the types in which the strategy computes, every block traced."""
     model = build_model(
         ARCHITECTURES[case.architecture].config(**case.changes),
         attention=case.attention.value,
         dtype=getattr(torch, case.stored),
-def _stack(case: RankCase) -> Stack:
-    """Who prepares forward; the loop itself is a plain one."""
-    return Stack.ACCELERATE if case.autocast else Stack.PLAIN
-
-
     )
     base = model
     if case.lora_rank:
