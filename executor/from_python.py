@@ -1,0 +1,107 @@
+"""`executor.run(plan, script)`: a plan executed from Python, in a notebook or a test."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from executor.records.rank import RankRecord
+from executor.records.run import RunRecord
+from planner.errors import PlanError, UsageError
+from planner.plan import PlanDocument
+from planner.plan_io import load_any
+from planner.plan_saved import SavedPlan, saved_plan
+
+Plan = SavedPlan | PlanDocument | str | Path
+
+
+class RunFailedError(PlanError):
+    """A run ended otherwise than well; raised by `RunResult.check` only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended, and where its records are."""
+
+    record: RunRecord
+    plan: SavedPlan
+    folder: Path
+    ranks: tuple[RankRecord, ...] = field(default=(), repr=False)
+    """Of the latest attempt, in rank order."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every rank ended well."""
+        return self.record.status == "succeeded"
+
+    @property
+    def exit_code(self) -> int | None:
+        """What `plan --execute` would have ended with."""
+        return self.record.exit_code
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Loss of each recorded step, as rank 0 saw it; steps without one are left out."""
+        steps = self.ranks[0].steps if self.ranks else ()
+        return tuple(step.loss for step in steps if step.loss is not None)
+
+    def check(self) -> "RunResult":
+        """Itself; RunFailedError in one line where the run did not succeed."""
+        if not self.succeeded:
+            raise RunFailedError(f"{self.record.run_id} {self.record.status}: {self.record.message}; see {self.folder}")
+        return self
+
+
+def run(
+    plan: Plan,
+    script: str | Path | Callable[..., object],
+    arguments: Sequence[object] = (),
+    *,
+    working_directory: str | Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    max_restarts: int = 3,
+    check_parameters: bool = True,
+) -> RunResult:
+    """Executes `plan` with a script, or with a function as Accelerate's `notebook_launcher` runs it.
+
+    `plan`: what `plan ... --save` wrote (loaded, or its path), or a plan document, whose best plan is taken.
+    `arguments`: the script's words, or the function's positional arguments. A function is run once: it is neither
+    resumed nor replanned, and no hang is looked for; it must not have used a GPU in this process before.
+
+    Raises a PlanError for a plan or script that cannot be run at all; a run that fails is told by the result.
+    """
+    from executor.job import Job
+    from executor.run_folder import RunFolder
+
+    saved = _saved(plan)
+    where = Path.cwd() if working_directory is None else Path(working_directory).absolute()
+    if callable(script):
+        from executor.function_job import run_function
+
+        record = run_function(saved, script, tuple(arguments), where, environment or {}, check_parameters)
+    else:
+        from executor.supervise.supervisor import supervise
+
+        job = Job(
+            saved=saved,
+            script=(where / script).absolute(),
+            arguments=tuple(str(word) for word in arguments),
+            working_directory=where,
+            max_restarts=max_restarts,
+            environment=dict(environment or {}),
+            check_parameters=check_parameters,
+        )
+        record = supervise(job)
+    from executor.names import RUNS_FOLDER
+
+    folder = RunFolder(where / RUNS_FOLDER / record.run_id)
+    return RunResult(record=record, plan=saved, folder=folder.path, ranks=tuple(folder.ranks()))
+
+
+def _saved(plan: Plan) -> SavedPlan:
+    if isinstance(plan, (str, Path)):
+        plan = load_any(plan)
+    if isinstance(plan, SavedPlan):
+        return plan
+    if plan.best is None:
+        raise UsageError("nothing in this plan document fits: there is no plan to run")
+    return saved_plan(plan)
