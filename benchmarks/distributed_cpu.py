@@ -43,7 +43,7 @@ def row(run: RankRun, world_size: int) -> Row:
     stream = stream_of(case, world_size)
     ours = replayed(stream, case.micro_batch)
     real = [measured(reference, case) for reference in run.references]
-    curves = replayed_curve(stream, case.micro_batch), measured_curve(run.references[0])
+    curves = replayed_curve(stream, case.micro_batch), measured_curve(run.references[0], case.strategy)
     return {
         **base,
         "real": real[0].flat(),

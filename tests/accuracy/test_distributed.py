@@ -55,7 +55,7 @@ def test_every_figure_equals(case: RankCase) -> None:
 def test_every_turn_of_the_curve_equals(case: RankCase) -> None:
     """All maxima and minima of live bytes, in order; in 16 bits CPU kernels take scratch of their own."""
     reference = runs(2, "sample")[case.label()].references[0]
-    curve = measured_curve(reference)
+    curve = measured_curve(reference, case.strategy)
     assert np.array_equal(replayed_curve(stream_of(case, 2), case.micro_batch), curve)
     assert len(curve) > 300
 

@@ -24,7 +24,8 @@ from tests.support.cpu_reference import Change, Reference
 from tests.support.ranks.case import RankCase
 from tests.support.replay_cpu import counted
 
-_TRANSPORT = ("c10d::", "gloo:", "aten::flatten_dense_tensors", "fsdp::chunk_cat")
+_TRANSPORT = ("c10d::", "gloo:", "fsdp::chunk_cat")
+_DDP_BROADCAST = "aten::flatten_dense_tensors"
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _METADATA_BYTES = 4096
 
@@ -85,7 +86,7 @@ def replayed(stream: RankStream, micro_batch: int) -> RankFigures:
 
 def measured(reference: Reference, case: RankCase) -> RankFigures:
     """Figures of a real rank."""
-    sizes = counted(np.asarray([c.nbytes for c in without_transport(reference)], dtype=np.int64))
+    sizes = counted(np.asarray([c.nbytes for c in without_transport(reference, case.strategy)], dtype=np.int64))
     live = np.concatenate([[0], np.cumsum(sizes)])
     marks = reference.marks
     iterations = range(len([name for name in marks if name.startswith("rest:")]))
@@ -112,7 +113,7 @@ def _pass(live: IntArray, start: int, turn: int, end: int) -> PassFigures:
     )
 
 
-def without_transport(reference: Reference) -> list[Change]:
+def without_transport(reference: Reference, strategy: str) -> list[Change]:
     """The changes in place, those that the rules leave out with zero bytes."""
     owners: dict[int, int] = {}
     changes = reference.changes
@@ -120,7 +121,7 @@ def without_transport(reference: Reference) -> list[Change]:
     for index, change in enumerate(changes):
         if change.nbytes > 0:
             owners[change.pointer] = index
-            if _is_transport(change) or _is_metadata(change, index, reference.marks):
+            if _is_transport(change, strategy) or _is_metadata(change, index, reference.marks):
                 kept[index] = _without_bytes(change)
             continue
         owner = owners.pop(change.pointer, None)
@@ -135,7 +136,9 @@ def _without_bytes(change: Change) -> Change:
     return Change(nbytes=0, path=change.path, pointer=change.pointer)
 
 
-def _is_transport(change: Change) -> bool:
+def _is_transport(change: Change, strategy: str) -> bool:
+    if strategy == "ddp" and _DDP_BROADCAST in change.path:
+        return True
     return any(name.startswith(_TRANSPORT) for name in change.path)
 
 
@@ -162,9 +165,9 @@ def replayed_curve(stream: RankStream, micro_batch: int) -> IntArray:
     return _turns(signed, _bounds(stream.event_segment, 0)[1])
 
 
-def measured_curve(reference: Reference) -> IntArray:
+def measured_curve(reference: Reference, strategy: str) -> IntArray:
     """The same of a real rank."""
-    sizes = counted(np.asarray([c.nbytes for c in without_transport(reference)], dtype=np.int64))
+    sizes = counted(np.asarray([c.nbytes for c in without_transport(reference, strategy)], dtype=np.int64))
     return _turns(sizes, reference.marks["begin:0:0"])
 
 

@@ -29,6 +29,10 @@ def run_case(case: RankCase) -> Reference:
     inputs = real_inputs(training_batch(meta, batch=case.micro_batch, seq_len=case.seq_len))
     if case.lora_rank:
         import peft  # noqa: F401  (its own constants are no part of the run)
+    if case.strategy.startswith("zero"):
+        from tests.support.ranks.zero_loop import zero_body
+
+        return measure(zero_body(case, meta, inputs))
     return measure(_body(case, meta, inputs))
 
 

@@ -14,6 +14,9 @@ from planner.strategy.fsdp import FullyShardedDataParallel
 from planner.strategy.fsdp1 import FullyShardedDataParallel1
 from planner.strategy.hsdp import HybridShardedDataParallel
 from planner.strategy.single import Single
+from planner.strategy.zero1 import Zero1
+from planner.strategy.zero2 import Zero2
+from planner.strategy.zero3 import Zero3
 from planner.trace.events import StepTrace
 from planner.trace.inputs import TrainingBatch, training_batch
 from planner.trace.kernels import CpuProfile
@@ -29,6 +32,9 @@ STRATEGIES: dict[str, Strategy] = {
     "fsdp": FullyShardedDataParallel(),
     "fsdp1": FullyShardedDataParallel1(),
     "hsdp": HybridShardedDataParallel(),
+    "zero1": Zero1(),
+    "zero2": Zero2(),
+    "zero3": Zero3(),
 }
 
 
