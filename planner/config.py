@@ -1,12 +1,15 @@
-"""The project's own configuration: GPUs that the user describes (I/O).
+"""The project's own configuration: a job's options, and GPUs that the user describes (I/O).
 
-Read from `plan.toml` (`[gpus.NAME]`) or the `[tool.plan]` table of `pyproject.toml` (`[tool.plan.gpus.NAME]`) in the
-working directory or the nearest directory above it that has one; of both in one directory, `plan.toml` counts.
+Read from `plan.toml` or the `[tool.plan]` table of `pyproject.toml` in a directory or the nearest one above it that
+has one; of both in one directory, `plan.toml` counts. Keys are the options' own names (`seq-len = 2048`), `model` for
+MODEL; `[set]` holds what `--set` takes. `gpus` is the option where it is a string; as a table it describes GPUs
+(`[gpus.NAME]`), and its key `use` is then the option.
 """
 
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import InputError, NotBuiltError
@@ -15,12 +18,44 @@ from planner.hardware.names import squash
 from planner.hardware.user_gpus import parse_user_gpu
 from planner.nearest import did_you_mean
 
-KEYS = ("gpus",)
+_USE = "use"
 LATER = ("checks",)
 """Tables that later versions bring; refused by name."""
 _MAX_BYTES = 2**20
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]{0,39}")
 _OWN = "plan.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """Options of a job that a configuration file gives."""
+
+    path: Path
+    """The file."""
+    values: Mapping[str, object]
+    """By key, as TOML holds them: `gpus` a string, `set` a flat table."""
+
+
+def job_options(start: Path) -> JobOptions | None:
+    """What the nearest file upward from the directory `start` says of the job; None where there is none.
+
+    Raises InputError in one line, file and key named, for one that makes no sense.
+    """
+    found = _nearest(start.resolve())
+    if found is None:
+        return None
+    path, table, prefix = found
+    _check_keys(path, table, prefix)
+    values = dict(table)
+    gpus = values.pop("gpus", None)
+    use = gpus.get(_USE) if isinstance(gpus, dict) else gpus
+    if use is not None:
+        values["gpus"] = use
+    for key, value in values.items():
+        values[key] = _flat(value) if key == "set" and isinstance(value, dict) else value
+        if not _is_plain(values[key]) and key != "set":
+            raise InputError(f"{path}: {prefix}{key} must be a string, a number, true or false, or a list of strings")
+    return JobOptions(path=path, values=values)
 
 
 def user_gpus(start: Path | None = None) -> dict[str, object]:
@@ -32,21 +67,49 @@ def user_gpus(start: Path | None = None) -> dict[str, object]:
     if found is None:
         return {}
     path, table, prefix = found
+    _check_keys(path, table, prefix)
+    gpus = table.get("gpus", {})
+    if isinstance(gpus, str):
+        return {}
+    if not isinstance(gpus, dict):
+        raise InputError(
+            f"{path}: {prefix}gpus must be a string such as '8xH100', or hold tables, such as [{prefix}gpus.my-card]"
+        )
+    described = {name: entry for name, entry in gpus.items() if name != _USE or isinstance(entry, dict)}
+    try:
+        _check(described)
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).replace('tool.plan.', prefix)}") from None
+    return described
+
+
+def _check_keys(path: Path, table: Mapping[str, object], prefix: str) -> None:
+    from planner.options import job_option_names
+
+    known = ("model", "gpus", "set", *job_option_names())
     for key in table:
         if key in LATER:
             raise NotBuiltError(f"{path}: [{prefix}{key}]")
-        if key not in KEYS:
+        if key not in known:
+            hint = did_you_mean(key[:40], known, limit=1)
             raise InputError(
-                f"{path}: unknown key {prefix}{key[:40]}; known: {', '.join(KEYS)}.{did_you_mean(key[:40], KEYS)}"
+                f"{path}: unknown key {prefix}{key[:40]}; known: options of plan by their names, such as seq-len.{hint}"
             )
-    gpus = table.get("gpus", {})
-    if not isinstance(gpus, dict):
-        raise InputError(f"{path}: {prefix}gpus must hold tables, such as [{prefix}gpus.my-card]")
-    try:
-        _check(gpus)
-    except InputError as error:
-        raise InputError(f"{path}: {str(error).replace('tool.plan.', prefix)}") from None
-    return gpus
+
+
+def _flat(table: Mapping[str, object], before: str = "") -> dict[str, object]:
+    """`{"zero": {"overlap_comm": true}}` as `{"zero.overlap_comm": true}`: TOML reads dotted keys as tables."""
+    found: dict[str, object] = {}
+    for key, value in table.items():
+        inner = _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+        found.update(inner)
+    return found
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(item, str) for item in value)
+    return isinstance(value, (str, int, float))
 
 
 def _check(gpus: Mapping[str, object]) -> None:

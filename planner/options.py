@@ -6,6 +6,9 @@ from typing import NamedTuple, NoReturn
 
 from planner.errors import NotBuiltError, UsageError
 
+_JOB_GROUPS = ("job", "batch", "adapters", "spreading over GPUs")
+_RUN_OPTIONS = ("hosts", "max-restarts")
+
 
 class Parser(argparse.ArgumentParser):
     """Raises UsageError instead of printing usage and leaving."""
@@ -35,6 +38,14 @@ def main_parser() -> Parser:
     _add_execution(parser.add_argument_group("running"))
     _add_later(parser)
     return parser
+
+
+def job_option_names() -> tuple[str, ...]:
+    """Names without dashes of the options that describe a job: what a configuration file may give."""
+    groups = (group for group in main_parser()._action_groups if group.title in _JOB_GROUPS)
+    strings = (string for group in groups for action in group._group_actions for string in action.option_strings)
+    names = (string.removeprefix("--") for string in strings if not string.startswith("--no-"))
+    return (*(name for name in names if name != "set"), *_RUN_OPTIONS)
 
 
 def _add_job(group: argparse._ArgumentGroup) -> None:

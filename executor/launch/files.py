@@ -16,5 +16,7 @@ class LaunchFiles:
     """Variables to add to the environment of the launcher."""
     command: tuple[str, ...] = ()
     """Words of the launch command, script and its arguments included; file names of `files` as in `folder`."""
+    notes: tuple[str, ...] = ()
+    """What is done in a way that people should know of, one line each: said before the launch."""
     not_applied: tuple[str, ...] = ()
     """What of the plan cannot be applied this way, one line each: said before the launch."""

@@ -47,7 +47,7 @@ def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | No
         **job.environment,
     }
     launch = find_engine("accelerate")(replace(target, environment=environment))
-    return replace(launch, not_applied=drawn.not_applied)
+    return replace(launch, notes=drawn.notes, not_applied=drawn.not_applied)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,13 @@ class Drawn:
     told: Told
     use: AcceleratorUse
     not_applied: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if not self.rebatches:
+            return ()
+        size = self.target.strategy.micro_batch_size
+        return (f"the script takes its micro batch from nowhere: its DataLoader is rebuilt with {size} on each rank",)
 
     @property
     def rebatches(self) -> bool:
@@ -95,15 +102,8 @@ def draw(job: Job, script: Script, *, folder: Path, resume_from: Path | None = N
         batch_is_users=any(name in told.by_user for name in _BATCH),
     )
     target = replace(target, environment={**batch_environment(target), **device_environment(target)})
-    drawn = Drawn(target=target, told=told, use=use)
-    return replace(drawn, not_applied=(*told.not_applied, *_rebatched(drawn), *not_applied(target, use)))
-
-
-def _rebatched(drawn: Drawn) -> tuple[str, ...]:
-    if not drawn.rebatches:
-        return ()
-    size = drawn.target.strategy.micro_batch_size
-    return (f"micro batch {size}: the script takes it from nowhere, so its DataLoader is rebuilt with it on each rank",)
+    lost = (*told.not_applied, *not_applied(target, use))
+    return Drawn(target=target, told=told, use=use, not_applied=lost)
 
 
 def accelerate_words() -> tuple[str, ...]:

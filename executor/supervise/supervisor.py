@@ -94,6 +94,8 @@ class _Run:
         write_text(
             self._folder.path / names.ENVIRONMENT_FILE, dump(describe_machine(files.environment)) + "\n", force=True
         )
+        for line in files.notes:
+            self._tell("note", text=line)
         for line in files.not_applied:
             self._tell("note", text=f"not applied: {line}")
         attempt = new_attempt(

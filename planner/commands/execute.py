@@ -1,20 +1,30 @@
 """`plan ... --execute SCRIPT`: finds or reads the plan, checks that it still holds, and launches it."""
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.commands.execute_checks import check_machine, check_plan
+from planner.commands.execute_options import (
+    check_options,
+    hosts_of,
+    machine_rank_of,
+    restarts_of,
+    say,
+    with_configuration,
+)
 from planner.errors import ExitCode, UsageError
-from planner.options import positive
+from planner.options import positive, refuse_what_is_not_built
 
 if TYPE_CHECKING:
     from executor.job import Job
     from executor.launch.files import LaunchFiles
     from planner.plan_saved import SavedPlan
+
+LAUNCHER_FAILED = 125
 
 
 def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
@@ -22,80 +32,80 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     from executor.job import Job
     from executor.script.read import read_script
 
-    _check_options(args)
+    check_options(args)
     script = Path(args.execute).absolute()
     read_script(script)
-    saved = _saved(args, words)
+    saved = _read(args) if args.plan is not None else _search(args, words, script)
     if saved is None:
         return ExitCode.NOTHING_FITS
-    restarts = 3 if args.max_restarts is None else _count(args.max_restarts, "--max-restarts")
+    hosts = hosts_of(args, saved)
     job = Job(
         saved=saved,
         script=script,
         arguments=tuple(script_words),
         working_directory=Path.cwd(),
-        max_restarts=restarts,
-        hosts=_hosts(args, saved),
-        machine_rank=_machine_rank(args),
+        max_restarts=restarts_of(args),
+        hosts=hosts,
+        machine_rank=machine_rank_of(args, hosts),
         command=shlex.join(["plan", *words, *(["--", *script_words] if script_words else [])]),
     )
-    return _show(job) if args.dry_run else _launch(job)
+    if args.dry_run:
+        return _show(job)
+    check_machine(saved)
+    return _launch(job)
 
 
-def _check_options(args: argparse.Namespace) -> None:
-    if args.json or args.format is not None or args.output is not None or args.snapshot is not None:
-        raise UsageError("--json, --format, -o and --snapshot are for plans that are looked at: leave out --execute")
-    if args.plan is None:
-        return
-    for option, value in (("MODEL", args.model), ("--gpus", args.gpus), ("--pin", args.pin or None)):
-        if value is not None:
-            raise UsageError(f"--plan {args.plan} says what to run: leave out {option}, or --plan")
+def _read(args: argparse.Namespace) -> "SavedPlan":
+    """The plan of --plan, refused where it no longer holds."""
+    from planner.plan_io import load
+
+    saved = load(args.plan)
+    note = check_plan(saved, args.plan)
+    if note is not None:
+        say(note)
+    return saved
 
 
-def _saved(args: argparse.Namespace, words: Sequence[str]) -> "SavedPlan | None":
-    """The plan of --plan, or the best one found; None where nothing fits, which is then shown."""
-    if args.plan is not None:
-        from planner.plan_io import load
-
-        return load(args.plan)
+def _search(args: argparse.Namespace, words: Sequence[str], script: Path) -> "SavedPlan | None":
+    """The best plan found for the options given and configured; None where nothing fits, which is then shown."""
     from planner.commands.plan import check_targets, find_plans, save_best, write_report
     from planner.plan_saved import saved_plan
 
+    all_words, taken = with_configuration(args, words, script)
+    refuse_what_is_not_built(args)
+    if taken:
+        say(taken)
+    if args.model is None:
+        raise UsageError(
+            "which model? name it before --execute (plan MODEL --execute ...), or write model = '...' into the"
+            f" [tool.plan] of pyproject.toml, or into a plan.toml, in {script.parent} or above"
+        )
+    if args.gpus is None:
+        args.gpus = "auto"
     check_targets(args)
-    document = find_plans(args, words).document
+    try:
+        document = find_plans(args, all_words).document
+    except UsageError as error:
+        raise UsageError(f"{error} ({taken})") from None if taken else error
     if document.best is None:
         write_report(args, document, positive(args.top, "--top") or 5)
         return None
     if args.save is not None:
         save_best(args, document)
-    return saved_plan(document)
+    saved = saved_plan(document)
+    say(_in_a_line(saved))
+    return saved
 
 
-def _count(text: str, option: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 7):
-        raise UsageError(f"{option} {text!r} is not a number of 0 or more")
-    return int(text)
-
-
-def _hosts(args: argparse.Namespace, saved: "SavedPlan") -> tuple[str, ...]:
-    nodes = int(str(saved.cluster["nodes"]))
-    hosts = tuple(host.strip() for host in (args.hosts or "").split(",") if host.strip())
-    if args.hosts is not None and len(hosts) != nodes:
-        noun = "node" if nodes == 1 else "nodes"
-        raise UsageError(f"--hosts {args.hosts}: the plan is for {nodes} {noun}, this names {len(hosts)}")
-    if nodes > 1 and not hosts:
-        raise UsageError(f"the plan is for {nodes} nodes: name them with --hosts, and run the same command on each")
-    return hosts
-
-
-def _machine_rank(args: argparse.Namespace) -> int:
-    """Which node this is: as told, or as SLURM and other schedulers say."""
-    if args.machine_rank is not None:
-        return _count(args.machine_rank, "--machine-rank")
-    for name in ("SLURM_NODEID", "NODE_RANK"):
-        if os.environ.get(name):
-            return _count(os.environ[name], name)
-    return 0
+def _in_a_line(saved: "SavedPlan") -> str:
+    """What was chosen, for people: the report itself is what the same command shows without --execute."""
+    strategy = saved.plan.strategy
+    memory = saved.plan.memory
+    batch = f"micro batch {strategy.micro_batch_size} x {strategy.gradient_accumulation_steps}"
+    used = "" if memory is None else f", {(memory.device_used_bytes or 0) / 2**30:.1f} GiB on each rank expected"
+    tight = ", and that is tight" if saved.plan.verdict == "tight" else ""
+    where = saved.cluster["spec"]
+    return f"{strategy.name} on {where}, {batch}, checkpointing {strategy.checkpointing}{used}{tight}"
 
 
 def _show(job: "Job") -> int:
@@ -105,7 +115,10 @@ def _show(job: "Job") -> int:
     folder = RunFolder(job.working_directory / "runs" / "RUN")
     launch = prepare(job, attempt=1, folder=folder, resume_from=None)
     sys.stdout.write(shown(launch))
-    _say_what_is_not_applied(launch)
+    for line in launch.notes:
+        say(line)
+    for line in launch.not_applied:
+        say(f"not applied: {line}")
     return ExitCode.OK
 
 
@@ -121,13 +134,10 @@ def command_line(launch: "LaunchFiles") -> str:
     return " ".join([*variables, shlex.join(launch.command)])
 
 
-def _say_what_is_not_applied(launch: "LaunchFiles") -> None:
-    for line in launch.not_applied:
-        print(f"plan: note: not applied: {line}", file=sys.stderr)
-
-
 def _launch(job: "Job") -> int:
+    from executor.live.show import live
     from executor.supervise.supervisor import supervise
 
-    record = supervise(job)
-    return record.exit_code if record.exit_code is not None else 125
+    with live() as observe:
+        record = supervise(job, observe=observe)
+    return record.exit_code if record.exit_code is not None else LAUNCHER_FAILED
