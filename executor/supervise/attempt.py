@@ -20,6 +20,7 @@ from executor.supervise.interrupts import Interrupts
 from executor.supervise.limits import Limits
 from executor.supervise.logs import rank_logs, settle_logs, tail
 from executor.supervise.process import LAUNCHER_ERR, start
+from executor.supervise.stacks import places
 from executor.supervise.watch import Ending, Listener, Watch
 from planner.plan_codec import plain
 from planner.plan_io import save
@@ -115,7 +116,8 @@ def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, 
         interrupted=ending.interrupted,
         launcher_signal=None if number is None else signal.Signals(number).name,
         hung_seconds=ending.hung_seconds,
-        stacks=str(folder.logs) if ending.asked_for_stacks else None,
+        stacks=str(folder.logs / "rank-*.stacks") if ending.asked_for_stacks else None,
+        places=places(folder.logs) if ending.asked_for_stacks else (),
         killed=ending.killed,
         oom_kills=kills,
         launcher_error=_first_words(folder.logs, report),
@@ -136,7 +138,12 @@ def _first_step(ranks: tuple[RankRecord, ...], planned: int) -> int:
 
 
 def _last_step(ranks: tuple[RankRecord, ...]) -> int | None:
-    """The last step that every rank finished; None where one finished none."""
-    lasts = [rank.steps[-1].step if rank.steps else None for rank in ranks]
+    """The last step that every rank finished; None where one finished none.
+
+    A killed rank's record is a moment old: where others had time to write their end, theirs tells, since an optimizer
+    step ends on all ranks or on none.
+    """
+    settled = [rank for rank in ranks if rank.status not in ("starting", "running")] or list(ranks)
+    lasts = [rank.steps[-1].step if rank.steps else None for rank in settled]
     known = [step for step in lasts if step is not None]
     return min(known) if known and len(known) == len(lasts) else None

@@ -59,16 +59,24 @@ def _hang(evidence: Evidence) -> Verdict:
     running = [rank for rank in evidence.ranks if rank.status in ("starting", "running")]
     behind = min(running, key=lambda rank: (rank.summary.steps, rank.updated), default=None)
     ahead = max((rank.summary.steps for rank in running), default=0)
+    apart = [place for place in evidence.places if not place.waits]
     culprit = behind.rank if behind is not None and behind.summary.steps < ahead else None
+    if len(apart) == 1 < len(evidence.places):
+        culprit = apart[0].rank  # the others wait inside torch for this one
+    stood = "; ".join(f"rank {place.rank} stood at {place.where}" for place in (apart or evidence.places)[:2])
     where = f"; stacks are in {evidence.stacks}" if evidence.stacks else ""
-    who = f", rank {culprit} furthest behind" if culprit is not None else ""
-    steps = f"after step {ahead}" if ahead else "before the first step"
+    steps = f"after step {_last(running)}" if ahead else "before the first step"
     return Verdict(
         cause="hang",
         exit_code=128 + signal.SIGKILL,
         culprit=culprit,
-        explanation=f"no step ended for {evidence.hung_seconds:.0f} s {steps}{who}; all ranks were killed{where}",
+        explanation=f"no step ended for {evidence.hung_seconds:.0f} s {steps}{f'; {stood}' if stood else ''}; all ranks"
+        f" were killed{where}",
     )
+
+
+def _last(ranks: Sequence[RankRecord]) -> int:
+    return max(rank.steps[-1].step for rank in ranks if rank.steps)
 
 
 def _mismatch(evidence: Evidence) -> Verdict | None:
@@ -150,7 +158,7 @@ def _killed(evidence: Evidence, end: RankExit, rank: RankRecord | None) -> Verdi
         cause="signal",
         exit_code=128 + number,
         culprit=end.rank,
-        explanation=f"rank {end.rank} (pid {end.pid}) was killed by {name}{step}",
+        explanation=f"rank {end.rank}{f' (pid {end.pid})' if end.pid else ''} was killed by {name}{step}",
     )
 
 
@@ -233,6 +241,8 @@ def _code(rank: RankRecord) -> int:
 
 def _step(rank: RankRecord) -> str:
     last = rank.steps[-1].step if rank.steps else None
+    if rank.status in ("starting", "running"):  # it had no time to write: its record is a moment old
+        return "before its first recorded step" if last is None else f"soon after step {last}"
     return "before its first step" if last is None else f"after step {last}"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from executor.records.rank import RankRecord
+from executor.supervise.stacks import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class Evidence:
     """How long no step had ended when the watch gave up; None where it did not."""
     stacks: str | None = None
     """Where the hung ranks' stacks are."""
+    places: Sequence[Place] = ()
+    """Where those ranks stood."""
     killed: frozenset[int] = field(default_factory=frozenset)
     """Pids that the supervisor itself killed: their signals say nothing."""
     oom_kills: int = 0

@@ -3,12 +3,14 @@
 import contextlib
 import ctypes
 import os
+import re
 from pathlib import Path
 
 from executor.supervise.process import LAUNCHER_ERR, LAUNCHER_OUT
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _CHUNK = 64 * 1024
+_LAUNCHER_TRACE = re.compile(r"^Traceback \(most recent call last\):\n  File \"[^\"\n]*accelerate", re.MULTILINE)
 
 
 class Follower:
@@ -69,8 +71,13 @@ class Output:
                     continue
                 follower = self._streams[error] = Follower(path)
             while text := follower.more():
-                found.append((error, text))
+                found.append((error, _without_launcher(text) if follower.path.name == LAUNCHER_ERR else text))
         return found
+
+
+def _without_launcher(text: str) -> str:
+    """Without accelerate's own traceback about a process that failed: the process has said why."""
+    return _LAUNCHER_TRACE.split(text, maxsplit=1)[0]
 
 
 def tail(path: Path, size: int = 8192) -> str:

@@ -1,8 +1,7 @@
 """Runs a job to its end through as many attempts as it takes and is allowed (I/O)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from executor import names
 from executor.job import Job
@@ -17,6 +16,8 @@ from executor.supervise.limits import Limits
 from executor.supervise.machine import describe_machine
 from executor.supervise.process import adopt_orphans
 from executor.supervise.pulse import Pulse
+from executor.supervise.replan import replan
+from executor.supervise.resumption import Resumption, find_resumption
 from executor.supervise.watch import Listener
 from planner.errors import PlanError
 from planner.plan_codec import dump
@@ -65,14 +66,14 @@ class _Run:
     noted: Interrupts
     observe: Observe | None
     limits: Limits
-    _changes: tuple[str, ...] = field(default=())
+    _changes: tuple[str, ...] = ()
 
     def to_the_end(self) -> RunRecord:
         self._tell("run")
-        resume_from: Path | None = None
-        number, first_step = 1, 1
+        resumed = Resumption()
         while True:
-            outcome = self._attempt(number, resume_from, first_step)
+            outcome = self._attempt(resumed)
+            number = outcome.attempt.number
             decision = decide(
                 self.ledger.record.attempts,
                 outcome.verdict.exit_code,
@@ -81,16 +82,30 @@ class _Run:
             )
             if decision.action == "stop" or self.noted.first is not None:
                 return self._end(outcome, decision.reason)
-            self._tell("note", text=decision.reason)
+            self._changes = (decision.reason,) if decision.reason else ()
+            if decision.action == "replan" and not self._replan(outcome):
+                return self._end(outcome, "; ".join(self._changes))
             self._folder.close_attempt(number)
-            number += 1
+            resumed = find_resumption(self.job, self._folder, self.ledger.record)
+            if self.noted.first is not None:
+                return self._end(outcome, f"interrupted by {self.noted.first} before the next attempt")
+
+    def _replan(self, outcome: Outcome) -> bool:
+        """Whether there is a next plan; what changes, or why there is none, is kept."""
+        self._note("out of memory: looking for the next plan with the same effective batch")
+        found = replan(self.job, outcome.ranks, self._folder.path)
+        self._changes = found.changes
+        if found.job is not None:
+            self.job = found.job
+        return found.job is not None
 
     @property
     def _folder(self) -> RunFolder:
         return self.ledger.folder
 
-    def _attempt(self, number: int, resume_from: Path | None, first_step: int) -> Outcome:
-        files = prepare_attempt(self.job, number, self._folder, resume_from)
+    def _attempt(self, resumed: Resumption) -> Outcome:
+        number = len(self.ledger.record.attempts) + 1
+        files = prepare_attempt(self.job, number, self._folder, resumed.path)
         write_text(
             self._folder.path / names.ENVIRONMENT_FILE, dump(describe_machine(files.environment)) + "\n", force=True
         )
@@ -99,7 +114,12 @@ class _Run:
         for line in files.not_applied:
             self._tell("note", text=f"not applied: {line}")
         attempt = new_attempt(
-            self.job, number, files, resume_from=resume_from, first_step=first_step, changes=self._changes
+            self.job,
+            number,
+            files,
+            resume_from=resumed.path,
+            first_step=resumed.step + 1,
+            changes=(*self._changes, *resumed.notes),
         )
         self.ledger.begin(attempt)
         self._tell("launch", command=files.command, plan=self.job.saved)

@@ -1,0 +1,74 @@
+"""Asks the planner for one pinned configuration, in a process of its own: tracing would bring torch into ours (I/O)."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.errors import PlanError
+from planner.plan import from_json
+from planner.plan_figures import StrategyChoice
+from planner.plan_saved import SavedPlan, saved_plan
+
+_SECONDS = 300
+_OPTIONS: Mapping[str, str] = {
+    "seq_len": "--seq-len",
+    "precision": "--precision",
+    "optimizer": "--optimizer",
+    "attention": "--attention",
+    "stack": "--stack",
+    "dp_replicate": "--dp-replicate",
+    "peft": "--peft",
+    "lora_rank": "--lora-rank",
+    "lora_targets": "--lora-targets",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """What the planner says of a strategy."""
+
+    saved: SavedPlan | None
+    """The plan; None where the planner refused it or could not be asked."""
+    reason: str = ""
+    """Why not."""
+
+
+def evaluate(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> Evaluated:
+    """The same job under another strategy, planned anew in `directory`. Never raises for what the planner says."""
+    command = (sys.executable, "-m", "planner", *plan_words(saved, strategy, directory))
+    try:
+        done = subprocess.run(command, cwd=directory, capture_output=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Evaluated(saved=None, reason=f"the planner gave no answer: {error}")
+    try:
+        document = from_json(done.stdout, "the planner's answer")
+    except PlanError as error:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        return Evaluated(saved=None, reason=lines[-1] if lines else str(error))
+    if document.best is None:
+        reasons = [candidate.reason for candidate in document.rejected if candidate.reason]
+        return Evaluated(saved=None, reason=reasons[0] if reasons else "it does not fit")
+    return Evaluated(saved=saved_plan(document))
+
+
+def plan_words(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> tuple[str, ...]:
+    """The command line that pins `strategy` for the job of `saved`."""
+    folder = directory / saved.model.id
+    words = [str(folder) if folder.exists() else saved.model.id, "--gpus", str(saved.cluster["spec"])]
+    words += ["--pin", "--json", "--strategy", strategy.name, "--offload", strategy.offload]
+    words += ["--micro-batch", str(strategy.micro_batch_size)]
+    words += ["--grad-accum", str(strategy.gradient_accumulation_steps)]
+    words += ["--checkpointing", strategy.checkpointing]
+    workload = saved.workload
+    for key, option in _OPTIONS.items():
+        value = workload.get(key)
+        if value is not None and not (key == "seq_len" and not saved.model.has_sequence):
+            words += [option, ",".join(value) if isinstance(value, list) else str(value)]
+    if workload.get("fused_loss"):
+        words.append("--fused-loss")
+    settings = workload.get("settings")
+    for key, value in settings.items() if isinstance(settings, Mapping) else ():
+        words += ["--set", f"{key}={value}"]
+    return tuple(words)
