@@ -20,7 +20,7 @@ _READS = {
     torch.ops.aten.is_nonzero.default,
     torch.ops.aten.equal.default,
 }
-_OWN = __name__.rpartition(".")[0]
+_OWN = (__name__.rpartition(".")[0], "planner.capture")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _asking_frame() -> FrameType:
     last = frame
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if not name.startswith((_OWN, "torch.", "torch")) or name.startswith("torchvision"):
+        if not name.startswith((*_OWN, "torch.", "torch")) or name.startswith("torchvision"):
             return frame
         last = frame
         frame = frame.f_back

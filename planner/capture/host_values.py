@@ -1,0 +1,87 @@
+"""What the script reads of values that meta does not have: answered by policy, each site listed.
+
+The model's own code is held to the named policies of planner.trace.host_read_policies; the loop around it (the user's
+files, and the training libraries that print, log and compare for the user) is told a plain value: 1.0 for a loss, False
+for a condition. What a wrong answer could change is said beside each.
+"""
+
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from planner.errors import InputError
+from planner.trace.host_reads import Answer, HostReads, UnknownHostReadError
+from planner.trace.inputs_known import KnownValues
+from planner.trace.inputs_meta_ops import META_OPS
+
+_LOOPS = ("transformers.trainer", "transformers.integrations", "accelerate", "trl", "lightning", "pytorch_lightning",
+          "torch.optim", "torchmetrics", "evaluate")  # fmt: skip
+
+
+class LoopReads(HostReads):
+    """Host reads of a whole script."""
+
+    def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer | None:
+        try:
+            return super().answer(func, args, kwargs)
+        except UnknownHostReadError as unknown:
+            frame = _loop_frame()
+            if frame is None:
+                raise InputError(str(unknown)) from None
+            value, assumes = _value(func, args[0])
+            self._note(frame, f"{value!r} ({assumes})")
+            return Answer(value)
+
+
+def _value(func: Any, tensor: torch.Tensor) -> tuple[bool | int | float, str]:
+    if func is torch.ops.aten.equal.default:
+        return True, "what is compared is equal"
+    if tensor.dtype is torch.bool or func is torch.ops.aten.is_nonzero.default:
+        return False, "the condition does not hold"
+    if tensor.is_floating_point():
+        return 1.0, "an ordinary number: finite, and no threshold is reached"
+    return 1, "an ordinary count"
+
+
+def _loop_frame() -> FrameType | None:
+    """The frame of the loop that asks, where no model's own code stands between it and the read."""
+    import sys
+
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        path = frame.f_code.co_filename
+        if name.startswith(_LOOPS):
+            return frame
+        if name.startswith("transformers.models"):
+            return None
+        if "site-packages" not in path and not name.startswith(("planner.", "torch.", "torch")) and path[:1] != "<":
+            return frame
+        frame = frame.f_back
+    return None
+
+
+class HostValues(TorchDispatchMode):
+    """Dispatch mode of the stretches that are not recorded: answers reads, follows known integers."""
+
+    def __init__(self, known: KnownValues, reads: HostReads) -> None:
+        super().__init__()
+        self._known = known
+        self._reads = reads
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        answer = self._reads.answer(func, args, kwargs)
+        if answer is not None:
+            return answer.value
+        out = META_OPS.get(func, func)(*args, **kwargs)
+        self._reads.follow(func, args, kwargs, out)
+        return out

@@ -1,0 +1,125 @@
+"""What the planning process and the capturing child say to each other; plain values, no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from planner.workload import Checkpointing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedDevice:
+    """The GPU that the script is told it runs on."""
+
+    name: str
+    total_bytes: int
+    capability_major: int | None
+    """None: a CPU, and no CUDA is shown."""
+    capability_minor: int = 0
+    sm_count: int = 0
+    bf16: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImposedRegime:
+    """Types in which a strategy computes, where they are not what the script itself sets up."""
+
+    weights: str
+    trainable_weights: str | None = None
+    autocast: str | None = None
+    outputs_to_fp32: bool = False
+    buffers_follow: bool = False
+    adapters_seen: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest:
+    """One run of a script in the child."""
+
+    script: str
+    """Absolute path."""
+    arguments: tuple[str, ...] = ()
+    working_directory: str
+    device: PlannedDevice
+    regime: ImposedRegime | None = None
+    """None: as the script sets it up."""
+    checkpointing: Checkpointing | None = None
+    """None: as the script sets it up."""
+    micro_batch: int | None = None
+    """Samples per batch that loaders are made to give; None: the script's own."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Model configs by hub id, as JSON text: what the closed network would have given."""
+    seconds: float = 60.0
+    resident_bytes: int = 4 * 2**30
+    processes: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerFacts:
+    """One optimizer as the script made it."""
+
+    class_name: str
+    """Qualified, such as `torch.optim.adamw.AdamW`."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """The options of its first group that decide what it allocates: fused, foreach, momentum, amsgrad."""
+    groups: int = 1
+    parameters: int = 0
+    """Elements that it updates."""
+    state_bytes: int = 0
+    """Of its state after the first step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedFacts:
+    """What the script turned out to do, beside the trace."""
+
+    class_name: str
+    model_id: str | None = None
+    """The name that its config carries, where it has one."""
+    spec: Mapping[str, object] = field(default_factory=dict)
+    """Fields of planner.model.spec.ModelSpec."""
+    stack: Literal["accelerate", "trainer", "plain"] = "plain"
+    loop: str = "plain"
+    """Who runs the loop, in finer words: `lightning`, `SFTTrainer`, ..."""
+    precision: str = "fp32"
+    """As `--precision` has it."""
+    optimizer: str | None = None
+    """As `--optimizer` has it; None for one that no plan knows."""
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    schedulers: tuple[str, ...] = ()
+    micro_batch: int = 1
+    seq_len: int | None = None
+    batch: Mapping[str, str] = field(default_factory=dict)
+    """Shape and dtype of each tensor that the model was given."""
+    accumulation_steps: int = 1
+    checkpointing: str = "none"
+    attention: str = "sdpa"
+    peft: str = "none"
+    lora_rank: int | None = None
+    lora_targets: tuple[str, ...] = ()
+    clipping: float | None = None
+    """Norm to which gradients are clipped before the step; None where they are not."""
+    compiled: bool = False
+    models: int = 1
+    notes: tuple[str, ...] = ()
+    resident_bytes: int = 0
+    """Peak of the child."""
+    seconds: float = 0.0
+    import_seconds: float = 0.0
+
+
+Stage = Literal["captured", "no_step", "raised", "exited", "input", "network", "unsupported", "limit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the child ended; the trace, if there is one, stands beside it in a file."""
+
+    stage: Stage
+    message: str = ""
+    """One line."""
+    file: str | None = None
+    line: int | None = None
+    needs: str | None = None
+    """A hub id whose config is not at hand."""
+    facts: CapturedFacts | None = None
