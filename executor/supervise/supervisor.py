@@ -1,13 +1,15 @@
 """Runs a job to its end through as many attempts as it takes and is allowed (I/O)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from executor import names
 from executor.job import Job
 from executor.records.run import Attempt, RunRecord, RunStatus
 from executor.run_folder import RunFolder, create
 from executor.supervise.attempt import Outcome, new_attempt, prepare_attempt, run_attempt
+from executor.supervise.classify import INTERRUPTED
 from executor.supervise.decide import decide
 from executor.supervise.events import Event, EventKind
 from executor.supervise.interrupts import Interrupts, interrupts
@@ -17,7 +19,7 @@ from executor.supervise.machine import describe_machine
 from executor.supervise.process import adopt_orphans
 from executor.supervise.pulse import Pulse
 from executor.supervise.replan import replan
-from executor.supervise.resumption import Resumption, find_resumption
+from executor.supervise.resumption import Resumption, checkpoint_roots, find_resumption
 from executor.supervise.watch import Listener
 from planner.errors import PlanError
 from planner.plan_codec import dump
@@ -67,6 +69,7 @@ class _Run:
     observe: Observe | None
     limits: Limits
     _changes: tuple[str, ...] = ()
+    _roots: set[Path] = field(default_factory=set)
 
     def to_the_end(self) -> RunRecord:
         self._tell("run")
@@ -80,15 +83,24 @@ class _Run:
                 self.job.max_restarts,
                 ranks_ran=bool(outcome.ranks),
             )
-            if decision.action == "stop" or self.noted.first is not None:
+            if decision.action == "stop" or self._interrupted():
                 return self._end(outcome, decision.reason)
             self._changes = (decision.reason,) if decision.reason else ()
             if decision.action == "replan" and not self._replan(outcome):
                 return self._end(outcome, "; ".join(self._changes))
             self._folder.close_attempt(number)
-            resumed = find_resumption(self.job, self._folder, self.ledger.record)
-            if self.noted.first is not None:
-                return self._end(outcome, f"interrupted by {self.noted.first} before the next attempt")
+            self._roots |= checkpoint_roots(outcome.ranks, self.job.working_directory)
+            resumed = find_resumption(self.job, self._folder, self._roots)
+            if signal_name := self._interrupted():
+                return self._end_between(signal_name)
+
+    def _interrupted(self) -> str | None:
+        return self.noted.first
+
+    def _end_between(self, signal_name: str) -> RunRecord:
+        record = self.ledger.end("interrupted", INTERRUPTED, f"interrupted by {signal_name} between two attempts")
+        self._tell("end")
+        return record
 
     def _replan(self, outcome: Outcome) -> bool:
         """Whether there is a next plan; what changes, or why there is none, is kept."""
