@@ -4,9 +4,10 @@ VERBS = {
     "models": "planner.commands.models",
     "gpus": "planner.commands.gpus",
     "diff": "planner.commands.diff",
+    "export": "planner.commands.export",
     "report": "planner.commands.report",
     "runs": "planner.commands.runs",
 }
 """Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS = ("check", "explore", "doctor", "export", "from-config", "calibrate")
+LATER_VERBS = ("check", "explore", "doctor", "from-config", "calibrate")
 """Verbs of the interface that later versions bring; refused by name."""

@@ -16,8 +16,9 @@ from executor.launch.wishes import wishes
 from executor.run_folder import RunFolder
 from executor.script.accelerator import AcceleratorUse, accelerator_use
 from executor.script.check_arguments import rejected
-from executor.script.loop import loop_of
-from executor.script.options import options_of
+from executor.script.loop import Loop, loop_of
+from executor.script.option import ScriptOptions
+from executor.script.options import options_of, training_options
 from executor.script.plan_use import asks_for
 from executor.script.read import Script, read_script
 from planner.errors import UsageError
@@ -72,17 +73,21 @@ class Drawn:
         return self.target.loop == "accelerate" and not self.told.knows("micro_batch_size")
 
 
-def draw(job: Job, script: Script, *, folder: Path, resume_from: Path | None = None) -> Drawn:
+def draw(
+    job: Job, script: Script | None, *, folder: Path, resume_from: Path | None = None, observed: bool = True
+) -> Drawn:
     """The target of a job: what the script is told, by which way, and what it cannot be told. Pure.
 
-    Raises UsageError for arguments that the script would refuse.
+    Without a script, one for which the plan was made is taken for granted. Raises UsageError for arguments that the
+    script would refuse.
     """
-    options, loop, use = options_of(script), loop_of(script), accelerator_use(script)
+    options, loop, use = _known(script, job)
     draft = Target(
         saved=job.saved,
         script=job.script,
         loop=loop,
         folder=folder,
+        observed=observed,
         hosts=job.hosts,
         machine_rank=job.machine_rank,
         port=job.main_process_port,
@@ -90,9 +95,9 @@ def draw(job: Job, script: Script, *, folder: Path, resume_from: Path | None = N
     )
     use_cpu = draft.on_cpu and not draft.needs_cpu_ranks
     asked = wishes(job.saved, loop, options, use_cpu=use_cpu, resume_from=resume_from)
-    told = tell(asked, options, job.arguments, asks_for(script))
+    told = tell(asked, options, job.arguments, frozenset() if script is None else asks_for(script))
     words = (*told.words, *job.arguments)
-    reason = rejected(script, words)
+    reason = None if script is None else rejected(script, words)
     if reason is not None:
         raise UsageError(reason)
     target = replace(
@@ -102,8 +107,18 @@ def draw(job: Job, script: Script, *, folder: Path, resume_from: Path | None = N
         batch_is_users=any(name in told.by_user for name in _BATCH),
     )
     target = replace(target, environment={**batch_environment(target), **device_environment(target)})
-    lost = (*told.not_applied, *not_applied(target, use))
+    lost = (*told.not_applied, *not_applied(target, use)) if script is not None else ()
     return Drawn(target=target, told=told, use=use, not_applied=lost)
+
+
+def _known(script: Script | None, job: Job) -> tuple[ScriptOptions, Loop, AcceleratorUse]:
+    """What a script's text tells; without one, what the plan's stack means."""
+    if script is not None:
+        return options_of(script), loop_of(script), accelerator_use(script)
+    stack = str(job.saved.workload["stack"])
+    if stack == "trainer":
+        return training_options("TrainingArguments"), "trainer", AcceleratorUse()
+    return ScriptOptions(), "accelerate" if stack == "accelerate" else "plain", AcceleratorUse()
 
 
 def accelerate_words() -> tuple[str, ...]:

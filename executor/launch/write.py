@@ -4,12 +4,18 @@ from pathlib import Path
 
 from executor.launch.files import LaunchFiles
 from executor.names import COMMAND_FILE
-from planner.errors import UnreachableError
+from planner.errors import UnreachableError, UsageError
 from planner.plan_io import write_text
 
 
 def write_launch_files(launch: LaunchFiles, folder: Path, *, force: bool = True) -> list[Path]:
-    """Writes every file, each whole or not at all; gives their paths. Errors as `write_text` raises them."""
+    """Writes every file, each whole or not at all; gives their paths. Errors as `write_text` raises them.
+
+    Without `force`, nothing is written where one of them is there already.
+    """
+    present = [folder / name for name in launch.files if (folder / name).exists()]
+    if present and not force:
+        raise UsageError(f"{present[0]} is there already: give --force to replace it, or name another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -32,6 +32,13 @@ def options_of(script: Script) -> ScriptOptions:
     )
 
 
+def training_options(library: str) -> ScriptOptions:
+    """What a script takes that fills a library's training arguments and nothing else."""
+    found = of_training_arguments(library)
+    by_spelling = {spelling: option for option in found for spelling in option.spellings}
+    return ScriptOptions(options=by_spelling, training_arguments=library)
+
+
 def _has_commands(tree: ast.Module) -> bool:
     called = [dotted(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     if any(name.rpartition(".")[2] == "add_subparsers" for name in called):

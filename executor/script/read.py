@@ -94,7 +94,13 @@ def _without_magics(source: str) -> list[str]:
     lines = source.split("\n")
     if source.lstrip().startswith("%%"):
         return [f"# {line}" for line in lines]
-    return [_plain(line) for line in lines]
+    plain: list[str] = []
+    inside = False
+    for line in lines:
+        # A shell command goes on where its line ends in a backslash.
+        plain.append(f"# {line}" if inside else _plain(line))
+        inside = line.rstrip().endswith("\\") and (inside or line.lstrip().startswith(("!", "%")))
+    return plain
 
 
 def _plain(line: str) -> str:
