@@ -1,0 +1,22 @@
+"""Checkpoints: when one is complete, which is the newest, and under which plan it can be resumed.
+
+**What a complete checkpoint is.** A folder that holds `plan-checkpoint.json` (the manifest, `manifest.Manifest`), every
+file that the manifest names with the size that it gives, and for small files the content whose digest it gives. The
+manifest is written last, in one piece, after every rank has finished saving and after the files have reached the disk;
+a folder without one, or whose files differ, is torn and never resumed from.
+
+**How ranks fulfil it.** `Accelerator.save_state` and the Trainer's saving do so under the runner, with the script
+untouched (`executor.runner.saves`). Each rank, once its own part is saved, leaves a marker `.plan-rank-N.json` in the
+folder that names run, attempt, step and the samples it has consumed. Whoever finds the markers of all ranks writes the
+manifest: the last rank to finish, without any barrier, so that a script which saves on its first rank only is not
+blocked. Such a replicated checkpoint gets its manifest when the next optimizer step has ended, since a collective has
+then passed that every rank joins only after its own saving. A save into a folder that is there already takes its
+manifest away first.
+
+**Rotation.** `ProjectConfiguration(total_limit=N)` and `save_total_limit=N` are respected, with one difference to the
+libraries: older checkpoints are deleted after the new one is complete, so the last complete one is never deleted.
+Torn folders do not count, and one that stands where accelerate would number the next checkpoint is moved aside.
+
+**Position.** The manifest tells optimizer steps, and samples that all ranks together have consumed since the start of
+the job. The position counts in samples, so that it holds when micro batch, accumulation or number of ranks change.
+"""

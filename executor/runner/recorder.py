@@ -6,7 +6,8 @@ first is `forward`, up to the second `backward`, the rest (clipping included) `o
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from executor.records.rank import RankError, RankStatus
@@ -57,6 +58,7 @@ class Recorder:
         self._backward = self._optimizer = 0
         self._passes = self._passes_at_begin = 0
         self._written = float("-inf")
+        self._ignoring = False
         self._broken: set[str] = set()
         self.optimizer_calls = 0
         self.skipped_steps = 0
@@ -79,6 +81,15 @@ class Recorder:
             self.checkpoints.append(path)
         self.set_aside()
         self.write()
+
+    @contextmanager
+    def ignoring_steps(self) -> Iterator[None]:
+        """While a checkpoint is saved or loaded: torch steps an optimizer on zeros to make its state."""
+        before, self._ignoring = self._ignoring, True
+        try:
+            yield
+        finally:
+            self._ignoring = before
 
     def set_aside(self) -> None:
         """What was done since the last step was no training: the next step's time begins with its forward pass."""
@@ -151,6 +162,8 @@ class Recorder:
 
     def optimizer_begins(self) -> None:
         """An optimizer's step; those that it calls inside are its own affair."""
+        if self._ignoring:
+            return
         if self._passes > self._passes_at_begin:
             # Not called by the one that began before: that one ended by an exception, or calls us after a closure.
             self._optimizer = 0
@@ -163,6 +176,8 @@ class Recorder:
 
     def optimizer_ends(self, optimizer: Any, *, applied: bool = True) -> None:
         """`applied` is False where the engine found an overflow and left the weights alone."""
+        if self._ignoring:
+            return
         self._optimizer = max(self._optimizer - 1, 0)
         if self._optimizer > 0:
             return
