@@ -18,9 +18,13 @@ def inspect_models(roots: Iterable[Any], autocast: str | None) -> dict[str, Any]
     for model in models:
         counts.add(model)
     main = models[0] if models else None
+    state = process_state()
+    strategy = strategy_of(main) if main is not None else None
+    if state["distributed_type"] is None and strategy is not None:  # without accelerate
+        state["distributed_type"] = "NO" if strategy == "single" else strategy.upper()
     return {
-        **process_state(),
-        "strategy": strategy_of(main) if main is not None else None,
+        **state,
+        "strategy": strategy,
         "wrapped_classes": list(wrapped_classes(main))[:MAX_CLASSES] if main is not None else [],
         "mixed_precision": mixed_precision(main, autocast),
         "parameter_dtypes": counts.dtypes,

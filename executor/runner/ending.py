@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.names import LOGS_FOLDER, RUN_ID
+from executor.runner.failure import user_frames
 
 _PR_SET_PDEATHSIG = 1
 
@@ -136,7 +137,7 @@ def write_elastic_error(error: BaseException) -> None:
     message = {
         "message": f"{type(error).__name__}: {error}",
         "extraInfo": {
-            "py_callstack": "".join(traceback.format_exception(error)),
+            "py_callstack": "".join(traceback.format_exception(type(error), error, user_frames(error.__traceback__))),
             "timestamp": str(int(time.time())),
         },
     }

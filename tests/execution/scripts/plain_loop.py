@@ -1,0 +1,66 @@
+"""A loop in plain torch, as for torchrun: it joins the ranks and wraps the model itself, as the plan says."""
+
+import contextlib
+import os
+
+import torch
+import torch.distributed as dist
+from tiny import CLIP, LEARNING_RATE, Tokens, arguments, make_model
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+from executor import current_plan
+
+
+def wrap(model: torch.nn.Module, strategy: str | None) -> torch.nn.Module:
+    """One GPU or several; DDP unless the plan says otherwise."""
+    if not dist.is_initialized():
+        return model
+    if strategy == "fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    return DistributedDataParallel(model)
+
+
+def without_sync(model: torch.nn.Module, last: bool) -> contextlib.AbstractContextManager:
+    if isinstance(model, DistributedDataParallel) and not last:
+        return model.no_sync()
+    if hasattr(model, "set_requires_gradient_sync"):
+        model.set_requires_gradient_sync(last)
+    return contextlib.nullcontext()
+
+
+def main() -> None:
+    args = arguments()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group("gloo")
+    model = make_model()
+    data = Tokens(model.config.vocab_size)
+    sampler = DistributedSampler(data, shuffle=False) if dist.is_initialized() else None
+    loader = DataLoader(data, batch_size=args.batch_size, sampler=sampler)
+    model = wrap(model.train(), current_plan().strategy)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    steps = args.gradient_accumulation_steps
+    for number, batch in enumerate(loader, start=1):
+        last = number % steps == 0
+        with without_sync(model, last):
+            loss = model(**batch).loss
+            (loss / steps).backward()
+        if not last:
+            continue
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+        if number // steps == args.steps:
+            break
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The Hugging Face Trainer."""
+
+from tiny import CLIP, LEARNING_RATE, Tokens, make_model
+from torch.utils.data import SequentialSampler
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+
+
+class InOrder(Trainer):
+    """Takes samples in their order."""
+
+    def _get_train_sampler(self, train_dataset=None):
+        return SequentialSampler(self.train_dataset)
+
+
+def main() -> None:
+    parser = HfArgumentParser(TrainingArguments)
+    parser.set_defaults(
+        max_steps=4,
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
+        max_grad_norm=CLIP,
+        weight_decay=0.0,
+        adam_beta2=0.999,
+        optim="adamw_torch",
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        output_dir="output",
+    )
+    (training,) = parser.parse_args_into_dataclasses()
+    model = make_model()
+    InOrder(model=model, args=training, train_dataset=Tokens(model.config.vocab_size)).train()
+
+
+if __name__ == "__main__":
+    main()
