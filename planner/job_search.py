@@ -83,7 +83,7 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
     if workload.precision in (Precision.BF16, Precision.BF16_MIXED) and not cluster.gpu.supports_bf16:
         found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; fp16-mixed suits it")
     if workload.peft is Peft.QLORA and cluster.world_size > 1:
-        found.append("QLoRA under ZeRO-3 and FSDP1 is not built yet: they are not searched")
+        found.append("QLoRA under ZeRO-3 is not built yet: it is not searched")
     if cluster.gpu.is_cpu and workload.strategy not in (None, "single", "ddp"):
         found.append(
             f"--strategy {workload.strategy} on CPU processes: Accelerate has it for GPUs only; `plan --execute` runs"

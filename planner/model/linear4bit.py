@@ -29,6 +29,8 @@ SCALE_BLOCK = 256
 class Linear4bitMeta(nn.Linear):
     """nn/modules.py: Linear4bit. The weight is packed, two elements to a byte; the scales are buffers."""
 
+    is_quantised = True
+
     def __init__(self, linear: nn.Module, *, double_quant: bool, compute_dtype: torch.dtype) -> None:
         nn.Module.__init__(self)
         if isinstance(linear, Conv1D):

@@ -25,8 +25,9 @@ from planner.strategy.base import (
     nbytes,
     place_buffers,
     place_workspaces,
+    refuses_float8,
 )
-from planner.strategy.fsdp1_adapters import WRAPPING_NOTE, refuses_adapters
+from planner.strategy.fsdp1_adapters import adapter_notes, refuses_adapters
 from planner.strategy.fsdp1_flat import FlatUnit, first_shard, flat_units
 from planner.strategy.fsdp1_runtime import Act, deeds_of
 from planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
@@ -68,6 +69,8 @@ class FullyShardedDataParallel1:
         if context.world_size == 1:
             return "there is only one GPU"
         if (problem := refuses_adapters(context, _units_of(context))) is not None:
+            return problem
+        if (problem := refuses_float8(context)) is not None:
             return problem
         if context.optimizer is Optimizer.MUON:
             return "FSDP1 flattens parameters, and torch's Muon takes matrices only"
@@ -132,8 +135,8 @@ class _Layout:
         notes = []
         if self._context.optimizer in BITSANDBYTES or self._context.optimizer is Optimizer.ADAFACTOR:
             notes.append(f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries")
-        if self._context.peft is not Peft.NONE and self._context.stack is not Stack.TRAINER:
-            notes.append(WRAPPING_NOTE)
+        if self._context.peft is not Peft.NONE:
+            notes += adapter_notes(self._context, _regime_of(self._context).weights)
         return tuple(notes)
 
     # -- parameters ---------------------------------------------------------------------------------------

@@ -17,12 +17,22 @@ WRAPPING_NOTE = (
 )
 
 
+def adapter_notes(context: RankContext, storage: str) -> tuple[str, ...]:
+    """What the loop has to do for adapters to train so; `storage` is the type of the frozen flat parameters."""
+    notes = [] if context.stack is Stack.TRAINER else [WRAPPING_NOTE]
+    if context.peft is Peft.QLORA:
+        # transformers' and trl's trainers leave prepare_model_for_kbit_training out for sharded QLoRA.
+        notes.append(
+            f"FSDP1 with QLoRA: the base is loaded with bnb_4bit_quant_storage=torch.{storage} and the rest of it in "
+            f"{storage}, not upcast by prepare_model_for_kbit_training: one flat parameter holds one type"
+        )
+    return tuple(notes)
+
+
 def refuses_adapters(context: RankContext, units: Sequence[FlatUnit]) -> str | None:
     """Why adapters cannot be trained so, or None; `units` as the policy makes them."""
     if context.peft is Peft.NONE:
         return None
-    if context.peft is Peft.QLORA:
-        return "QLoRA under FSDP1 is not in this version"
     if context.precision.is_mixed and context.stack is Stack.PLAIN:
         return (
             "peft casts inputs to the fp32 of an adapter's shard, and FSDP1 gathers it in 16 bits: without autocast, "

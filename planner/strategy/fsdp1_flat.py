@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.dtypes import element_bits
+from planner.dtypes import element_bits, is_floating
 from planner.memory.optimizer import LocalTensor
 from planner.trace.events import ParameterInfo, StepTrace
 from planner.trace.variant import Regime
-from planner.units import round_up
+from planner.units import ceil_div, round_up
 from planner.workload import Peft
 
 ROOT = ""
@@ -74,7 +74,7 @@ def _unit(
     for index in found:
         end = round_up(end, aligned)
         offsets.append(end)
-        end += parameters[index].numel
+        end += _elements(parameters[index], dtype)
     flat = round_up(end, world_size)
     return FlatUnit(
         module=module,
@@ -85,6 +85,16 @@ def _unit(
         dtype=dtype,
         trainable=trainable,
     )
+
+
+def _elements(parameter: ParameterInfo, dtype: str) -> int:
+    """Elements of the flat parameter's type that a parameter takes: packed integers are stored as such.
+
+    bitsandbytes' quant_storage names the type; FSDP1 flattens no other beside the rest of a block.
+    """
+    if is_floating(parameter.dtype):
+        return parameter.numel
+    return ceil_div(parameter.numel * element_bits(parameter.dtype), element_bits(dtype))
 
 
 def first_shard(trace: StepTrace, units: Sequence[FlatUnit], dtype: str) -> list[LocalTensor]:

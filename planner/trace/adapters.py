@@ -1,4 +1,4 @@
-"""What peft sees of adapters whose weights are of another type between their uses than in them."""
+"""What is particular to a traced model with adapters: types that peft sees, scales of a quantised base."""
 
 import functools
 
@@ -24,3 +24,13 @@ def _cast(cast: object, module: nn.Module, seen: torch.dtype, x: torch.Tensor, _
     assert callable(cast)
     out: torch.Tensor = cast(module, x, seen)
     return out
+
+
+def quantisation_scales(model: nn.Module) -> set[int]:
+    """Ids of the buffers that stand for a quantised weight's scales, which are no buffers of the real module."""
+    return {
+        id(buffer)
+        for module in model.modules()
+        if getattr(module, "is_quantised", False)
+        for buffer in module.buffers(recurse=False)
+    }

@@ -11,7 +11,8 @@ from torch import nn
 
 from planner.errors import InputError
 from planner.model.build_flash import flash_package, refuse_device, uses_flash
-from planner.trace.adapters import show_adapters
+from planner.trace.adapters import quantisation_scales, show_adapters
+from planner.model.float8 import convert_linears, gathered_weights, wrapper_types
 from planner.trace.autocast import Autocast
 from planner.trace.checkpointing import set_checkpointing
 from planner.trace.events import Mark
@@ -187,8 +188,9 @@ def prepare(model: nn.Module, variant: StepVariant) -> None:
             parameter.data = parameter.data.to(dtype)
     if regime.buffers_follow:
         weights = getattr(torch, regime.weights)
+        scales = quantisation_scales(model)
         for buffer in model.buffers():
-            if buffer.is_floating_point():
+            if buffer.is_floating_point() and id(buffer) not in scales:
                 buffer.data = buffer.data.to(weights)
     show_adapters(model, regime.adapters_seen)
     set_checkpointing(model, variant.checkpointing, variant.checkpoint_every)

@@ -39,6 +39,18 @@ LORA = (
         for checkpointing in (Checkpointing.NONE, Checkpointing.FULL)
     ),
     RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2, lora_rank=4),
+    *(
+        RankCase(
+            architecture="llama-3",
+            strategy="fsdp1",
+            precision=precision,
+            checkpointing=checkpointing,
+            lora_rank=4,
+            quantised=True,
+            changes={"hidden_size": 256, "intermediate_size": 512},
+        )
+        for precision, checkpointing in ((Precision.FP32, Checkpointing.FULL), (MIXED, Checkpointing.NONE))
+    ),
 )
 """Adapters as units of their own inside frozen ones, as peft's policy wraps them."""
 MORE_LORA = (

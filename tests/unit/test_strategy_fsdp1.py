@@ -166,7 +166,7 @@ def test_what_side_streams_allocate_comes_from_their_own_pools(label: str, strea
 
 def adapted(**changes: object) -> RankContext:
     """A frozen model of which the last leaf module is trained."""
-    return context(blocks(frozen=(0, 1, 2, 3)), peft=Peft.LORA, **changes)
+    return replace(context(blocks(frozen=(0, 1, 2, 3)), peft=Peft.LORA), **changes)  # type: ignore[arg-type]
 
 
 def test_every_trained_leaf_is_a_unit_of_its_own_beside_frozen_ones() -> None:
@@ -204,7 +204,18 @@ def test_adapters_refuse_what_torch_refuses() -> None:
     trace = adapted().trace
     bias = replace(trace.parameters[4], name="m4.bias")
     odd = replace(trace, parameters=[*trace.parameters[:4], bias])
-    assert "m4.bias together with frozen parameters" in str(strategy.refuses(replace(adapted(), trace=odd)))
+    assert "m4.bias together with frozen parameters" in str(strategy.refuses(adapted(trace=odd)))
+
+
+def test_packed_weights_take_their_bytes_in_the_type_of_the_flat_parameter() -> None:
+    trace = adapted().trace
+    packed = replace(trace.parameters[1], dtype="uint8", shape=(BLOCK // 2, 1))
+    trace = replace(trace, parameters=[trace.parameters[0], packed, *trace.parameters[2:]])
+    units = {unit.module: unit for unit in flat_units(trace, BF16, 8, Peft.QLORA)}
+    assert units["m1"].flat_numel == BLOCK // 4
+    assert units["m2"].flat_numel == BLOCK
+    told = run(adapted(peft=Peft.QLORA, trace=trace))[0].notes
+    assert any("bnb_4bit_quant_storage=torch.bfloat16" in note for note in told)
 
 
 def test_a_loop_is_told_to_set_pefts_policy_that_the_trainer_sets_itself() -> None:

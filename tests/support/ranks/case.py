@@ -29,6 +29,8 @@ class RankCase:
     """Rank of peft's adapters around a frozen model; 0: all is trained."""
     lora_targets: tuple[str, ...] = ()
     """Modules that get adapters; none: peft's choice."""
+    quantised: bool = False
+    """Whether the frozen linear layers are bitsandbytes' NF4, stored in the type of the rest."""
 
     @property
     def autocast(self) -> bool:
@@ -53,7 +55,7 @@ class RankCase:
         if self.checkpointing is not Checkpointing.NONE:
             parts.append("checkpointing")
         if self.lora_rank:
-            parts.append(" ".join((f"LoRA {self.lora_rank}", *self.lora_targets)))
+            parts.append(" ".join((f"{'QLoRA' if self.quantised else 'LoRA'} {self.lora_rank}", *self.lora_targets)))
         if self.layers:
             parts.append(f"wrapping {' '.join(self.layers)}")
         return ", ".join(parts + [f"{key} {value}" for key, value in (self.changes | self.settings).items()])

@@ -29,6 +29,12 @@ def run_case(case: RankCase) -> Reference:
     inputs = real_inputs(training_batch(meta, batch=case.micro_batch, seq_len=case.seq_len))
     if case.lora_rank:
         import peft  # noqa: F401  (its own constants are no part of the run)
+    if case.quantised:
+        from tests.support.ranks.quantised import asked_as_on_cuda, warm_up
+
+        warm_up()
+        with asked_as_on_cuda():
+            return measure(_body(case, meta, inputs))
     if case.strategy.startswith("zero"):
         from tests.support.ranks.zero_loop import zero_body
 
@@ -45,12 +51,20 @@ def with_adapters(model: Any, case: RankCase) -> Any:
     return peft.get_peft_model(model, config).train()
 
 
+def _quantised(model: Any, case: RankCase) -> Any:
+    if not case.quantised:
+        return model
+    from tests.support.ranks.quantised import quantised
+
+    return quantised(model, getattr(torch, case.stored))
+
+
 def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
     def body() -> Any:
         mark("start")
         model = real_twin(meta, getattr(torch, case.stored), case.attention.value)
         if case.lora_rank:
-            model = with_adapters(model, case)
+            model = with_adapters(_quantised(model, case), case)
         set_checkpointing(model, case.checkpointing)
         mark("built")
         model = wrap(model, case)

@@ -43,7 +43,9 @@ def _batch(model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
 
 
 def _peft(case: RankCase) -> Peft:
-    return Peft.LORA if case.lora_rank else Peft.NONE
+    if not case.lora_rank:
+        return Peft.NONE
+    return Peft.QLORA if case.quantised else Peft.LORA
 
 
 def _stack(case: RankCase) -> Stack:
@@ -60,7 +62,9 @@ def trace_of(case: RankCase) -> StepTrace:
     )
     base = model
     if case.lora_rank:
-        adapter = Adapter(peft=Peft.LORA, rank=case.lora_rank, targets=tuple(case.lora_targets))
+        adapter = Adapter(
+            peft=_peft(case), rank=case.lora_rank, targets=tuple(case.lora_targets), compute_dtype=case.stored
+        )
         model = adapt(base, spec_of(base, model_id="tiny"), adapter).model
     tracer = Tracer(
         model=model,
