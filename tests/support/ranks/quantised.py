@@ -13,6 +13,9 @@ from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 from transformers.quantizers.base import get_keys_to_not_convert
 
 
+_LAYERS: Any = bnb.nn
+
+
 def quantised(model: Any, dtype: torch.dtype) -> Any:
     """transformers' own replacement and bitsandbytes' layers, stored in the type of the rest, as sharding asks."""
     weights = {name: module.weight.data for name, module in model.named_modules() if isinstance(module, nn.Linear)}
@@ -21,14 +24,14 @@ def quantised(model: Any, dtype: torch.dtype) -> Any:
     )
     replace_with_bnb_linear(model, get_keys_to_not_convert(model), config)
     for name, module in model.named_modules():
-        if isinstance(module, bnb.nn.Linear4bit):
+        if isinstance(module, _LAYERS.Linear4bit):
             module.weight = _packed(weights[name], dtype, module)
     model.is_loaded_in_4bit = True
     return model
 
 
 def _packed(weight: torch.Tensor, dtype: torch.dtype, module: nn.Module | None) -> Any:
-    return bnb.nn.Params4bit(
+    return _LAYERS.Params4bit(
         weight, requires_grad=False, compress_statistics=False, quant_type="nf4", quant_storage=dtype, module=module
     ).to("cpu")
 
