@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from executor.launch.target import Target
 from executor.names import DEEPSPEED_FILE
 
+RENDEZVOUS = "c10d"
+"""torchrun's elastic store, held by the first host's agent."""
 _MIXED: Mapping[str, str] = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp8-mixed": "fp8"}
 
 
@@ -55,9 +57,9 @@ def _rendezvous(target: Target) -> dict[str, object]:
     """Where ranks meet: on one node at a free port, among several through the elastic agent's own store."""
     host, port = target.endpoint
     if target.nodes == 1:
-        return {"same_network": True, "rdzv_backend": "static", "main_process_port": port}
+        return {"main_process_port": port}
     # With `same_network` true Accelerate names a master address instead of the rendezvous endpoint.
-    return {"same_network": False, "rdzv_backend": "c10d", "main_process_ip": host, "main_process_port": port}
+    return {"same_network": False, "rdzv_backend": RENDEZVOUS, "main_process_ip": host, "main_process_port": port}
 
 
 def _deepspeed(target: Target) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """`accelerate launch` with a configuration file, and the DeepSpeed file that it names."""
 
-from executor.launch.accelerate_config import accelerate_config
+from executor.launch.accelerate_config import RENDEZVOUS, accelerate_config
 from executor.launch.accelerate_keys import check_config
 from executor.launch.deepspeed_config import deepspeed_config
 from executor.launch.files import LaunchFiles
@@ -24,7 +24,9 @@ def launch_files(target: Target) -> LaunchFiles:
 def _command(target: Target) -> tuple[str, ...]:
     words = [*target.launcher, "launch", "--config_file", str(target.folder / ACCELERATE_FILE)]
     if target.nodes > 1:
-        # Said, not guessed from names and addresses: which launcher holds the rendezvous.
+        # The file's rdzv_backend is passed over: the option's own default, `static`, is there already
+        # (commands/launch.py: _validate_launch_command). is_host: which agent holds the store is said, not guessed.
+        words += ["--rdzv_backend", RENDEZVOUS]
         words += ["--rdzv_conf", f"timeout=900,is_host={'1' if target.machine_rank == 0 else '0'}"]
     if target.logs is not None:
         # Without a folder the elastic agent leaves one behind under /tmp on every launch.

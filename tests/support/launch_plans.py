@@ -1,0 +1,87 @@
+"""Saved plans and jobs of every strategy, made by hand: for tests of what launches them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from executor.job import Job
+from executor.script.read import read_script
+from planner.hardware.cluster import Cluster, cluster_document, parse_cluster
+from planner.plan import Candidate, ModelFacts, StrategyChoice, workload_document
+from planner.plan_saved import SavedPlan
+from planner.units import GIB
+from planner.workload import Precision, Stack, Workload
+from tests.support.plan_example import memory
+
+STAGES = {"single": 0, "ddp": 0, "fsdp": 3, "fsdp1": 3, "hsdp": 3, "zero1": 1, "zero2": 2, "zero3": 3}
+UNITS = {name: ("LlamaDecoderLayer",) for name in ("fsdp", "fsdp1", "hsdp")}
+
+MODEL = ModelFacts(
+    id="meta-llama/Llama-3.1-8B",
+    class_name="LlamaForCausalLM",
+    model_type="llama",
+    kind="dense",
+    parameters=8_030_261_248,
+    trainable_parameters=8_030_261_248,
+    config_digest="6f4c",
+    source="catalog",
+)
+
+
+def cluster_of(gpus: str) -> Cluster:
+    return parse_cluster(gpus, ram_bytes=64 * GIB)
+
+
+def saved(
+    strategy: str = "fsdp",
+    gpus: str = "8xH100",
+    *,
+    micro: int = 4,
+    steps: int = 2,
+    offload: str = "none",
+    checkpointing: str = "none",
+    precision: str = "bf16-mixed",
+    stack: str = "accelerate",
+    settings: Mapping[str, str] | None = None,
+    versions: Mapping[str, str] | None = None,
+    **workload: object,
+) -> SavedPlan:
+    """A plan as `--save` would write it; its figures mean nothing."""
+    cluster = cluster_of(gpus)
+    job = Workload(
+        seq_len=2048,
+        precision=Precision.BF16_MIXED,
+        stack=Stack(stack),
+        settings=tuple(sorted((settings or {}).items())),
+        **workload,  # type: ignore[arg-type]
+    )
+    choice = StrategyChoice(
+        name=strategy,
+        data_parallel=cluster.world_size,
+        zero_stage=STAGES[strategy],
+        offload=offload,
+        micro_batch_size=micro,
+        gradient_accumulation_steps=steps,
+        checkpointing=checkpointing,
+        precision=precision,
+    )
+    figures = memory(parameters=GIB)
+    return SavedPlan(
+        command="plan meta-llama/Llama-3.1-8B --gpus 8xH100 --save plan.json",
+        created_with=dict(versions or {"gpu-plan": "0.1.0"}),
+        model=MODEL,
+        cluster=cluster_document(cluster),
+        workload=workload_document(job),
+        plan=Candidate(strategy=choice, verdict="fits", memory=figures, units=UNITS.get(strategy, ())),
+    )
+
+
+def job(plan: SavedPlan, script: Path, *arguments: str, **more: object) -> Job:
+    """The job of executing `plan` with a script that exists."""
+    read_script(script)
+    return Job(
+        saved=plan,
+        script=script,
+        arguments=arguments,
+        working_directory=script.parent,
+        **more,  # type: ignore[arg-type]
+    )
