@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +36,10 @@ class Outcome:
     attempt: Attempt
     verdict: Verdict
     ranks: tuple[RankRecord, ...]
+    data_limits: Mapping[int, int]
+    """By rank, bytes of data that its process was allowed, where it was limited."""
+    strays: int = 0
+    """Processes that outlived the launcher and had to be killed."""
 
 
 def prepare_attempt(job: Job, number: int, folder: RunFolder, resume_from: Path | None) -> LaunchFiles:
@@ -102,7 +107,9 @@ def run_attempt(
         first_step=_first_step(ranks, attempt.first_step),
         last_step=_last_step(ranks),
     )
-    return Outcome(attempt=ended, verdict=verdict, ranks=ranks)
+    return Outcome(
+        attempt=ended, verdict=verdict, ranks=ranks, data_limits=ending.data_limits, strays=len(ending.strays)
+    )
 
 
 def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, job: Job, kills: int) -> Evidence:

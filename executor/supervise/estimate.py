@@ -1,7 +1,7 @@
 """Why an estimate was wrong, as far as the ranks' records tell; pure."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from executor.records.rank import RankRecord
 from planner.plan_figures import MemoryFigures
@@ -28,12 +28,21 @@ def real_capacity(ranks: Sequence[RankRecord]) -> int | None:
     return min((used + free for _, free, used in filter(None, found)), default=None)
 
 
-def explain_estimate(saved: SavedPlan, ranks: Sequence[RankRecord]) -> tuple[str, ...]:
-    """One line for each difference between what was assumed and what was seen; one line at least."""
-    failed = next((rank for rank in ranks if rank.status == "oom"), ranks[0] if ranks else None)
+def explain_estimate(saved: SavedPlan, ranks: Sequence[RankRecord], data_limits: Mapping[int, int]) -> tuple[str, ...]:
+    """One line for each difference between what was assumed and what was seen; one line at least.
+
+    `data_limits`: by rank, bytes of data that the process was allowed to have, libraries and all.
+    """
+    dead = [rank for rank in ranks if rank.status == "oom"] or ranks
+    failed = min(dead, key=lambda rank: (rank.updated, rank.rank), default=None)
     if failed is None:
         return ("no rank left a record: why the estimate was wrong is not known",)
-    lines = [*_job(saved, failed), *_device(saved, failed), *_phases(saved.plan.memory, failed)]
+    lines = [
+        *_job(saved, failed),
+        *_limit(saved, failed, data_limits),
+        *_device(saved, failed),
+        *_phases(saved.plan.memory, failed),
+    ]
     return tuple(lines) or (_nothing_seen(saved, failed),)
 
 
@@ -55,6 +64,15 @@ def _job(saved: SavedPlan, rank: RankRecord) -> Iterator[str]:
     lengths = {shape[1] for shape in actual.batch_shapes if len(shape) > 1}
     if model.has_sequence and len(lengths) > 1:
         yield f"samples of {min(lengths)} to {max(lengths)} tokens came, the plan has one length"
+
+
+def _limit(saved: SavedPlan, rank: RankRecord, limits: Mapping[int, int]) -> Iterator[str]:
+    memory, limit = saved.plan.memory, limits.get(rank.rank)
+    if memory is not None and limit is not None and limit < memory.capacity_bytes:
+        yield (
+            f"rank {rank.rank} may hold {format_bytes(limit)} of data, libraries included (ulimit -d or -v), the plan"
+            f" counts on {format_bytes(memory.capacity_bytes)}"
+        )
 
 
 def _device(saved: SavedPlan, rank: RankRecord) -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""How often the kernel has killed a process for memory, here and on the machine (I/O)."""
+"""What the host says about memory: processes that the kernel killed for it, and limits of a process (I/O)."""
 
 import contextlib
+import resource
 from pathlib import Path
 
 
@@ -27,3 +28,14 @@ def counter(text: str, name: str) -> int:
         if len(words) == 2 and words[0] == name and words[1].isdigit():
             return int(words[1])
     return 0
+
+
+def data_limit(pid: int) -> int | None:
+    """The smaller of a process's limits on its data and its address space, in bytes; None without any."""
+    limits = []
+    for number in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
+        with contextlib.suppress(OSError, ValueError):
+            soft, _ = resource.prlimit(pid, number)
+            if soft != resource.RLIM_INFINITY:
+                limits.append(soft)
+    return min(limits, default=None)

@@ -1,6 +1,6 @@
 """The next plan after an out-of-memory end (I/O through the planner's process)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +29,14 @@ class Replan:
     """What changes and why, one line each; where nothing is left, why not."""
 
 
-def replan(job: Job, ranks: Sequence[RankRecord], folder: Path, *, evaluate_one: Evaluate = evaluate) -> Replan:
+def replan(
+    job: Job,
+    ranks: Sequence[RankRecord],
+    folder: Path,
+    *,
+    data_limits: Mapping[int, int],
+    evaluate_one: Evaluate = evaluate,
+) -> Replan:
     """The mildest change that keeps the effective batch and takes less memory by the planner's own figures.
 
     Where CUDA told how much the rank could have had, the new figure must be within that. A rung that the planner
@@ -37,7 +44,7 @@ def replan(job: Job, ranks: Sequence[RankRecord], folder: Path, *, evaluate_one:
     """
     saved, before = job.saved, job.saved.plan.strategy
     able, missing = abilities(job, ranks, folder)
-    why = tuple(f"why the estimate was wrong: {line}" for line in explain_estimate(saved, ranks))
+    why = tuple(f"why the estimate was wrong: {line}" for line in explain_estimate(saved, ranks, data_limits))
     was = saved.plan.memory.device_used_bytes if saved.plan.memory else None
     room = real_capacity(ranks)
     refused: list[str] = []

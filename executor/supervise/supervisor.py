@@ -105,7 +105,7 @@ class _Run:
     def _replan(self, outcome: Outcome) -> bool:
         """Whether there is a next plan; what changes, or why there is none, is kept."""
         self._note("out of memory: looking for the next plan with the same effective batch")
-        found = replan(self.job, outcome.ranks, self._folder.path)
+        found = replan(self.job, outcome.ranks, self._folder.path, data_limits=outcome.data_limits)
         self._changes = found.changes
         if found.job is not None:
             self.job = found.job
@@ -144,6 +144,8 @@ class _Run:
             interrupts=self.noted,
             listener=Listener(output=self._output, pulse=self._pulse, note=self._note),
         )
+        if outcome.strays:
+            self._note(f"{outcome.strays} processes that the job left behind were killed")
         self.ledger.update(outcome.attempt)
         self._tell("attempt", attempt=outcome.attempt)
         return outcome

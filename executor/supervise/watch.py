@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import psutil
 
 from executor.supervise.activity import Activity
 from executor.supervise.heartbeat import Heartbeat
+from executor.supervise.host_memory import data_limit
 from executor.supervise.interrupts import Interrupts
 from executor.supervise.limits import Limits
 from executor.supervise.logs import Output, bound_logs, rank_logs
@@ -31,6 +32,8 @@ class Ending:
     hung_seconds: float | None = None
     asked_for_stacks: bool = False
     killed: frozenset[int] = frozenset()
+    data_limits: Mapping[int, int] = field(default_factory=dict)
+    """By rank, what its own limit on data (RLIMIT_DATA, RLIMIT_AS) allowed, in bytes; ranks without one are missing."""
     strays: tuple[int, ...] = ()
     """Pids that had to be killed after the launcher had ended by itself."""
 
@@ -62,6 +65,7 @@ class Watch:
     _latest: tuple[Pulse, ...] = ()
     _killed: set[int] = field(default_factory=set)
     _failed_at: float | None = None
+    _data_limits: dict[int, int] = field(default_factory=dict)
     _next_look: float = 0.0
     _next_bound: float = 0.0
 
@@ -89,6 +93,7 @@ class Watch:
                     asked = self._collect_stacks()
                     break
                 self._end_deaf_peers(now)
+                self._read_limits()
                 time.sleep(self.limits.poll)
         finally:
             strays = self._clear()
@@ -99,6 +104,7 @@ class Watch:
             hung_seconds=hung,
             asked_for_stacks=asked,
             killed=frozenset(self._killed),
+            data_limits=dict(self._data_limits),
             strays=tuple(strays),
         )
 
@@ -152,6 +158,13 @@ class Watch:
                 send(left, signal.SIGKILL)
             if now - self._failed_at > self.limits.peers + 3.0:
                 send([self.started.launcher.pid], signal.SIGKILL)
+
+    def _read_limits(self) -> None:
+        """A script may set limits of its own at any time, and die of them soon."""
+        for pulse in self._latest:
+            limit = data_limit(pulse.pid)
+            if limit is not None:
+                self._data_limits[pulse.rank] = limit
 
     def _clear(self) -> list[int]:
         """Ends whatever is left. After a launcher that ended by itself, strays get a moment and SIGTERM first."""

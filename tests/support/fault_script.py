@@ -6,6 +6,7 @@ A plain Accelerate loop over numbered samples; a checkpoint holds the step, so t
 import argparse
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -14,9 +15,25 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 
 from executor import current_plan
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.support.fault_model import WideNet
+
+
+class Samples(Dataset[torch.Tensor]):
+    """Numbered samples, made when they are asked for."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full(self.shape, index / 4096)
 
 
 class Progress:
@@ -43,12 +60,18 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=1)
     parser.add_argument("--attempts", type=int, default=1, help="the fault happens in so many attempts")
     parser.add_argument("--output", default=None)
+    parser.add_argument("--budget", type=float, default=0.0, help="MiB that each rank may take beyond what it has")
+    parser.add_argument("--batch", type=int, default=0, help="0: the plan's")
+    parser.add_argument("--batches", default="", help="file to which rank 0 adds a line for each attempt")
     return parser.parse_args()
 
 
 def fault(kind: str) -> None:
     """Ends or stops this rank for real."""
     if kind == "exception":
+        raise ValueError("a bad sample")
+    if kind == "deaf-peer":
+        time.sleep(2)
         raise ValueError("a bad sample")
     if kind == "exit":
         sys.exit(3)
@@ -63,14 +86,18 @@ def fault(kind: str) -> None:
     if kind == "spin":
         while True:
             pass
-    if kind == "deaf":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(3600)
     if kind == "child" and os.fork() == 0:
         # In a session of its own, deaf to SIGTERM: what a data tool may leave behind.
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)
+
+
+def limit_memory(mebibytes: float) -> None:
+    """From here on an allocation beyond the budget fails, as on a full device."""
+    data = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData"))
+    limit = int(data.split()[1]) * 1024 + int(mebibytes * 2**20)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def main() -> None:
@@ -80,23 +107,35 @@ def main() -> None:
     accelerator = Accelerator()
     rank = accelerator.process_index
     faulty = rank == args.rank and plan.attempt <= args.attempts
-    batch = plan.micro_batch_size or 4
-    samples = torch.arange(4096, dtype=torch.float32).unsqueeze(1) / 4096
-    loader = DataLoader(TensorDataset(samples.repeat(1, args.width)), batch_size=batch)
-    model = torch.nn.Linear(args.width, args.width)
+    batch = args.batch or plan.micro_batch_size or 4
+    model: torch.nn.Module = torch.nn.Linear(args.width, args.width)
+    if args.budget:
+        model = WideNet()
+    loader = DataLoader(Samples((4096, 64) if args.budget else (args.width,)), batch_size=batch)
     model, optimizer, loader = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loader)
+    if args.fault == "deaf-peer" and not faulty:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     progress = Progress()
     accelerator.register_for_checkpointing(progress)
     if plan.resume_from:
         accelerator.load_state(str(plan.resume_from))
+    if args.budget and (plan.attempt > 1 or args.fault != "memory"):
+        limit_memory(args.budget)
+    if args.batches and rank == 0:
+        with open(args.batches, "a") as file:
+            file.write(f"{batch} {accelerator.gradient_accumulation_steps}\n")
     print(f"begin rank {rank} at step {progress.step}", flush=True)
     done: list[int] = []
     while progress.step < args.steps:
-        for (x,) in loader:
+        for x in loader:
             if faulty and progress.step + 1 == args.at:
                 fault(args.fault)
+            if args.fault == "memory" and plan.attempt == 1 and progress.step + 1 == args.at:
+                limit_memory(args.budget)
+            if args.fault == "deaf-peer" and not faulty and progress.step + 1 == args.at:
+                time.sleep(3600)
             with accelerator.accumulate(model):
-                loss = model(x).pow(2).mean()
+                loss = model(x).mean()
                 accelerator.backward(loss)
                 optimizer.step()
                 optimizer.zero_grad()
