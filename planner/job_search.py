@@ -18,9 +18,9 @@ from planner.search.reasons import title
 from planner.search.search import Found, search
 from planner.speed.roofline import RooflineModel
 from planner.trace.device import device_kind
-from planner.trace.provider import TraceProvider
+from planner.trace.provider import Provider, TraceProvider
 from planner.workload import Peft, Precision, Workload
-from planner.workload_options import Options, adapter_of, make_workload, read_given
+from planner.workload_options import Given, Options, adapter_of, make_workload, read_given
 
 
 def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
@@ -40,16 +40,9 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
 def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
     options = Options(dict(request.words))
     given = read_given(options, request.settings)
-    provider = TraceProvider(
-        source=source,
-        device=device_kind(cluster.gpu),
-        attention=options.text("attention") or "sdpa",
-        adapter=adapter_of(given, cluster),
-        use_cache=request.use_cache,
-        note=note,
+    provider, spec, workload = (_of_script if source.kind == "script" else _of_model)(
+        request, cluster, source, given, note
     )
-    spec = provider.spec()
-    workload = make_workload(given, request.pinned, cluster, spec)
     evaluator = Evaluator(
         provider=provider,
         workload=workload,
@@ -74,6 +67,31 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         explain=request.explain,
     )
     return Answer(document=told, snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None)
+
+
+def _of_model(
+    request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note
+) -> tuple[Provider, ModelSpec, Workload]:
+    """A model by name: its own class is traced, and the options say how."""
+    provider = TraceProvider(
+        source=source,
+        device=device_kind(cluster.gpu),
+        attention=given.attention or "sdpa",
+        adapter=adapter_of(given, cluster),
+        use_cache=request.use_cache,
+        note=note,
+    )
+    spec = provider.spec()
+    return provider, spec, make_workload(given, request.pinned, cluster, spec)
+
+
+def _of_script(
+    request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note
+) -> tuple[Provider, ModelSpec, Workload]:
+    """A training script: what it does is what is planned, where no option says otherwise."""
+    from planner.capture.job import captured_job
+
+    return captured_job(request, cluster, source, given, note)
 
 
 def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: ModelSource) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ class Request:
     command: str
     snapshot: bool = False
     """Whether the predicted memory snapshot is wanted; the search then runs, whatever was kept."""
+    script_words: tuple[str, ...] = ()
+    """Arguments of the training script that MODEL names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

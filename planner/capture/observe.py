@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 
+from planner.capture.imports import when_imported
 from planner.capture.request import OptimizerFacts
 
 _OPTIONS = ("fused", "foreach", "momentum", "amsgrad", "nesterov", "maximize", "capturable", "differentiable")
@@ -21,7 +22,6 @@ class Observed:
     optimizers: list[Any] = field(default_factory=list)
     schedulers: list[str] = field(default_factory=list)
     clipping: float | None = None
-    accelerators: list[Any] = field(default_factory=list)
     trainers: list[Any] = field(default_factory=list)
     lightning: bool = False
     compiled: bool = False
@@ -45,6 +45,11 @@ def watch(observed: Observed, stack: contextlib.ExitStack, on_step: Callable[[An
 
     for home in (torch.nn.utils, torch.nn.utils.clip_grad):
         stack.enter_context(mock.patch.object(home, "clip_grad_norm_", clipped))
+    # Fused steps take meta tensors for what they stand for: the state is made, the update is nobody's.
+    fused_on = optimizer._get_fused_kernels_supported_devices()
+    stack.enter_context(
+        mock.patch.object(optimizer, "_get_fused_kernels_supported_devices", return_value=[*fused_on, "meta"])
+    )
     scheduler_init = lr_scheduler.LRScheduler.__init__
 
     def scheduled(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -63,6 +68,21 @@ def watch(observed: Observed, stack: contextlib.ExitStack, on_step: Callable[[An
 
     stack.enter_context(mock.patch.object(torch, "compile", compiled))
     stack.enter_context(mock.patch.object(torch.nn.Module, "compile", compiled_in_place))
+
+
+def watch_trainer(observed: Observed) -> None:
+    """Notes the transformers Trainer that is made, whenever its module is imported."""
+
+    def note(module: Any) -> None:
+        init = module.Trainer.__init__
+
+        def noted(trainer: Any, *args: Any, **kwargs: Any) -> None:
+            observed.trainers.append(trainer)
+            init(trainer, *args, **kwargs)
+
+        module.Trainer.__init__ = noted
+
+    when_imported("transformers.trainer", note)
 
 
 def asked_by_user() -> bool:

@@ -19,8 +19,6 @@ class Regions:
         self.state = Autocast(torch.bfloat16)
         self.seen: str | None = None
         """16-bit type of the first region that was open during a training forward; None without one."""
-        self.outputs_to_fp32 = False
-        """Whether accelerate converts outputs."""
         self.imposed = imposed
         self._default = torch.bfloat16 if on_cpu else torch.float16
 
@@ -35,6 +33,18 @@ class Regions:
             self.state.dtype = wanted
             self.seen = self.seen or str(wanted).removeprefix("torch.")
         return self.state.enter(enabled), before
+
+    @contextlib.contextmanager
+    def around_forward(self) -> Iterator[None]:
+        """Around a training forward of the model: the region that a strategy opens where the script opens none."""
+        if self.imposed is None or self.imposed.autocast is None:
+            yield
+            return
+        before = self.open(None, True)
+        try:
+            yield
+        finally:
+            self.close(before)
 
     def close(self, before: tuple[bool, torch.dtype]) -> None:
         self.state.leave(before[0])

@@ -24,7 +24,8 @@ from planner.trace.recorder import Recorder
 class StepRecorder:
     """A state machine over global hooks: waiting, in forward, before backward, after backward, done.
 
-    `prepare(model)` is called once, before the first training forward, to impose what a strategy computes in.
+    `prepare(model)` is called once, before the first training forward, to impose what a strategy computes in;
+    `around()` is a context for every training forward.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class StepRecorder:
         reads: HostReads,
         profile: KernelProfile,
         prepare: Callable[[nn.Module], None],
+        around: Callable[[], contextlib.AbstractContextManager[None]],
     ) -> None:
         self._known, self._reads, self._profile, self._prepare = known, reads, profile, prepare
+        self._around = around
         self._idle: HostValues | None = None
         self._recorder: Recorder | None = None
         self._tracker: ModuleTracker | None = None
@@ -62,7 +65,8 @@ class StepRecorder:
             self._depth = 1
             try:
                 args, kwargs = self._before_forward(module, args, kwargs)
-                out = call(module, *args, **kwargs)
+                with self._around() if _trains(module) else contextlib.nullcontext():
+                    out = call(module, *args, **kwargs)
             finally:
                 self._depth = 0
             self._after_forward(module)

@@ -11,8 +11,9 @@ from torch import nn
 
 from planner.capture.cuda_answers import cuda_answers
 from planner.capture.host_values import LoopReads
+from planner.capture.imports import when_imported
 from planner.capture.loaders import loaders
-from planner.capture.observe import Observed, loop_of, optimizer_facts, planned_name, watch
+from planner.capture.observe import Observed, loop_of, optimizer_facts, planned_name, watch, watch_trainer
 from planner.capture.placement import Placement, parameters_on_meta
 from planner.capture.precision import Regions, autocast_regions
 from planner.capture.pretrained import weightless_models
@@ -42,7 +43,11 @@ class Window:
         self._regions = Regions(request.regime, on_cpu=request.device.capability_major is None)
         self._observed = Observed()
         self._recorder = StepRecorder(
-            known=self._known, reads=self._reads, profile=_profile(request), prepare=self._impose
+            known=self._known,
+            reads=self._reads,
+            profile=_profile(request),
+            prepare=self._impose,
+            around=self._regions.around_forward,
         )
         self._started = time.monotonic()
 
@@ -61,7 +66,9 @@ class Window:
         stack.enter_context(python_wrappers_open())
         stack.enter_context(autocast_regions(self._regions))
         stack.enter_context(remember_literals(self._known))
-        stack.enter_context(_loops(self._observed, self._request))
+        watch_trainer(self._observed)
+        if self._request.regime is not None and not self._request.regime.outputs_to_fp32:
+            when_imported("accelerate.accelerator", _keep_outputs)
         stack.enter_context(Placement(self._known, on_cpu))
         stack.enter_context(DeviceFunctions(profile, self._regions.state, False))
         watch(self._observed, stack, self._stepped)
@@ -147,9 +154,11 @@ def _profile(request: CaptureRequest) -> KernelProfile:
 def _precision(model: nn.Module, autocast: str | None) -> str:
     """As `--precision` names what parameters are stored in and forward computes in."""
     trained = [p.dtype for p in model.parameters() if p.requires_grad and p.is_floating_point()]
+    if trained and all(dtype is torch.bfloat16 for dtype in trained):
+        return "bf16"  # also under autocast: nothing of it is kept in fp32
     if autocast is not None:
         return {"bfloat16": "bf16-mixed", "float16": "fp16-mixed"}[autocast]
-    return "bf16" if trained and all(dtype is torch.bfloat16 for dtype in trained) else "fp32"
+    return "fp32"
 
 
 def _attention(config: Any) -> str:
@@ -157,35 +166,6 @@ def _attention(config: Any) -> str:
     return {"flash_attention_2": "flash", "eager": "eager"}.get(name, "sdpa")
 
 
-@contextlib.contextmanager
-def _loops(observed: Observed, request: CaptureRequest) -> Any:
-    """Notes the Trainer that is made, once transformers' trainer is imported."""
-    import importlib.abc
-    import importlib.util
-    import sys
-
-    class Finder(importlib.abc.MetaPathFinder):
-        def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-            if name != "transformers.trainer":
-                return None
-            sys.meta_path.remove(self)
-            spec = importlib.util.find_spec(name)
-            if spec is None or spec.loader is None:
-                return spec
-            run = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                run(module)
-                init = module.Trainer.__init__
-
-                def noted(trainer: Any, *args: Any, **kwargs: Any) -> None:
-                    observed.trainers.append(trainer)
-                    init(trainer, *args, **kwargs)
-
-                module.Trainer.__init__ = noted
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-            return spec
-
-    sys.meta_path.insert(0, Finder())
-    yield
+def _keep_outputs(accelerator: Any) -> None:
+    """accelerate accelerator.py: prepare_model converts outputs to fp32 only where it opens autocast."""
+    accelerator.convert_outputs_to_fp32 = lambda forward: forward

@@ -35,13 +35,13 @@ def run_words(words: Sequence[str], script_words: Sequence[str]) -> int:
 
         return execute(args, words, script_words)
     _check_nothing_to_run(args, script_words)
-    return _run(args, words)
+    return _run(args, words, script_words)
 
 
 def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str]) -> None:
     """UsageError for options that say something about a script that there is not."""
-    if script_words:
-        raise UsageError("arguments after -- belong to a script: name it with --execute SCRIPT")
+    if script_words and not str(args.model).endswith(".py"):
+        raise UsageError("arguments after -- belong to a script: name it with --execute SCRIPT, or as MODEL")
     for option, value in (
         ("--plan", args.plan),
         ("--dry-run", args.dry_run or None),
@@ -53,7 +53,7 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
             raise UsageError(f"{option} is about a script that runs: add --execute SCRIPT")
 
 
-def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
+def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
     if args.model is None:
         raise UsageError("which model? name a hub id, folder, config.json or package.module:factory")
     if args.gpus is None:
@@ -63,15 +63,18 @@ def _run(args: argparse.Namespace, words: Sequence[str]) -> int:
         raise UsageError(f"which GPUs? add --gpus, such as: plan {args.model} --gpus 8xH100")
     top = positive(args.top, "--top") or 5
     check_targets(args)
-    answer = find_plans(args, words)
+    answer = find_plans(args, words, script_words)
     write_report(args, answer.document, top)
     if args.snapshot is not None:
         _write_snapshot(args, answer)
     return ExitCode.OK if any(plan.fits for plan in answer.document.plans) else ExitCode.NOTHING_FITS
 
 
-def find_plans(args: argparse.Namespace, words: Sequence[str]) -> "Answer":
-    """Runs the main job for parsed options; `words` are the command line that is kept with the answer."""
+def find_plans(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str] = ()) -> "Answer":
+    """Runs the main job for parsed options; `words` are the command line that is kept with the answer.
+
+    `script_words` are the arguments of the training script, where one is what is planned.
+    """
     # transformers' own log lines would stand between ours; who wants them says so in this variable.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from planner.job import run_job
@@ -87,8 +90,10 @@ def find_plans(args: argparse.Namespace, words: Sequence[str]) -> "Answer":
         trust_remote_code=args.trust_remote_code,
         revision=args.revision,
         use_cache=not args.no_cache,
-        command="plan " + " ".join(shlex.quote(word) for word in words),
+        command="plan "
+        + " ".join(shlex.quote(word) for word in (*words, *(("--", *script_words) if script_words else ()))),
         snapshot=args.snapshot is not None,
+        script_words=tuple(script_words),
     )
     try:
         return run_job(request, Notes())

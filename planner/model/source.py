@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.errors import InputError, NotBuiltError, UnreachableError, UsageError
+from planner.errors import InputError, UnreachableError, UsageError
 from planner.model import source_factory, source_hub
 from planner.model.catalog_index import CatalogEntry, find_entry, nearest
 from planner.model.config_reader import MAX_BYTES, canonical_bytes, parse_config, shown
@@ -21,7 +21,7 @@ from planner.model.source_headers import read_folder
 from planner.model.source_native import native_model_types, not_native_message
 from planner.nearest import did_you_mean
 
-Kind = Literal["catalog", "cache", "hub", "folder", "config", "factory"]
+Kind = Literal["catalog", "cache", "hub", "folder", "config", "factory", "script"]
 
 _WEIGHTS = (".gguf", ".ggml", ".bin", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5", ".msgpack")
 
@@ -53,13 +53,13 @@ def resolve(
     `revision` is a hub branch, tag or commit (the catalog, which has none, is then passed over).
     `read_headers` reads safetensors headers that are at hand. Raises, in one line always: UnreachableError
     for what is not there or not given, InputError for what makes no sense, UsageError for a class that only
-    the model's repository has, NotBuiltError for a training script.
+    the model's repository has.
     """
     if not model.strip() or not model.isprintable():
         raise InputError(f"MODEL is {shown(model)}: name a hub id, folder, config.json or package.module:factory")
     path = Path(os.path.expanduser(model))
     if model.endswith(".py"):
-        raise NotBuiltError(f"{model}: planning from a training script")
+        return _from_script(path, model)
     if os.path.isdir(path):
         source = _from_folder(path, model, read_headers)
     elif os.path.exists(path):
@@ -86,6 +86,13 @@ files_digest = source_factory.files_digest
 def config_digest(config: dict[str, Any]) -> str:
     """sha256 of a config, whatever the order of its keys."""
     return hashlib.sha256(canonical_bytes(config)).hexdigest()
+
+
+def _from_script(path: Path, model: str) -> ModelSource:
+    if not path.is_file():
+        raise UnreachableError(f"{model} does not exist: name a training script that is there")
+    script = path.resolve()
+    return ModelSource(kind="script", id=model, config=None, digest=source_factory.files_digest([script]), path=script)
 
 
 def _from_factory(model: str) -> ModelSource:

@@ -14,8 +14,8 @@ from planner.search.liger_notes import liger_notes
 from planner.speed.model import SpeedModel, StepTime, StepWork
 from planner.strategy.base import RankContext, RankPlan
 from planner.trace.events import StepTrace
-from planner.trace.provider import TraceProvider
-from planner.trace.variant import StepVariant
+from planner.trace.provider import Provider
+from planner.trace.variant import Regime, StepVariant
 from planner.workload import Workload
 
 
@@ -125,7 +125,7 @@ class Judgement:
 class Evaluator:
     """Evaluates candidates of one model, workload and cluster; streams are kept per family."""
 
-    provider: TraceProvider
+    provider: Provider
     workload: Workload
     cluster: Cluster
     speed: SpeedModel
@@ -136,7 +136,7 @@ class Evaluator:
     def variant(self, family: Family) -> StepVariant:
         """The trace that a family replays."""
         return StepVariant(
-            regime=family.strategy.regime(self.workload.precision, self.workload.stack, self.workload.peft),
+            regime=self._regime(family),
             checkpointing=family.checkpointing,
             attention=self.workload.attention,
             stack=self.workload.stack,
@@ -144,6 +144,12 @@ class Evaluator:
             checkpoint_every=checkpoint_every(family.checkpointing, self.workload),
             fused=self.workload.fused,
         )
+
+    def _regime(self, family: Family) -> Regime:
+        regime = family.strategy.regime(self.workload.precision, self.workload.stack, self.workload.peft)
+        if regime.float8 == "gathered" and self.workload.setting("fp8.all_gather", "true") == "false":
+            return replace(regime, float8="cast")
+        return regime
 
     def context(self, family: Family, accumulation_steps: int, trace: StepTrace) -> RankContext:
         """What the family's strategy is asked."""

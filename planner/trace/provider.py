@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from planner.model.adapter import Adapter
@@ -19,6 +19,26 @@ from planner.trace.variant import Regime, StepVariant
 
 if TYPE_CHECKING:
     from planner.trace.workshop import Workshop
+
+
+class Provider(Protocol):
+    """What the search asks of whatever is planned: a model by name, or a training script."""
+
+    def spec(self) -> ModelSpec:
+        """Parameters and identity of the model."""
+        ...
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        """A trace that holds at `micro_batch`."""
+        ...
+
+    def stepless(self, regime: Regime) -> StepTrace:
+        """A trace without a step, whose parameters stand as `regime` has them."""
+        ...
+
+    def told(self) -> tuple[list[str], list[str]]:
+        """What the traces used so far were told about values, and the notes made while tracing."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,54 @@
+"""A training script as the subject of the main job."""
+
+from pathlib import Path
+
+from planner.capture.provider import CapturedProvider
+from planner.capture.request import CaptureRequest, PlannedDevice
+from planner.capture.workload import differences, overlay, with_captured_basis
+from planner.hardware.cluster import Cluster
+from planner.model.source import ModelSource
+from planner.model.spec import ModelSpec
+from planner.request import Note, Request
+from planner.trace.device import device_kind
+from planner.workload import Workload
+from planner.workload_options import Given, make_workload
+
+
+def captured_job(
+    request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note
+) -> tuple[CapturedProvider, ModelSpec, Workload]:
+    """Runs the script to its first step; gives the provider of its traces, its model and its workload.
+
+    CaptureError in one line where the script cannot be captured.
+    """
+    assert source.path is not None
+    provider = CapturedProvider(
+        request=CaptureRequest(
+            script=str(source.path),
+            arguments=request.script_words,
+            working_directory=str(Path.cwd()),
+            device=planned_device(cluster),
+        ),
+        use_cache=request.use_cache,
+        note=note,
+    )
+    facts, spec = provider.facts(), provider.spec()
+    workload = make_workload(overlay(given, facts, source.id), request.pinned, cluster, spec)
+    asked = {name: getattr(given, name) for name in ("precision", "optimizer", "seq_len", "checkpointing", "attention")}
+    for difference in differences(asked, facts):
+        note(f"{source.id}: {difference.line()}")
+    return provider, spec, with_captured_basis(workload, given, facts)
+
+
+def planned_device(cluster: Cluster) -> PlannedDevice:
+    """What the script is told of the devices it is planned for."""
+    kind = device_kind(cluster.gpu)
+    major, minor = kind.capability or (None, 0)
+    return PlannedDevice(
+        name=cluster.gpu.name,
+        total_bytes=cluster.capacity_bytes,
+        capability_major=major,
+        capability_minor=minor,
+        sm_count=kind.sm_count,
+        bf16=cluster.gpu.supports_bf16,
+    )

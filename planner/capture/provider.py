@@ -1,0 +1,137 @@
+"""Traces of a captured script: what the planner asks of a model, answered by running the script once per question."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from planner.cache_dir import cache_dir, entry_name, read_entry, write_entry
+from planner.capture.parent import CaptureError, capture
+from planner.capture.request import CapturedFacts, CaptureRequest, ImposedRegime
+from planner.errors import InputError
+from planner.model.spec import ModelSpec, ParameterSpec
+from planner.plan_codec import decode, dump, load_object
+from planner.strategy.base import autocast_regime
+from planner.trace.events import StepTrace
+from planner.trace.stepless import stepless_trace
+from planner.trace.storage import CorruptTraceError, load
+from planner.trace.variant import Regime, StepVariant
+from planner.workload import Peft, Precision, Stack
+
+_MAX_FILES = 400
+_READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
+
+
+@dataclass(slots=True, kw_only=True)
+class CapturedProvider:
+    """Stands where planner.trace.provider.TraceProvider stands for a model."""
+
+    request: CaptureRequest
+    use_cache: bool = True
+    note: Callable[[str], None] = lambda _: None
+    _facts: CapturedFacts | None = None
+    _traces: dict[str, StepTrace] = field(default_factory=dict)
+
+    def facts(self) -> CapturedFacts:
+        """What the script does by itself."""
+        if self._facts is None:
+            self._natural()
+        assert self._facts is not None
+        return self._facts
+
+    def spec(self) -> ModelSpec:
+        """Parameters and identity of the script's model."""
+        return _spec_from(dict(self.facts().spec))
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        """The script's step under `variant`; it holds at `micro_batch` alone."""
+        facts = self.facts()
+        request = self.request
+        if variant.regime != natural_regime(facts):
+            request = replace(request, regime=ImposedRegime(**asdict(variant.regime)))
+        if variant.checkpointing != facts.checkpointing:
+            request = replace(request, checkpointing=variant.checkpointing)
+        if micro_batch != facts.micro_batch:
+            request = replace(request, micro_batch=micro_batch)
+        made = self._captured(request)[1]
+        if made.samples != (micro_batch,):
+            raise CaptureError(
+                f"{request.script}: its loader gives {made.samples[0]} samples whatever is asked for: plan with"
+                f" --micro-batch {made.samples[0]}, or without it"
+            )
+        return made
+
+    def stepless(self, regime: Regime) -> StepTrace:
+        """A trace without a step, whose parameters stand as `regime` has them."""
+        return stepless_trace(self.spec(), regime)
+
+    def told(self) -> tuple[list[str], list[str]]:
+        """Host reads that were answered, and notes."""
+        sites = dict.fromkeys(site for trace in self._traces.values() for site in trace.host_reads)
+        notes = dict.fromkeys(note for trace in self._traces.values() for note in trace.notes)
+        return list(sites), [*notes, *(self._facts.notes if self._facts else ())]
+
+    def _natural(self) -> StepTrace:
+        facts, trace = self._captured(self.request)
+        self._facts = facts
+        return trace
+
+    def _captured(self, request: CaptureRequest) -> tuple[CapturedFacts, StepTrace]:
+        key = entry_name("capture", files_digest(Path(request.script)), dump(request))
+        folder = cache_dir() / "captures"
+        kept = self._kept(folder, key) if self.use_cache else None
+        if kept is not None:
+            return kept
+        self.note("tracing")
+        self.note(f"executing {request.script} up to its first optimizer step: without network, its files go nowhere")
+        outcome, content = capture(request)
+        assert outcome.facts is not None
+        trace = load(content)
+        self._traces[key] = trace
+        if self.use_cache:
+            write_entry(folder / f"{key}.json", dump(outcome.facts).encode())
+            write_entry(folder / f"{key}.npz", content)
+        return outcome.facts, trace
+
+    def _kept(self, folder: Path, key: str) -> tuple[CapturedFacts, StepTrace] | None:
+        try:
+            facts, content = read_entry(folder / f"{key}.json"), read_entry(folder / f"{key}.npz")
+            if facts is None or content is None:
+                return None
+            trace = self._traces.setdefault(key, load(content))
+            return decode(CapturedFacts, load_object(facts, key), key), trace
+        except (CorruptTraceError, InputError, OSError):
+            self.note(f"the cache entry {folder / key} was unreadable and is made again")
+            return None
+
+
+def natural_regime(facts: CapturedFacts) -> Regime:
+    """The types in which the script computes by itself, as the single-device strategy names them."""
+    return autocast_regime(Precision(facts.precision), Stack(facts.stack), Peft(facts.peft))
+
+
+def files_digest(script: Path) -> str:
+    """sha256 of the script and of the small text files beside and below it: what its step can depend on."""
+    digest = hashlib.sha256()
+    found = [script]
+    for path in sorted(script.parent.rglob("*")):
+        if len(found) >= _MAX_FILES:
+            break
+        hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(script.parent).parts)
+        if path != script and path.suffix in _READ and not hidden and path.is_file():
+            found.append(path)
+    for path in found:
+        try:
+            digest.update(str(path).encode() + b"\0" + path.read_bytes()[: 2**20] + b"\0")
+        except OSError:
+            continue
+    return digest.hexdigest()
+
+
+def _spec_from(value: dict[str, Any]) -> ModelSpec:
+    parameters = tuple(
+        ParameterSpec(**{**parameter, "shape": tuple(parameter["shape"])}) for parameter in value.pop("parameters")
+    )
+    texts = {name: tuple(value[name]) for name in ("adapted", "notes")}
+    return ModelSpec(**{**value, "parameters": parameters, **texts})

@@ -1,0 +1,92 @@
+"""The workload that a captured script describes: what is not given on the command line is what the script does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from planner.capture.request import CapturedFacts
+from planner.errors import InputError, UsageError
+from planner.workload import Attention, Basis, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
+from planner.workload_options import Given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One value in which the command line and the script disagree."""
+
+    what: str
+    planned: str
+    captured: str
+
+    def line(self) -> str:
+        return f"{self.what} is {self.planned} here, but {self.captured} in the script"
+
+
+def overlay(given: Given, facts: CapturedFacts, script: str) -> Given:
+    """`given` with the script's own values where nothing was given.
+
+    InputError for a script whose optimizer no plan knows and none was named; UsageError for an adapter option, which
+    only the script itself can make true.
+    """
+    if given.peft is not None and given.peft != facts.peft:
+        raise UsageError(f"--peft {given.peft}: adapters are the script's own business, and {script} has {facts.peft}")
+    optimizer = given.optimizer or (None if facts.optimizer is None else Optimizer(facts.optimizer))
+    if optimizer is None:
+        names = ", ".join(made.class_name for made in facts.optimizers) or "none"
+        raise InputError(
+            f"{script}: its optimizer ({names}) is none that can be planned for: name one with --optimizer"
+        )
+    batch_given = given.micro_batch is not None or given.global_batch is not None
+    return replace(
+        given,
+        precision=given.precision or Precision(facts.precision),
+        optimizer=optimizer,
+        attention=given.attention or Attention(facts.attention),
+        stack=given.stack or Stack(facts.stack),
+        checkpointing=given.checkpointing or Checkpointing(facts.checkpointing),
+        seq_len=given.seq_len or facts.seq_len,
+        micro_batch=given.micro_batch if batch_given else facts.micro_batch,
+        grad_accum=given.grad_accum if batch_given or given.grad_accum else facts.accumulation_steps,
+        peft=Peft(facts.peft),
+    )
+
+
+_CAPTURED = ("precision", "optimizer", "attention", "stack", "checkpointing", "seq_len", "micro_batch", "grad_accum")
+
+
+def with_captured_basis(workload: Workload, given: Given, facts: CapturedFacts) -> Workload:
+    """Notes which values came from the script."""
+    basis: dict[str, Basis] = {}
+    for name in _CAPTURED:
+        if getattr(given, name) is None and getattr(workload, name) is not None:
+            basis[name] = "captured"
+    clipped = replace(workload, clipping=facts.clipping is not None)
+    return clipped.with_basis(**basis, peft="captured", clipping="captured")
+
+
+def differences(values: Mapping[str, object], facts: CapturedFacts) -> tuple[Difference, ...]:
+    """Where what was planned (by the workload's names, and `parameters`) is not what the script does.
+
+    That is often the bug: a precision that the script overrides, frozen parameters, another sequence length.
+    """
+    compared: tuple[tuple[str, str, object], ...] = (
+        ("number of parameters", "parameters", facts.spec.get("num_parameters")),
+        ("number of trained parameters", "trainable_parameters", facts.spec.get("trainable_parameters")),
+        ("precision", "precision", facts.precision),
+        ("optimizer", "optimizer", facts.optimizer),
+        ("micro batch", "micro_batch", facts.micro_batch),
+        ("accumulation", "grad_accum", facts.accumulation_steps),
+        ("sequence length", "seq_len", facts.seq_len),
+        ("checkpointing", "checkpointing", facts.checkpointing),
+        ("attention", "attention", facts.attention),
+        ("adapters", "peft", facts.peft),
+    )
+    found = []
+    for what, key, captured in compared:
+        planned = values.get(key)
+        if planned is not None and captured is not None and str(planned) != str(captured):
+            found.append(Difference(what=what, planned=_shown(planned), captured=_shown(captured)))
+    return tuple(found)
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
