@@ -11,21 +11,23 @@ TINY_LLAMA = str(Path(__file__).resolve().parent / "tiny-llama")
 
 
 class GeneratedTokens(Dataset):
-    """Walks along one permutation of the vocabulary: each token tells the next one. The same for the same seed."""
+    """Walks along a few permutations of the vocabulary, from each token at most once: a token tells the next one."""
 
     def __init__(self, *, samples: int, length: int, vocabulary: int, seed: int) -> None:
-        self.length = length
+        self.length, self.vocabulary = length, vocabulary
         generator = torch.Generator().manual_seed(seed)
-        self.next_token = torch.randperm(vocabulary, generator=generator).tolist()
-        self.first_tokens = torch.randint(vocabulary, (samples,), generator=generator).tolist()
+        walks = -(-samples // vocabulary)
+        self.next_token = [torch.randperm(vocabulary, generator=generator).tolist() for _ in range(walks)]
+        self.begins = torch.randperm(walks * vocabulary, generator=generator)[:samples].tolist()
 
     def __len__(self) -> int:
-        return len(self.first_tokens)
+        return len(self.begins)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        tokens = [self.first_tokens[index]]
+        walk, token = divmod(self.begins[index], self.vocabulary)
+        tokens = [token]
         while len(tokens) < self.length:
-            tokens.append(self.next_token[tokens[-1]])
+            tokens.append(self.next_token[walk][tokens[-1]])
         ids = torch.tensor(tokens)
         return {"input_ids": ids, "labels": ids.clone()}
 
