@@ -16,6 +16,8 @@ CPU_RANKS = "GPU_PLAN_CPU_RANKS"
 """Set to 1 where ranks are CPU processes joined by gloo under a strategy that Accelerate runs on GPUs only."""
 OPTIONS = "GPU_PLAN_RUNNER"
 """JSON object of options for the in-rank runner: see executor.runner.options."""
+HANG_SECONDS = "GPU_PLAN_HANG_SECONDS"
+"""For whoever launches: the least time without a step that is a hang, in seconds; 0 never."""
 
 RUNS_FOLDER = "runs"
 PLAN_FILE = "plan.json"

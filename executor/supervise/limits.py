@@ -1,6 +1,10 @@
 """How long the supervisor waits, for what."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from executor.names import HANG_SECONDS
+from planner.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,3 +33,19 @@ class Limits:
     """For hung ranks to write their stacks."""
     log_bytes: int = 16 * 1024 * 1024
     """Each log file keeps no more than its last so many bytes (and as many again for a while)."""
+
+
+def read_limits(environment: Mapping[str, str]) -> Limits:
+    """The limits that the user's environment asks for. UsageError for a value that makes no sense."""
+    text = environment.get(HANG_SECONDS, "").strip()
+    if not text:
+        return Limits()
+    try:
+        seconds = float(text)
+        if not 0 <= seconds < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise UsageError(
+            f"{HANG_SECONDS}={text!r} is not a number of seconds: 0 turns the watch for hangs off"
+        ) from None
+    return Limits(hang=seconds)

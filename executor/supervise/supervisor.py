@@ -1,5 +1,6 @@
 """Runs a job to its end through as many attempts as it takes and is allowed (I/O)."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from executor.supervise.decide import decide
 from executor.supervise.events import Event, EventKind
 from executor.supervise.interrupts import Interrupts, interrupts
 from executor.supervise.ledger import Ledger, new_record
-from executor.supervise.limits import Limits
+from executor.supervise.limits import Limits, read_limits
 from executor.supervise.machine import describe_machine
 from executor.supervise.process import adopt_orphans
 from executor.supervise.pulse import Pulse
@@ -43,12 +44,13 @@ def supervise(
     supervisor that is killed takes the run with it. Raises a PlanError, before anything is launched, for what cannot
     be prepared (the run folder then says so too).
     """
+    bounds = limits or read_limits(os.environ)
     place = folder if folder is not None else create(job.working_directory)
     ledger = Ledger(place, new_record(job, place.run_id))
     with interrupts() as noted:
         adopt_orphans()
         try:
-            run = _Run(job=job, ledger=ledger, noted=noted, observe=observe, limits=limits or Limits())
+            run = _Run(job=job, ledger=ledger, noted=noted, observe=observe, limits=bounds)
             return run.to_the_end()
         except BaseException as error:
             ledger.end("failed", _code_of(error), f"{type(error).__name__}: {error}")
