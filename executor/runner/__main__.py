@@ -12,6 +12,7 @@ from executor.runner.ending import (
     dump_stacks_on_signal,
     write_elastic_error,
 )
+from executor.runner.expected import ParameterMismatch
 from executor.runner.hooks import install_hooks
 from executor.runner.options import read_options
 from executor.runner.recorder import Recorder
@@ -57,6 +58,9 @@ def _run(recorder: Recorder, arguments: Sequence[str]) -> int:
 
 def _report(error: BaseException) -> None:
     """Prints what python would print."""
+    if isinstance(error, ParameterMismatch):
+        print(f"plan: {error}", file=sys.stderr)
+        return
     if isinstance(error, SystemExit):
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)

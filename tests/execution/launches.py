@@ -105,7 +105,13 @@ def directly(
 def run(folder: Path, command: list[str], env: dict[str, str], timeout: float) -> Launched:
     """Runs the command in a session of its own, which is ended whatever happens."""
     process = subprocess.Popen(
-        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         output, _ = process.communicate(timeout=timeout)

@@ -30,9 +30,7 @@ if "--sft" in sys.argv:
     words = {f"w{i}": i for i in range(60)} | {"<pad>": 60, "<eos>": 61, "<unk>": 62}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
-    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
     (arguments,) = HfArgumentParser(SFTConfig).parse_args_into_dataclasses()
     rows = [{"text": " ".join(f"w{(i * 7 + j) % 60}" for j in range(LENGTH - 1))} for i in range(64)]
     trainer = SFTTrainer(

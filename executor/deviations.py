@@ -1,0 +1,155 @@
+"""Where what ran is not what was planned: the plan against what the ranks saw of themselves. Pure.
+
+A launcher's exit code does not say it: a configuration for two ranks can run one process, or two jobs that know
+nothing of each other, and an FSDP configuration can run DDP, each to a successful end.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from executor.records.rank import Actual, RankRecord
+from planner.plan_figures import StrategyChoice
+from planner.plan_saved import SavedPlan
+
+_MIXED: Mapping[str, str] = {
+    "fp32": "no",
+    "bf16-mixed": "bf16",
+    "fp16-mixed": "fp16",
+    "bf16": "no",
+    "fp8-mixed": "fp8",
+}
+_NAMES: Mapping[str, str] = {"no": "no mixed precision", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "fp8-mixed"}
+
+
+def deviations(saved: SavedPlan, records: Iterable[RankRecord]) -> tuple[str, ...]:
+    """One line for each way in which the ranks of an attempt differ from the plan; empty where they follow it.
+
+    What a rank did not see is not compared. A line that holds for some ranks only begins with their numbers.
+    """
+    ranks = sorted(records, key=lambda record: record.rank)
+    if not ranks:
+        return ()
+    lines = list(_processes(saved.plan.strategy, ranks))
+    by_line: dict[str, list[int]] = {}
+    for record in ranks:
+        for line in _of_rank(saved, record):
+            by_line.setdefault(line, []).append(record.rank)
+    for line, numbers in by_line.items():
+        everywhere = len(numbers) == len(ranks)
+        lines.append(line if everywhere else f"rank {', '.join(map(str, numbers))}: {line}")
+    return tuple(lines)
+
+
+def _processes(planned: StrategyChoice, ranks: Sequence[RankRecord]) -> Iterator[str]:
+    """How many processes ran, and whether they were one job."""
+    joined = [record for record in ranks if record.actual.world_size is not None]
+    sizes = {record.actual.world_size for record in joined}
+    if planned.world_size > 1 and len(ranks) == 1 and ranks[0].world_size == 1:
+        yield f"one process ran alone, the plan has {planned.world_size} ranks: the launcher started no others"
+    elif len(ranks) > 1 and sizes == {1} and len(joined) == len(ranks):
+        yield (
+            f"{len(ranks)} processes ran as independent jobs, each training the whole model by itself: they never "
+            f"joined, the plan has {planned.world_size} ranks that work together"
+        )
+    else:
+        for size in sorted(size for size in sizes if size is not None and size != planned.world_size):
+            yield f"the world size was {size}, the plan has {planned.world_size} ranks"
+
+
+def _of_rank(saved: SavedPlan, record: RankRecord) -> Iterator[str]:
+    actual, planned = record.actual, saved.plan.strategy
+    yield from _strategy(planned, actual)
+    yield from _model(saved, actual)
+    yield from _precision(saved, actual)
+    yield from _batch(saved, actual)
+    if record.summary.steps:
+        yield from _steps(saved, actual)
+
+
+def _strategy(planned: StrategyChoice, actual: Actual) -> Iterator[str]:
+    if actual.strategy is None or actual.strategy == planned.name or planned.name == "megatron":
+        return
+    if actual.strategy == "single" and planned.world_size == 1:
+        return  # one device has nothing to share out: a wrapper may well be left away
+    around = ", ".join(actual.wrapped_classes[:3])
+    yield f"the strategy was {actual.strategy}, planned is {planned.name} (the model: {around})"
+
+
+def _model(saved: SavedPlan, actual: Actual) -> Iterator[str]:
+    for name, planned, found in (
+        ("parameters", saved.model.parameters, actual.parameters),
+        ("trainable parameters", saved.model.trainable_parameters, actual.trainable_parameters),
+    ):
+        if found is not None and found != planned:
+            yield f"the model has {found:,} {name}, the planned one {planned:,}"
+
+
+def _precision(saved: SavedPlan, actual: Actual) -> Iterator[str]:
+    planned = saved.plan.strategy.precision
+    mixed = actual.mixed_precision
+    if mixed is None or planned not in _MIXED:
+        return
+    weights = _main_dtype(actual.parameter_dtypes)
+    plain = saved.workload.get("peft", "none") == "none"
+    if planned == "bf16":
+        if weights not in (None, "bfloat16"):
+            yield f"the weights are {weights}, planned is bf16 (weights and computation in bfloat16)"
+        elif mixed not in ("no", "bf16"):
+            yield f"the precision was {_NAMES.get(mixed, mixed)}, planned is bf16"
+        return
+    if mixed != _MIXED[planned]:
+        yield f"the precision was {_NAMES.get(mixed, mixed)}, planned is {planned}"
+    # DeepSpeed keeps fp32 weights in its optimizer; an adapter's frozen base may have any dtype.
+    elif plain and weights not in (None, "float32") and not (actual.strategy or "").startswith("zero"):
+        yield f"the weights are {weights}, planned is {planned}, with weights in float32"
+
+
+def _main_dtype(dtypes: Mapping[str, int]) -> str | None:
+    return max(dtypes, key=lambda name: dtypes[name]) if dtypes else None
+
+
+def _batch(saved: SavedPlan, actual: Actual) -> Iterator[str]:
+    planned = saved.plan.strategy
+    found = actual.micro_batch_size
+    if found is not None and found != planned.micro_batch_size:
+        yield f"the micro batch was {found}, planned is {planned.micro_batch_size}"
+    length = saved.workload.get("seq_len")
+    if not saved.model.has_sequence or not isinstance(length, int) or actual.sequence_length is None:
+        return
+    lengths = [shape[1] for shape in actual.batch_shapes if len(shape) > 1]
+    longest = max([actual.sequence_length, *lengths]) * planned.context_parallel
+    if longest > length:
+        yield f"sequences were up to {longest} tokens long, planned is {length}: memory was underestimated"
+    elif longest < length:
+        yield f"sequences were at most {longest} tokens long, planned is {length}"
+
+
+def _steps(saved: SavedPlan, actual: Actual) -> Iterator[str]:
+    planned = saved.plan.strategy
+    steps = actual.gradient_accumulation_steps
+    if steps is not None and steps != planned.gradient_accumulation_steps:
+        yield (
+            f"{steps} backward passes made an optimizer step, planned are {planned.gradient_accumulation_steps} "
+            "(gradient accumulation)"
+        )
+    if actual.checkpointing is not None and actual.checkpointing != (planned.checkpointing != "none"):
+        state = "on" if actual.checkpointing else "off"
+        yield f"activation checkpointing was {state}, planned is {planned.checkpointing}"
+    name = str(saved.workload.get("optimizer", ""))
+    if actual.optimizers and name and not any(_is_optimizer(name, found) for found in actual.optimizers):
+        yield f"the optimizer was {', '.join(actual.optimizers)}, planned is {name}"
+
+
+def _is_optimizer(planned: str, found: str) -> bool:
+    """Whether a class (`torch.optim.adamw.AdamW (fused)`) is what the plan calls `adamw-fused`."""
+    path, _, variant = found.partition(" ")
+    package, kind = path.split(".")[0], path.split(".")[-1].lower()
+    eight_bit = "8bit" in kind or package == "bitsandbytes"
+    if planned == "paged-adamw-8bit":
+        return eight_bit and "adamw" in kind and "paged" in kind
+    if planned == "adamw-8bit":
+        return eight_bit and "adamw" in kind and "paged" not in kind
+    if planned.startswith("adamw"):
+        if package == "deepspeed":
+            return "adam" in kind  # its CPU and fused Adam decay weights as AdamW does, unless told otherwise
+        return kind == "adamw" and not eight_bit and (variant == "(fused)") == (planned == "adamw-fused")
+    return {"sgd-momentum": "sgd"}.get(planned, planned).replace("-", "") in kind
