@@ -83,15 +83,32 @@ def phase_at(stream: RankStream, position: int) -> Phase:
 
 
 def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> dict[Phase, int]:
-    step = np.isin(stream.event_segment, stream.step_segments)
-    load = stream.event_segment == 0
+    """Most that stands in each phase, what it begins with included: a counter that is reset there starts from that."""
+    segments = stream.event_segment
+    step = np.isin(segments, stream.step_segments)
+    load = segments == 0
     masks = {
         Phase.LOAD: load,
         Phase.FORWARD: ~step & ~load & ~stream.event_in_backward,
         Phase.BACKWARD: stream.event_in_backward,
         Phase.STEP: step,
     }
-    return {phase: int(live[mask].max()) if mask.any() else 0 for phase, mask in masks.items()}
+    before = np.concatenate([[0], live])
+    passes = np.setdiff1d(np.arange(1, stream.step_segments[-1]), stream.step_segments)
+    starts, ends = np.searchsorted(segments, passes), np.searchsorted(segments, passes, side="right")
+    forward_ends = [
+        end - int(stream.event_in_backward[start:end].sum()) for start, end in zip(starts, ends, strict=True)
+    ]
+    entries = {
+        Phase.LOAD: np.zeros(1, dtype=np.int64),
+        Phase.FORWARD: starts,
+        Phase.BACKWARD: np.asarray(forward_ends, dtype=np.int64),
+        Phase.STEP: np.searchsorted(segments, stream.step_segments),
+    }
+    return {
+        phase: max(int(before[entries[phase]].max(initial=0)), int(live[mask].max(initial=0)))
+        for phase, mask in masks.items()
+    }
 
 
 def standing(stream: RankStream, micro_batch: int, limit: int | None = None) -> list[StandingTensor]:
