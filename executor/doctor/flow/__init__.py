@@ -1,0 +1,48 @@
+"""What a script does with accelerators, models, loaders and losses, read from its syntax tree without running it."""
+
+import ast
+import sys
+
+from executor.doctor.flow.events import Flow
+from executor.doctor.flow.names import imports_of
+from executor.doctor.flow.walk import Walker
+from executor.script.read import Script
+
+__all__ = ["Flow", "read_flow"]
+
+
+def read_flow(script: Script) -> Flow:
+    """The calls, accesses, exits and settings of `script`, in the order in which they would happen."""
+    walker = Walker(imports_of(script.tree))
+    walker.flow.notebook = script.is_notebook
+    walker.flow.chosen = _chosen(script.tree)
+    walker.flow.cuts_to_length = any(_cuts(node) for node in ast.walk(script.tree))
+    limit = sys.getrecursionlimit()
+    # Functions are entered where they are called: a deep script takes many frames.
+    sys.setrecursionlimit(max(limit, 20_000))
+    try:
+        walker.run(script.tree)
+    except RecursionError:
+        walker.flow.truncated = True
+    finally:
+        sys.setrecursionlimit(limit)
+    return walker.flow
+
+
+def _chosen(tree: ast.Module) -> set[int]:
+    """Attributes inside `x.module if hasattr(x, "module") else x`."""
+    asking = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.IfExp)
+        and any(word in ast.unparse(node.test) for word in ("hasattr", "isinstance", "num_"))
+    ]
+    return {id(inner) for node in asking for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
+
+
+def _cuts(node: ast.AST) -> bool:
+    """Whether `node` is a slice up to some length: `x[: len(y)]`, `x[: y.num_rows - seen]`."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice) or node.slice.upper is None:
+        return False
+    upper = ast.unparse(node.slice.upper)
+    return "len(" in upper or "num_rows" in upper or "samples_seen" in upper or "remainder" in upper

@@ -1,0 +1,35 @@
+"""What a script is to run as; what is not known is None, and then every way is thought of."""
+
+from dataclasses import dataclass
+
+from planner.plan_saved import SavedPlan
+
+_SHARDED = frozenset({"fsdp", "fsdp1", "hsdp", "zero3"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """The planned job, as far as a script's faults depend on it."""
+
+    world_size: int | None = None
+    strategy: str | None = None
+    precision: str | None = None
+
+    @property
+    def several_ranks(self) -> bool:
+        """Whether more than one rank may run it."""
+        return self.world_size != 1
+
+    @property
+    def shards_model(self) -> bool | None:
+        """Whether a rank holds only a part of the parameters."""
+        return None if self.strategy is None else self.strategy in _SHARDED
+
+
+def intent_of(saved: SavedPlan) -> Intent:
+    """What `saved` plans."""
+    gpus = saved.cluster.get("gpus")
+    strategy = saved.plan.strategy
+    return Intent(
+        world_size=gpus if isinstance(gpus, int) else None, strategy=strategy.name, precision=strategy.precision
+    )
