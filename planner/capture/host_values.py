@@ -5,6 +5,7 @@ files, and the training libraries that print, log and compare for the user) is t
 for a condition. What a wrong answer could change is said beside each.
 """
 
+import sys
 from types import FrameType
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from planner.errors import InputError
-from planner.trace.host_reads import Answer, HostReads, UnknownHostReadError
+from planner.trace.host_reads import READS, Answer, HostReads, UnknownHostReadError
 from planner.trace.inputs_known import KnownValues
 from planner.trace.inputs_meta_ops import META_OPS
 
@@ -24,13 +25,15 @@ class LoopReads(HostReads):
     """Host reads of a whole script."""
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer | None:
+        if func in READS and isinstance(args[0], torch.Tensor) and args[0].device.type != "meta":
+            return None  # a real value, such as a sampler's seed
         try:
             return super().answer(func, args, kwargs)
         except UnknownHostReadError as unknown:
             frame = _loop_frame()
             if frame is None:
                 raise InputError(str(unknown)) from None
-            value, assumes = _value(func, args[0])
+            value, assumes = (0.0, "gradients are finite") if _in_scaler() else _value(func, args[0])
             self._note(frame, f"{value!r} ({assumes})")
             return Answer(value)
 
@@ -45,10 +48,18 @@ def _value(func: Any, tensor: torch.Tensor) -> tuple[bool | int | float, str]:
     return 1, "an ordinary count"
 
 
+def _in_scaler() -> bool:
+    """torch/amp/grad_scaler.py: _maybe_opt_step skips the step where anything infinite was found."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.amp.grad_scaler":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _loop_frame() -> FrameType | None:
     """The frame of the loop that asks, where no model's own code stands between it and the read."""
-    import sys
-
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")

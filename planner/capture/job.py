@@ -28,6 +28,7 @@ def captured_job(
             arguments=request.script_words,
             working_directory=str(Path.cwd()),
             device=planned_device(cluster),
+            world_size=cluster.world_size,
         ),
         use_cache=request.use_cache,
         note=note,

@@ -45,6 +45,7 @@ class StepRecorder:
         self._stack = contextlib.ExitStack()
         self._gradients: list[Any] = []
         self._depth = 0
+        self._in_backward = False
         self._inputs: dict[str, torch.Tensor] = {}
         self.model: nn.Module | None = None
         self.others: list[nn.Module] = []
@@ -60,7 +61,7 @@ class StepRecorder:
         call, backward = nn.Module.__call__, torch.autograd.backward
 
         def watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._depth:
+            if self._depth or self._in_backward:  # inside a forward, or a recomputation
                 return call(module, *args, **kwargs)
             self._depth = 1
             try:
@@ -74,7 +75,11 @@ class StepRecorder:
 
         def watched_backward(*args: Any, **kwargs: Any) -> Any:
             self._before_backward()
-            out = backward(*args, **kwargs)
+            self._in_backward = True
+            try:
+                out = backward(*args, **kwargs)
+            finally:
+                self._in_backward = False
             self._after_backward()
             return out
 

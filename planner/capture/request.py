@@ -41,6 +41,8 @@ class CaptureRequest:
     arguments: tuple[str, ...] = ()
     working_directory: str
     device: PlannedDevice
+    world_size: int = 1
+    """What a script that joins a process group is told."""
     regime: ImposedRegime | None = None
     """None: as the script sets it up."""
     checkpointing: Checkpointing | None = None

@@ -4,12 +4,14 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from planner.capture.cuda_answers import cuda_answers
+from planner.capture.distributed import one_rank
 from planner.capture.host_values import LoopReads
 from planner.capture.imports import when_imported
 from planner.capture.loaders import loaders
@@ -60,6 +62,7 @@ class Window:
         on_cpu = self._request.device.capability_major is None
         profile = _profile(self._request)
         stack.enter_context(cuda_answers(self._request.device))
+        stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
         stack.enter_context(weightless_models(self._request.configs))
         stack.enter_context(loaders(self._request.micro_batch))
         stack.enter_context(parameters_on_meta())

@@ -15,7 +15,7 @@ from planner.errors import InputError
 from planner.trace.host_read_policies import POLICIES, Policy
 from planner.trace.inputs_known import KnownValues
 
-_READS = {
+READS = {
     torch.ops.aten._local_scalar_dense.default,
     torch.ops.aten.is_nonzero.default,
     torch.ops.aten.equal.default,
@@ -45,10 +45,10 @@ class HostReads:
         """The answer if `func` reads a meta tensor on the host or needs its values for a shape, else None."""
         known, value = self._known.answer(func, args, kwargs)
         if known:
-            if func in _READS:
+            if func in READS:
                 self._note(_asking_frame(), f"{value!r} (follows from the inputs)")
             return Answer(value)
-        if func not in _READS or not isinstance(args[0], torch.Tensor) or args[0].device.type != "meta":
+        if func not in READS or not isinstance(args[0], torch.Tensor) or args[0].device.type != "meta":
             return None
         frame = _asking_frame()
         policy = _policy_for(frame)

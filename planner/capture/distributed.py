@@ -1,0 +1,84 @@
+"""torch.distributed for one rank of the planned job: collectives that nobody answers, wrappers that wrap nothing.
+
+The planner's strategies add what DDP and FSDP take; a script's own wrapping would only stand in the way.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+_SILENT = (
+    "all_reduce", "broadcast", "barrier", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter",
+    "reduce_scatter_tensor", "all_to_all", "gather", "scatter", "monitored_barrier",
+)  # fmt: skip
+
+
+class DistributedDataParallel(nn.Module):
+    """Holds the model as the real one does (torch/nn/parallel/distributed.py), and calls it."""
+
+    def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        yield
+
+
+def launched_by_torchrun(script: Path) -> bool:
+    """Whether a script expects torchrun's environment: it joins a process group by itself."""
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return "init_process_group" in text or "LOCAL_RANK" in text
+
+
+@contextlib.contextmanager
+def one_rank(world_size: int, script: Path) -> Iterator[None]:
+    """Within, a script that joins a process group is rank 0 of `world_size`."""
+    if launched_by_torchrun(script):
+        os.environ.update(
+            RANK="0",
+            LOCAL_RANK="0",
+            GROUP_RANK="0",
+            WORLD_SIZE=str(world_size),
+            LOCAL_WORLD_SIZE=str(world_size),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT="29500",
+        )
+    dist = torch.distributed
+    init = dist.init_process_group
+
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        # Imported here: it is a testing module of torch, and only such scripts need it.
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        if not dist.is_initialized():
+            init(backend="fake", rank=0, world_size=world_size, store=FakeStore())
+
+    def silent(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    def gathered(objects: list[Any], value: Any, *args: Any, **kwargs: Any) -> None:
+        objects[:] = [value] * len(objects)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(dist, "init_process_group", init_process_group))
+        for name in _SILENT:
+            if hasattr(dist, name):
+                stack.enter_context(mock.patch.object(dist, name, silent))
+        for name, answer in (("all_gather_object", gathered), ("broadcast_object_list", silent)):
+            stack.enter_context(mock.patch.object(dist, name, answer))
+        for home in (nn.parallel, nn.parallel.distributed):
+            stack.enter_context(mock.patch.object(home, "DistributedDataParallel", DistributedDataParallel))
+        yield
