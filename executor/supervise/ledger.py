@@ -8,6 +8,7 @@ from dataclasses import replace
 from executor.job import Job
 from executor.records.run import Attempt, RunRecord, RunStatus
 from executor.run_folder import RunFolder
+from planner.errors import PlanError
 
 
 class Ledger:
@@ -15,7 +16,9 @@ class Ledger:
 
     def __init__(self, folder: RunFolder, record: RunRecord, clock: Callable[[], float] = time.time) -> None:
         self.folder, self.record, self._clock = folder, record, clock
-        self._write()
+        self.problem: str | None = None
+        """Why run.json is not as it should be: a full disk or a deleted folder does not end the training."""
+        folder.write_run(record)
 
     def begin(self, attempt: Attempt) -> None:
         """Adds an attempt that is about to start."""
@@ -35,7 +38,11 @@ class Ledger:
         self._write()
 
     def _write(self) -> None:
-        self.folder.write_run(self.record)
+        try:
+            self.folder.write_run(self.record)
+            self.problem = None
+        except PlanError as error:
+            self.problem = str(error)
 
 
 def new_record(job: Job, run_id: str) -> RunRecord:

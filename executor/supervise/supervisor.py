@@ -156,6 +156,8 @@ class _Run:
         verdict = outcome.verdict
         message = verdict.explanation + (f"; {reason}" if reason else "")
         record = self.ledger.end(_STATUS.get(verdict.cause, "failed"), verdict.exit_code, message)
+        if self.ledger.problem:
+            self._note(f"the record of this run is incomplete: {self.ledger.problem}")
         self._tell("end")
         return record
 

@@ -1,13 +1,9 @@
-"""Jobs for tests of the supervisor, and what must hold when one has ended."""
+"""Jobs for tests of the supervisor: a script that fails on demand, under a plan for CPU processes."""
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
 from executor.job import Job
-from executor.names import RUN_ID
 from planner.plan import Candidate, ModelFacts, StrategyChoice, workload_document
 from planner.plan_saved import SavedPlan
 from planner.workload import Workload
@@ -45,8 +41,8 @@ def saved_plan(*, processes: int = 2, micro_batch: int = 4, accumulation: int = 
             class_name="Linear",
             model_type=None,
             kind="factory",
-            parameters=1,
-            trainable_parameters=1,
+            parameters=272,
+            trainable_parameters=272,
             config_digest="0",
             has_sequence=False,
         ),
@@ -69,25 +65,3 @@ def job(
         environment=ENVIRONMENT,
         check_parameters=False,
     )
-
-
-def alive(run_id: str) -> list[int]:
-    """Pids of a run's processes, found without the code under test."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(RUN_ID) == run_id and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
-def wait_until(condition: "object", seconds: float) -> bool:
-    """Whether `condition()` came true within `seconds`."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if condition():  # type: ignore[operator]
-            return True
-        time.sleep(0.05)
-    return False

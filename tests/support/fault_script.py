@@ -62,6 +62,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--output", default=None)
     parser.add_argument("--budget", type=float, default=0.0, help="MiB that each rank may take beyond what it has")
     parser.add_argument("--batch", type=int, default=0, help="0: the plan's")
+    parser.add_argument("--saves", default="", help="folder for checkpoints")
     parser.add_argument("--batches", default="", help="file to which rank 0 adds a line for each attempt")
     return parser.parse_args()
 
@@ -91,6 +92,15 @@ def fault(kind: str) -> None:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)
+
+
+def corrupt(kind: str, saves: Path) -> None:
+    """Cuts a file of the newest checkpoint, then dies."""
+    if kind == "corrupt":
+        newest = max(saves.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+        weights = newest / "model.safetensors"
+        os.truncate(weights, weights.stat().st_size // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def limit_memory(mebibytes: float) -> None:
@@ -126,9 +136,11 @@ def main() -> None:
             file.write(f"{batch} {accelerator.gradient_accumulation_steps}\n")
     print(f"begin rank {rank} at step {progress.step}", flush=True)
     done: list[int] = []
+    saves = Path(args.saves) if args.saves else (plan.run_folder or Path()) / "checkpoints"
     while progress.step < args.steps:
         for x in loader:
             if faulty and progress.step + 1 == args.at:
+                corrupt(args.fault, saves)
                 fault(args.fault)
             if args.fault == "memory" and plan.attempt == 1 and progress.step + 1 == args.at:
                 limit_memory(args.budget)
@@ -145,7 +157,9 @@ def main() -> None:
             progress.step += 1
             done.append(progress.step)
             if args.save_every and progress.step % args.save_every == 0 and plan.run_folder:
-                accelerator.save_state(str(plan.run_folder / "checkpoints" / f"step-{progress.step}"))
+                if faulty and args.fault == "torn" and progress.step == args.at:
+                    os.kill(os.getpid(), signal.SIGKILL)  # its peer goes on saving
+                accelerator.save_state(str(saves / f"step-{progress.step}"))
             if progress.step >= args.steps:
                 break
     if args.output and accelerator.is_main_process:

@@ -1,0 +1,98 @@
+"""Disks that are full, checkpoints that are torn, run folders that are broken, ports that are taken."""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from executor.run_folder import RunFolder
+from tests.support.fault_job import job
+from tests.support.fault_runs import run, steps_done, wait_until
+
+
+@contextlib.contextmanager
+def small_disk(place: Path) -> Iterator[Path]:
+    """A file system of one MiB; skips where mounting is not permitted."""
+    place.mkdir()
+    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", "size=1m", "plan-test", place), capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(("umount", "-l", place), check=True)
+
+
+def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
+    """The checkpoint that did not fit is skipped; with room again the job goes on from the one before it."""
+    with small_disk(tmp_path / "disk") as disk:
+        filler = disk / "filler"
+
+        def inject(folder: RunFolder) -> None:
+            wait_until(lambda: (disk / "step-4" / "plan-checkpoint.json").is_file())
+            with contextlib.suppress(OSError):
+                filler.write_bytes(bytes(2**20))
+            wait_until(lambda: (folder.path / "attempt-1").is_dir())
+            filler.unlink()
+
+        arguments = ("--steps", "40", "--pause", "0.2", "--save-every", "4", "--saves", str(disk))
+        ended = run(job(tmp_path, *arguments, max_restarts=1), inject=inject)
+    assert ended.causes == ["exception", "success"]
+    first, second = ended.record.attempts
+    assert "space" in first.explanation or "write" in first.explanation
+    assert second.first_step - 1 >= 4
+    assert second.resumed_from is not None
+    assert ended.steps_lost() <= 4
+    assert second.last_step == 40
+    assert not ended.orphans
+
+
+def test_torn_and_corrupt_checkpoints_are_skipped(tmp_path: Path) -> None:
+    """First a rank dies while its peer saves, then a file of the newest checkpoint is cut."""
+    ended = run(job(tmp_path, "--steps", "8", "--save-every", "2", "--fault", "torn", "--at", "6", max_restarts=1))
+    assert ended.causes == ["signal", "success"]
+    second = ended.record.attempts[1]
+    assert str(second.resumed_from).endswith("step-4")
+    assert second.first_step == 5
+    assert any("step-6" in line for line in second.changes)
+    assert not ended.orphans
+
+
+@pytest.mark.slow
+def test_a_corrupt_checkpoint_is_skipped(tmp_path: Path) -> None:
+    ended = run(job(tmp_path, "--steps", "8", "--save-every", "2", "--fault", "corrupt", "--at", "5", max_restarts=1))
+    assert ended.causes == ["signal", "success"]
+    second = ended.record.attempts[1]
+    assert str(second.resumed_from).endswith("step-2")
+    assert any("step-4" in line and "bytes" in line for line in second.changes)
+    assert not ended.orphans
+
+
+@pytest.mark.slow
+def test_a_run_folder_that_breaks_while_the_job_runs(tmp_path: Path) -> None:
+    """Records that make no sense are passed over, and a folder that vanishes does not end the training."""
+
+    def inject(folder: RunFolder) -> None:
+        wait_until(lambda: steps_done(folder) >= 2)
+        (folder.path / "rank-1.json").write_bytes(b"\x00{")
+        (folder.path / "plan.json").write_text("{}")
+        wait_until(lambda: steps_done(folder) >= 6)
+        shutil.rmtree(folder.path)
+
+    ended = run(job(tmp_path, "--steps", "20", "--pause", "0.2"), inject=inject)
+    assert ended.record.exit_code == 0
+    assert not ended.orphans
+
+
+@pytest.mark.slow
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        asked = replace(job(tmp_path, "--steps", "3"), main_process_port=taken.getsockname()[1])
+        ended = run(asked)
+    assert ended.record.status == "succeeded" or "port" in ended.record.message
+    assert not ended.orphans

@@ -1,0 +1,82 @@
+"""Signals to the launcher and to `plan` itself: the job ends, nobody is left, and the record says so."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from executor.read_run import read_run
+from executor.run_folder import RunFolder
+from tests.support.fault_job import job
+from tests.support.fault_runs import END_SECONDS, command_line, run, signal_launcher, steps_done, wait_until
+
+LONG = ("--steps", "400", "--pause", "0.1")
+
+
+def test_launcher_killed_then_told_to_end(tmp_path: Path) -> None:
+    """A launcher that is killed is a crash and tried again; one that is told to end is an interrupt."""
+
+    def inject(folder: RunFolder) -> None:
+        signal_launcher(signal.SIGKILL)(folder)
+        wait_until(lambda: (folder.path / "attempt-1").is_dir())
+        signal_launcher(signal.SIGTERM)(folder)
+
+    ended = run(job(tmp_path, *LONG, max_restarts=1), inject=inject)
+    assert ended.causes == ["launcher", "interrupted"]
+    assert "SIGKILL" in ended.record.attempts[0].explanation
+    assert (ended.record.status, ended.record.exit_code) == ("interrupted", 130)
+    assert not ended.orphans
+
+
+@pytest.mark.slow
+def test_launcher_interrupted(tmp_path: Path) -> None:
+    ended = run(job(tmp_path, *LONG, max_restarts=1), inject=signal_launcher(signal.SIGINT))
+    assert ended.causes == ["interrupted"]
+    assert not ended.orphans
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_plan_itself_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    started = command_line(tmp_path, *LONG)
+    code, seconds = started.end(number)
+    assert code == 130
+    assert seconds < END_SECONDS
+    record = started.folder.read_run()
+    assert (record.status, record.exit_code, record.attempts[0].cause) == ("interrupted", 130, "interrupted")
+    assert number.name in record.message
+    out, err = started.process.communicate()
+    assert "begin rank 0" in out
+    assert "Traceback" not in err
+
+
+def test_plan_itself_is_killed(tmp_path: Path) -> None:
+    started = command_line(tmp_path, *LONG)
+    code, seconds = started.end(signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert seconds < END_SECONDS
+    assert read_run(started.folder).status == "lost"
+
+
+@pytest.mark.slow
+def test_two_interrupts_do_not_wait_for_a_deaf_rank(tmp_path: Path) -> None:
+    started = command_line(tmp_path, *LONG, "--fault", "deaf-peer", "--at", "300")
+    started.process.send_signal(signal.SIGINT)
+    code, _ = started.end(signal.SIGINT)
+    assert code == 130
+
+
+def test_two_runs_at_once_keep_apart(tmp_path: Path) -> None:
+    """Started in the same second in the same folder, each has a run folder, ranks and a rendezvous of its own."""
+    first = command_line(tmp_path, "--steps", "60", "--pause", "0.1")
+    second = run(job(tmp_path, "--steps", "5"))
+    first.process.communicate(timeout=120)
+    assert first.process.returncode == 0
+    assert second.record.status == "succeeded"
+    assert first.folder.path != second.folder.path
+    assert first.folder.read_run().status == "succeeded"
+    assert steps_done(first.folder) == 60
+    assert steps_done(second.folder) == 5
+    assert not any(psutil.pid_exists(rank.pid) for rank in first.folder.ranks())
+    assert os.getpid() == second.record.supervisor_pid != first.folder.read_run().supervisor_pid

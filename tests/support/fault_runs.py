@@ -1,0 +1,162 @@
+"""Runs with a fault injected for real, and what is left when they have ended."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from executor.checkpoints.find import newest_complete
+from executor.job import Job
+from executor.names import RUN_ID, attempt_folder
+from executor.records.run import RunRecord
+from executor.run_folder import RunFolder, list_runs
+from executor.supervise.limits import Limits
+from executor.supervise.supervisor import supervise
+from planner.plan_io import save
+from tests.support.fault_job import ENVIRONMENT, SCRIPT, saved_plan
+
+QUICK = Limits(hang=4.0, hang_first=120.0, end=3.0, peers=3.0, stacks=1.0)
+"""Waits for tests: machines here are slow, but nothing needs a minute."""
+END_SECONDS = 15.0
+"""Within which no process of a run may be left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A run that is over."""
+
+    record: RunRecord
+    folder: RunFolder
+    orphans: tuple[int, ...]
+    """Processes of the run that were left."""
+
+    @property
+    def causes(self) -> list[str | None]:
+        return [attempt.cause for attempt in self.record.attempts]
+
+    def steps_lost(self) -> int:
+        """Steps that the ended attempt had done and the next one did again."""
+        first, second = self.record.attempts[-2:]
+        return max(self.steps_of(first.number), default=0) - (second.first_step - 1)
+
+    def steps_of(self, number: int) -> list[int]:
+        """Numbers of the last steps in the ranks' records of an attempt."""
+        latest = number == len(self.record.attempts)
+        where = self.folder.path if latest else self.folder.path / attempt_folder(number)
+        ranks = RunFolder(where).ranks()
+        return [rank.steps[-1].step for rank in ranks if rank.steps]
+
+
+def run(job: Job, limits: Limits = QUICK, inject: Callable[[RunFolder], None] | None = None) -> Ended:
+    """Supervises the job here; `inject` works beside it in a thread, and is given the run folder."""
+    from executor.run_folder import create
+
+    folder = create(job.working_directory)
+    thread = threading.Thread(target=inject, args=(folder,), daemon=True) if inject else None
+    if thread is not None:
+        thread.start()
+    record = supervise(job, folder=folder, limits=limits)
+    if thread is not None:
+        thread.join(10)
+    return Ended(record=record, folder=folder, orphans=tuple(alive(folder.run_id)))
+
+
+def alive(run_id: str) -> list[int]:
+    """Pids of a run's processes, found without the code under test."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(RUN_ID) == run_id and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> bool:
+    """Whether `condition()` came true within `seconds`."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def steps_done(folder: RunFolder) -> int:
+    """The last step in any record of the running attempt."""
+    return max((rank.steps[-1].step for rank in folder.ranks() if rank.steps), default=0)
+
+
+def kill_a_rank(seed: int, seconds: float) -> Callable[[RunFolder], None]:
+    """Sends SIGKILL to one of the ranks, chosen at random, at a random moment of the `seconds` after they exist."""
+    chance = random.Random(seed)
+
+    def inject(folder: RunFolder) -> None:
+        wait_until(lambda: len(list(folder.path.glob("rank-*.json"))) == 2)
+        time.sleep(chance.uniform(0.0, seconds))
+        pids = [rank.pid for rank in folder.ranks()]
+        if pids:
+            os.kill(chance.choice(pids), signal.SIGKILL)
+
+    return inject
+
+
+def signal_launcher(number: signal.Signals) -> Callable[[RunFolder], None]:
+    """Sends a signal to the launcher once both ranks have done a step."""
+
+    def inject(folder: RunFolder) -> None:
+        wait_until(lambda: steps_done(folder) >= 2)
+        ranks = [rank.pid for rank in folder.ranks()]
+        parents = {psutil.Process(pid).ppid() for pid in ranks}
+        for pid in parents:
+            os.kill(pid, number)
+
+    return inject
+
+
+def newest_step(folder: RunFolder) -> int:
+    """The step of the newest complete checkpoint of a run; 0 for none."""
+    found = newest_complete([folder.path], run_id=folder.run_id)
+    return found.manifest.step if found else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """`plan --execute` as a process of its own, at work."""
+
+    process: "subprocess.Popen[str]"
+    folder: RunFolder
+
+    def end(self, number: signal.Signals) -> tuple[int, float]:
+        """Sends it a signal; its return code, and seconds until no process of the run was left."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        self.process.wait(60)
+        wait_until(lambda: not alive(self.folder.run_id), 60)
+        return self.process.returncode, time.monotonic() - began
+
+
+def command_line(folder: Path, *arguments: str, restarts: int = 0) -> CommandLine:
+    """Starts `plan --plan ... --execute` on the fault script and waits until its ranks have done two steps."""
+    plan = folder / "plan.json"
+    save(saved_plan(), plan, force=True)
+    process = subprocess.Popen(
+        (sys.executable, "-m", "planner", "--plan", str(plan), "--max-restarts", str(restarts),
+         "--execute", str(SCRIPT), "--", *arguments),
+        cwd=folder, env={**os.environ, **ENVIRONMENT}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    started = wait_until(lambda: any(steps_done(run) >= 2 for run in list_runs(folder)), 120)
+    if not started:
+        process.kill()
+        raise AssertionError(f"it did not start: {process.communicate()}")
+    return CommandLine(process=process, folder=list_runs(folder)[-1])
