@@ -16,6 +16,7 @@ def install(imports: PostImport) -> None:
     imports.when("accelerate.state", _accelerate)
     imports.when("torch", _torch)
     imports.when("deepspeed.comm.torch", _deepspeed)
+    imports.when("transformers.utils.import_utils", _transformers)
 
 
 def _accelerate(module: Any) -> None:
@@ -44,3 +45,8 @@ def _torch(torch: Any) -> None:
 def _deepspeed(module: Any) -> None:
     """The shared-memory communication would be compiled in every run, for 40 seconds; gloo does without."""
     module.build_shm_op = lambda: None
+
+
+def _transformers(module: Any) -> None:
+    """TrainingArguments takes bf16 on a CPU with `use_cpu` only, with which Accelerate joins no such ranks."""
+    module.is_torch_bf16_gpu_available = lambda: True
