@@ -114,7 +114,9 @@ def main() -> None:
     if len(data) < global_batch:
         raise SystemExit(f"{len(data)} samples do not fill one global batch of {global_batch}")
     data = Subset(data, range(len(data) // global_batch * global_batch))
-    loader = DataLoader(data, batch_size=args.batch_size, shuffle=True, drop_last=True)
+    # A generator of its own: beginning to read in the middle of an epoch leaves dropout's random numbers alone.
+    own = torch.Generator().manual_seed(args.seed)
+    loader = DataLoader(data, batch_size=args.batch_size, shuffle=True, drop_last=True, generator=own)
 
     optimizer = make_optimizer(args.optimizer, model, args.lr)
     scheduler = get_linear_schedule_with_warmup(optimizer, args.warmup_steps, max(args.steps, args.warmup_steps + 1))

@@ -68,6 +68,9 @@ class Manifest:
     """False where only weights were saved."""
     created: float
     """Seconds since the epoch."""
+    parameter_names: tuple[str, ...] = ()
+    """Of a replicated checkpoint: names in the order by which its optimizer numbers parameters; empty where there are
+    several models or optimizers."""
     converted_from: str | None = None
     """Folder of the checkpoint that this one was made from."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -141,12 +144,14 @@ def _parse(value: Any) -> Manifest:
     given = {name: item for name, item in value.items() if name in known}
     try:
         files = {str(name): _entry(item) for name, item in given.pop("files").items()}
-        made = Manifest(files=files, **given)
+        order = tuple(given.pop("parameter_names", ()))
+        made = Manifest(files=files, parameter_names=order, **given)
         sound = (
             made.layout in LAYOUTS
             and all(type(number) is int and number >= 0 for number in (made.step, made.world_size, made.attempt))
             and (made.samples is None or type(made.samples) is int)
             and all(isinstance(word, str) for word in (made.stack, made.strategy, made.run_id))
+            and all(isinstance(name, str) for name in order)
             and isinstance(made.versions, dict)
             and float(made.created) >= 0
         )

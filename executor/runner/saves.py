@@ -5,10 +5,11 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from executor.checkpoints.manifest import DEEPSPEED_UNIVERSAL, ManifestError, read_manifest
+from executor.checkpoints.manifest import DEEPSPEED_UNIVERSAL, REPLICATED, ManifestError, read_manifest
 from executor.runner.imports import PostImport
 from executor.runner.loads import after_load, number_next
 from executor.runner.recorder import Recorder
@@ -26,20 +27,39 @@ def install(recorder: Recorder, imports: PostImport) -> None:
     imports.when("deepspeed.runtime.engine", lambda module: _deepspeed(module))
 
 
-def facts_of(accelerator: Any, stack: str, *, step: int | None = None, resumable: bool = True) -> Facts:
-    """What an Accelerator tells of what it saves."""
+def facts_of(
+    accelerator: Any,
+    stack: str,
+    models: Sequence[Any],
+    optimizers: Sequence[Any],
+    *,
+    step: int | None = None,
+    resumable: bool = True,
+) -> Facts:
+    """What an Accelerator tells of what is saved."""
     kind = accelerator.distributed_type.value
     plugin = getattr(accelerator.state, "fsdp_plugin", None) if kind == "FSDP" else None
     state_dict = getattr(getattr(plugin, "state_dict_type", None), "name", None)
+    layout = layout_of(kind, state_dict)
+    one = layout == REPLICATED and len(models) == len(optimizers) == 1
     return Facts(
         stack=stack,
-        layout=layout_of(kind, state_dict),
+        layout=layout,
         strategy=_strategy(accelerator, kind, plugin),
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
         step=step,
         resumable=resumable,
+        parameter_names=numbered_names(models[0], optimizers[0]) if one else (),
     )
+
+
+def numbered_names(model: Any, optimizer: Any) -> tuple[str, ...]:
+    """Names of the optimizer's parameters in its own order; none where one belongs to no module of the model."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = [names.get(id(each)) for group in optimizer.param_groups for each in group["params"]]
+    known = [name.removeprefix("module.") for name in found if name is not None]
+    return tuple(known) if len(known) == len(found) else ()
 
 
 def _strategy(accelerator: Any, kind: str, plugin: Any) -> str:
@@ -71,7 +91,9 @@ def _accelerate(module: Any, saving: Saving, recorder: Recorder) -> None:
             folder = Path(output_dir)
         limit = config.total_limit if numbered else None
         # A numbered folder must not exist before: accelerate would refuse it.
-        with saving.around(folder, lambda: facts_of(self, "accelerate"), mark_before=not numbered):
+        with saving.around(
+            folder, lambda: facts_of(self, "accelerate", self._models, self._optimizers), mark_before=not numbered
+        ):
             try:
                 if limit is not None:
                     config.total_limit = None
@@ -138,7 +160,11 @@ def _trainer(module: Any, saving: Saving, recorder: Recorder) -> None:
         step = int(self.state.global_step)
         folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{step}")
         whole = not self.args.save_only_model
-        with saving.around(folder, lambda: facts_of(self.accelerator, "trainer", step=step, resumable=whole)):
+
+        def facts() -> Facts:
+            return facts_of(self.accelerator, "trainer", [self.model], [self.optimizer], step=step, resumable=whole)
+
+        with saving.around(folder, facts):
             module.rotate_checkpoints = lambda *a, **k: saving.deferred.append(
                 functools.partial(rotate_checkpoints, *a, **k)
             )

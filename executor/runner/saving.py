@@ -29,6 +29,7 @@ class Facts:
     step: int | None = None
     """Optimizer steps, where the library counts them; else the recorder's."""
     resumable: bool = True
+    parameter_names: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,6 +109,7 @@ class Saving:
                 micro_batch_size=recorder.actual.get("micro_batch_size"),
                 gradient_accumulation_steps=latest.micro_batches if latest is not None else None,
                 resumable=found.resumable,
+                parameter_names=found.parameter_names,
                 versions=_versions(),
             ),
         )

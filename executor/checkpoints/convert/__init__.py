@@ -1,0 +1,1 @@
+"""Makes a checkpoint of another layout: `python -m executor.checkpoints.convert SOURCE TARGET --layout L ...`."""

@@ -1,0 +1,168 @@
+"""How a checkpoint is resumed under a plan: as it stands, converted first, or not at all. Pure but for `make_ready`.
+
+What was seen to work, with the losses of an uninterrupted run, is listed here; everything else is refused at once
+rather than tried after the model has been loaded.
+"""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from executor.checkpoints.find import Checkpoint, open_checkpoint
+from executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, Manifest
+from executor.script.option import Option, ScriptOptions
+from planner.errors import PreflightError
+from planner.plan_saved import SavedPlan
+
+_REPLICATED = ("single", "ddp")
+_SHARDED = ("fsdp", "hsdp", "fsdp1")
+_ZERO = ("zero1", "zero2", "zero3")
+_WORDS = (
+    "resume_from_checkpoint",
+    "resume_from",
+    "resume_checkpoint",
+    "resume_path",
+    "resume",
+    "load_state",
+    "load_checkpoint",
+    "checkpoint_path",
+    "ckpt_path",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """What has to be made of a checkpoint before a plan can go on from it."""
+
+    layout: str
+    strategy: str
+    world_size: int
+    needed_bytes: int
+    """Free disk that it takes, what it needs in between included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """How to go on from a checkpoint."""
+
+    checkpoint: Checkpoint
+    conversion: Conversion | None = None
+    """None: the checkpoint is given to the script as it stands."""
+    refused: str | None = None
+    """Why it cannot be resumed, one line; nothing else holds then."""
+    notes: tuple[str, ...] = ()
+    """What will differ from an uninterrupted run, one line each."""
+
+
+def plan_resume(checkpoint: Checkpoint, saved: SavedPlan, world_size: int) -> Resume:
+    """How `checkpoint` is resumed under the plan on `world_size` ranks."""
+    return decide_resume(checkpoint, saved.plan.strategy.name, world_size)
+
+
+def decide_resume(checkpoint: Checkpoint, strategy: str, world_size: int) -> Resume:
+    """As `plan_resume`, for a strategy's name: `single`, `ddp`, `fsdp`, `fsdp1`, `hsdp`, `zero1` to `zero3`."""
+    manifest = checkpoint.manifest
+    if not manifest.resumable:
+        return Resume(checkpoint=checkpoint, refused="it holds weights without an optimizer")
+    found = _route(manifest, strategy, world_size)
+    if isinstance(found, str):
+        return Resume(checkpoint=checkpoint, refused=found)
+    return Resume(checkpoint=checkpoint, conversion=found, notes=_notes(manifest, world_size))
+
+
+def _route(manifest: Manifest, strategy: str, world_size: int) -> Conversion | str | None:
+    """A conversion, None where none is needed, or why it cannot be."""
+    before = manifest.strategy
+    if manifest.layout == DEEPSPEED_UNIVERSAL:
+        same = strategy in _ZERO and (strategy == "zero3") == (before == "zero3")
+        return None if same else f"it was converted for {before}: take the checkpoint that it was made from"
+    if manifest.layout == DEEPSPEED:
+        return _from_zero(manifest, strategy, world_size)
+    if strategy in _ZERO:
+        return f"no converter makes a {strategy} checkpoint of one saved under {before}: stay with {before}"
+    if manifest.layout == REPLICATED:
+        return None if strategy in _REPLICATED else _from_replicated(manifest, strategy, world_size)
+    if strategy in _SHARDED:
+        return None if (before == "fsdp1") == (strategy == "fsdp1") else f"{before} shards are not read by {strategy}"
+    if manifest.layout == DCP and before != "fsdp1":
+        return _conversion(manifest, REPLICATED, strategy, world_size)
+    return f"no converter makes a {strategy} checkpoint of one saved under {before} in one file: stay with {before}"
+
+
+def _from_replicated(manifest: Manifest, strategy: str, world_size: int) -> Conversion | str | None:
+    if strategy == "fsdp1":
+        return f"no converter makes an fsdp1 checkpoint of one saved under {manifest.strategy}: fsdp reads one"
+    if not manifest.parameter_names:
+        return "its optimizer names parameters by number, and which they are was not recorded (several optimizers?)"
+    return _conversion(manifest, DCP, strategy, world_size)
+
+
+def _from_zero(manifest: Manifest, strategy: str, world_size: int) -> Conversion | str | None:
+    before = manifest.strategy
+    if strategy not in _ZERO:
+        return f"{before} state is not read by {strategy}, only its weights are: stay with ZeRO"
+    if before == strategy and world_size == manifest.world_size:
+        return None
+    if before == "zero3" and strategy != "zero3":
+        return f"DeepSpeed's universal checkpoint of zero3 does not load under {strategy}: stay with zero3"
+    return _conversion(manifest, DEEPSPEED_UNIVERSAL, strategy, world_size)
+
+
+def _conversion(manifest: Manifest, layout: str, strategy: str, world_size: int) -> Conversion:
+    # A universal checkpoint is written from fragments that are on the disk at the same time.
+    copies = 2 if layout == DEEPSPEED_UNIVERSAL else 1
+    return Conversion(
+        layout=layout, strategy=strategy, world_size=world_size, needed_bytes=copies * manifest.total_bytes
+    )
+
+
+def _notes(manifest: Manifest, world_size: int) -> tuple[str, ...]:
+    if world_size > manifest.world_size:
+        first = manifest.world_size
+        return (f"ranks from {first} on begin with new random states: the checkpoint is of {first} ranks",)
+    if not manifest.random_states:
+        return ("ranks from 1 on begin with new random states: rank 0 saved alone",)
+    return ()
+
+
+def make_ready(resume: Resume, into: Path) -> Path:
+    """The folder to give to the script; a conversion is run into a folder below `into`, the original left alone.
+
+    Raises PreflightError in one line where it is refused, where the disk is too small, or where converting fails.
+    """
+    source = resume.checkpoint.path
+    if resume.refused is not None:
+        raise PreflightError(f"{source} cannot be resumed under this plan: {resume.refused}")
+    wanted = resume.conversion
+    if wanted is None:
+        return source
+    target = into.absolute() / f"{source.name}-as-{wanted.strategy}-{wanted.world_size}"
+    if target.is_dir():
+        return open_checkpoint(target).path
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(into).free
+    except OSError as error:
+        raise PreflightError(f"{into} cannot be written: {error.strerror or error}") from None
+    if free < wanted.needed_bytes:
+        raise PreflightError(
+            f"converting {source} for {wanted.strategy} takes {wanted.needed_bytes / 1e9:.1f} GB, "
+            f"{into} has {free / 1e9:.1f} GB free: make room, or resume under {resume.checkpoint.manifest.strategy}"
+        )
+    command = [sys.executable, "-m", "executor.checkpoints.convert", str(source), str(target)]
+    command += ["--layout", wanted.layout, "--strategy", wanted.strategy, "--world-size", str(wanted.world_size)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        last = (ended.stderr.strip() or ended.stdout.strip() or "no message").splitlines()[-1]
+        raise PreflightError(f"{source} could not be converted for {wanted.strategy}: {last}")
+    return open_checkpoint(target).path
+
+
+def resume_arguments(options: ScriptOptions, path: Path) -> tuple[str, ...]:
+    """Words that tell a script of its command line where to go on from; none where it has no option for that."""
+    option: Option | None = options.by_word(*_WORDS)
+    if option is None or options.commands or option.takes != "value" or option.choices:
+        return ()
+    return (option.name, str(path))
