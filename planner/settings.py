@@ -48,8 +48,15 @@ SETTINGS: Mapping[str, Setting] = {
     "kernels.liger": Setting(
         "flag", "whether Liger's norms, gated products, rotation and loss replace the model's own (false)"
     ),
+    "fp8.all_gather": Setting(
+        "flag", "whether FSDP2 and HSDP gather torchao's float8 weights as float8 (true)", strategies=("fsdp", "hsdp")
+    ),
     "lora.dropout": Setting("rate", "dropout before the adapters (0)"),
     "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
+    "data.split_batches": Setting("flag", "whether a DataLoader's batch is that of all ranks, to be split (false)"),
+    "data.dispatch_batches": Setting("flag", "whether rank 0 alone reads and sends each rank its batch (false)"),
+    "data.even_batches": Setting("flag", "whether samples are repeated so that every rank gets as many (true)"),
+    "data.seedable_sampler": Setting("flag", "whether shuffling has a seed of its own, equal on all ranks (false)"),
     "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),
     "alloc.expandable_segments": Setting("flag", "whether segments of CUDA's allocator grow (false)"),
     "alloc.max_split_size_mb": Setting("mib", "MiB from which on cached blocks are not split (no limit)", 20),

@@ -32,7 +32,8 @@ def accelerate_config(target: Target) -> dict[str, object]:
     if not target.uses_deepspeed:
         config["mixed_precision"] = mixed_precision(target.strategy.precision)
     if target.strategy.precision == "fp8-mixed":
-        config["fp8_config"] = {"fp8_backend": "AO"}
+        gathers = target.setting("fp8.all_gather", "true") == "true"
+        config["fp8_config"] = {"fp8_backend": "AO", "fp8_enable_fsdp_float8_all_gather": gathers}
     if target.uses_deepspeed:
         config["deepspeed_config"] = _deepspeed(target)
     if target.uses_fsdp:

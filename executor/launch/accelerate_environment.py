@@ -29,10 +29,12 @@ _FSDP: Mapping[str, str] = {
 
 def accelerate_environment(config: Mapping[str, object]) -> dict[str, str]:
     """Variables that make Accelerate's state the same as `accelerate launch --config_file` with this content."""
-    found = {"ACCELERATE_MIXED_PRECISION": str(config.get("mixed_precision", "no"))}
+    # Beside a DeepSpeed file fp8 alone is the environment's to say.
+    otherwise = "fp8" if "fp8_config" in config else "no"
+    found = {"ACCELERATE_MIXED_PRECISION": str(config.get("mixed_precision", otherwise))}
     found |= _named(_table(config, "dynamo_config"), _DYNAMO)
     for key, value in _table(config, "fp8_config").items():
-        found[f"ACCELERATE_{key.upper()}"] = str(value)
+        found[f"ACCELERATE_{key.upper()}"] = str(value)  # a bool as Python writes it
     if config["distributed_type"] == "FSDP":
         found["ACCELERATE_USE_FSDP"] = "true"
         found |= _named(_table(config, "fsdp_config"), _FSDP)

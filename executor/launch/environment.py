@@ -20,7 +20,7 @@ def batch_environment(target: Target) -> dict[str, str]:
     """The planned batch, for scripts that read it; and for Accelerate, what it reads itself."""
     strategy = target.strategy
     found = {
-        names.MICRO_BATCH_SIZE: str(strategy.micro_batch_size),
+        names.MICRO_BATCH_SIZE: str(target.loader_batch),
         names.GRADIENT_ACCUMULATION_STEPS: str(strategy.gradient_accumulation_steps),
     }
     if target.saved.model.has_sequence:

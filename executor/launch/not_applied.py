@@ -35,8 +35,8 @@ def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
         if name in given and applies:
             yield f"the launch files' settings of {target.strategy.name}: the {name} at {where} wins"
     if "dataloader_config" in given and target.data_loader:
-        keys = ", ".join(f"data.{name}" for name in target.data_loader)
-        yield f"--set {keys}: the dataloader_config at {where} wins"
+        names = ", ".join(target.data_loader)
+        yield f"{names}: the dataloader_config at {where} wins"
 
 
 def _left_to_the_script(target: Target) -> Iterator[str]:
@@ -54,5 +54,9 @@ def _left_to_the_script(target: Target) -> Iterator[str]:
         value = target.setting(key)
         if value is not None and (key, value) not in _NEUTRAL and not (key == "kernels.liger" and target.in_trainer):
             yield f"--set {key}={value}: {how}"
+    if target.data_loader and target.loop not in ("accelerate", "trainer"):
+        yield f"{', '.join(target.data_loader)}: the script has no Accelerator to give them to"
+    if target.in_trainer and "split_batches" in target.data_loader:
+        yield "split_batches: the Trainer counts its batches per device"
     if target.loop == "unknown":
         yield f"what the loop of {target.script.name} does could not be read: what really ran is compared afterwards"

@@ -93,9 +93,9 @@ def draw(
         port=job.main_process_port,
         made_by=job.command or job.saved.command,
     )
-    use_cpu = draft.on_cpu and not draft.needs_cpu_ranks
-    asked = wishes(job.saved, loop, options, use_cpu=use_cpu, resume_from=resume_from)
-    told = tell(asked, options, job.arguments, frozenset() if script is None else asks_for(script))
+    told = tell(
+        wishes(draft, options, resume_from), options, job.arguments, frozenset() if script is None else asks_for(script)
+    )
     words = (*told.words, *job.arguments)
     reason = None if script is None else rejected(script, words)
     if reason is not None:

@@ -14,8 +14,13 @@ DEFAULT_PORT = 29500
 RUNNER = "executor.runner"
 """Module that starts a script on a rank and records what happens there."""
 
-DATA_LOADER = ("split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler")
-"""Fields of accelerate utils/dataclasses.py: DataLoaderConfiguration that a plan can set."""
+DATA_LOADER: Mapping[str, str] = {
+    "data.split_batches": "split_batches",
+    "data.dispatch_batches": "dispatch_batches",
+    "data.even_batches": "even_batches",
+    "data.seedable_sampler": "use_seedable_sampler",
+}
+"""Fields of accelerate utils/dataclasses.py: DataLoaderConfiguration, by `--set` key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +129,14 @@ class Target:
     @property
     def data_loader(self) -> dict[str, bool]:
         """Fields of Accelerate's DataLoaderConfiguration that `--set data.*` gives."""
-        given = {name: self.setting(f"data.{name}") for name in DATA_LOADER}
+        given = {name: self.setting(key) for key, name in DATA_LOADER.items()}
         return {name: value == "true" for name, value in given.items() if value is not None}
+
+    @property
+    def loader_batch(self) -> int:
+        """The DataLoader's batch size: the micro batch, or where batches are split, that of all ranks together."""
+        split = self.data_loader.get("split_batches", False)
+        return self.strategy.micro_batch_size * (self.strategy.data_parallel if split else 1)
 
     def setting(self, key: str, default: str | None = None) -> str | None:
         """Value of a `--set` key, or `default`."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.script.loop import Loop
+from executor.launch.target import Target
 from executor.script.option import ScriptOptions
 from planner.plan_saved import SavedPlan
 
@@ -71,16 +71,15 @@ _OPTIM: Mapping[str, str] = {
 _ATTENTION: Mapping[str, str] = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 
 
-def wishes(
-    saved: SavedPlan, loop: Loop, options: ScriptOptions, *, use_cpu: bool, resume_from: Path | None
-) -> list[Wish]:
+def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> list[Wish]:
     """Everything that the script should be told, most important first."""
+    saved, loop = target.saved, target.loop
     strategy, workload = saved.plan.strategy, saved.workload
     asked = [
         Wish(
             what=f"micro batch {strategy.micro_batch_size}",
             words=_BATCH_WORDS,
-            value=str(strategy.micro_batch_size),
+            value=str(target.loader_batch),
             field="micro_batch_size",
             # Accelerate's DataLoaders can be rebuilt from inside.
             needed=loop != "accelerate",
@@ -104,7 +103,8 @@ def wishes(
                 needed=True,
             )
         )
-    asked += _precision(strategy.precision, options, use_cpu)
+    asked += _precision(strategy.precision, options, target.on_cpu and not target.needs_cpu_ranks)
+    asked += _data_loader(target, options)
     asked += _checkpointing(saved, options)
     asked += _kernels(workload, options)
     if resume_from is not None:
@@ -136,6 +136,15 @@ def _precision(precision: str, options: ScriptOptions, use_cpu: bool) -> list[Wi
             # TRL's configurations turn bf16 on by themselves.
             asked.append(Wish(what=f"{name} {mixed == name}".lower(), words=(name,), value=mixed == name))
     return asked
+
+
+def _data_loader(target: Target, options: ScriptOptions) -> list[Wish]:
+    """Under the Trainer its accelerator_config; elsewhere the runner gives them to the Accelerator."""
+    wanted = {name: value for name, value in target.data_loader.items() if name != "split_batches"}
+    if options.training_arguments is None or not wanted:
+        return []
+    what = ", ".join(f"{name} {str(value).lower()}" for name, value in wanted.items())
+    return [Wish(what=what, words=("accelerator_config",), value=json.dumps(wanted), needed=True)]
 
 
 def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[Wish]:

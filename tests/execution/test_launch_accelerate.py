@@ -32,6 +32,7 @@ CASES = [
     ("hsdp", "2x8xH100", {"precision": "fp16-mixed"}),
     ("zero2", "2x8xH100", {"offload": "optimizer"}),
     ("zero3", "8xH100", {"offload": "all", "stack": "trainer"}),
+    ("zero2", "8xH100", {"precision": "fp8-mixed"}),
 ]
 
 

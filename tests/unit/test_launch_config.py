@@ -98,7 +98,8 @@ def test_the_launcher_checkpoints_only_where_nobody_else_does() -> None:
 def test_fp8_goes_through_torchao() -> None:
     config = accelerate_config(target("fsdp", precision="fp8-mixed"))
     assert config["mixed_precision"] == "fp8"
-    assert config["fp8_config"] == {"fp8_backend": "AO"}
+    assert config["fp8_config"] == {"fp8_backend": "AO", "fp8_enable_fsdp_float8_all_gather": True}
+    assert deepspeed_config(target("zero2", precision="fp8-mixed"))["bf16"] == {"enabled": True}
 
 
 def test_zero_settings_reach_the_file() -> None:
