@@ -1,4 +1,4 @@
-"""DeepSpeed's universal checkpoint: a folder for each parameter, read by any number of ranks, and ZeRO-2's by ZeRO-3."""
+"""DeepSpeed's universal checkpoint: a folder for each parameter, for any number of ranks; ZeRO-2's also for ZeRO-3."""
 
 import argparse
 import contextlib
