@@ -18,6 +18,9 @@ from executor.runner.options import read_options
 from executor.runner.recorder import Recorder
 from executor.runner.script import run_script
 
+RESERVE = 2**20
+"""Bytes set aside, untouched, for saying what happened when there is no memory left."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the script and gives the exit code that python would end with."""
@@ -40,9 +43,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(recorder: Recorder, arguments: Sequence[str]) -> int:
+    reserve = bytearray(RESERVE)
     try:
         run_script(arguments[0], arguments[1:])
     except BaseException as error:
+        reserve.clear()
         code = failure.exit_code(error)
         status, record = failure.describe(error)
         if status == "exit" and code == 0:

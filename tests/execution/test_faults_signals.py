@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from executor.read_run import read_run
+from executor.read_run import read_whole
 from executor.run_folder import RunFolder
 from tests.support.fault_job import job
 from tests.support.fault_runs import END_SECONDS, command_line, run, signal_launcher, steps_done, wait_until
@@ -56,7 +56,7 @@ def test_plan_itself_is_killed(tmp_path: Path) -> None:
     code, seconds = started.end(signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert seconds < END_SECONDS
-    assert read_run(started.folder).status == "lost"
+    assert read_whole(started.folder).status == "lost"
 
 
 @pytest.mark.slow
