@@ -27,8 +27,6 @@ _WORDS = (
     "resume",
     "load_state",
     "load_checkpoint",
-    "checkpoint_path",
-    "ckpt_path",
 )
 
 
