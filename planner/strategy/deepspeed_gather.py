@@ -72,6 +72,8 @@ class Coordinator(Generic[At]):
     storage: Storage[At]
     on_host: bool = False
     """Whether partitions lie in host memory (offload_param), to be copied over at every gather."""
+    viewed: frozenset[int] = frozenset()
+    """Parameters whose gathered storage autograd keeps from the forward pass to the module's backward."""
     gathers: Counter[Gather] = field(default_factory=Counter)
     """All-gathers since the last forward began."""
     _recorded: list[int] | None = None
@@ -87,6 +89,8 @@ class Coordinator(Generic[At]):
     _whole: dict[int, int] = field(default_factory=dict)
     """Storage of every available parameter."""
     _flights: dict[int, _Flight] = field(default_factory=dict)
+    _kept: dict[int, list[int]] = field(default_factory=dict)
+    """Storages of released parameters that autograd still holds."""
     _users: dict[int, set[int]] = field(default_factory=dict)
     _backward: dict[int, None] = field(default_factory=dict)
 
@@ -122,20 +126,22 @@ class Coordinator(Generic[At]):
             self._prefetch(at, backward=backward)
         self._step += 1
 
-    def release(self, at: At, module: int, *, backward: bool) -> None:
-        """A module has run."""
+    def release(self, at: At, module: int, *, backward: bool, recorded: bool = False) -> None:
+        """A module has run; `recorded`: its forward, for a backward to come."""
         if backward:
+            self._forget_views(at, module)
             self._backward.pop(module, None)
         elif module in self._backward:
             return  # Recomputation that stops early leaves the running module without its exit hook.
         for parameter in self.owned.get(module, ()):
             self._users.get(parameter, set()).discard(module)
             if not self._complete or not self._soon(parameter):
-                self._release(at, parameter)
+                self._release(at, parameter, viewed=recorded and not backward)
 
     def finish_backward(self, at: At) -> None:
         """Modules whose input needs no gradient never tell that they are done."""
         for module in list(self._backward):
+            self._forget_views(at, module)
             for parameter in self.owned.get(module, ()):
                 self._users.get(parameter, set()).discard(module)
                 if parameter not in self.persistent:
@@ -211,11 +217,21 @@ class Coordinator(Generic[At]):
         if flight.waiting == 0 and flight.buffer is not None:
             self.storage.give(at, flight.buffer)
 
-    def _release(self, at: At, parameter: int) -> None:
+    def _release(self, at: At, parameter: int, *, viewed: bool = False) -> None:
         if self._users.get(parameter) or parameter in self._flights or parameter not in self._whole:
             return
-        self.storage.give(at, self._whole.pop(parameter))
+        ticket = self._whole.pop(parameter)
+        if viewed and parameter in self.viewed:
+            self._kept.setdefault(parameter, []).append(ticket)
+        else:
+            self.storage.give(at, ticket)
         self._live -= self.numel[parameter]
+
+    def _forget_views(self, at: At, module: int) -> None:
+        """The backward of a module's operators lets go of what autograd had saved for them."""
+        for parameter in self.owned.get(module, ()):
+            for ticket in self._kept.pop(parameter, ()):
+                self.storage.give(at, ticket)
 
     # -- the recorded order ----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.strategy.base import RankContext
 from planner.strategy.deepspeed_common import ZeroConfig, optimizer_groups
+from planner.strategy.deepspeed_leaves import leaf_modules, leaf_of
 from planner.trace.events import Kind, StepTrace
 from planner.units import ceil_div
 
@@ -71,22 +72,32 @@ def _sub_groups(group: Sequence[int], share: Sequence[int], limit: int) -> list[
 def holders(trace: StepTrace) -> dict[int, list[int]]:
     """Parameters by the module whose hooks gather them.
 
-    A parameter of a module that is never called is gathered by its nearest caller (parameter_offload.py:
+    A leaf module holds all below it (deepspeed_leaves). A parameter of a module that is never called is gathered by its nearest caller (parameter_offload.py:
     register_external_parameter). The trace lists tied weights once: a module without parameters or children that
-    computes matrix products as large as the model's largest embedding is taken to use that.
+    computes matrix products as large as the model's input embedding is taken to use that.
     """
     entered = {int(module) for module in trace.subject[trace.kind == Kind.ENTER]}
     by_name = {name: index for index, name in enumerate(trace.modules)}
+    leaves = leaf_modules(trace)
     held: dict[int, list[int]] = {}
     for index, parameter in enumerate(trace.parameters):
         if parameter.numel:
-            held.setdefault(_caller(parameter.module, by_name, entered), []).append(index)
+            module = leaf_of(parameter.module, leaves) or parameter.module
+            held.setdefault(_caller(module, by_name, entered), []).append(index)
     matrices = [index for index, parameter in enumerate(trace.parameters) if len(parameter.shape) == 2]
     if matrices:
-        largest = max(matrices, key=lambda index: trace.parameters[index].numel)
+        largest = _embedding(trace, matrices)
         for module in _tied_users(trace, entered - held.keys(), trace.parameters[largest].numel):
             held[module] = [largest]
     return held
+
+
+def _embedding(trace: StepTrace, matrices: Sequence[int]) -> int:
+    """The input embedding, where the model names it and it is a matrix; else the largest matrix."""
+    for index in matrices:
+        if trace.layout.input_embedding and trace.parameters[index].module == trace.layout.input_embedding:
+            return index
+    return max(matrices, key=lambda index: trace.parameters[index].numel)
 
 
 def _caller(name: str, by_name: dict[str, int], entered: set[int]) -> int:

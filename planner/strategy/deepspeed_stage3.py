@@ -17,7 +17,9 @@ from planner.speed.model import Collective
 from planner.strategy import deepspeed_common as common
 from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from planner.strategy.deepspeed_gather import Coordinator, Limits
+from planner.strategy.deepspeed_leaves import leaf_parameters
 from planner.strategy.deepspeed_partition import holders, partition
+from planner.strategy.deepspeed_views import lookup_modules, recorded_exits, viewed_parameters
 from planner.strategy.deepspeed_stage3_host import optimizer_host_bytes, weights_host_bytes
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category, Kind, Mark
@@ -69,7 +71,12 @@ class _Stage3:
             ),
             storage=_Placed(self.builder, self.dtype),
             on_host=self.weights_on_host,
+            viewed=viewed_parameters(context.trace),
         )
+        self.lookups = lookup_modules(context.trace)
+        self.leaves = leaf_parameters(context.trace)
+        self.delayed = frozenset(index for indices in self.leaves.values() for index in indices)
+        self.recorded = recorded_exits(context.trace)
         self.bucket: list[int] = []
         self.bucket_elements = 0
         self.reduced: Counter[int] = Counter()
@@ -137,21 +144,27 @@ class _Stage3:
         trace, builder, coordinator = self.context.trace, self.builder, self.coordinator
         coordinator.begin(builder.at_mark(in_pass, Mark.FORWARD))
         self.reduced.clear()
-        # What runs backward last (the embedding) has inputs without gradient, so its hook that releases never runs.
+        # The hook that releases after backward hangs on a module's inputs: it never runs where none has a gradient,
+        # as token ids have none, and in what runs backward last.
         last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
         for position, kind in enumerate(trace.kind.tolist()):
             if kind not in _MODULE_EVENTS:
                 continue
             at, subject = builder.after(in_pass, position), int(trace.subject[position])
             if kind == Kind.GRADIENT:
-                self._arrive(at, in_pass, subject)
+                if subject not in self.delayed:
+                    self._arrive(at, in_pass, subject)
             elif kind == Kind.ENTER:
                 coordinator.fetch(at, subject, backward=False)
             elif kind == Kind.EXIT:
-                coordinator.release(at, subject, backward=False)
+                coordinator.release(at, subject, backward=False, recorded=position in self.recorded)
             elif kind == Kind.BACKWARD_ENTER:
                 coordinator.fetch(at, subject, backward=True)
-            elif position < last_entered:
+            elif subject in self.leaves:
+                for parameter in self.leaves[subject]:
+                    self._arrive(at, in_pass, parameter)
+                coordinator.release(at, subject, backward=True)
+            elif position < last_entered and subject not in self.lookups:
                 coordinator.release(at, subject, backward=True)
         end = builder.at_mark(in_pass, Mark.BACKWARD_END)
         self._reduce(end, in_pass)

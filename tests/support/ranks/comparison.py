@@ -118,8 +118,12 @@ def without_transport(reference: Reference, strategy: str) -> list[Change]:
     owners: dict[int, int] = {}
     changes = reference.changes
     kept = list(changes)
+    unseen: dict[int, int] = {}
     for index, change in enumerate(changes):
         if change.nbytes > 0:
+            if change.pointer in owners:
+                # An address that is handed out again was free: one of gloo's threads freed it, unseen by the profiler.
+                unseen[index] = kept[owners[change.pointer]].nbytes
             owners[change.pointer] = index
             if _is_transport(change, strategy) or _is_metadata(change, index, reference.marks):
                 kept[index] = _without_bytes(change)
@@ -129,6 +133,9 @@ def without_transport(reference: Reference, strategy: str) -> list[Change]:
             continue
         if kept[owner].nbytes == 0 or _is_packed_operand(changes[owner], change):
             kept[owner], kept[index] = _without_bytes(changes[owner]), _without_bytes(change)
+    for index, nbytes in unseen.items():
+        change = kept[index]
+        kept[index] = Change(nbytes=change.nbytes - nbytes, path=change.path, pointer=change.pointer)
     return kept
 
 
