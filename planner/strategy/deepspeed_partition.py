@@ -72,9 +72,10 @@ def _sub_groups(group: Sequence[int], share: Sequence[int], limit: int) -> list[
 def holders(trace: StepTrace) -> dict[int, list[int]]:
     """Parameters by the module whose hooks gather them.
 
-    A leaf module holds all below it (deepspeed_leaves). A parameter of a module that is never called is gathered by its nearest caller (parameter_offload.py:
-    register_external_parameter). The trace lists tied weights once: a module without parameters or children that
-    computes matrix products as large as the model's input embedding is taken to use that.
+    A leaf module holds all below it (deepspeed_leaves). A parameter of a module that is never called is gathered by
+    its nearest caller (parameter_offload.py: register_external_parameter). The trace lists tied weights once: a module
+    without parameters or children that computes matrix products as large as the model's input embedding is taken to
+    use that.
     """
     entered = {int(module) for module in trace.subject[trace.kind == Kind.ENTER]}
     by_name = {name: index for index, name in enumerate(trace.modules)}

@@ -19,8 +19,8 @@ from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_
 from planner.strategy.deepspeed_gather import Coordinator, Limits
 from planner.strategy.deepspeed_leaves import leaf_parameters
 from planner.strategy.deepspeed_partition import holders, partition
-from planner.strategy.deepspeed_views import lookup_modules, recorded_exits, viewed_parameters
 from planner.strategy.deepspeed_stage3_host import optimizer_host_bytes, weights_host_bytes
+from planner.strategy.deepspeed_views import lookup_modules, recorded_exits, viewed_parameters
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category, Kind, Mark
 
