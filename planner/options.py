@@ -50,7 +50,9 @@ def job_option_names() -> tuple[str, ...]:
 
 def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--task", choices=("train", "infer"), help="default: train")
-    group.add_argument("--precision", metavar="P", help="fp32, bf16-mixed, fp16-mixed, bf16 (pure)")
+    group.add_argument(
+        "--precision", metavar="P", help="fp32, bf16-mixed, fp16-mixed, bf16 (pure), fp8-mixed (torchao)"
+    )
     group.add_argument(
         "--optimizer",
         metavar="O",

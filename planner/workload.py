@@ -12,16 +12,18 @@ class Precision(StrEnum):
     BF16_MIXED = "bf16-mixed"
     FP16_MIXED = "fp16-mixed"
     BF16 = "bf16"
+    FP8_MIXED = "fp8-mixed"
+    """float8 products inside bf16-mixed."""
 
     @property
     def compute_dtype(self) -> str:
-        """torch dtype in which matrix products run."""
+        """torch dtype in which matrix products run, but for those in float8."""
         return {"fp32": "float32", "fp16-mixed": "float16"}.get(self.value, "bfloat16")
 
     @property
     def is_mixed(self) -> bool:
         """Whether fp32 weights stand behind 16-bit computation."""
-        return self in (Precision.BF16_MIXED, Precision.FP16_MIXED)
+        return self in (Precision.BF16_MIXED, Precision.FP16_MIXED, Precision.FP8_MIXED)
 
 
 class Optimizer(StrEnum):

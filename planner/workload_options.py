@@ -8,20 +8,18 @@ from typing import TypeVar
 from planner.errors import NotBuiltError, UsageError
 from planner.hardware.cluster import Cluster
 from planner.model.adapter import DEFAULT_RANK, Adapter
-from planner.model.liger_models import check_liger
 from planner.model.spec import ModelSpec
 from planner.nearest import did_you_mean
 from planner.options import positive
 from planner.settings import SETTINGS, parse_settings
 from planner.strategy.base import Offload
 from planner.strategy.registry import find_strategy
-from planner.units import format_gib
 from planner.workload import Attention, Basis, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
+from planner.workload_checks import check_workload
 
 DEFAULT_SEQ_LEN = 4096
 
 _LATER: Mapping[str, tuple[str, ...]] = {
-    "--precision": ("fp8-mixed",),
     "--optimizer": ("lion", "lion-8bit", "adamw-fp8", "adamw-4bit"),
     "--stack": ("torchtitan", "megatron"),
     "--offload": ("nvme",),
@@ -111,29 +109,11 @@ def _check_strategy_settings(given: Given) -> None:
             raise UsageError(f"--set {key} is about --strategy {' and '.join(meant)}, not {given.strategy}")
 
 
-def _check_device_settings(workload: Workload, cluster: Cluster) -> None:
-    """UsageError for settings that the devices cannot have."""
-    allocator = next((key for key, _ in workload.settings if key.startswith("alloc.")), None)
-    if allocator is not None and cluster.gpu.is_cpu:
-        raise UsageError(f"--set {allocator} is about CUDA's caching allocator, which a CPU does not have")
-    if workload.reserve_bytes >= cluster.capacity_bytes:
-        raise UsageError(
-            f"--set memory.reserve leaves nothing: {format_gib(workload.reserve_bytes)} GiB of the"
-            f" {format_gib(cluster.capacity_bytes)} that each device has"
-        )
-
-
 def _fused_loss(given: Given) -> bool:
     """Liger's kernels come with its loss (transformers' `use_liger_kernel`), unless that is declined."""
     if given.fused_loss is None:
         return dict(given.settings).get("kernels.liger") == "true"
     return given.fused_loss
-
-
-def _check_fused(workload: Workload, cluster: Cluster, spec: ModelSpec) -> None:
-    if workload.fused and cluster.gpu.is_cpu:
-        raise UsageError("--fused-loss and --set kernels.liger are Triton kernels: they need a GPU")
-    check_liger(workload.fused, spec.model_type, spec.class_name)
 
 
 def _check_every(checkpointing: Checkpointing | None, settings: Sequence[tuple[str, str]]) -> None:
@@ -231,8 +211,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         fused_loss=_fused_loss(given),
         settings=given.settings,
     )
-    _check_device_settings(workload, cluster)
-    _check_fused(workload, cluster, spec)
+    check_workload(workload, cluster, spec)
     return workload.with_basis(**_basis(given, pinned))
 
 

@@ -15,10 +15,14 @@ from unittest import mock
 
 import torch
 from torch.nn import functional as F
-from transformers import modeling_flash_attention_utils as installed
-from transformers import modeling_utils
 
 from planner.errors import InputError
+from planner.model.quiet_imports import without_torchao
+
+with without_torchao():
+    from transformers import modeling_flash_attention_utils as installed
+    from transformers import modeling_utils
+
 
 IMPLEMENTATION = "flash_attention_2"
 _LARGEST_HEAD = 256

@@ -12,7 +12,7 @@ from planner.strategy.base import Offload
 from planner.strategy.fsdp_units import blocks_around_embeddings
 from planner.workload import Checkpointing, Precision, Stack, Workload
 
-_MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16"}
+_MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16", Precision.FP8_MIXED: "fp8"}
 
 
 def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, script: str = "train.py") -> str:
@@ -22,6 +22,7 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
         words += ["--num_machines", str(cluster.nodes), "--machine_rank", "$NODE_RANK"]
         words += ["--main_process_ip", "$HEAD_NODE", "--main_process_port", "29500"]
     words += ["--mixed_precision", _MIXED.get(workload.precision, "no")]
+    words += _float8_words(judgement, workload)
     words += _strategy_words(judgement, workload, cluster)
     steps = judgement.batch.accumulation_steps
     if workload.stack is Stack.TRAINER:
@@ -36,6 +37,15 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
     if variable:
         start += f"PYTORCH_ALLOC_CONF={variable} "
     return start + " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
+
+
+def _float8_words(judgement: Judgement, workload: Workload) -> list[str]:
+    if workload.precision is not Precision.FP8_MIXED:
+        return []
+    words = ["--fp8_backend", "ao"]
+    if judgement.family.strategy.name in ("fsdp", "hsdp"):
+        words += ["--fp8_enable_fsdp_float8_all_gather", workload.setting("fp8.all_gather", "true")]
+    return words
 
 
 def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) -> list[str]:

@@ -26,6 +26,7 @@ class OperatorClass(IntEnum):
     FLASH_BACKWARD = 3
     CUDNN_FORWARD = 4
     CUDNN_BACKWARD = 5
+    FLOAT8 = 6
 
 
 NUM_CLASSES = len(OperatorClass)
@@ -71,6 +72,8 @@ def class_of(name: str, has_flops: bool) -> OperatorClass:
     """Class of an operator by its ATen name; those without counted FLOPs move memory."""
     if not has_flops:
         return OperatorClass.MEMORY
+    if name == "_scaled_mm":
+        return OperatorClass.FLOAT8
     if "attention" not in name:
         return OperatorClass.MATMUL
     if "cudnn" in name:

@@ -150,6 +150,10 @@ def _device(work: StepWork, cluster: Cluster, operators: Operators) -> _Device:
     for operator_class, share in shares.items():
         flops[:, operator_class] = np.array(share.bounds) * np.array(peak.bounds)
     used = [peak, memory] if operators.uses(*shares) else [memory]
+    if operators.uses(OperatorClass.FLOAT8):
+        float8, share8 = usable_peak(gpu, "float8").times(sharing), matmul_share(gpu, "float8")
+        flops[:, OperatorClass.FLOAT8] = np.array(share8.bounds) * np.array(float8.bounds)
+        used += [float8, share8]
     used += [share for operator_class, share in shares.items() if operators.uses(operator_class)]
     halves = work.compute_dtype in ("bfloat16", "float16") and not gpu.is_cpu
     return _Device(flops=flops, memory=memory, halves=halves, used=tuple(used))

@@ -114,9 +114,18 @@ def autocast_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) 
     trained = MASTER if peft is not Peft.NONE and frozen != MASTER else None
     if precision.is_mixed:
         return Regime(
-            weights=frozen, trainable_weights=trained, autocast=precision.compute_dtype, outputs_to_fp32=wrapped
+            weights=frozen,
+            trainable_weights=trained,
+            autocast=precision.compute_dtype,
+            outputs_to_fp32=wrapped,
+            float8="cast" if precision is Precision.FP8_MIXED else "",
         )
     return Regime(weights=frozen, trainable_weights=trained)
+
+
+def refuses_float8(context: RankContext) -> str | None:
+    """For strategies under which torchao's float8 layers are not modelled."""
+    return "float8 training under it is not in this version" if context.precision is Precision.FP8_MIXED else None
 
 
 def nbytes(numel: int, dtype: str) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from planner.dtypes import is_floating
 from planner.errors import InputError
 from planner.memory.stream import StreamBuilder
-from planner.strategy.base import Offload, RankContext, nbytes
+from planner.strategy.base import Offload, RankContext, nbytes, refuses_float8
 from planner.trace.events import Category
 from planner.trace.variant import Regime
 from planner.workload import Optimizer, Precision, Stack
@@ -125,6 +125,8 @@ def refuses(context: RankContext) -> str | None:
     """Reasons common to the stages."""
     if not any(parameter.trainable for parameter in context.trace.parameters):
         return "nothing in the model is trainable"
+    if (problem := refuses_float8(context)) is not None:
+        return problem
     if context.optimizer is Optimizer.MUON:
         return "ZeRO flattens parameters, and torch's Muon takes matrices only"
     if context.optimizer is Optimizer.PAGED_ADAMW_8BIT:

@@ -13,7 +13,7 @@ from planner.dtypes import is_floating
 from planner.memory.optimizer import BITSANDBYTES, SHAPED, LocalTensor, place_clipping, place_state, place_step
 from planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
-from planner.strategy import fsdp_host
+from planner.strategy import fsdp_float8, fsdp_host
 from planner.strategy.base import (
     MASTER,
     Offload,
@@ -60,6 +60,8 @@ class FullyShardedDataParallel:
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         """accelerate's mixed precision gathers all parameters in the 16-bit type; without it dtypes stay."""
+        if precision is Precision.FP8_MIXED:
+            return Regime(weights=precision.compute_dtype, float8="gathered")
         if precision.is_mixed:
             return Regime(weights=precision.compute_dtype)
         return autocast_regime(precision, stack, peft)
@@ -69,6 +71,8 @@ class FullyShardedDataParallel:
             return "there is only one GPU"
         if context.offload is Offload.ALL and context.peft is Peft.QLORA:
             return "QLoRA with its parameters on the host is not built yet"
+        if context.offload is Offload.ALL and context.precision is Precision.FP8_MIXED:
+            return "float8 training with its parameters on the host is not in this version"
         gradients = self.regime(context.precision, context.stack, context.peft).trained
         return refuses_reduce(gradients, context) or refuses_optimizer(context.optimizer)
 
@@ -93,6 +97,7 @@ class _Layout:
         self._reduce = context.setting("dtype.reduce", self._regime.trained)
         reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
         self._builder = StreamBuilder(trace, context.accumulation_steps)
+        self._float8 = fsdp_float8.gathered(context)
         self._units = wrap_units(trace, reshard)
         self._shards = [shard(parameter, context.shard_ranks) for parameter in trace.parameters]
         self._times: ModuleTimes = module_times(trace)
@@ -109,8 +114,10 @@ class _Layout:
         return sum(nbytes(self._shards[i].unsharded_numel, self._gathered_dtype(i)) for i in unit.parameters)
 
     def _gathered_dtype(self, index: int) -> str:
-        """MixedPrecisionPolicy.param_dtype, or the parameter's own."""
+        """MixedPrecisionPolicy.param_dtype, the parameter's own, or float8 where torchao's weights are gathered so."""
         parameter = self._trace.parameters[index]
+        if index in self._float8:
+            return fsdp_float8.DTYPE
         return self._regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
 
     def _stored_dtype(self, index: int) -> str:
@@ -237,15 +244,17 @@ class _Layout:
         if self._on_host:
             shards = [self._host_shard(index) for index in unit.parameters]
             return fsdp_host.copy_in(self._builder, at, shards, unit.name, ALL_GATHER_STREAM)
+        cast = [self._shards[i].shard_numel for i in unit.parameters if i in self._float8]
+        made = fsdp_float8.cast_shards(self._builder, at, cast, unit.name, ALL_GATHER_STREAM)
         size = sum(
             nbytes(self._shards[i].shard_numel, self._gathered_dtype(i))
             for i in unit.parameters
-            if self._stored_dtype(i) != self._gathered_dtype(i)
+            if i not in self._float8 and self._stored_dtype(i) != self._gathered_dtype(i)
         )
         if not size:
-            return ()
+            return made
         category, label = Category.COMMUNICATION, "all-gather input"
-        return [self._builder.alloc(at, size, category, label, unit.name, cuda_stream=ALL_GATHER_STREAM)]
+        return [*made, self._builder.alloc(at, size, category, label, unit.name, cuda_stream=ALL_GATHER_STREAM)]
 
     def _host_shard(self, index: int) -> fsdp_host.HostShard:
         gathered = self._gathered_dtype(index)

@@ -80,6 +80,20 @@ def _histogram(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int)
     return [(outputs[0].numel() + 1) * args[0].element_size()]
 
 
+_TRANSPOSE_BLOCK = 60
+
+
+def _contiguous(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
+    """pytorch aten/src/ATen/native/Copy.cpp: copy_transpose_valid, copy_same_type_transpose_; one block of a matrix
+    that is copied into its transpose.
+    """
+    source, size = args[0], _TRANSPOSE_BLOCK**2
+    if len(args) > 1:
+        return []
+    turned = source.dim() == 2 and source.stride() == (1, source.shape[0]) and source.numel() >= size
+    return [size * source.element_size()] if turned else []
+
+
 _FORMULAS: dict[str, Scratch] = {
     "_scaled_dot_product_flash_attention_for_cpu": _flash_forward,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _flash_backward,
@@ -87,5 +101,8 @@ _FORMULAS: dict[str, Scratch] = {
     "sort": _sort,
     "_safe_softmax": _safe_softmax,
     "histc": _histogram,
+    "contiguous": _contiguous,
+    "max": _contiguous,
+    "min": _contiguous,
     "mean": _mean,
 }

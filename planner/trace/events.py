@@ -117,6 +117,8 @@ class ModuleLayout:
     tied: bool = False
     """Whether the input and the output embedding are one weight."""
     hidden_size: int | None = None
+    float8_linears: tuple[str, ...] = ()
+    """Linear layers that compute in float8."""
 
 
 @dataclass(slots=True, kw_only=True)

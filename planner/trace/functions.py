@@ -138,6 +138,7 @@ def autocast_visible(state: Autocast | None) -> Iterator[None]:
     with (
         mock.patch.object(torch, "is_autocast_enabled", is_enabled),
         mock.patch.object(torch, "get_autocast_dtype", dtype_of),
+        mock.patch.object(torch, "get_autocast_gpu_dtype", dtype_of),
         mock.patch.object(torch, "autocast", Region),
         mock.patch.object(torch.amp, "autocast", Region),
     ):

@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 
 from planner.model.family import hidden_size_of
+from planner.model.float8 import float8_linears
 from planner.trace.blocks import repeated_blocks
 from planner.trace.events import ModuleLayout
 
@@ -28,6 +29,7 @@ def layout_of(model: nn.Module) -> ModuleLayout:
         final_norm=_final_norm(model, names),
         tied=weights[0] is not None and weights[0] is weights[1],
         hidden_size=hidden_size_of(getattr(model, "config", None)),
+        float8_linears=float8_linears(model),
     )
 
 

@@ -79,7 +79,14 @@ def _cumulative(args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]
     return [] if source.dtype is result.dtype else [math.prod(source.shape) * result.element_size()]
 
 
+def _largest(args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+    """pytorch aten/src/ATen/native/ReduceAllOps.cpp: max and min over all elements take a contiguous input."""
+    return _strided(args[0]) if len(args) == 1 else []
+
+
 _RULES: dict[str, Copies] = {
+    "max": _largest,
+    "min": _largest,
     "embedding": _embedding,
     "embedding_dense_backward": _embedding_backward,
     "native_layer_norm": _layer_norm,

@@ -79,8 +79,15 @@ class Recorder(TorchDispatchMode):
     `known` storages (parameters, buffers, batch) are not events: strategies place them.
     """
 
-    def __init__(self, modules: ModuleTracker, profile: KernelProfile, host_reads: HostReads) -> None:
+    def __init__(
+        self,
+        modules: ModuleTracker,
+        profile: KernelProfile,
+        host_reads: HostReads,
+        wrappers: tuple[type, ...] = (),
+    ) -> None:
         super().__init__()
+        self._wrappers = wrappers
         self.raw = RawTrace()
         self._modules = modules
         self._profile = profile
@@ -171,6 +178,8 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self._wrappers and any(issubclass(kind, self._wrappers) for kind in types):
+            return NotImplemented  # the wrapper unpacks itself, and what it calls comes by here
         kwargs = kwargs or {}
         answer = self._host_reads.answer(func, args, kwargs)
         if answer is not None:

@@ -11,8 +11,8 @@ from torch import nn
 
 from planner.errors import InputError
 from planner.model.build_flash import flash_package, refuse_device, uses_flash
-from planner.trace.adapters import quantisation_scales, show_adapters
 from planner.model.float8 import convert_linears, gathered_weights, wrapper_types
+from planner.trace.adapters import quantisation_scales, show_adapters
 from planner.trace.autocast import Autocast
 from planner.trace.checkpointing import set_checkpointing
 from planner.trace.events import Mark
@@ -46,11 +46,13 @@ class Session:
         for name, value in batch.values.items():
             known.put(batch.tensors[name], value)
         tracker = ModuleTracker(self.model)
-        recorder = Recorder(tracker, self.profile, HostReads(known))
+        recorder = Recorder(tracker, self.profile, HostReads(known), self._wrappers())
         inputs = {name: v for name, v in batch.tensors.items() if isinstance(v, torch.Tensor)}
         recorder.know([*self.model.parameters(), *self.model.buffers(), *inputs.values()])
         autocast = _autocast_of(self.variant.regime)
         with contextlib.ExitStack() as stack:
+            if self.variant.regime.float8 == "gathered":
+                recorder.know(stack.enter_context(gathered_weights(self.model)))
             stack.enter_context(_no_collection())
             if self.variant.fused:
                 stack.enter_context(self._liger())
@@ -73,6 +75,9 @@ class Session:
             parameter.grad = None
         sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in inputs.items())
         return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens, notes=(*assumed, *batch.notes))
+
+    def _wrappers(self) -> tuple[type, ...]:
+        return wrapper_types() if self.variant.regime.float8 else ()
 
     def _liger(self) -> contextlib.AbstractContextManager[None]:
         # Imported only where it is asked for.
@@ -176,12 +181,14 @@ def _gradient_events(model: nn.Module, recorder: Recorder) -> Iterator[None]:
             handle.remove()
 
 
-def prepare(model: nn.Module, variant: StepVariant) -> None:
+def prepare(model: nn.Module, variant: StepVariant, profile: KernelProfile) -> None:
     """Casts the model to the variant's types and switches checkpointing, in place.
 
-    InputError when the model cannot be checkpointed.
+    InputError when the model cannot be checkpointed, or computed in float8.
     """
     regime = variant.regime
+    if regime.float8:
+        convert_linears(model, emulate=not isinstance(profile, CudaProfile))
     for parameter in model.parameters():
         dtype = getattr(torch, regime.trained if parameter.requires_grad else regime.weights)
         if parameter.is_floating_point() and parameter.dtype is not dtype:

@@ -53,7 +53,7 @@ class Tracer:
     def _prepare(self, variant: StepVariant) -> None:
         key = f"{variant.regime} {variant.checkpointing} {variant.checkpoint_every}"
         if key != self._prepared:
-            prepare(self.model, variant)
+            prepare(self.model, variant, self.profile)
             self._prepared = key
         if variant.checkpoint_every != self._every:
             # Equal layers of which some are checkpointed repeat with another period.

@@ -1,6 +1,7 @@
 """Which step is recorded: everything that changes the stream, and nothing that does not."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.dtypes import is_floating
 from planner.workload import Attention, Checkpointing, Stack
@@ -22,6 +23,9 @@ class Regime:
     """Whether floating-point buffers are cast with the parameters (DeepSpeed's module.bfloat16())."""
     adapters_seen: str | None = None
     """dtype that peft finds in adapters and casts their inputs to, where they compute in another: FSDP1's shards."""
+
+    float8: Literal["", "cast", "gathered"] = ""
+    """Whether linear layers compute in float8, their weights cast at each use or gathered by FSDP2 as float8."""
 
     @property
     def trained(self) -> str:
@@ -54,10 +58,11 @@ class StepVariant:
         regime = self.regime
         trained = "" if regime.trainable_weights is None else f" trained={regime.trainable_weights}"
         trained += "" if regime.adapters_seen is None else f" seen={regime.adapters_seen}"
+        float8 = f" float8={regime.float8}" if regime.float8 else ""
         every = "" if self.checkpoint_every == 1 else f" every={self.checkpoint_every}"
         fused = f" liger={'+'.join(self.fused)}" if self.fused else ""
         return (
-            f"weights={regime.weights}{trained} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
+            f"weights={regime.weights}{trained}{float8} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "
             f"stack={self.stack} seq={self.seq_len}{fused}"
         )

@@ -1,0 +1,22 @@
+"""What transformers would import beside itself although no plan needs it."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def without_torchao() -> Iterator[None]:
+    """While transformers is imported: it imports torchao where that is installed.
+
+    transformers quantizers/quantizer_torchao.py does so for its quantised checkpoints. It takes a sixth of a second and
+    puts lines on stderr about compiled kernels that do not load on this machine.
+    """
+    if "torchao" in sys.modules:
+        yield
+        return
+    sys.modules["torchao"] = None  # type: ignore[assignment]  # importlib's own word for a module that is not there
+    try:
+        yield
+    finally:
+        del sys.modules["torchao"]

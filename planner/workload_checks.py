@@ -1,0 +1,51 @@
+"""What a finished workload asks of the devices and of the model that they cannot have: one line each."""
+
+import importlib.util
+
+from planner.errors import InputError, NotBuiltError, UsageError
+from planner.hardware.cluster import Cluster
+from planner.model.liger_models import check_liger
+from planner.model.spec import ModelSpec
+from planner.units import format_gib
+from planner.workload import Peft, Precision, Workload
+
+
+def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> None:
+    """UsageError, or another of planner.errors, where the job makes no sense on this cluster or for this model."""
+    _check_settings(workload, cluster)
+    _check_float8(workload, cluster)
+    if workload.fused and cluster.gpu.is_cpu:
+        raise UsageError("--fused-loss and --set kernels.liger are Triton kernels: they need a GPU")
+    check_liger(workload.fused, spec.model_type, spec.class_name)
+
+
+def _check_settings(workload: Workload, cluster: Cluster) -> None:
+    """Settings that the devices cannot have."""
+    allocator = next((key for key, _ in workload.settings if key.startswith("alloc.")), None)
+    if allocator is not None and cluster.gpu.is_cpu:
+        raise UsageError(f"--set {allocator} is about CUDA's caching allocator, which a CPU does not have")
+    if workload.reserve_bytes >= cluster.capacity_bytes:
+        raise UsageError(
+            f"--set memory.reserve leaves nothing: {format_gib(workload.reserve_bytes)} GiB of the"
+            f" {format_gib(cluster.capacity_bytes)} that each device has"
+        )
+
+
+def _check_float8(workload: Workload, cluster: Cluster) -> None:
+    """float8 products need tensor cores that have them, and torchao."""
+    asked = next((key for key, _ in workload.settings if key.startswith("fp8.")), None)
+    if workload.precision is not Precision.FP8_MIXED:
+        if asked is not None:
+            raise UsageError(f"--set {asked} needs --precision fp8-mixed")
+        return
+    gpu = cluster.gpu
+    if gpu.is_cpu or not gpu.supports_fp8:
+        has = "" if gpu.compute_capability is None else " ({}.{})".format(*gpu.compute_capability)
+        raise UsageError(
+            f"--precision fp8-mixed: {gpu.short}{has} has no float8 tensor cores, which come with compute capability"
+            " 8.9; use bf16-mixed"
+        )
+    if workload.peft is not Peft.NONE:
+        raise NotBuiltError(f"--precision fp8-mixed --peft {workload.peft}")
+    if importlib.util.find_spec("torchao") is None:
+        raise InputError("--precision fp8-mixed needs the torchao library: pip install 'gpu-plan[fp8]'")
