@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from executor.job import Job
+from planner.cache_dir import versions
 from planner.plan import Candidate, ModelFacts, StrategyChoice, workload_document
 from planner.plan_saved import SavedPlan
 from planner.workload import Workload
@@ -35,7 +36,7 @@ def saved_plan(*, processes: int = 2, micro_batch: int = 4, accumulation: int = 
     )
     return SavedPlan(
         command="plan tiny --gpus 2xcpu",
-        created_with={},
+        created_with=dict(versions()),
         model=ModelFacts(
             id="tiny",
             class_name="Linear",

@@ -155,8 +155,8 @@ def command_line(folder: Path, *arguments: str, restarts: int = 0) -> CommandLin
         cwd=folder, env={**os.environ, **ENVIRONMENT}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip
-    started = wait_until(lambda: any(steps_done(run) >= 2 for run in list_runs(folder)), 120)
-    if not started:
+    wait_until(lambda: process.poll() is not None or any(steps_done(run) >= 2 for run in list_runs(folder)), 120)
+    if process.poll() is not None or not list_runs(folder):
         process.kill()
         raise AssertionError(f"it did not start: {process.communicate()}")
     return CommandLine(process=process, folder=list_runs(folder)[-1])
