@@ -13,7 +13,9 @@ from executor.doctor.rules.rule import Hit, Rule
 _NOT_FORWARDED = frozenset(
     {
         "generate", "config", "generation_config", "push_to_hub", "gradient_checkpointing_enable",
-        "enable_input_require_grads", "resize_token_embeddings", "get_input_embeddings", "num_parameters", "print_trainable_parameters",
+        "enable_input_require_grads",
+        "resize_token_embeddings", "get_input_embeddings", "num_parameters",
+        "print_trainable_parameters",
         "enable_gradient_checkpointing", "tie_weights", "add_tag",
     }
 )  # fmt: skip
