@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from executor import names
+from executor.deviations import deviations
 from executor.job import Job
 from executor.launch.files import LaunchFiles
 from executor.launch.prepare import prepare
@@ -106,6 +107,7 @@ def run_attempt(
         explanation=verdict.explanation,
         first_step=_first_step(ranks, attempt.first_step),
         last_step=_last_step(ranks),
+        deviations=deviations(job.saved, ranks),
     )
     return Outcome(
         attempt=ended, verdict=verdict, ranks=ranks, data_limits=ending.data_limits, strays=len(ending.strays)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.errors import PlanError
+from planner.errors import ExitCode, PlanError
 from planner.plan import from_json
 from planner.plan_figures import StrategyChoice
 from planner.plan_saved import SavedPlan, saved_plan
 
 _SECONDS = 300
+_REFUSED = int(ExitCode.USAGE)
 _OPTIONS: Mapping[str, str] = {
     "seq_len": "--seq-len",
     "precision": "--precision",
@@ -33,6 +34,8 @@ class Evaluated:
     """The plan; None where the planner refused it or could not be asked."""
     reason: str = ""
     """Why not."""
+    asked: bool = True
+    """False where the planner gave no opinion: the model cannot be reached, or the planner did not end."""
 
 
 def evaluate(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> Evaluated:
@@ -41,12 +44,12 @@ def evaluate(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> Eva
     try:
         done = subprocess.run(command, cwd=directory, capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Evaluated(saved=None, reason=f"the planner gave no answer: {error}")
+        return Evaluated(saved=None, reason=f"the planner gave no answer: {error}", asked=False)
     try:
         document = from_json(done.stdout, "the planner's answer")
     except PlanError as error:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        return Evaluated(saved=None, reason=lines[-1] if lines else str(error))
+        return Evaluated(saved=None, reason=lines[-1] if lines else str(error), asked=done.returncode == _REFUSED)
     if document.best is None:
         reasons = [candidate.reason for candidate in document.rejected if candidate.reason]
         return Evaluated(saved=None, reason=reasons[0] if reasons else "it does not fit")

@@ -35,12 +35,15 @@ def replan(
     folder: Path,
     *,
     data_limits: Mapping[int, int],
+    keeps: Callable[[StrategyChoice], bool] = lambda strategy: True,
+    stop: Callable[[], object] = lambda: None,
     evaluate_one: Evaluate = evaluate,
 ) -> Replan:
     """The mildest change that keeps the effective batch and takes less memory by the planner's own figures.
 
     Where CUDA told how much the rank could have had, the new figure must be within that. A rung that the planner
-    cannot judge (its model cannot be reached any more) is taken as it is.
+    cannot be asked about (its model cannot be reached any more) is taken as it is. `keeps` tells whether a strategy can
+    go on from what was saved, `stop` whether an interrupt came meanwhile.
     """
     saved, before = job.saved, job.saved.plan.strategy
     able, missing = abilities(job, ranks, folder)
@@ -48,9 +51,15 @@ def replan(
     was = saved.plan.memory.device_used_bytes if saved.plan.memory else None
     room = real_capacity(ranks)
     refused: list[str] = []
-    for strategy in rungs(before, able):
+    ladder = list(rungs(before, able))
+    # What would have to begin again comes last.
+    for strategy in sorted(ladder, key=lambda one: not keeps(one)):
+        if stop():
+            break
         found = evaluate_one(saved, strategy, job.working_directory)
-        after = found.saved or (_unjudged(saved, strategy) if _only_smaller(before, strategy) else None)
+        after = found.saved
+        if after is None and not found.asked and _only_smaller(before, strategy):
+            after = _unjudged(saved, strategy)
         if after is None:
             refused.append(f"{strategy.name}: {found.reason}")
             continue

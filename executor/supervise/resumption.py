@@ -1,13 +1,17 @@
 """From which checkpoint the next attempt goes on (I/O)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from executor.checkpoints.find import newest_complete, torn
+from executor.checkpoints.resume import decide_resume, make_ready, plan_resume
 from executor.job import Job
+from executor.names import CHECKPOINTS_FOLDER
 from executor.records.rank import RankRecord
 from executor.run_folder import RunFolder
+from planner.errors import PlanError
+from planner.plan_figures import StrategyChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +27,31 @@ class Resumption:
 
 
 def find_resumption(job: Job, folder: RunFolder, roots: Iterable[Path]) -> Resumption:
-    """The newest complete checkpoint of this run that the job's strategy can load."""
+    """The newest complete checkpoint of this run, made ready for the job's strategy; nothing where none can be had."""
     places = (folder.path, *roots)
-    broken = tuple(f"skipped {one.path}: {one.reason}" for one in torn(places))
+    notes = [f"skipped {one.path}: {one.reason}" for one in torn(places)]
     found = newest_complete(places, run_id=folder.run_id)
     if found is None:
-        return Resumption(notes=(*broken, "this run has no complete checkpoint: from the beginning"))
-    return Resumption(path=found.path, step=found.manifest.step, notes=broken)
+        return Resumption(notes=(*notes, "this run has no complete checkpoint: from the beginning"))
+    strategy = job.saved.plan.strategy
+    resume = plan_resume(found, job.saved, strategy.world_size)
+    try:
+        path = make_ready(resume, folder.path / CHECKPOINTS_FOLDER)
+    except PlanError as error:
+        return Resumption(notes=(*notes, f"{error}: from the beginning"))
+    if path != found.path:
+        notes.append(f"{found.path} was converted for {strategy.name}")
+    return Resumption(path=path, step=found.manifest.step, notes=(*notes, *resume.notes))
+
+
+def keeps_progress(folder: RunFolder, roots: Iterable[Path]) -> Callable[[StrategyChoice], bool]:
+    """Whether a strategy can go on from what this run has saved; true for any where nothing was saved."""
+    found = newest_complete((folder.path, *roots), run_id=folder.run_id)
+
+    def keeps(strategy: StrategyChoice) -> bool:
+        return found is None or decide_resume(found, strategy.name, strategy.world_size).refused is None
+
+    return keeps
 
 
 def checkpoint_roots(ranks: Iterable[RankRecord], working_directory: Path) -> set[Path]:

@@ -20,7 +20,7 @@ from executor.supervise.machine import describe_machine
 from executor.supervise.process import adopt_orphans
 from executor.supervise.pulse import Pulse
 from executor.supervise.replan import replan
-from executor.supervise.resumption import Resumption, checkpoint_roots, find_resumption
+from executor.supervise.resumption import Resumption, checkpoint_roots, find_resumption, keeps_progress
 from executor.supervise.watch import Listener
 from planner.errors import PlanError
 from planner.plan_codec import dump
@@ -87,11 +87,11 @@ class _Run:
             )
             if decision.action == "stop" or self._interrupted():
                 return self._end(outcome, decision.reason)
+            self._roots |= checkpoint_roots(outcome.ranks, self.job.working_directory)
             self._changes = (decision.reason,) if decision.reason else ()
             if decision.action == "replan" and not self._replan(outcome):
                 return self._end(outcome, "; ".join(self._changes))
             self._folder.close_attempt(number)
-            self._roots |= checkpoint_roots(outcome.ranks, self.job.working_directory)
             resumed = find_resumption(self.job, self._folder, self._roots)
             if signal_name := self._interrupted():
                 return self._end_between(signal_name)
@@ -107,7 +107,14 @@ class _Run:
     def _replan(self, outcome: Outcome) -> bool:
         """Whether there is a next plan; what changes, or why there is none, is kept."""
         self._note("out of memory: looking for the next plan with the same effective batch")
-        found = replan(self.job, outcome.ranks, self._folder.path, data_limits=outcome.data_limits)
+        found = replan(
+            self.job,
+            outcome.ranks,
+            self._folder.path,
+            data_limits=outcome.data_limits,
+            keeps=keeps_progress(self._folder, self._roots),
+            stop=self._interrupted,
+        )
         self._changes = found.changes
         if found.job is not None:
             self.job = found.job
