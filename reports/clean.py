@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 _ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d).*?(?:\x07|\x1b\\|\x9c|$)|\x1b.", re.DOTALL)
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$#&!])")
@@ -40,3 +41,18 @@ def markdown_code(text: str, *, in_table: bool = False) -> str:
     span = f"{fence}{pad}{line}{pad}{fence}"
     # In a table GFM takes a bar for a cell's end in code spans too, and reads \| as a bar there.
     return span.replace("|", "\\|") if in_table else span
+
+
+def keep_columns(line: str, clean: Callable[[str], str]) -> str:
+    """Columns were padded beforehand: only what stands between runs of spaces is cleaned."""
+    return "".join(part if part.isspace() else clean(part) for part in _runs(line)).rstrip()
+
+
+def _runs(line: str) -> list[str]:
+    runs: list[str] = []
+    for character in line:
+        if runs and (runs[-1][-1] == " ") == (character == " "):
+            runs[-1] += character
+        else:
+            runs.append(character)
+    return runs

@@ -7,7 +7,7 @@ from planner.plan_codec import dump
 from planner.plan_diff import Difference, Figure, PlanDiff, Side, TensorChange
 from planner.units import format_bytes
 from reports import words
-from reports.clean import ascii_line, one_line
+from reports.clean import ascii_line, keep_columns, one_line
 
 _TENSORS_SHOWN = 12
 _LONGEST = 60
@@ -51,22 +51,7 @@ def render_text(diff: PlanDiff, before: Side, after: Side, *, ascii_only: bool =
     blocks = [_heading(before, after), *_body(diff)]
     clean = ascii_line if ascii_only else one_line
     lines = [line for block in blocks for line in (*block, "")]
-    return "\n".join(_indented(line, clean) for line in lines[:-1]) + "\n"
-
-
-def _indented(line: str, clean: Callable[[str], str]) -> str:
-    """Columns were padded beforehand: only what stands between runs of spaces is cleaned."""
-    return "".join(part if part.isspace() else clean(part) for part in _runs(line)).rstrip()
-
-
-def _runs(line: str) -> list[str]:
-    runs: list[str] = []
-    for character in line:
-        if runs and (runs[-1][-1] == " ") == (character == " "):
-            runs[-1] += character
-        else:
-            runs.append(character)
-    return runs
+    return "\n".join(keep_columns(line, clean) for line in lines[:-1]) + "\n"
 
 
 def _heading(before: Side, after: Side) -> list[str]:
