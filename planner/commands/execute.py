@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.commands.execute_checks import check_machine, check_plan
+from planner.commands.execute_checks import check_machine, check_plan, check_port
 from planner.commands.execute_options import (
     check_options,
     hosts_of,
     machine_rank_of,
+    rendezvous_port,
     restarts_of,
     say,
     with_configuration,
@@ -22,6 +23,7 @@ from planner.options import positive, refuse_what_is_not_built
 if TYPE_CHECKING:
     from executor.job import Job
     from executor.launch.files import LaunchFiles
+    from planner.plan import PlanDocument
     from planner.plan_saved import SavedPlan
 
 LAUNCHER_FAILED = 125
@@ -35,7 +37,7 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     check_options(args)
     script = Path(args.execute).absolute()
     read_script(script)
-    saved = _read(args) if args.plan is not None else _search(args, words, script)
+    saved = _read(args) if args.plan is not None else _search(args, words, script, script_words)
     if saved is None:
         return ExitCode.NOTHING_FITS
     hosts = hosts_of(args, saved)
@@ -52,6 +54,7 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     if args.dry_run:
         return _show(job)
     check_machine(saved)
+    check_port(hosts, job.machine_rank, rendezvous_port(hosts))
     return _launch(job)
 
 
@@ -66,9 +69,14 @@ def _read(args: argparse.Namespace) -> "SavedPlan":
     return saved
 
 
-def _search(args: argparse.Namespace, words: Sequence[str], script: Path) -> "SavedPlan | None":
-    """The best plan found for the options given and configured; None where nothing fits, which is then shown."""
-    from planner.commands.plan import check_targets, find_plans, save_best, write_report
+def _search(
+    args: argparse.Namespace, words: Sequence[str], script: Path, script_words: Sequence[str]
+) -> "SavedPlan | None":
+    """The best plan found for the options given and configured; None where nothing fits, which is then shown.
+
+    The model is MODEL, else the configuration's, else the one that the script itself builds.
+    """
+    from planner.commands.plan import check_targets, save_best, write_report
     from planner.plan_saved import saved_plan
 
     all_words, taken = with_configuration(args, words, script)
@@ -76,17 +84,13 @@ def _search(args: argparse.Namespace, words: Sequence[str], script: Path) -> "Sa
     if taken:
         say(taken)
     if args.model is None:
-        raise UsageError(
-            "which model? name it before --execute (plan MODEL --execute ...), or write model = '...' into the"
-            f" [tool.plan] of pyproject.toml, or into a plan.toml, in {script.parent} or above"
-        )
+        args.model = args.execute
+        all_words.insert(0, args.execute)
+        say(f"planned for is what {args.execute} itself does; MODEL, or model = '...' in a plan.toml, names another")
     if args.gpus is None:
         args.gpus = "auto"
     check_targets(args)
-    try:
-        document = find_plans(args, all_words).document
-    except UsageError as error:
-        raise UsageError(f"{error} ({taken})") from None if taken else error
+    document = _document(args, all_words, script_words, taken)
     if document.best is None:
         write_report(args, document, positive(args.top, "--top") or 5)
         return None
@@ -95,6 +99,17 @@ def _search(args: argparse.Namespace, words: Sequence[str], script: Path) -> "Sa
     saved = saved_plan(document)
     say(_in_a_line(saved))
     return saved
+
+
+def _document(
+    args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str], taken: str
+) -> "PlanDocument":
+    from planner.commands.plan import find_plans
+
+    try:
+        return find_plans(args, words, script_words if args.model.endswith(".py") else ()).document
+    except UsageError as error:
+        raise UsageError(f"{error} ({taken})") from None if taken else error
 
 
 def _in_a_line(saved: "SavedPlan") -> str:

@@ -1,6 +1,6 @@
 """Whether a saved plan still holds here: the model's config, the versions, the machine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from planner.errors import InputError, PlanError, PreflightError, UnreachableError
@@ -25,7 +25,8 @@ def check_plan(saved: "SavedPlan", where: str) -> str | None:
     try:
         digest = _config_digest(saved)
         if digest != saved.model.config_digest:
-            reasons.append(f"the config of {saved.model.id} is another one")
+            script = saved.model.id.endswith(".py")
+            reasons.append(f"{saved.model.id} has changed" if script else f"the config of {saved.model.id} is another")
     except UnreachableError:
         note = f"{saved.model.id} cannot be reached from here: whether its config is still the plan's is not known"
     except PlanError as error:
@@ -54,6 +55,23 @@ def check_machine(saved: "SavedPlan") -> None:
     if differences:
         spec = saved.cluster["spec"]
         raise PreflightError(f"the plan is for {spec}: {'; '.join(differences)}. Plan for this machine: --gpus auto")
+
+
+def check_port(hosts: Sequence[str], machine_rank: int, port: int) -> None:
+    """PreflightError where the first of several hosts cannot open the rendezvous port: the others would wait for it."""
+    if len(hosts) < 2 or machine_rank != 0:
+        return
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise PreflightError(
+                f"port {port}, at which the hosts meet, cannot be opened ({error.strerror}): "
+                f"name another, --hosts {hosts[0].partition(':')[0]}:PORT,..., on every host alike"
+            ) from None
 
 
 def machine_differences(planned: Mapping[str, object], here: Mapping[str, object]) -> list[str]:

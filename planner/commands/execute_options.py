@@ -89,6 +89,12 @@ def hosts_of(args: argparse.Namespace, saved: "SavedPlan") -> tuple[str, ...]:
     return hosts
 
 
+def rendezvous_port(hosts: Sequence[str]) -> int:
+    """The port at which several hosts meet."""
+    port = hosts[0].partition(":")[2] if hosts else ""
+    return int(port) if port else 29500
+
+
 def machine_rank_of(args: argparse.Namespace, hosts: Sequence[str]) -> int:
     """Which of the hosts this is: as told, or as SLURM and other schedulers say. UsageError beyond the last."""
     name, text = "--machine-rank", args.machine_rank
