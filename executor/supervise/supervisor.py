@@ -89,7 +89,7 @@ class _Run:
                 return self._end(outcome, decision.reason)
             self._roots |= checkpoint_roots(outcome.ranks, self.job.working_directory)
             self._changes = (decision.reason,) if decision.reason else ()
-            if decision.action == "replan" and not self._replan(outcome):
+            if decision.action == "replan" and not self._replan(outcome) and not self._interrupted():
                 return self._end(outcome, "; ".join(self._changes))
             self._folder.close_attempt(number)
             resumed = find_resumption(self.job, self._folder, self._roots)

@@ -1,0 +1,198 @@
+"""The ladder after out of memory, and what is said about the estimate that was wrong."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from executor.records.rank import Actual, RankError, RankRecord, StepSummary
+from executor.supervise.estimate import explain_estimate, real_capacity
+from executor.supervise.planner_process import Evaluated, plan_words
+from executor.supervise.replan import replan
+from executor.supervise.rungs import Abilities, change_words, rungs
+from planner.plan_figures import StrategyChoice
+from planner.plan_saved import SavedPlan
+from tests.support.fault_job import SCRIPT, job, saved_plan
+from tests.support.plan_example import memory
+
+GIB = 2**30
+
+
+def choice(name: str = "ddp", micro: int = 8, steps: int = 1, **more: object) -> StrategyChoice:
+    return StrategyChoice(
+        name=name, data_parallel=2, micro_batch_size=micro, gradient_accumulation_steps=steps, precision="fp32",
+        **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def failed(message: str = "no", **actual: object) -> RankRecord:
+    return RankRecord(
+        run_id="r", attempt=1, rank=1, local_rank=1, world_size=2, pid=1, host="h", device="cuda:1", status="oom",
+        started=0.0, updated=1.0, error=RankError(type="torch.OutOfMemoryError", message=message),
+        actual=Actual(**actual),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def shape(strategy: StrategyChoice) -> tuple[object, ...]:
+    return (
+        strategy.name, strategy.micro_batch_size, strategy.gradient_accumulation_steps, strategy.checkpointing,
+        strategy.offload,
+    )  # fmt: skip
+
+
+def test_the_ladder_is_batch_then_checkpointing_then_stage_then_offload() -> None:
+    found = [shape(rung) for rung in rungs(choice(micro=4), Abilities())]
+    assert found == [
+        ("ddp", 2, 2, "none", "none"),
+        ("ddp", 1, 4, "none", "none"),
+        ("ddp", 1, 4, "full", "none"),
+        ("fsdp", 1, 4, "full", "none"),
+        ("fsdp", 1, 4, "full", "all"),
+        ("zero2", 1, 4, "full", "none"),
+        ("zero2", 1, 4, "full", "optimizer"),
+        ("zero3", 1, 4, "full", "none"),
+        ("zero3", 1, 4, "full", "optimizer"),
+        ("zero3", 1, 4, "full", "all"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["single", "ddp", "fsdp", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize(("micro", "steps"), [(1, 1), (6, 1), (5, 3), (32, 2)])
+def test_every_rung_keeps_the_effective_batch_and_differs(name: str, micro: int, steps: int) -> None:
+    before = choice(name, micro, steps)
+    found = list(rungs(before, Abilities()))
+    assert all(rung.global_batch_size == before.global_batch_size for rung in found)
+    assert len({shape(rung) for rung in found} | {shape(before)}) == len(found) + 1
+
+
+def test_what_cannot_change_is_left_as_it_is() -> None:
+    able = Abilities(batch=False, checkpointing=False, deepspeed=False)
+    assert [shape(rung) for rung in rungs(choice(), able)] == [
+        ("fsdp", 8, 1, "none", "none"),
+        ("fsdp", 8, 1, "none", "all"),
+    ]
+
+
+def test_change_in_words() -> None:
+    after = choice("fsdp", 4, 2, checkpointing="full")
+    assert change_words(choice(), after) == (
+        "micro batch 8 → 4 with accumulation 1 → 2, checkpointing none → full, strategy ddp → fsdp;"
+        " the global batch stays 16"
+    )
+
+
+CUDA = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 40.00 GiB of which 1.00 GiB is free."
+    " Process 4 has 9.00 GiB memory in use. Including non-PyTorch memory, this process has 30.00 GiB memory in use."
+)
+
+
+def test_capacity_and_others_are_read_from_cudas_message() -> None:
+    ranks = [failed(CUDA)]
+    assert real_capacity(ranks) == 31 * GIB
+    plan = replace(saved_plan().plan, memory=memory(capacity=80 * GIB, parameters=10 * GIB))
+    lines = explain_estimate(replace(saved_plan(), plan=plan), ranks, {})
+    assert lines[0] == "the device has 40.0 GiB, the plan assumes 80.0 GiB"
+    assert lines[1] == "others hold 9.0 GiB of the device"
+    assert lines[2].startswith("30.0 GiB were in use, the plan says at most")
+
+
+def test_another_job_than_planned_explains_the_estimate() -> None:
+    lines = explain_estimate(saved_plan(), [failed(micro_batch_size=32, parameters=10_000, strategy="ddp")], {})
+    assert lines == (
+        "parameters: 10,000 instead of 272",
+        "samples in a micro batch: 32 instead of 4",
+    )
+
+
+def test_a_limit_of_the_process_explains_the_estimate() -> None:
+    (line,) = explain_estimate(saved_plan(), [failed(micro_batch_size=4)], {1: GIB})
+    assert "1.0 GiB of data" in line
+    assert "8.0 GiB" in line
+
+
+def test_a_lower_limit_is_concluded_when_nothing_else_is_seen() -> None:
+    rank = replace(failed(), summary=StepSummary(steps=3, peak_resident_bytes=GIB))
+    (line,) = explain_estimate(saved_plan(), [rank], {})
+    assert "the real limit is lower than assumed" in line
+
+
+def test_phases_are_compared_on_a_device() -> None:
+    figures = replace(
+        memory(capacity=8 * GIB, activations=4 * GIB), phase_peaks={"forward": 3 * GIB, "backward": 4 * GIB}
+    )
+    plan = replace(saved_plan(), plan=replace(saved_plan().plan, memory=figures))
+    summary = StepSummary(steps=2, peak_allocated_bytes=6 * GIB, phases={"forward": 3 * GIB, "backward": 6 * GIB})
+    lines = explain_estimate(plan, [replace(failed(), summary=summary)], {})
+    assert lines == ("backward peaked at 6.0 GiB, planned 4.0 GiB",)
+
+
+def answering(*sizes: int | None) -> object:
+    """A planner that knows these sizes, one after another; None for a refusal."""
+    left = list(sizes)
+
+    def evaluate(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> Evaluated:
+        size = left.pop(0)
+        if size is None:
+            return Evaluated(saved=None, reason="it does not fit")
+        figures = memory(capacity=80 * GIB, parameters=size)
+        return Evaluated(saved=replace(saved, plan=replace(saved.plan, strategy=strategy, memory=figures)))
+
+    return evaluate
+
+
+def test_the_first_rung_within_what_the_device_gave_is_taken(tmp_path: Path) -> None:
+    plan = replace(saved_plan().plan, memory=memory(capacity=80 * GIB, parameters=70 * GIB))
+    asked = replace(job(tmp_path), saved=replace(saved_plan(), plan=plan))
+    evaluate = answering(40 * GIB, 20 * GIB)
+    found = replan(asked, [failed(CUDA)], tmp_path, data_limits={}, evaluate_one=evaluate)  # type: ignore[arg-type]
+    assert found.job is not None
+    assert found.job.saved.plan.strategy.micro_batch_size == 1
+    assert "micro batch 4 → 1 with accumulation 1 → 4" in found.changes[0]
+
+
+def test_a_rung_that_would_begin_again_comes_last(tmp_path: Path) -> None:
+    found = replan(
+        job(tmp_path, micro_batch=1), [failed()], tmp_path, data_limits={},
+        keeps=lambda strategy: strategy.name != "ddp", evaluate_one=answering(1000),  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert found.job is not None
+    assert found.job.saved.plan.strategy.name == "fsdp"
+
+
+def test_where_nothing_takes_less_it_is_said(tmp_path: Path) -> None:
+    nothing = answering(*[None] * 20)
+    found = replan(job(tmp_path), [failed()], tmp_path, data_limits={}, evaluate_one=nothing)  # type: ignore[arg-type]
+    assert found.job is None
+    assert "no plan with the same effective batch takes less" in found.changes[0]
+    assert "it does not fit" in found.changes[0]
+
+
+FIXED = """
+from torch.utils.data import DataLoader
+loader = DataLoader(list(range(64)), batch_size=32)
+for x in loader:
+    x.sum().backward()
+"""
+
+
+def test_a_script_that_fixes_its_batch_keeps_it_and_that_is_said(tmp_path: Path) -> None:
+    script = tmp_path / "fixed.py"
+    script.write_text(FIXED)
+    found = replan(
+        job(tmp_path, script=script), [failed()], tmp_path, data_limits={}, evaluate_one=answering(1000)  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert found.job is not None
+    assert found.job.saved.plan.strategy.micro_batch_size == 4
+    assert any("takes its batch from nowhere" in line for line in found.changes)
+
+
+def test_the_planner_is_asked_for_the_same_job() -> None:
+    words = plan_words(saved_plan(), choice("fsdp", 2, 4, checkpointing="full", offload="all"), Path("/nowhere"))
+    assert words[:4] == ("tiny", "--gpus", "2xcpu", "--pin")
+    pairs = dict(zip(words[5::2], words[6::2], strict=False))
+    assert pairs["--strategy"] == "fsdp"
+    assert (pairs["--micro-batch"], pairs["--grad-accum"]) == ("2", "4")
+    assert (pairs["--checkpointing"], pairs["--offload"]) == ("full", "all")
+    assert "--seq-len" not in pairs
+    assert SCRIPT.is_file()
