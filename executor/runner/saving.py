@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from executor.checkpoints.markers import Part, begin, complete, finish, manifest
 from executor.runner.ledger import Row
 from executor.runner.recorder import Recorder
 
+FULL_DISK = 4 * 1024 * 1024
+"""Free bytes below which a failed save is put down to the disk: what did not fit was larger than what is left."""
 PACKAGES = ("torch", "accelerate", "transformers", "deepspeed", "lightning")
 
 
@@ -72,6 +75,9 @@ class Saving:
         try:
             with self._recorder.ignoring_steps():
                 yield
+        except BaseException:
+            guard("the disk", self._look_at_disk, folder)
+            raise
         finally:
             self._depth -= 1
         waiting, self.deferred = self.deferred, []
@@ -81,6 +87,12 @@ class Saving:
             return
         pending.then += waiting
         guard("a checkpoint's manifest", self._saved, pending)
+
+    def _look_at_disk(self, folder: Path) -> None:
+        """What torch raises when a disk is full does not say so."""
+        free = shutil.disk_usage(folder).free
+        if free < FULL_DISK:
+            self._recorder.note(f"saving {folder} failed on a full disk: {free:,} bytes are free")
 
     def _describe(self, folder: Path, facts: Callable[[], Facts]) -> _Pending:
         recorder, found = self._recorder, facts()
