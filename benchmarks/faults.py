@@ -17,7 +17,7 @@ from pathlib import Path
 
 from executor.run_folder import RunFolder
 from tests.support.fault_job import job
-from tests.support.fault_runs import Ended, alive, command_line, kill_a_rank, run, signal_launcher
+from tests.support.fault_runs import IMPATIENT, QUICK, Ended, alive, command_line, kill_a_rank, run, signal_launcher
 
 RESULTS = Path(__file__).parent / "results"
 SAVED = ("--steps", "40", "--pause", "0.05", "--save-every", "4")
@@ -45,7 +45,8 @@ def supervised(
 ) -> Row:
     """One run under the supervisor of this process."""
     with tempfile.TemporaryDirectory(prefix="plan-faults-") as folder:
-        ended = run(job(Path(folder), *arguments, max_restarts=restarts), inject=inject)
+        limits = IMPATIENT if "hang" in stated else QUICK
+        ended = run(job(Path(folder), *arguments, max_restarts=restarts), limits, inject=inject)
         return row(fault, stated, ended)
 
 

@@ -16,12 +16,14 @@ from executor.records.rank import RankRecord
 from executor.records.run import Attempt
 from executor.run_folder import RunFolder
 from executor.supervise.classify import Verdict, classify
+from executor.supervise.disk import full_disks
 from executor.supervise.evidence import Evidence, error_line, parse_exits, parse_launcher_signal
 from executor.supervise.host_memory import oom_kills
 from executor.supervise.interrupts import Interrupts
 from executor.supervise.limits import Limits
 from executor.supervise.logs import rank_logs, settle_logs, tail
 from executor.supervise.process import LAUNCHER_ERR, start
+from executor.supervise.resumption import checkpoint_roots
 from executor.supervise.stacks import places
 from executor.supervise.watch import Ending, Listener, Watch
 from planner.plan_codec import plain
@@ -104,11 +106,12 @@ def run_attempt(
         exit_code=ending.launcher_code,
         cause=verdict.cause,
         culprit=verdict.culprit,
-        explanation=verdict.explanation,
+        explanation=_with_disks(verdict, ranks, folder, job.working_directory),
         first_step=_first_step(ranks, attempt.first_step),
         last_step=_last_step(ranks),
         deviations=deviations(job.saved, ranks),
     )
+    verdict = replace(verdict, explanation=ended.explanation)
     return Outcome(
         attempt=ended, verdict=verdict, ranks=ranks, data_limits=ending.data_limits, strays=len(ending.strays)
     )
@@ -131,6 +134,14 @@ def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, 
         oom_kills=kills,
         launcher_error=_first_words(folder.logs, report),
     )
+
+
+def _with_disks(verdict: Verdict, ranks: tuple[RankRecord, ...], folder: RunFolder, directory: Path) -> str:
+    """The explanation; after an exception with a word about disks that are full."""
+    if verdict.cause != "exception":
+        return verdict.explanation
+    places = (directory, folder.path, *sorted(checkpoint_roots(ranks, directory)))
+    return "; ".join((verdict.explanation, *full_disks(places)))
 
 
 def _first_words(logs: Path, report: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fault_job import job
-from tests.support.fault_runs import kill_a_rank, newest_step, run
+from tests.support.fault_runs import IMPATIENT, kill_a_rank, newest_step, run
 
 SAVE_EVERY = 4
 
@@ -52,7 +52,7 @@ def test_an_exception_in_one_rank_is_the_cause_though_its_peers_complain(tmp_pat
 
 
 def test_a_rank_that_hangs_is_found_with_the_line_it_stands_at(tmp_path: Path) -> None:
-    ended = run(job(tmp_path, "--fault", "hang"))
+    ended = run(job(tmp_path, "--fault", "hang"), IMPATIENT)
     attempt = ended.record.attempts[0]
     assert (attempt.cause, attempt.culprit) == ("hang", 1)
     assert ended.record.exit_code == 128 + signal.SIGKILL
@@ -63,7 +63,7 @@ def test_a_rank_that_hangs_is_found_with_the_line_it_stands_at(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_rank_that_spins_is_given_longer_and_ended_all_the_same(tmp_path: Path) -> None:
-    ended = run(job(tmp_path, "--fault", "spin"))
+    ended = run(job(tmp_path, "--fault", "spin"), IMPATIENT)
     assert ended.causes == ["hang"]
     assert not ended.orphans
 
