@@ -81,9 +81,9 @@ def save_checkpoint(accelerator: Accelerator, folder: Path, step: int, keep: int
     accelerator.save_state(str(folder / f"step-{step}"))
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        saved = sorted(folder.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
-        for path in saved[:-keep]:
-            shutil.rmtree(path)
+        steps = sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
+        for old in steps[:-keep]:
+            shutil.rmtree(folder / f"step-{old}")
 
 
 def main() -> None:

@@ -38,7 +38,8 @@ class Torn:
 
 
 def newest_complete(roots: Iterable[Path], *, run_id: str | None = None) -> Checkpoint | None:
-    """The complete checkpoint with the most steps at or below `roots`; the later one of two with equally many.
+    """The complete checkpoint with the most steps at or below `roots`; of equally many the original rather than a
+    converted one, then the later one.
 
     `run_id`: only those that this run saved. Torn ones and those without an optimizer are passed over. None where there
     is none. Files of a candidate are checked newest first, so that older ones cost nothing.
@@ -88,7 +89,12 @@ def _newest_first(roots: Iterable[Path], run_id: str | None) -> list[tuple[Manif
             continue
         if manifest.resumable and run_id in (None, manifest.run_id):
             found.append((manifest, path))
-    return sorted(found, key=lambda pair: (pair[0].step, pair[0].created), reverse=True)
+    return sorted(found, key=_newness, reverse=True)
+
+
+def _newness(found: tuple[Manifest, Path]) -> tuple[int, bool, float]:
+    manifest, _ = found
+    return manifest.step, manifest.converted_from is None, manifest.created
 
 
 def _folders(roots: Iterable[Path], *, markers: bool = False) -> Iterator[Path]:

@@ -12,22 +12,12 @@ from pathlib import Path
 
 from executor.checkpoints.find import Checkpoint, open_checkpoint
 from executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, Manifest
-from executor.script.option import Option, ScriptOptions
 from planner.errors import PreflightError
 from planner.plan_saved import SavedPlan
 
 _REPLICATED = ("single", "ddp")
 _SHARDED = ("fsdp", "hsdp", "fsdp1")
 _ZERO = ("zero1", "zero2", "zero3")
-_WORDS = (
-    "resume_from_checkpoint",
-    "resume_from",
-    "resume_checkpoint",
-    "resume_path",
-    "resume",
-    "load_state",
-    "load_checkpoint",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +146,3 @@ def make_ready(resume: Resume, into: Path) -> Path:
         last = (ended.stderr.strip() or ended.stdout.strip() or "no message").splitlines()[-1]
         raise PreflightError(f"{source} could not be converted for {wanted.strategy}: {last}")
     return open_checkpoint(target).path
-
-
-def resume_arguments(options: ScriptOptions, path: Path) -> tuple[str, ...]:
-    """Words that tell a script of its command line where to go on from; none where it has no option for that."""
-    option: Option | None = options.by_word(*_WORDS)
-    if option is None or options.commands or option.takes != "value" or option.choices:
-        return ()
-    return (option.name, str(path))

@@ -7,7 +7,7 @@ from pathlib import Path
 from executor.checkpoints.find import newest_complete, torn
 from executor.checkpoints.resume import decide_resume, make_ready, plan_resume
 from executor.job import Job
-from executor.names import CHECKPOINTS_FOLDER
+from executor.names import CONVERTED_FOLDER
 from executor.records.rank import RankRecord
 from executor.run_folder import RunFolder
 from planner.errors import PlanError
@@ -36,7 +36,7 @@ def find_resumption(job: Job, folder: RunFolder, roots: Iterable[Path]) -> Resum
     strategy = job.saved.plan.strategy
     resume = plan_resume(found, job.saved, strategy.world_size)
     try:
-        path = make_ready(resume, folder.path / CHECKPOINTS_FOLDER)
+        path = make_ready(resume, folder.path / CONVERTED_FOLDER)
     except PlanError as error:
         return Resumption(notes=(*notes, f"{error}: from the beginning"))
     if path != found.path:

@@ -88,6 +88,8 @@ def test_the_newest_is_that_of_most_steps(tmp_path: Path) -> None:
     assert found is not None
     assert found.path == tmp_path / "step-10"
     assert newest_complete([tmp_path / "step-9"]) is not None
+    save(tmp_path / "converted", 10, converted_from="step-10")
+    assert newest_complete([tmp_path], run_id="r") == found
 
 
 def _cut(folder: Path) -> None:

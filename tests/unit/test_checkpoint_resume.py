@@ -1,4 +1,4 @@
-"""Which plan goes on from which checkpoint; the words for the script."""
+"""Which plan goes on from which checkpoint."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 
 from executor.checkpoints.find import Checkpoint
 from executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, FileEntry, Manifest
-from executor.checkpoints.resume import Conversion, Resume, decide_resume, make_ready, resume_arguments
-from executor.script.option import Option, ScriptOptions
+from executor.checkpoints.resume import Conversion, Resume, decide_resume, make_ready
 from planner.errors import PreflightError
 
 LAYOUTS = {"single": REPLICATED, "ddp": REPLICATED, "fsdp": DCP, "hsdp": DCP, "fsdp1": DCP}
@@ -93,23 +92,3 @@ def test_too_small_a_disk_is_seen_before(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="GB free: make room"):
         make_ready(Resume(checkpoint=checkpoint("ddp", 2), conversion=huge), tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def _options(*options: Option, commands: bool = False) -> ScriptOptions:
-    return ScriptOptions(options={each.name: each for each in options}, commands=commands)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (_options(Option(name="--resume-from-checkpoint", spellings=("--resume-from-checkpoint",))), True),
-        (_options(Option(name="--resume_from", spellings=("--resume_from",))), True),
-        (_options(Option(name="--resume", spellings=("--resume",), takes="flag")), False),
-        (_options(Option(name="--resume", spellings=("--resume",), choices=("auto", "never"))), False),
-        (_options(Option(name="--resume", spellings=("--resume",)), commands=True), False),
-        (_options(), False),
-    ],
-)
-def test_words_for_the_script(options: ScriptOptions, words: bool) -> None:
-    found = resume_arguments(options, Path("/c/step-4"))
-    assert found == ((next(iter(options.options)), "/c/step-4") if words else ())
