@@ -47,10 +47,11 @@ def job_options(start: Path) -> JobOptions | None:
     path, table, prefix = found
     _check_keys(path, table, prefix)
     values = dict(table)
-    gpus = values.pop("gpus", None)
-    use = gpus.get(_USE) if isinstance(gpus, dict) else gpus
-    if use is not None:
-        values["gpus"] = use
+    gpus = values.get("gpus")
+    if isinstance(gpus, dict) and isinstance(gpus.get(_USE), str):
+        values["gpus"] = gpus[_USE]
+    elif isinstance(gpus, dict):
+        del values["gpus"]
     for key, value in values.items():
         values[key] = _flat(value) if key == "set" and isinstance(value, dict) else value
         if not _is_plain(values[key]) and key != "set":

@@ -32,11 +32,12 @@ LAUNCHER_FAILED = 125
 def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
     """Launches the job and gives its exit code; with --dry-run shows what would be launched."""
     from executor.job import Job
+    from executor.launch.prepare import draw
     from executor.script.read import read_script
 
     check_options(args)
     script = Path(args.execute).absolute()
-    read_script(script)
+    parsed = read_script(script)
     saved = _read(args) if args.plan is not None else _search(args, words, script, script_words)
     if saved is None:
         return ExitCode.NOTHING_FITS
@@ -53,6 +54,8 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     )
     if args.dry_run:
         return _show(job)
+    # What the script would refuse is said before there is a run.
+    draw(job, parsed, folder=Path.cwd())
     check_machine(saved)
     check_port(hosts, job.machine_rank, rendezvous_port(hosts))
     return _launch(job)
