@@ -1,5 +1,6 @@
 """Whether the ranks' processes do anything at all: processor time and bytes read or written (I/O)."""
 
+import contextlib
 import time
 from collections.abc import Iterable
 
@@ -19,21 +20,30 @@ class Activity:
         self._last: dict[int, tuple[float, int]] = {}
 
     def busy(self, pids: Iterable[int]) -> bool:
-        """Whether any of `pids` did something since the last call."""
+        """Whether any of `pids` or of their children, such as a DataLoader's workers, did something since the last
+        call."""
         now = time.monotonic()
         seconds = max(now - self._at, 1e-3)
         found, busy = {}, False
-        for pid in pids:
+        for process in _families(pids):
             try:
-                process = psutil.Process(pid)
                 cpu = sum(process.cpu_times()[:2])
                 counters = process.io_counters()
                 size = counters.read_bytes + counters.write_bytes
             except (psutil.Error, OSError):
                 continue
-            found[pid] = (cpu, size)
-            before = self._last.get(pid)
+            found[process.pid] = (cpu, size)
+            before = self._last.get(process.pid)
             if before is not None:
                 busy = busy or (cpu - before[0]) / seconds > BUSY_SHARE or (size - before[1]) / seconds > BUSY_BYTES
         self._at, self._last = now, found
         return busy
+
+
+def _families(pids: Iterable[int]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            found += [process, *process.children(recursive=True)]
+    return found

@@ -57,6 +57,10 @@ def _success(evidence: Evidence) -> Verdict:
 
 def _hang(evidence: Evidence) -> Verdict:
     running = [rank for rank in evidence.ranks if rank.status in ("starting", "running")]
+    if not running and len(evidence.ranks) >= evidence.world_size and all(r.status == "done" for r in evidence.ranks):
+        return Verdict(
+            cause="success", exit_code=0, explanation="all ranks done; their processes did not end and were killed"
+        )
     behind = min(running, key=lambda rank: (rank.summary.steps, rank.updated), default=None)
     ahead = max((rank.summary.steps for rank in running), default=0)
     apart = [place for place in evidence.places if not place.waits]

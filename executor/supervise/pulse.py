@@ -27,6 +27,17 @@ class Pulse:
     """Device memory in use, else peak allocated, else resident."""
     memory_kind: str = ""
     tokens: int = 0
+    exit_code: int | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether, by its record, the rank still runs."""
+        return self.status in ("starting", "running")
+
+    @property
+    def failed(self) -> bool:
+        """Whether, by its record, the rank ended otherwise than well."""
+        return self.status in ("oom", "exception", "peer_failure") or (self.status == "exit" and self.exit_code != 0)
 
 
 class Pulses:
@@ -74,6 +85,7 @@ def parse_pulse(content: bytes) -> Pulse | None:
             memory_bytes=size,
             memory_kind=kind,
             tokens=int(summary.get("tokens") or 0),
+            exit_code=value.get("exit_code"),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -13,14 +13,15 @@ from executor.supervise.heartbeat import Heartbeat
 from executor.supervise.host_memory import data_limit
 from executor.supervise.interrupts import Interrupts
 from executor.supervise.limits import Limits
-from executor.supervise.logs import Output, bound_logs, rank_logs
-from executor.supervise.process import Started
+from executor.supervise.logs import Output, bound_logs, rank_logs, tail
+from executor.supervise.process import LAUNCHER_ERR, Started
 from executor.supervise.pulse import Pulse, Pulses
 from executor.supervise.stacks import ask_for_stacks
 from executor.supervise.strays import end_all, processes_of, reap, send
 
-_FAILED = ("oom", "exception", "exit", "peer_failure")
-_ALIVE = ("starting", "running")
+_LEAVING = 5
+_CLOSING = "closing signal"
+"""In torch's elastic agent's warning when a rank has failed (torch.distributed.elastic.multiprocessing.api, _close)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,8 @@ class Watch:
             self._latest = pulses
             self._heartbeat.see(pulses, now)
             self.listener.pulse(pulses)
-        if self._activity.busy([pulse.pid for pulse in pulses if pulse.status in _ALIVE]):
+        doubtful = self._heartbeat.silent(now) > self._heartbeat.bound / 2
+        if doubtful and self._activity.busy([pulse.pid for pulse in pulses if pulse.runs]):
             self._heartbeat.active(now)
         if now >= self._next_bound:
             self._next_bound = now + 10.0
@@ -138,26 +140,35 @@ class Watch:
 
     def _collect_stacks(self) -> bool:
         self.listener.note("no step has ended for too long: asking the ranks for their stacks, then ending them")
-        asked = ask_for_stacks(pulse.pid for pulse in self._latest if pulse.status in _ALIVE)
+        asked = ask_for_stacks(pulse.pid for pulse in self._latest if pulse.runs)
         if asked:
             time.sleep(self.limits.stacks)
         return bool(asked)
 
     def _end_deaf_peers(self, now: float) -> None:
         """Kills ranks that go on long after another one has failed: the agent itself would wait for half a minute."""
-        gone = [p for p in self._latest if p.status in _FAILED or (p.status in _ALIVE and not _runs(p.pid))]
-        if not gone:
+        if not self._somebody_failed():
             self._failed_at = None
             return
         if self._failed_at is None:
             self._failed_at = now
-        if now - self._failed_at > self.limits.peers:
+        # A rank that has failed and is still there may be saving what it can, such as its tracker's figures.
+        leaving = any(pulse.failed and _runs(pulse.pid) for pulse in self._latest)
+        patience = self.limits.peers * (_LEAVING if leaving else 1)
+        if now - self._failed_at > patience:
             left = [pulse.pid for pulse in self._latest if _runs(pulse.pid)]
-            if left:
-                self._killed.update(left)
-                send(left, signal.SIGKILL)
-            if now - self._failed_at > self.limits.peers + 3.0:
+            self._killed.update(left)
+            send(left, signal.SIGKILL)
+            if now - self._failed_at > patience + 3.0:
                 send([self.started.launcher.pid], signal.SIGKILL)
+
+    def _somebody_failed(self) -> bool:
+        """By its own record, or because the agent has begun to end the ranks. A rank that is only gone may have left
+        with code 0, and the others may have work to do."""
+        if any(pulse.failed for pulse in self._latest):
+            return True
+        gone = any(pulse.runs and not _runs(pulse.pid) for pulse in self._latest)
+        return gone and _CLOSING in tail(self.logs / LAUNCHER_ERR)
 
     def _read_limits(self) -> None:
         """A script may set limits of its own at any time, and die of them soon."""

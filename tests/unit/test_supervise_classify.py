@@ -155,6 +155,11 @@ def test_hang_names_the_rank_behind_and_the_stacks() -> None:
     assert "/runs/x/logs" in found.explanation
 
 
+def test_ranks_that_are_done_and_do_not_leave_have_not_hung() -> None:
+    whole = replace(evidence([rank(0, "done"), rank(1, "done")], code=-9), hung_seconds=61.0)
+    assert classify(whole).cause == "success"
+
+
 REPORT = """
 [default0]:Failures: printed by the user
 ============================================================
