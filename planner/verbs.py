@@ -7,7 +7,8 @@ VERBS = {
     "export": "planner.commands.export",
     "report": "planner.commands.report",
     "runs": "planner.commands.runs",
+    "doctor": "planner.commands.doctor",
 }
 """Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS = ("check", "explore", "doctor", "from-config", "calibrate")
+LATER_VERBS = ("check", "explore", "from-config", "calibrate")
 """Verbs of the interface that later versions bring; refused by name."""

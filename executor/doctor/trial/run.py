@@ -1,0 +1,63 @@
+"""Starts a small job under a plan, and judges what its ranks tell (I/O)."""
+
+import json
+import tempfile
+from pathlib import Path
+
+from executor.doctor.trial.judge import Trial, judge
+from executor.doctor.trial.outcome import OUT, RankResult
+from executor.job import Job
+from executor.run_folder import RunFolder, create
+from executor.supervise.limits import Limits
+from executor.supervise.supervisor import supervise
+from planner.errors import InputError
+from planner.plan_codec import decode
+from planner.plan_saved import SavedPlan
+
+SCRIPT = Path(__file__).with_name("script.py")
+_LIMITS = Limits(hang=60.0, hang_first=300.0, hang_busy=3.0)
+
+
+def trial(saved: SavedPlan) -> Trial:
+    """Launches through the files that `--execute` would use, in a folder that is deleted again.
+
+    Whatever happens, no process is left. Raises PreflightError where nothing can be launched.
+    """
+    with tempfile.TemporaryDirectory(prefix="plan-doctor-") as name:
+        place = Path(name)
+        out = place / "out"
+        out.mkdir()
+        job = Job(
+            saved=saved,
+            script=SCRIPT,
+            working_directory=place,
+            max_restarts=0,
+            environment={OUT: str(out)},
+            check_parameters=False,
+            command="plan doctor --launch",
+        )
+        folder = create(place)
+        record = supervise(job, folder=folder, limits=_LIMITS)
+        return judge(saved, record, read_results(out), _seen_strategy(folder), _last_words(folder))
+
+
+def read_results(folder: Path) -> tuple[RankResult, ...]:
+    """The ranks' files that are whole, by rank."""
+    found = []
+    for path in sorted(folder.glob("trial-*.json")):
+        try:
+            found.append(decode(RankResult, json.loads(path.read_text()), str(path)))
+        except (OSError, ValueError, InputError):
+            continue
+    return tuple(sorted(found, key=lambda result: (result.rank, result.pid)))
+
+
+def _seen_strategy(folder: RunFolder) -> str | None:
+    """What the ranks' records say of the wrapped model."""
+    return next((rank.actual.strategy for rank in folder.ranks() if rank.actual.strategy is not None), None)
+
+
+def _last_words(folder: RunFolder) -> str:
+    """The error that a rank recorded, else nothing."""
+    errors = [rank.error for rank in folder.ranks() if rank.error is not None and rank.status != "peer_failure"]
+    return " ".join(f"{error.type}: {error.message}".split())[:300] if (error := next(iter(errors), None)) else ""
