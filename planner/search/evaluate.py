@@ -209,8 +209,7 @@ class Evaluator:
         return self._judge(family, batch, trace, states_only=True)
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> Judgement:
-        plan = self._plan(family, batch, trace)
-        profile = measure(plan.stream, batch.micro_batch)
+        plan, profile = _worst(self._plan(family, batch, trace), batch.micro_batch)
         time = self.speed.step_time(
             StepWork(
                 trace=trace,
@@ -247,5 +246,12 @@ class Evaluator:
         if key not in self._plans:
             plan = family.strategy.rank(self.context(family, accumulation, trace))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
-            self._plans[key] = replace(plan, notes=(*plan.notes, *notes))
+            rivals = tuple(replace(rival, notes=(*rival.notes, *notes)) for rival in plan.rivals)
+            self._plans[key] = replace(plan, notes=(*plan.notes, *notes), rivals=rivals)
         return self._plans[key]
+
+
+def _worst(plan: RankPlan, micro_batch: int) -> tuple[RankPlan, MemoryProfile]:
+    """The rank that peaks highest at this micro batch; the plan's own where they are equal."""
+    measured = [(rank, measure(rank.stream, micro_batch)) for rank in (plan, *plan.rivals)]
+    return max(measured, key=lambda item: item[1].peak_allocated_bytes)

@@ -73,6 +73,8 @@ class RankPlan:
     collectives: tuple[Collective, ...] = ()
     optimizer_work: OptimizerWork
     notes: tuple[str, ...] = ()
+    rivals: tuple["RankPlan", ...] = ()
+    """Other ranks, which peak higher than this one at some micro batches."""
 
 
 class Strategy(Protocol):

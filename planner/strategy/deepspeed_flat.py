@@ -94,9 +94,15 @@ def worst_rank(groups: Sequence[FlatGroup]) -> Ownership:
         for part in group.slices():
             touched[part.rank] += numels[part.parameter]
             largest[part.rank] = max(largest[part.rank], part.numel)
-    rank = max(range(world), key=lambda index: (touched[index], largest[index], -index))
+    return ownership(groups, max(range(world), key=lambda index: (touched[index], largest[index], -index)))
+
+
+def ownership(groups: Sequence[FlatGroup], rank: int) -> Ownership:
+    """What one rank owns of all groups."""
     slices = tuple(tuple(part for part in group.slices() if part.rank == rank) for group in groups)
-    return Ownership(rank, slices, touched[rank])
+    numels = [dict(zip(group.parameters, group.numels, strict=True)) for group in groups]
+    touched = sum(sizes[part.parameter] for sizes, parts in zip(numels, slices, strict=True) for part in parts)
+    return Ownership(rank, slices, touched)
 
 
 def slices_by_parameter(groups: Sequence[FlatGroup]) -> dict[int, list[Slice]]:

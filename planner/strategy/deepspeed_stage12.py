@@ -4,8 +4,10 @@ Mirrors deepspeed/runtime/zero/stage_1_and_2.py: DeepSpeedZeroOptimizer (__init_
 reduce_gradients, initialize_optimizer_states, step). In DeepSpeed 0.19.8 bf16 gradients are accumulated in bf16
 unless `data_types.grad_accum_dtype` says otherwise, so stage 1 does not go to BF16_Optimizer
 (runtime/engine.py: get_data_types, _do_optimizer_sanity_check), and the optimizer's state appears in its first
-step. The rank shown is the one whose partition reaches into most parameters (deepspeed_flat.worst_rank).
+step.
 """
+
+from dataclasses import replace
 
 from planner.memory.optimizer import LocalTensor, place_state, place_step
 from planner.memory.stream import Pass, StreamBuilder
@@ -13,7 +15,7 @@ from planner.speed.model import Collective
 from planner.strategy import deepspeed_common as common
 from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from planner.strategy.deepspeed_bucket import Bucket
-from planner.strategy.deepspeed_flat import FlatGroup, Ownership, slices_by_parameter, worst_rank
+from planner.strategy.deepspeed_flat import FlatGroup, Ownership, ownership, slices_by_parameter, worst_rank
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category, Mark
 
@@ -30,20 +32,38 @@ def flat_groups(context: RankContext) -> list[FlatGroup]:
 
 
 def rank_plan(context: RankContext, *, partitioned: bool) -> RankPlan:
-    """The worst rank's plan under stage 1 (`partitioned` false) or 2."""
-    return _Stage12(context, partitioned).plan()
+    """The worst rank's plan under stage 1 (`partitioned` false) or 2.
+
+    Reduced along the way, a rank's gradients take their place when the first of its parameters is ready: earliest,
+    while most activations still stand, on the rank that owns what comes first in backward. It is a rival of the rank
+    whose partition reaches into most parameters.
+    """
+    groups = flat_groups(context)
+    most = worst_rank(groups)
+    worst = _Stage12(context, partitioned, groups, most)
+    plan = worst.plan()
+    earliest = worst.earliest_rank()
+    if earliest in (None, most.rank):
+        return plan
+    return replace(plan, rivals=(plan_of_rank(context, earliest, partitioned=partitioned),))
+
+
+def plan_of_rank(context: RankContext, rank: int, *, partitioned: bool) -> RankPlan:
+    """One rank's plan, whether it is the worst or not."""
+    groups = flat_groups(context)
+    return _Stage12(context, partitioned, groups, ownership(groups, rank)).plan()
 
 
 class _Stage12:
-    def __init__(self, context: RankContext, partitioned: bool) -> None:
+    def __init__(self, context: RankContext, partitioned: bool, groups: list[FlatGroup], owned: Ownership) -> None:
         self.context = context
         self.partitioned = partitioned
         self.offload = context.offload is Offload.OPTIMIZER
         self.config = common.zero_config(context, 2 if partitioned else 1)
         self.dtype = common.model_dtype(context.precision)
         self.builder = StreamBuilder(context.trace, context.accumulation_steps)
-        self.groups = flat_groups(context)
-        self.owned = worst_rank(self.groups)
+        self.groups = groups
+        self.owned = owned
         self.bucket = Bucket(
             builder=self.builder,
             config=self.config,
@@ -80,6 +100,13 @@ class _Stage12:
             ),
             notes=(*common.notes(self.context, self.config), self._rank_note(), _FLATTENING),
         )
+
+    def earliest_rank(self) -> int | None:
+        """The last rank that owns some of the parameter that is ready first; None where nothing goes out then."""
+        arrivals = self._arrivals()
+        if not arrivals or self.offload or not (self.partitioned or self.config.overlap):
+            return None
+        return max(part.rank for part in self.bucket.slices[arrivals[0][1]])
 
     # -- load ----------------------------------------------------------------------------------------------
 
@@ -264,7 +291,7 @@ class _Stage12:
 
     def _rank_note(self) -> str:
         rank, world = self.owned.rank, self.context.world_size
-        return f"rank {rank} of {world} is shown: its partition reaches into most parameters"
+        return f"rank {rank} of {world} is shown: no other stands higher at the peak"
 
 
 __all__ = ["FlatGroup", "Ownership", "flat_groups", "rank_plan"]
