@@ -11,21 +11,27 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from planner.trace.inputs_known import MAX_ELEMENTS, KnownValues
 
 META = torch.device("meta")
+_LOOKS = {torch.Tensor.__repr__, torch.Tensor.__format__}
 _MOVES = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory}
 
 
 class Placement(TorchFunctionMode):
-    """Function mode: every CUDA device is meta, and what is on meta stays there."""
+    """Function mode: every CUDA device is meta, and what is on meta stays there.
+
+    On planned CPUs nothing need be moved to meet the model: there, CPU tensors join it where they are used together.
+    """
 
     def __init__(self, known: KnownValues, on_cpu: bool) -> None:
         super().__init__()
         self._known = known
         self._on_cpu = on_cpu
-        """Whether the planned devices are CPUs: `cpu` is then the device of the job."""
+        self._twins: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -37,7 +43,21 @@ class Placement(TorchFunctionMode):
             kwargs["device"] = META
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
+        if self._on_cpu and func not in _LOOKS and _mixes(args, kwargs):
+            args, kwargs = tree_map_only(torch.Tensor, self.twin, (args, kwargs))
         return func(*args, **kwargs)
+
+    def twin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A CPU tensor's one stand-in on meta; any other tensor as it is."""
+        if tensor.device.type != "cpu":
+            return tensor
+        if tensor not in self._twins:
+            with _disable_current_modes():
+                moved = torch.empty_like(tensor, device=META)
+            remember(self._known, moved, tensor)
+            self._twins[tensor] = moved
+        made: torch.Tensor = self._twins[tensor]
+        return made
 
     def _move(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensor = args[0]
@@ -54,7 +74,8 @@ class Placement(TorchFunctionMode):
             return self.to_meta(tensor, options, rest)
         if tensor.device.type == "meta" and torch.device(device).type == "cpu":
             # Values do not come back: what leaves the device is only looked at, and host reads are answered by policy.
-            return func(tensor, *rest, **options) if rest or "dtype" in options else tensor
+            dtype = next((item for item in (*rest, options.get("dtype")) if isinstance(item, torch.dtype)), None)
+            return tensor if dtype is None else func(tensor, dtype)
         return func(*args, **kwargs)
 
     def to_meta(self, tensor: torch.Tensor, options: dict[str, Any], rest: tuple[Any, ...] = ()) -> torch.Tensor:
@@ -73,6 +94,16 @@ def remember(known: KnownValues, moved: torch.Tensor, tensor: torch.Tensor) -> N
     with _disable_current_modes(), torch.no_grad():
         if moved.is_contiguous():
             known.put(moved, tensor.detach().to(moved.dtype).contiguous())
+
+
+def _mixes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether tensors of one call lie on meta and, with more than a number in them, on the CPU."""
+    kinds = {
+        value.device.type
+        for value in tree_flatten((args, kwargs))[0]
+        if isinstance(value, torch.Tensor) and (value.device.type == "meta" or value.dim() > 0)
+    }
+    return {"meta", "cpu"} <= kinds
 
 
 def is_planned(device: Any) -> bool:

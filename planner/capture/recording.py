@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 from planner.capture.host_values import HostValues
-from planner.capture.placement import remember, settle
+from planner.capture.placement import settle
 from planner.errors import InputError
 from planner.trace.events import Mark
 from planner.trace.fit import Recording
@@ -25,7 +25,7 @@ class StepRecorder:
     """A state machine over global hooks: waiting, in forward, before backward, after backward, done.
 
     `prepare(model)` is called once, before the first training forward, to impose what a strategy computes in;
-    `around()` is a context for every training forward.
+    `around()` is a context for every training forward; `place(tensor)` is what a model on meta is given for a tensor.
     """
 
     def __init__(
@@ -36,9 +36,10 @@ class StepRecorder:
         profile: KernelProfile,
         prepare: Callable[[nn.Module], None],
         around: Callable[[], contextlib.AbstractContextManager[None]],
+        place: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
         self._known, self._reads, self._profile, self._prepare = known, reads, profile, prepare
-        self._around = around
+        self._around, self._place = around, place
         self._idle: HostValues | None = None
         self._recorder: Recorder | None = None
         self._tracker: ModuleTracker | None = None
@@ -105,7 +106,7 @@ class StepRecorder:
         root = inner_model(module)
         if any(parameter.device.type == "meta" for parameter in root.parameters()):
             settle(root, self._known)
-            args, kwargs = tree_map_only(torch.Tensor, self._placed, (args, kwargs))
+            args, kwargs = tree_map_only(torch.Tensor, self._place, (args, kwargs))
         if not _trains(root):
             return args, kwargs
         if self.model is None:
@@ -114,13 +115,6 @@ class StepRecorder:
             self.others.append(root)
         self.forward_passes += root is self.model
         return args, kwargs
-
-    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.device.type != "cpu":
-            return tensor
-        moved = torch.empty_like(tensor, device="meta")
-        remember(self._known, moved, tensor)
-        return moved
 
     def _after_forward(self, module: nn.Module) -> None:
         if self._recorder is not None and self.backward_passes == 0 and inner_model(module) is self.model:

@@ -43,6 +43,7 @@ class Window:
         self._known = KnownValues()
         self._reads = LoopReads(self._known)
         self._regions = Regions(request.regime, on_cpu=request.device.capability_major is None)
+        self._placement = Placement(self._known, on_cpu=request.device.capability_major is None)
         self._observed = Observed()
         self._recorder = StepRecorder(
             known=self._known,
@@ -50,6 +51,7 @@ class Window:
             profile=_profile(request),
             prepare=self._impose,
             around=self._regions.around_forward,
+            place=self._placement.twin,
         )
         self._started = time.monotonic()
 
@@ -59,7 +61,6 @@ class Window:
 
     def open(self, stack: contextlib.ExitStack) -> None:
         """Installs all of it; `stack` closes it again, which only a script that never reaches a step sees."""
-        on_cpu = self._request.device.capability_major is None
         profile = _profile(self._request)
         stack.enter_context(cuda_answers(self._request.device))
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
@@ -72,7 +73,7 @@ class Window:
         watch_trainer(self._observed)
         if self._request.regime is not None and not self._request.regime.outputs_to_fp32:
             when_imported("accelerate.accelerator", _keep_outputs)
-        stack.enter_context(Placement(self._known, on_cpu))
+        stack.enter_context(self._placement)
         stack.enter_context(DeviceFunctions(profile, self._regions.state, False))
         watch(self._observed, stack, self._stepped)
         self._recorder.install()

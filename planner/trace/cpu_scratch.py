@@ -53,6 +53,18 @@ def _layer_norm_backward(args: tuple[Any, ...], outputs: list[torch.Tensor], thr
     return [2 * threads * normalized * grad.element_size()] if affine else []
 
 
+def _batch_norm(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
+    """aten/src/ATen/native/cpu/batch_norm_kernel.cpp: batch_norm_cpu_contiguous_impl: alpha and beta per channel."""
+    channels = args[0].shape[1]
+    return [channels * args[0].element_size()] * 2
+
+
+def _batch_norm_backward(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
+    """aten/src/ATen/native/Normalization.cpp: batch_norm_backward_cpu_template makes the input's gradient twice."""
+    wants_input = bool(args[9][0])
+    return [args[1].numel() * args[1].element_size()] if wants_input else []
+
+
 def _sort(args: tuple[Any, ...], outputs: list[torch.Tensor], threads: int) -> list[int]:
     """pytorch aten/src/ATen/native/cpu/SortingKernel.cpp: the indices of one row, to fill every row."""
     dims = [arg for arg in args[1:] if isinstance(arg, int) and not isinstance(arg, bool)]
@@ -98,6 +110,8 @@ _FORMULAS: dict[str, Scratch] = {
     "_scaled_dot_product_flash_attention_for_cpu": _flash_forward,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _flash_backward,
     "native_layer_norm_backward": _layer_norm_backward,
+    "native_batch_norm": _batch_norm,
+    "native_batch_norm_backward": _batch_norm_backward,
     "sort": _sort,
     "_safe_softmax": _safe_softmax,
     "histc": _histogram,

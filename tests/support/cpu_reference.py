@@ -50,10 +50,17 @@ def measure(body: Callable[[], Any]) -> Reference:
     finally:
         if enabled:
             gc.enable()
+    try:
+        return reference_from(profiler)
+    finally:
+        del held
+
+
+def reference_from(profiler: Any) -> Reference:
+    """Allocator events and marks of a finished profile."""
     found: list[tuple[int, str, Change | None]] = []
-    for root in profiler.profiler.kineto_results.experimental_event_tree():  # type: ignore[union-attr]
+    for root in profiler.profiler.kineto_results.experimental_event_tree():
         _walk(root, (), found)
-    del held
     found.sort(key=lambda item: item[0])
     changes: list[Change] = []
     marks: dict[str, int] = {}

@@ -1,5 +1,6 @@
 """TRL's SFTTrainer on a model made from a config, with LoRA."""
 
+import torch
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -22,6 +23,7 @@ def main() -> None:
         logging_steps=1,
         report_to="none",
         packing=False,
+        bf16=torch.cuda.is_available(),
         gradient_checkpointing=True,
     )
     peft = LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")

@@ -1,0 +1,68 @@
+"""Captured scripts against the same scripts run for real on a CPU: what was counted, and what the allocator did."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from planner.capture.parent import capture
+from planner.capture.request import CaptureRequest, PlannedDevice
+from planner.trace.storage import load
+from tests.support.replay_cpu import replayed
+from tests.support.script_reference import real_run
+
+HERE = Path(__file__).parent / "scripts"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+CPU = PlannedDevice(name="CPU", total_bytes=2**34, capability_major=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    path: Path
+    stack: str
+    loop: str
+    arguments: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.path.stem, *self.arguments))
+
+
+def script(name: str, stack: str, loop: str | None = None, *arguments: str, folder: Path = HERE) -> Script:
+    return Script(path=folder / f"{name}.py", stack=stack, loop=loop or stack, arguments=arguments)
+
+
+QUICK = (
+    script("train", "accelerate", None, "--gradient_accumulation_steps", "2", folder=EXAMPLES),
+    script("plain_loop", "plain"),
+)
+SLOW = (
+    script("train", "accelerate", None, "--checkpointing", "full", "--optimizer", "sgd", folder=EXAMPLES),
+    script("train_trainer", "trainer", "Trainer", "--gradient_accumulation_steps", "2", folder=EXAMPLES),
+    script("sft", "trainer", "SFTTrainer"),
+    script("lightning_module", "plain", "lightning"),
+    script("ddp_loop", "plain"),
+)
+
+
+@pytest.mark.parametrize("case", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)], ids=str)
+def test_captured_equals_real(case: Script, tmp_path: Path) -> None:
+    real = real_run(case.path, case.arguments, tmp_path)
+    request = CaptureRequest(
+        script=str(case.path), arguments=case.arguments, working_directory=str(tmp_path), device=CPU, seconds=240.0
+    )
+    before = {path: path.stat().st_mtime_ns for path in case.path.parent.iterdir()}
+    outcome, content = capture(request)
+    facts = outcome.facts
+    assert facts is not None
+    assert (facts.stack, facts.loop) == (case.stack, case.loop)
+    assert facts.spec["num_parameters"] == real["parameters"]
+    assert facts.spec["trainable_parameters"] == real["trainable"]
+    assert sum(made.state_bytes for made in facts.optimizers) == real["state_bytes"]
+    assert facts.accumulation_steps == real["accumulation"]
+    shapes = {name: text[: text.index("]") + 1] for name, text in facts.batch.items()}
+    assert shapes == {name: str(shape) for name, shape in real["inputs"].items()}
+    figures = replayed(load(content), facts.micro_batch)
+    assert (figures.peak, figures.forward_end, figures.backward_end) == (
+        real["peak"], real["forward_end"], real["backward_end"],
+    )  # fmt: skip
+    assert {path: path.stat().st_mtime_ns for path in case.path.parent.iterdir()} == before

@@ -1,0 +1,136 @@
+"""What a training script really does on a CPU up to its first optimizer step.
+
+Nothing of the planner's capture runs here: torch's own profiler sees the allocator's events between the first training
+forward and the end of its backward.
+"""
+
+import contextlib
+import json
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.profiler import ProfilerActivity, profile
+
+from tests.support.cpu_reference import Reference, mark, reference_from
+from tests.support.replay_cpu import measured
+
+
+class RealRun:
+    """Hooks around the script's loop."""
+
+    def __init__(self, result: Path) -> None:
+        self._result = result
+        self._depth = 0
+        self._model: Any = None
+        self._profile: Any = None
+        self._reference: Reference | None = None
+        self._inputs: dict[str, list[int]] = {}
+        self._backward_passes = 0
+
+    def install(self) -> None:
+        call, backward = nn.Module.__call__, torch.autograd.backward
+
+        def watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            outermost = self._depth == 0 and self._model is None and _trains(module)
+            if outermost:
+                self._begin(module, args, kwargs)
+            self._depth += 1
+            try:
+                out = call(module, *args, **kwargs)
+            finally:
+                self._depth -= 1
+            if outermost:
+                mark("bound")
+            return out
+
+        def watched_backward(*args: Any, **kwargs: Any) -> Any:
+            out = backward(*args, **kwargs)
+            self._backward_passes += 1
+            if self._profile is not None:
+                mark("backward_end")
+                self._end()
+            return out
+
+        nn.Module.__call__ = watched_call
+        torch.autograd.backward = watched_backward
+        register_optimizer_step_post_hook(self._stepped)
+
+    def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._model = getattr(module, "module", module) if "DistributedData" in type(module).__name__ else module
+        for index, value in enumerate(args):
+            if isinstance(value, torch.Tensor):
+                self._inputs[f"input {index}"] = list(value.shape)
+        self._inputs |= {name: list(v.shape) for name, v in kwargs.items() if isinstance(v, torch.Tensor)}
+        self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        self._profile.__enter__()
+        mark("begin")
+
+    def _end(self) -> None:
+        finished, self._profile = self._profile, None
+        finished.__exit__(None, None, None)
+        self._reference = reference_from(finished)
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._reference is None:
+            return
+        figures = measured(self._reference)
+        state = {
+            value.untyped_storage()._cdata: value.untyped_storage().nbytes()
+            for entry in optimizer.state.values()
+            for value in entry.values()
+            if isinstance(value, torch.Tensor)
+        }
+        document = {
+            "parameters": sum(p.numel() for p in self._model.parameters()),
+            "trainable": sum(p.numel() for p in self._model.parameters() if p.requires_grad),
+            "state_bytes": sum(state.values()),
+            "inputs": self._inputs,
+            "accumulation": self._backward_passes,
+            "peak": figures.peak,
+            "forward_end": figures.forward_end,
+            "backward_end": figures.backward_end,
+        }
+        self._result.write_text(json.dumps(document))
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def _trains(module: nn.Module) -> bool:
+    return module.training and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+
+
+def real_run(script: Path, arguments: Sequence[str], folder: Path) -> dict[str, Any]:
+    """Figures of the script's first step, run for real in a process of its own, in `folder`."""
+    result = folder / "real.json"
+    words = [sys.executable, "-m", "tests.support.script_reference", str(result), str(script), *arguments]
+    root = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, "PYTHONPATH": root, "ACCELERATE_USE_CPU": "true", "HF_HUB_OFFLINE": "1",
+                   "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # fmt: skip
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert result.exists(), done.stderr[-3000:]
+    document: dict[str, Any] = json.loads(result.read_text())
+    return document
+
+
+def main(words: list[str]) -> None:
+    result, script, *arguments = words
+    torch.set_num_threads(1)
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).parent))
+    if "init_process_group" in Path(script).read_text():
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    RealRun(Path(result)).install()
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
