@@ -122,7 +122,7 @@ def main() -> None:
     tasks: list[Callable[[], Row]] = [
         lambda seed=seed: supervised(  # type: ignore[misc]
             f"SIGKILL of a random rank at a random moment, {seed + 1}", ["signal", "success"], SAVED, 1,
-            kill_a_rank(seed, 4.0),
+            kill_a_rank(seed, 30),
         )
         for seed in range(args.kills)
     ]  # fmt: skip

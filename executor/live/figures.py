@@ -59,8 +59,8 @@ def loss_of(pulses: Sequence[Pulse]) -> float | None:
     return next((pulse.loss for pulse in pulses if pulse.loss is not None), None)
 
 
-def progress_words(pulses: Sequence[Pulse], memory: MemoryFigures | None) -> str:
-    """`step 120 · loss 2.3410 · 0.84 s per step · most on rank 1: 61.2 GiB in use (plan 60.8 GiB, +0.7 %)`."""
+def step_words(pulses: Sequence[Pulse]) -> str:
+    """`step 120 · loss 2.3410 · 840 ms per step · 9,752 tokens/s`; empty before the first step."""
     behind = slowest(pulses)
     if behind is None or behind.last_step is None:
         return ""
@@ -74,11 +74,16 @@ def progress_words(pulses: Sequence[Pulse], memory: MemoryFigures | None) -> str
         tokens = sum(pulse.tokens / pulse.steps for pulse in pulses if pulse.steps)
         if tokens and behind.step_seconds > 0:
             parts.append(f"{tokens / behind.step_seconds:,.0f} tokens/s")
-    full = fullest(pulses)
-    if full is not None:
-        where = f"most on rank {full.rank}: " if len(pulses) > 1 else ""
-        parts.append(where + memory_words(full, memory))
     return " · ".join(parts)
+
+
+def progress_words(pulses: Sequence[Pulse], memory: MemoryFigures | None) -> str:
+    """The same with memory: `... · most on rank 1: 61.2 GiB in use (plan 60.8 GiB, +0.7%)`."""
+    words, full = step_words(pulses), fullest(pulses)
+    if not words or full is None:
+        return words
+    where = f"most on rank {full.rank}: " if len(pulses) > 1 else ""
+    return f"{words} · {where}{memory_words(full, memory)}"
 
 
 def attempt_words(attempt: Attempt) -> str:

@@ -10,7 +10,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from executor.live.figures import attempt_words, end_words, memory_words, planned_bytes, progress_words, seconds_words
+from executor.live.figures import (
+    attempt_words,
+    end_words,
+    memory_words,
+    planned_bytes,
+    progress_words,
+    seconds_words,
+    step_words,
+)
 from executor.supervise.events import Event
 from executor.supervise.pulse import Pulse
 
@@ -27,12 +35,19 @@ class ScreenView:
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
         self._console = Console(file=err, stderr=True, highlight=False)
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True, redirect_stderr=False)
+        self._live = Live(
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stderr=False,
+            get_renderable=self._picture,
+        )
         self._memory: MemoryFigures | None = None
         self._pulses: tuple[Pulse, ...] = ()
         self._head = ""
         self._began = time.monotonic()
         self._pending: dict[bool, str] = {}
+        self._ended = False
 
     def __enter__(self) -> "ScreenView":
         self._live.start()
@@ -65,7 +80,8 @@ class ScreenView:
                     self._say(f"deviation: {deviation}", "yellow")
             case "end":
                 self._say(end_words(event.record), "bold")
-        self._live.update(self._picture() if event.kind != "end" else Text(""))
+        if event.kind == "end":
+            self._ended = True
 
     def _launch(self, event: Event) -> None:
         attempt = event.record.attempts[-1]
@@ -78,7 +94,9 @@ class ScreenView:
         self._say(f"attempt {attempt.number}{where}: {shlex.join(event.command)}", "dim")
 
     def _picture(self) -> RenderableType:
-        words = progress_words(self._pulses, self._memory) or "starting"
+        if self._ended or not self._head:
+            return Text("")
+        words = step_words(self._pulses) or "starting"
         since = seconds_words(time.monotonic() - self._began)
         head = Text(f"{self._head} · {since} · {words}", style="bold", no_wrap=True, overflow="ellipsis")
         shown = self._pulses

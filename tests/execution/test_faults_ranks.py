@@ -13,7 +13,7 @@ SAVE_EVERY = 4
 
 def _killed_at_random(folder: Path, seed: int) -> None:
     arguments = ("--steps", "40", "--pause", "0.05", "--save-every", str(SAVE_EVERY))
-    ended = run(job(folder, *arguments, max_restarts=1), inject=kill_a_rank(seed, 4.0))
+    ended = run(job(folder, *arguments, max_restarts=1), inject=kill_a_rank(seed, 30))
     assert ended.record.status == "succeeded"
     assert ended.record.exit_code == 0
     assert not ended.orphans

@@ -98,13 +98,14 @@ def steps_done(folder: RunFolder) -> int:
     return max((rank.steps[-1].step for rank in folder.ranks() if rank.steps), default=0)
 
 
-def kill_a_rank(seed: int, seconds: float) -> Callable[[RunFolder], None]:
-    """Sends SIGKILL to one of the ranks, chosen at random, at a random moment of the `seconds` after they exist."""
+def kill_a_rank(seed: int, steps: int) -> Callable[[RunFolder], None]:
+    """Sends SIGKILL to one of the ranks, chosen at random, at a random moment between their start and `steps` steps."""
     chance = random.Random(seed)
 
     def inject(folder: RunFolder) -> None:
-        wait_until(lambda: len(list(folder.path.glob("rank-*.json"))) == 2)
-        time.sleep(chance.uniform(0.0, seconds))
+        after = chance.randrange(steps)
+        wait_until(lambda: len(list(folder.path.glob("rank-*.json"))) == 2 and steps_done(folder) >= after, 240)
+        time.sleep(chance.uniform(0.0, 1.0))
         pids = [rank.pid for rank in folder.ranks()]
         if pids:
             os.kill(chance.choice(pids), signal.SIGKILL)
