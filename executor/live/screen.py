@@ -35,6 +35,12 @@ class ScreenView:
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
         self._console = Console(file=err, stderr=True, highlight=False)
+        self._memory: MemoryFigures | None = None
+        self._pulses: tuple[Pulse, ...] = ()
+        self._head = ""
+        self._began = time.monotonic()
+        self._pending: dict[bool, str] = {}
+        self._ended = False
         self._live = Live(
             console=self._console,
             refresh_per_second=4,
@@ -42,12 +48,6 @@ class ScreenView:
             redirect_stderr=False,
             get_renderable=self._picture,
         )
-        self._memory: MemoryFigures | None = None
-        self._pulses: tuple[Pulse, ...] = ()
-        self._head = ""
-        self._began = time.monotonic()
-        self._pending: dict[bool, str] = {}
-        self._ended = False
 
     def __enter__(self) -> "ScreenView":
         self._live.start()
