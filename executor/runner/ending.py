@@ -76,14 +76,15 @@ class Termination:
         signal.signal(signal.SIGTERM, self._handle)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         threading.Thread(target=self._watch, args=(reader,), name="plan-signals", daemon=True).start()
-        os.register_at_fork(after_in_child=self._forget)
+        # A forked worker shares the pipe: its signals must not end the rank, not even in the moment of its birth.
+        os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """A forked worker shares the pipe: its signals must not end the rank."""
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)
             if signal.getsignal(signal.SIGTERM) == self._handle:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _release()
 
     def _watch(self, reader: int) -> None:
         while True:
@@ -102,6 +103,14 @@ class Termination:
         libc: Any = ctypes.CDLL(None)
         libc.signal(int(signal.SIGTERM), 0)  # signal.signal works in the main thread only
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _hold() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _release() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 class Departure:

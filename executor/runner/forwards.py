@@ -7,7 +7,7 @@ hooks of its own. Inside a forward pass nothing of ours stands in the way, nor i
 
 import logging
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from executor.runner.batches import batch_of
 
@@ -27,13 +27,14 @@ class Forwards:
         """The dtype that the script itself autocasts the model's call to."""
         self._torch, self._recorder = torch, recorder
         self._original = torch.nn.Module.__call__
-        self._primary: Any = None
+        self._primary: Any = _no_model
+        """Weakly, the model whose calls count as batches: the first one that was called to train."""
         self._searching = self._in_place = False
         self._depth = 0
 
     def search(self) -> None:
-        """Looks for models from now on, until `settle`."""
-        self._searching = True
+        """Looks for models from now on, until `settle`; the next one that trains gives the batches."""
+        self._searching, self._primary = True, _no_model
         self._place()
 
     def settle(self) -> None:
@@ -48,8 +49,9 @@ class Forwards:
         return self._original if getattr(current, "plan_stand_in", False) else current
 
     def training_now(self) -> list[Any]:
-        """The models found, those inside another one left out."""
-        roots = list(self.roots)
+        """The models found, those inside another one left out; the one that gives the batches first."""
+        primary = self._primary()
+        roots = sorted(self.roots, key=lambda root: root is not primary)
         inner = {id(module) for root in roots for module in root.modules() if module is not root}
         return [root for root in roots if id(root) not in inner]
 
@@ -100,13 +102,13 @@ class Forwards:
         recorder = self._recorder
         try:
             trains = self._torch.is_grad_enabled() and any(each.requires_grad for each in module.parameters())
+            if trains and self._primary() is None:
+                self._primary = ref(module)
             if trains and module not in self.roots:
                 self.roots.add(module)
-                if self._primary is None:
-                    self._primary = module
                 self._autocast(module)
                 recorder.model_found(module)
-            counts = trains and module is self._primary
+            counts = trains and module is self._primary()
             recorder.forward_begins(batch_of(args, kwargs) if counts else None, training=trains)
         except Exception as error:
             recorder.failed("calls of the model", error)
@@ -130,6 +132,10 @@ class Forwards:
 
     def _leave(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         self._depth = max(self._depth - 1, 0)
+
+
+def _no_model() -> None:
+    """As a reference to a model that is gone."""
 
 
 class _Hook:

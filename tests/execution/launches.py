@@ -71,13 +71,18 @@ def launch(
     accumulation: int = 1,
     precision: str = "no",
     options: dict | None = None,
-    environment: dict[str, str] | None = None,
-    timeout: float = 240,
+    environment: dict[str, str | None] | None = None,
+    timeout: float = 480,
 ) -> Launched:
-    """`accelerate launch` of a job under the runner, with the traps of CPU launches avoided."""
+    """`accelerate launch` of a job under the runner, with the traps of CPU launches avoided.
+
+    `environment` is added; a None takes a variable away.
+    """
     config = folder / "accelerate.yaml"
     config.write_text(_config(folder, strategy, ranks, accumulation, precision))
-    env = _environment(folder, options or {}, strategy) | (environment or {})
+    env = environment_for(folder, options or {}, strategy)
+    for name, value in (environment or {}).items():
+        env.pop(name, None) if value is None else env.update({name: value})
     if not strategy.startswith("zero"):
         env["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(accumulation)
     command = [str(BIN / "accelerate"), "launch", "--config_file", str(config), "--main_process_port", "0"]
@@ -86,20 +91,22 @@ def launch(
 
 
 def torchrun(
-    folder: Path, job: str, *arguments: str, ranks: int = 2, options: dict | None = None, timeout: float = 240
+    folder: Path, job: str, *arguments: str, ranks: int = 2, options: dict | None = None, timeout: float = 480
 ) -> Launched:
     """The same through torchrun alone."""
     command = [str(BIN / "torchrun"), "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
     command += ["--rdzv-endpoint", "127.0.0.1:0", "--log-dir", str(folder / "torchrun"), "-m", "executor.runner"]
-    return run(folder, [*command, str(JOBS / job), *arguments], _environment(folder, options or {}, "plain"), timeout)
+    return run(
+        folder, [*command, str(JOBS / job), *arguments], environment_for(folder, options or {}, "plain"), timeout
+    )
 
 
 def directly(
     folder: Path, job: str, *arguments: str, options: dict | None = None, environment: dict[str, str] | None = None
 ) -> Launched:
     """One process without a launcher."""
-    env = _environment(folder, options or {}, "single") | (environment or {})
-    return run(folder, [sys.executable, "-m", "executor.runner", str(JOBS / job), *arguments], env, 240)
+    env = environment_for(folder, options or {}, "single") | (environment or {})
+    return run(folder, [sys.executable, "-m", "executor.runner", str(JOBS / job), *arguments], env, 480)
 
 
 def run(folder: Path, command: list[str], env: dict[str, str], timeout: float) -> Launched:
@@ -122,7 +129,7 @@ def run(folder: Path, command: list[str], env: dict[str, str], timeout: float) -
     return Launched(code=process.returncode, output=output, ranks=list(RunFolder(folder).ranks()), folder=folder)
 
 
-def _environment(folder: Path, options: dict, strategy: str) -> dict[str, str]:
+def environment_for(folder: Path, options: dict, strategy: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCELERATE_", "GPU_PLAN_"))}
     env = kept | {
         names.RUN_ID: folder.name,
