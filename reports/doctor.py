@@ -1,6 +1,7 @@
 """The doctor's report: for a terminal, as JSON and as Markdown."""
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,8 +40,8 @@ def render_text(examination: Examination, *, ascii_only: bool = False) -> str:
 
 def _clean(line: str, ascii_only: bool) -> str:
     """A line without what a terminal would take as its own; its columns stay."""
-    pieces = line.split("  ")
-    return "  ".join((ascii_line if ascii_only else one_line)(piece) for piece in pieces)
+    pieces = re.split(r"( {2,})", line)
+    return "".join(piece if piece.isspace() else (ascii_line if ascii_only else one_line)(piece) for piece in pieces)
 
 
 def _summary(examination: Examination) -> str:
@@ -48,7 +49,7 @@ def _summary(examination: Examination) -> str:
     looked += ["this machine"] if examination.checks is not None else []
     looked += ["a trial launch"] if examination.trial is not None else []
     counts = [_counted(examination, severity) for severity in SEVERITIES if examination.count(severity)]
-    under = f" under {examination.plan}" if examination.plan else ""
+    under = f" ({examination.plan})" if examination.plan else ""
     return f"{', '.join(looked)}{under}: {', '.join(counts) or 'nothing wrong found'}"
 
 

@@ -29,8 +29,5 @@ def _strategy(gpus: str) -> str:
     from planner.hardware.detect import detect_cluster
     from planner.hardware.ram import machine_ram_bytes
 
-    if gpus == "auto":
-        cluster = detect_cluster()
-    else:
-        cluster = parse_cluster(gpus, user_gpus(), machine_ram_bytes())
+    cluster = detect_cluster() if gpus == "auto" else parse_cluster(gpus, user_gpus(), machine_ram_bytes())
     return "ddp" if cluster.world_size > 1 else "single"

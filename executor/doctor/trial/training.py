@@ -15,7 +15,7 @@ from executor.doctor.trial.outcome import Tested
 
 WIDTH = 64
 _LAYERS = 2
-_RATE = 1.0
+_RATE = 10.0
 _TOLERANCE = {"no": 1e-3, "bf16": 0.25, "fp16": 0.1, "fp8": 0.5}
 """Of the step's length. A step on one rank's samples alone is about its whole length away."""
 _TRIES = 24
@@ -67,9 +67,9 @@ class Samples(Dataset[dict[str, torch.Tensor]]):  # type: ignore[misc]
 
 
 def _loss(model: nn.Module, batch: dict[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    # Large enough to move the weights visibly, small enough not to be clipped at norm 1.
+    # Gradients stay below norm 1, where the plan may clip; the rate makes up for it.
     outputs = model(batch["inputs"].to(dtype))
-    return nn.functional.mse_loss(outputs.float(), batch["targets"].float()) * 4
+    return nn.functional.mse_loss(outputs.float(), batch["targets"].float()) * 0.1
 
 
 @dataclass(slots=True)
