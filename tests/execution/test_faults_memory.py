@@ -1,8 +1,11 @@
 """A rank beyond its memory: the next plan keeps the effective batch, and goes on where the job was saved."""
 
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +18,27 @@ from tests.support.fault_job import job
 from tests.support.fault_runs import run
 
 BUDGET = ("--budget", "220", "--steps", "4", "--save-every", "1")
+
+
+@contextlib.contextmanager
+def control_group(mebibytes: int) -> Iterator[Path]:
+    """A control group with little memory; skips where none can be made."""
+    own = next((line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines()
+                if ":memory:" in line), None)  # fmt: skip
+    base = Path("/sys/fs/cgroup/memory" + own) if own is not None else Path("/sys/fs/cgroup")
+    group = base / f"plan-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = "memory.limit_in_bytes" if own is not None else "memory.max"
+        (group / limit).write_text(str(mebibytes * 2**20))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        yield group
+    finally:
+        group.rmdir()
 
 
 def planned(folder: Path, *arguments: str, micro_batch: int = 32) -> Job:
@@ -59,4 +83,20 @@ def test_a_batch_that_the_script_fixes_is_said_not_to_change(tmp_path: Path) -> 
     assert ended.causes[0] == "oom"
     lines = (*ended.record.attempts[-1].changes, ended.record.message)
     assert any("your own words" in line for line in lines)
+    assert not ended.orphans
+
+
+@pytest.mark.slow
+def test_the_kernels_kill_for_memory_is_told_from_another(tmp_path: Path) -> None:
+    """The model cannot be reached by the planner: the mildest rung is taken without its figures."""
+    with control_group(64) as group:
+        arguments = ("--steps", "6", "--save-every", "2", "--fault", "host-memory", "--at", "4", "--cgroup", str(group))
+        ended = run(job(tmp_path, *arguments))
+    assert ended.causes == ["host_oom", "success"]
+    first, second = ended.record.attempts
+    assert first.culprit == 1
+    assert "killed by the kernel" in first.explanation
+    assert "micro batch 4 → 2 with accumulation 1 → 2; the global batch stays 8" in second.changes[0]
+    assert str(second.resumed_from).endswith("step-2")
+    assert second.last_step == 6
     assert not ended.orphans

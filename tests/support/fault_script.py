@@ -62,6 +62,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--output", default=None)
     parser.add_argument("--budget", type=float, default=0.0, help="MiB that each rank may take beyond what it has")
     parser.add_argument("--batch", type=int, default=0, help="0: the plan's")
+    parser.add_argument("--cgroup", default="", help="folder of a control group with little memory")
     parser.add_argument("--saves", default="", help="folder for checkpoints")
     parser.add_argument("--batches", default="", help="file to which rank 0 adds a line for each attempt")
     return parser.parse_args()
@@ -140,6 +141,10 @@ def main() -> None:
     while progress.step < args.steps:
         for x in loader:
             if faulty and progress.step + 1 == args.at:
+                if args.fault == "host-memory":
+                    Path(args.cgroup, "cgroup.procs").write_text(str(os.getpid()))
+                    hoard = [bytearray(os.urandom(2**20)) for _ in range(512)]
+                    raise SystemExit(f"{len(hoard)} MiB were given")
                 corrupt(args.fault, saves)
                 fault(args.fault)
             if args.fault == "memory" and plan.attempt == 1 and progress.step + 1 == args.at:
