@@ -17,8 +17,9 @@ class Limits:
     """Between two looks at the ranks' records."""
     end: float = 5.0
     """From the polite signal to the one that cannot be refused: everything has ended within 15 s of the first."""
-    peers: float = 6.0
-    """From a rank's failure until its peers, who may wait in a collective or ignore signals, are killed."""
+    peers: float = 5.0
+    """From a rank's failure until its peers, who may wait in a collective or ignore signals, are killed; twice as long
+    while the failed rank itself is still there."""
     hang: float = 60.0
     """No step for this long, with all ranks idle, is a hang; 0 turns the watch off."""
     hang_steps: float = 20.0

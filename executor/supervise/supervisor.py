@@ -72,6 +72,8 @@ class _Run:
     limits: Limits
     _changes: tuple[str, ...] = ()
     _roots: set[Path] = field(default_factory=set)
+    _blind: str = ""
+    """Why nobody is shown anything any more."""
 
     def to_the_end(self) -> RunRecord:
         self._tell("run")
@@ -161,7 +163,7 @@ class _Run:
 
     def _end(self, outcome: Outcome, reason: str) -> RunRecord:
         verdict = outcome.verdict
-        message = verdict.explanation + (f"; {reason}" if reason else "")
+        message = "; ".join(filter(None, (verdict.explanation, reason, self._blind)))
         record = self.ledger.end(_STATUS.get(verdict.cause, "failed"), verdict.exit_code, message)
         if self.ledger.problem:
             self._note(f"the record of this run is incomplete: {self.ledger.problem}")
@@ -188,16 +190,19 @@ class _Run:
         attempt: Attempt | None = None,
         plan: SavedPlan | None = None,
     ) -> None:
-        if self.observe is not None:
-            self.observe(
-                Event(
-                    kind=kind,
-                    record=self.ledger.record,
-                    text=text,
-                    command=command,
-                    error_stream=error_stream,
-                    pulses=pulses,
-                    attempt=attempt,
-                    plan=plan,
-                )
-            )
+        if self.observe is None:
+            return
+        event = Event(
+            kind=kind,
+            record=self.ledger.record,
+            text=text,
+            command=command,
+            error_stream=error_stream,
+            pulses=pulses,
+            attempt=attempt,
+            plan=plan,
+        )
+        try:
+            self.observe(event)
+        except Exception as error:  # a closed pipe or a broken view is no reason to end a training
+            self.observe, self._blind = None, f"nothing was shown after {type(error).__name__}: {error}"

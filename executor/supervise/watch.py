@@ -19,7 +19,7 @@ from executor.supervise.pulse import Pulse, Pulses
 from executor.supervise.stacks import ask_for_stacks
 from executor.supervise.strays import end_all, processes_of, reap, send
 
-_LEAVING = 5
+_LEAVING = 2
 _CLOSING = "closing signal"
 """In torch's elastic agent's warning when a rank has failed (torch.distributed.elastic.multiprocessing.api, _close)."""
 
