@@ -110,7 +110,7 @@ def main() -> None:
     )
     # Whole global batches only: every epoch is a whole number of optimizer steps.
     micro_batch = args.batch_size * accelerator.num_processes
-    global_batch = micro_batch * args.gradient_accumulation_steps
+    global_batch = micro_batch * accelerator.gradient_accumulation_steps
     if len(data) < global_batch:
         raise SystemExit(f"{len(data)} samples do not fill one global batch of {global_batch}")
     data = Subset(data, range(len(data) // global_batch * global_batch))
@@ -149,7 +149,7 @@ def main() -> None:
             if not accelerator.sync_gradients:
                 continue
             progress.step += 1
-            mean_loss = accelerator.reduce(loss_sum, "mean").item() / args.gradient_accumulation_steps
+            mean_loss = accelerator.reduce(loss_sum, "mean").item() / accelerator.gradient_accumulation_steps
             loss_sum.zero_()
             accelerator.print(f"step {progress.step}: loss {mean_loss:.6f}", flush=True)
             if args.save_steps and progress.step % args.save_steps == 0:

@@ -1,5 +1,6 @@
 """What accelerate leaves to the script after `load_state`, done for every script."""
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -39,3 +40,37 @@ def rescale_schedule(scheduler: Any, before: int, now: int) -> None:
     if hasattr(inner, "lr_lambdas"):
         inner.last_epoch = inner.last_epoch * now // before
         inner._step_count = inner.last_epoch + 1
+
+
+def fills_optimizer(original: Any) -> Any:
+    """Accelerate's `load_fsdp_optimizer`, which restores nothing of FSDP1's shards where the optimizer is new.
+
+    accelerate 1.15, utils/fsdp_utils.py: what is read is what `FSDP.optim_state_dict` of the optimizer names, and
+    before its first step that is nothing; training then goes on with Adam's moments at zero, and nobody is told. A step
+    of zero gradients and zero learning rate, as torch takes for FSDP2 (torch/distributed/checkpoint/state_dict.py:
+    _init_optim_state), makes the state that the shards are read into.
+    """
+
+    @functools.wraps(original)
+    def load_fsdp_optimizer(fsdp_plugin: Any, accelerator: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        inner = getattr(optimizer, "optimizer", optimizer)
+        if fsdp_plugin.fsdp_version == 1 and fsdp_plugin.state_dict_type.name == "SHARDED_STATE_DICT":
+            _make_state(inner)
+        return original(fsdp_plugin, accelerator, optimizer, *args, **kwargs)
+
+    return load_fsdp_optimizer
+
+
+def _make_state(optimizer: Any) -> None:
+    parameters = [each for group in optimizer.param_groups for each in group["params"] if each.requires_grad]
+    if optimizer.state or any(each.grad is not None for each in parameters):
+        return
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for each in parameters:
+        each.grad = each.new_zeros(each.shape)
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * 0
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    optimizer.zero_grad(set_to_none=True)

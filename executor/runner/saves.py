@@ -11,7 +11,7 @@ from typing import Any
 
 from executor.checkpoints.manifest import DEEPSPEED_UNIVERSAL, REPLICATED, ManifestError, read_manifest
 from executor.runner.imports import PostImport
-from executor.runner.loads import after_load, number_next
+from executor.runner.loads import after_load, fills_optimizer, number_next
 from executor.runner.recorder import Recorder
 from executor.runner.saving import Facts, Saving, layout_of, resume_folder
 
@@ -22,6 +22,7 @@ def install(recorder: Recorder, imports: PostImport) -> None:
     """Begins to watch savings."""
     saving = Saving(recorder)
     saving.install()
+    imports.when("accelerate.utils.fsdp_utils", _fsdp)
     imports.when("accelerate.accelerator", lambda module: _accelerate(module, saving, recorder))
     imports.when("transformers.trainer", lambda module: _trainer(module, saving, recorder))
     imports.when("deepspeed.runtime.engine", lambda module: _deepspeed(module))
@@ -192,6 +193,11 @@ def _trainer(module: Any, saving: Saving, recorder: Recorder) -> None:
     kind._save_checkpoint = _save_checkpoint
     kind._load_optimizer_and_scheduler = _load_optimizer_and_scheduler
     kind.train = trainer_train
+
+
+def _fsdp(module: Any) -> None:
+    """Before accelerate and the Trainer take the function from here."""
+    module.load_fsdp_optimizer = fills_optimizer(module.load_fsdp_optimizer)
 
 
 def _deepspeed(module: Any) -> None:
