@@ -18,29 +18,41 @@ TOLERANCE = 2e-4
 """Of losses around 6, after reductions in another order and, for AdamW, divisions by small roots: seen below 3e-5."""
 
 
-def run(folder: Path, strategy: str, ranks: int, resume_from: Path | None = None) -> list[float]:
+PRINTED = 6e-4
+"""The Trainer prints four digits."""
+LOOP, TRAINER = "train.py", "train_trainer.py"
+
+
+def run(folder: Path, script: str, strategy: str, ranks: int, resume_from: Path | None = None) -> list[float]:
     """Losses of the steps that were run."""
     folder.mkdir(parents=True)
     environment = {"SAMPLES_FILE": str(folder / "samples")}
     if resume_from is not None:
         environment |= {names.RESUME_FROM: str(resume_from), names.ATTEMPT: "2"}
     words = ["--steps", str(STEPS), "--save_steps", "3", "--keep", "9", "--batch_size", str(8 // ranks)]
+    if script == TRAINER:
+        words = ["--max_steps", str(STEPS), "--save_strategy", "steps", "--save_steps", "3"]
+        words += ["--per_device_train_batch_size", str(8 // ranks)]
     ended = launch(
         folder,
         "recorded.py",
-        str(ROOT / "examples" / "train.py"),
+        str(ROOT / "examples" / script),
         *words,
         strategy=strategy,
         ranks=ranks,
         environment=environment,
     )
     assert ended.code == 0, ended.output
-    return [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+)$", ended.output, re.MULTILINE)]
+    return [float(loss) for loss in re.findall(r"(?:^step \d+: loss |\{'loss': ')([\d.]+)", ended.output, re.MULTILINE)]
+
+
+def shown(pair: tuple[str, int]) -> str:
+    return f"{pair[0]}-{pair[1]}"
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    losses = run(tmp_path_factory.mktemp("reference") / "run", "single", 1)
+    losses = run(tmp_path_factory.mktemp("reference") / "run", LOOP, "single", 1)
     assert len(losses) == STEPS
     return losses
 
@@ -48,14 +60,15 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory):
     """Checkpoints of step 3, made when they are first asked for."""
-    made: dict[tuple[str, int], Path] = {}
+    made: dict[tuple[str, str, int], Path] = {}
 
-    def of(strategy: str, ranks: int) -> Path:
-        if (strategy, ranks) not in made:
+    def of(script: str, strategy: str, ranks: int) -> Path:
+        key = (script, strategy, ranks)
+        if key not in made:
             folder = tmp_path_factory.mktemp(strategy) / "run"
-            run(folder, strategy, ranks)
-            made[strategy, ranks] = folder / "checkpoints" / "step-3"
-        return made[strategy, ranks]
+            run(folder, *key)
+            made[key] = folder / "checkpoints" / ("step-3" if script == LOOP else "checkpoint-3")
+        return made[key]
 
     return of
 
@@ -75,17 +88,27 @@ def saved(tmp_path_factory: pytest.TempPathFactory):
         (("zero3", 2), ("zero3", 1)),
         (("fsdp1", 2), ("fsdp1", 1)),
     ],
-    ids=lambda pair: f"{pair[0]}-{pair[1]}",
+    ids=shown,
 )
 def test_goes_on_under_another_plan(before, after, saved, reference, tmp_path: Path) -> None:
-    source = saved(*before)
+    go_on(LOOP, before, after, saved, reference, tmp_path, TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(("ddp", 2), ("fsdp", 2)), (("fsdp", 2), ("ddp", 2))], ids=shown)
+def test_a_trainer_goes_on_under_another_plan(before, after, saved, reference, tmp_path: Path) -> None:
+    go_on(TRAINER, before, after, saved, reference, tmp_path, PRINTED)
+
+
+def go_on(script, before, after, saved, reference, tmp_path: Path, tolerance: float) -> None:
+    source = saved(script, *before)
     files = sorted((path, path.stat().st_mtime_ns) for path in source.rglob("*"))
     checkpoint = open_checkpoint(source)
     resume = decide_resume(checkpoint, *after)
     assert resume.refused is None
     ready = make_ready(resume, tmp_path / "converted")
-    losses = run(tmp_path / "run", *after, resume_from=ready)
-    assert losses == pytest.approx(reference[3:], abs=TOLERANCE)
+    losses = run(tmp_path / "run", script, *after, resume_from=ready)
+    assert losses == pytest.approx(reference[3:], abs=tolerance)
     end = newest_complete([tmp_path / "run"])
     assert end is not None
     assert (end.manifest.step, end.manifest.samples) == (STEPS, STEPS * 8)
