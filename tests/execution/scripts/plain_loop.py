@@ -1,16 +1,27 @@
 """A loop in plain torch, as for torchrun: it joins the ranks and wraps the model itself, as the plan says."""
 
+import argparse
 import contextlib
 import os
 
 import torch
 import torch.distributed as dist
-from tiny import CLIP, LEARNING_RATE, Tokens, arguments, make_model
+from tiny import CLIP, LEARNING_RATE, Tokens, load_model
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from executor import current_plan
+
+
+def arguments() -> argparse.Namespace:
+    """As a user's script has them; the plan fills in the batch."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--batch_size", type=int, default=8)
+    parser.add_argument("--gradient_accumulation_steps", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=4)
+    return parser.parse_args()
 
 
 def wrap(model: torch.nn.Module, strategy: str | None) -> torch.nn.Module:
@@ -39,7 +50,7 @@ def main() -> None:
     args = arguments()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group("gloo")
-    model = make_model()
+    model = load_model(args.model)
     data = Tokens(model.config.vocab_size)
     sampler = DistributedSampler(data, shuffle=False) if dist.is_initialized() else None
     loader = DataLoader(data, batch_size=args.batch_size, sampler=sampler)

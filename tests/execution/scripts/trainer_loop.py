@@ -1,8 +1,15 @@
 """The Hugging Face Trainer."""
 
-from tiny import CLIP, LEARNING_RATE, Tokens, make_model
+from dataclasses import dataclass, field
+
+from tiny import CLIP, LEARNING_RATE, Tokens, load_model
 from torch.utils.data import SequentialSampler
 from transformers import HfArgumentParser, Trainer, TrainingArguments
+
+
+@dataclass
+class ScriptArguments:
+    model: str = field(metadata={"help": "folder"})
 
 
 class InOrder(Trainer):
@@ -13,7 +20,7 @@ class InOrder(Trainer):
 
 
 def main() -> None:
-    parser = HfArgumentParser(TrainingArguments)
+    parser = HfArgumentParser((ScriptArguments, TrainingArguments))
     parser.set_defaults(
         max_steps=4,
         learning_rate=LEARNING_RATE,
@@ -28,8 +35,8 @@ def main() -> None:
         disable_tqdm=True,
         output_dir="output",
     )
-    (training,) = parser.parse_args_into_dataclasses()
-    model = make_model()
+    script, training = parser.parse_args_into_dataclasses()
+    model = load_model(script.model)
     InOrder(model=model, args=training, train_dataset=Tokens(model.config.vocab_size)).train()
 
 

@@ -1,0 +1,174 @@
+"""One cell of the matrix: a real job under a planned strategy, launched by `plan --execute`, read from its records."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from executor.read_run import read_whole
+from executor.records.whole import WholeRun
+from executor.run_folder import list_runs
+from planner.cli import main
+from reports.run_compare import RunComparison, compare_run
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "tests" / "execution" / "scripts"
+MODEL = ROOT / "examples" / "tiny-llama"
+PLAN = Path(sys.executable).parent / "plan"
+LENGTH, STEPS, GLOBAL_BATCH = 32, 4, 8
+SECONDS = 240
+
+TOLERANCE = 2e-6
+"""Relative, on losses of about 6 in fp32, whose precision is 6e-8. Ranks and micro batches add up in another order what
+one process adds at once: a loss, and each gradient, then differ in their last bits, and AdamW's division by the root of
+the second moment carries that over to the weights. Four steps were seen to differ by up to 1.6e-7, in the last bit or
+two (benchmarks/results/matrix.md); one step changes the loss by 7e-4 and more."""
+
+LOOPS = {"accelerate": "accelerate_loop.py", "trainer": "trainer_loop.py", "plain": "plain_loop.py"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Loop × strategy, on so many ranks; the global batch is always the same."""
+
+    loop: str
+    strategy: str
+    ranks: int = 2
+    accumulation: int = 2
+
+    @property
+    def micro_batch(self) -> int:
+        return GLOBAL_BATCH // self.ranks // self.accumulation
+
+    def label(self) -> str:
+        return f"{self.loop}, {self.strategy}, {self.ranks} ranks, {self.micro_batch}x{self.accumulation}"
+
+
+def single(loop: str) -> Cell:
+    """The whole global batch in one process: what the others must agree with."""
+    return Cell(loop=loop, strategy="single", ranks=1, accumulation=1)
+
+
+def sample() -> tuple[Cell, ...]:
+    """What every test run launches, beside the reference."""
+    return (
+        Cell(loop="accelerate", strategy="fsdp"),
+        Cell(loop="accelerate", strategy="zero3"),
+        Cell(loop="trainer", strategy="zero2"),
+        Cell(loop="plain", strategy="ddp"),
+    )
+
+
+def cells() -> tuple[Cell, ...]:
+    """All that a CPU can run. A plain loop wraps its model itself, and DeepSpeed's engine is no plain loop."""
+    found = [single(loop) for loop in LOOPS]
+    for loop in LOOPS:
+        strategies = ("ddp", "fsdp") if loop == "plain" else ("ddp", "fsdp", "fsdp1", "zero1", "zero2", "zero3")
+        found += [Cell(loop=loop, strategy=strategy) for strategy in strategies]
+    found += [Cell(loop="accelerate", strategy="ddp", accumulation=1)]
+    found += [Cell(loop="accelerate", strategy=strategy, ranks=4, accumulation=1) for strategy in ("fsdp", "hsdp")]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a launch left behind."""
+
+    cell: Cell
+    code: int
+    output: str = field(repr=False)
+    run: WholeRun = field(repr=False)
+    comparison: RunComparison = field(repr=False)
+    """What `plan report` shows."""
+
+    @property
+    def losses(self) -> list[float]:
+        """Of each step, over all ranks."""
+        steps = [[step.loss for step in rank.steps] for rank in self.run.ranks]
+        return [sum(values) / len(values) for values in zip(*steps, strict=True)]  # type: ignore[arg-type]
+
+
+def make_weights(folder: Path) -> Path:
+    """A folder with the tiny Llama's configuration and random weights: the model of every cell."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    target = folder / "tiny-llama"
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(MODEL), dtype=torch.float32).save_pretrained(target)
+    return target
+
+
+def save_plan(cell: Cell, model: Path, folder: Path) -> Path:
+    """The plan of a cell, made as a user makes it."""
+    path = folder / f"{cell.strategy}-{cell.ranks}-{cell.micro_batch}x{cell.accumulation}.json"
+    if path.exists():
+        return path
+    gpus = "cpu" if cell.ranks == 1 else f"{cell.ranks}xcpu"
+    words = [str(model), "--gpus", gpus, "--strategy", cell.strategy, "--pin", "--precision", "fp32"]
+    words += ["--seq-len", str(LENGTH), "--micro-batch", str(cell.micro_batch), "--save", str(path)]
+    words += ["--grad-accum", str(cell.accumulation)] + (["--dp-replicate", "2"] if cell.strategy == "hsdp" else [])
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = main(words)
+    if code:
+        raise RuntimeError(f"plan {' '.join(words)} ended with {code}")
+    return path
+
+
+def launch(cell: Cell, model: Path, folder: Path, script: Path | None = None, arguments: Sequence[str] = ()) -> Ran:
+    """Runs the cell's script under its plan, in a folder of its own, and reads what it left there."""
+    plan = save_plan(cell, model, folder)
+    where = folder / plan.stem / (cell.loop if script is None else script.stem)
+    where.mkdir(parents=True)
+    path = script or SCRIPTS / LOOPS[cell.loop]
+    words = [str(PLAN), "--plan", str(plan), "--execute", str(path), "--max-restarts", "0", "--"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [*words, "--model", str(model), *arguments],
+        cwd=where,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    (folder_of_run,) = list_runs(where)
+    run = read_whole(folder_of_run)
+    return Ran(cell=cell, code=done.returncode, output=done.stdout + done.stderr, run=run, comparison=compare_run(run))
+
+
+def wrong_inside(ran: Ran) -> list[str]:
+    """Where what the ranks saw of the job is not what was planned, or was not seen."""
+    cell, found = ran.cell, []
+    wanted = {
+        "world_size": cell.ranks,
+        "strategy": cell.strategy,
+        "micro_batch_size": cell.micro_batch,
+        "sequence_length": LENGTH,
+        "gradient_accumulation_steps": cell.accumulation,
+        "parameters": ran.run.plan.model.parameters if ran.run.plan else None,
+    }
+    ranks = ran.run.ranks
+    if [rank.rank for rank in ranks] != list(range(cell.ranks)):
+        found.append(f"records of ranks {[rank.rank for rank in ranks]}, not of all {cell.ranks}")
+    for rank in ranks:
+        for name, value in wanted.items():
+            seen = getattr(rank.actual, name)
+            if seen != value:
+                found.append(f"rank {rank.rank}: {name} is {seen}, planned {value}")
+        if rank.status != "done" or rank.summary.steps != STEPS:
+            found.append(f"rank {rank.rank}: {rank.status} after {rank.summary.steps} steps")
+        if any(step.loss is None for step in rank.steps):
+            found.append(f"rank {rank.rank}: losses were not seen")
+    found += [line for attempt in ran.run.record.attempts for line in attempt.deviations]
+    return found
+
+
+def furthest(ran: Ran, reference: Ran) -> float:
+    """Largest relative difference of a step's loss."""
+    pairs = zip(ran.losses, reference.losses, strict=True)
+    return max(abs(ours - theirs) / abs(theirs) for ours, theirs in pairs)

@@ -1,0 +1,66 @@
+"""Jobs that real DeepSpeed ranks run: a quick sample, and the rest.
+
+Buckets are small, so that a tiny model fills several; DeepSpeed's own default would hold it whole.
+"""
+
+from planner.workload import Checkpointing, Precision
+from tests.support.ranks.case import RankCase
+
+FP32, MIXED = Precision.FP32, Precision.BF16_MIXED
+BUCKET = {"zero.reduce_bucket_size": "50000"}
+UNEVEN = {"vocab_size": 259}
+"""Rows that ranks do not share evenly."""
+PARTED = {**BUCKET, "zero.param_persistence_threshold": "0"}
+"""Every weight is partitioned: tiny ones would all stay whole."""
+
+SAMPLE = (
+    RankCase(architecture="llama-3", strategy="zero1", changes=UNEVEN, settings=BUCKET, accumulation=2),
+    RankCase(architecture="llama-3", strategy="zero2", precision=MIXED, changes=UNEVEN, settings=BUCKET),
+    RankCase(architecture="mixtral", strategy="zero2", settings=BUCKET),
+    RankCase(architecture="gpt2", strategy="zero3", changes=UNEVEN, settings=BUCKET, accumulation=2),
+    RankCase(architecture="mixtral", strategy="zero3", settings=PARTED),
+)
+"""Run by every test run, on two ranks."""
+
+_MATRIX = tuple(
+    RankCase(
+        architecture=name,
+        strategy=strategy,
+        settings=BUCKET,
+        precision=precision,
+        accumulation=accumulation,
+        changes=changes,
+    )
+    for name, changes in (("llama-3", UNEVEN), ("gpt2", UNEVEN), ("qwen2", {}), ("mixtral", {}))
+    for strategy in ("zero1", "zero2", "zero3")
+    for precision in (FP32, MIXED)
+    for accumulation in (1, 2)
+)
+_OTHERS = (
+    *(
+        RankCase(architecture=name, strategy="zero3", settings=PARTED, precision=precision)
+        for name in ("llama-3", "gpt2", "mixtral")
+        for precision in (FP32, MIXED)
+    ),
+    *(RankCase(architecture="llama-3", strategy=f"zero{stage}") for stage in (1, 2, 3)),
+    *(
+        RankCase(architecture="llama-3", strategy=f"zero{stage}", settings=PARTED, checkpointing=Checkpointing.FULL)
+        for stage in (1, 2, 3)
+    ),
+    RankCase(architecture="mixtral", strategy="zero3", settings=PARTED, checkpointing=Checkpointing.FULL),
+    RankCase(architecture="llama-3", strategy="zero3", settings={**PARTED, "zero.prefetch_bucket_size": "10000"}),
+    RankCase(architecture="llama-3", strategy="zero3", settings={**PARTED, "zero.max_live_parameters": "60000"}),
+    RankCase(architecture="llama-3", strategy="zero3", settings={**PARTED, "zero.max_reuse_distance": "20000"}),
+    RankCase(architecture="llama-3", strategy="zero3", settings={**PARTED, "zero.sub_group_size": "30000"}),
+    RankCase(architecture="qwen2", strategy="zero3", settings={**PARTED, "zero.overlap_comm": "false"}),
+    RankCase(architecture="qwen2", strategy="zero2", settings={**BUCKET, "zero.overlap_comm": "true"}),
+    RankCase(architecture="qwen2", strategy="zero1", settings={**BUCKET, "zero.overlap_comm": "true"}),
+)
+TWO_RANKS = tuple({case.label(): case for case in (*_MATRIX, *_OTHERS)}.values())
+"""The rest on two ranks."""
+
+FOUR_RANKS = tuple(
+    RankCase(architecture=name, strategy=strategy, settings=settings, precision=precision, accumulation=2)
+    for name in ("llama-3", "mixtral")
+    for strategy, precision, settings in (("zero1", FP32, BUCKET), ("zero2", MIXED, BUCKET), ("zero3", FP32, PARTED))
+)
