@@ -124,7 +124,7 @@ def _switch(wish: Wish, on: bool, option: Option) -> list[str] | None:
 def _is_of_all_ranks(wish: Wish, option: Option) -> bool:
     """Whether a batch size is, by its help text, that of all ranks together."""
     text = option.help.lower()
-    ambiguous = option.word in ("batch_size", "train_batch_size")
+    ambiguous = option.word in ("batch", "batch_size", "train_batch_size")
     return wish.field == "micro_batch_size" and ambiguous and any(word in text for word in _OF_ALL_RANKS)
 
 

@@ -37,6 +37,7 @@ _BATCH_WORDS = (
     "batch_size_per_device",
     "train_batch_size",
     "batch_size",
+    "batch",
 )
 _ACCUMULATION_WORDS = (
     "gradient_accumulation_steps",
