@@ -4,8 +4,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from executor.job import Job
 from planner.errors import ExitCode, PlanError
 from planner.plan import from_json
 from planner.plan_figures import StrategyChoice
@@ -38,11 +38,11 @@ class Evaluated:
     """False where the planner gave no opinion: the model cannot be reached, or the planner did not end."""
 
 
-def evaluate(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> Evaluated:
-    """The same job under another strategy, planned anew in `directory`. Never raises for what the planner says."""
-    command = (sys.executable, "-m", "planner", *plan_words(saved, strategy, directory))
+def evaluate(job: Job, strategy: StrategyChoice) -> Evaluated:
+    """The same job under another strategy, planned anew in its folder. Never raises for what the planner says."""
+    command = (sys.executable, "-m", "planner", *plan_words(job, strategy))
     try:
-        done = subprocess.run(command, cwd=directory, capture_output=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(command, cwd=job.working_directory, capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Evaluated(saved=None, reason=f"the planner gave no answer: {error}", asked=False)
     try:
@@ -56,9 +56,10 @@ def evaluate(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> Eva
     return Evaluated(saved=saved_plan(document))
 
 
-def plan_words(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> tuple[str, ...]:
-    """The command line that pins `strategy` for the job of `saved`."""
-    folder = directory / saved.model.id
+def plan_words(job: Job, strategy: StrategyChoice) -> tuple[str, ...]:
+    """The command line that pins `strategy` for the job; a model that is a script is given the job's arguments."""
+    saved = job.saved
+    folder = job.working_directory / saved.model.id
     words = [str(folder) if folder.exists() else saved.model.id, "--gpus", str(saved.cluster["spec"])]
     words += ["--pin", "--json", "--strategy", strategy.name, "--offload", strategy.offload]
     words += ["--micro-batch", str(strategy.micro_batch_size)]
@@ -74,4 +75,6 @@ def plan_words(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> t
     settings = workload.get("settings")
     for key, value in settings.items() if isinstance(settings, Mapping) else ():
         words += ["--set", f"{key}={value}"]
+    if saved.model.id.endswith(".py") and job.arguments:
+        words += ["--", *job.arguments]
     return tuple(words)

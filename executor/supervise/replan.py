@@ -16,7 +16,7 @@ from planner.plan_figures import StrategyChoice
 from planner.plan_saved import SavedPlan
 from planner.units import format_bytes
 
-Evaluate = Callable[[SavedPlan, StrategyChoice, Path], Evaluated]
+Evaluate = Callable[[Job, StrategyChoice], Evaluated]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def replan(
     for strategy in sorted(ladder, key=lambda one: not keeps(one)):
         if stop():
             break
-        found = evaluate_one(saved, strategy, job.working_directory)
+        found = evaluate_one(job, strategy)
         after = found.saved
         if after is None and not found.asked and _only_smaller(before, strategy):
             after = _unjudged(saved, strategy)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from executor.job import Job
 from executor.records.rank import Actual, RankError, RankRecord, StepSummary
 from executor.supervise.estimate import explain_estimate, real_capacity
 from executor.supervise.planner_process import Evaluated, plan_words
 from executor.supervise.replan import replan
 from executor.supervise.rungs import Abilities, change_words, rungs
 from planner.plan_figures import StrategyChoice
-from planner.plan_saved import SavedPlan
 from tests.support.fault_job import SCRIPT, job, saved_plan
 from tests.support.plan_example import memory
 
@@ -131,7 +131,8 @@ def answering(*sizes: int | None) -> object:
     """A planner that knows these sizes, one after another; None for a refusal."""
     left = list(sizes)
 
-    def evaluate(saved: SavedPlan, strategy: StrategyChoice, directory: Path) -> Evaluated:
+    def evaluate(job: Job, strategy: StrategyChoice) -> Evaluated:
+        saved = job.saved
         size = left.pop(0)
         if size is None:
             return Evaluated(saved=None, reason="it does not fit")
@@ -188,11 +189,14 @@ def test_a_script_that_fixes_its_batch_keeps_it_and_that_is_said(tmp_path: Path)
 
 
 def test_the_planner_is_asked_for_the_same_job() -> None:
-    words = plan_words(saved_plan(), choice("fsdp", 2, 4, checkpointing="full", offload="all"), Path("/nowhere"))
+    asked = job(Path("/nowhere"), "--lr", "1")
+    words = plan_words(asked, choice("fsdp", 2, 4, checkpointing="full", offload="all"))
     assert words[:4] == ("tiny", "--gpus", "2xcpu", "--pin")
     pairs = dict(zip(words[5::2], words[6::2], strict=False))
     assert pairs["--strategy"] == "fsdp"
     assert (pairs["--micro-batch"], pairs["--grad-accum"]) == ("2", "4")
     assert (pairs["--checkpointing"], pairs["--offload"]) == ("full", "all")
     assert "--seq-len" not in pairs
-    assert SCRIPT.is_file()
+    assert "--lr" not in words
+    captured = replace(asked.saved, model=replace(asked.saved.model, id=str(SCRIPT)))
+    assert plan_words(replace(asked, saved=captured), choice())[-3:] == ("--", "--lr", "1")
