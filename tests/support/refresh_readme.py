@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 
+from executor.launch.engines import LATER_ENGINES
 from planner import cli, options, settings, workload_options
 from planner.cli import main
 from planner.strategy.registry import NOT_BUILT
@@ -37,10 +38,10 @@ def not_built() -> str:
     values += [f"{option} {value}" for option, later in workload_options._LATER.items() for value in later]
     kinds = {
         "verbs": [f"plan {verb}" for verb in cli.LATER_VERBS],
-        "MODEL": ["train.py"],
         "options": [option.name for option in options._LATER],
         "values": values,
         "settings": [f"--set {key}" for key in settings.LATER],
+        "engines of `plan export`": [f"--to {name}" for name in LATER_ENGINES],
     }
     return "\n".join(_item(kind, names) for kind, names in kinds.items() if names)
 
