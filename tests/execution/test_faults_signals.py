@@ -67,6 +67,7 @@ def test_two_interrupts_do_not_wait_for_a_deaf_rank(tmp_path: Path) -> None:
     assert code == 130
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_keep_apart(tmp_path: Path) -> None:
     """Started in the same second in the same folder, each has a run folder, ranks and a rendezvous of its own."""
     first = command_line(tmp_path, "--steps", "60", "--pause", "0.1")
