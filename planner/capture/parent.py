@@ -119,27 +119,52 @@ def _watch(process: subprocess.Popen[bytes], request: CaptureRequest) -> str | N
         while process.poll() is None:
             if time.monotonic() > deadline:
                 return f"has not reached an optimizer step after {request.seconds:.0f} s"
-            if _resident(process.pid) > request.resident_bytes:
-                return f"takes more than {request.resident_bytes / 2**30:.0f} GiB of real memory before its first step"
+            broken = _passed(process.pid, request)
+            if broken is not None:
+                return broken
             time.sleep(_POLL_SECONDS)
         return None
     finally:
         _end_session(process)
 
 
-def _resident(session: int) -> int:
-    """Bytes resident in all processes of a session."""
-    total = 0
+def _passed(session: int, request: CaptureRequest) -> str | None:
+    """Which limit the processes of a session are past, if any."""
+    resident = _resident(session)
+    if len(resident) > request.processes:
+        return f"starts more than {request.processes} processes before its first step"
+    if sum(resident.values()) <= request.resident_bytes:
+        return None
+    # Forked processes share pages: each counts its part only where the plain sum is too much.
+    if sum(_proportional(process) for process in resident) <= request.resident_bytes:
+        return None
+    return f"takes more than {request.resident_bytes / 2**30:.0f} GiB of real memory before its first step"
+
+
+def _resident(session: int) -> dict[int, int]:
+    """Resident bytes of every process of a session."""
+    found = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
         try:
             stat = Path(f"/proc/{entry.name}/stat").read_text().rpartition(")")[2].split()
             if int(stat[3]) == session:
-                total += int(stat[21]) * _PAGE
+                found[int(entry.name)] = int(stat[21]) * _PAGE
         except (OSError, IndexError, ValueError):
             continue
-    return total
+    return found
+
+
+def _proportional(process: int) -> int:
+    """Bytes of a process with shared pages divided among those that share them; 0 once it has gone."""
+    try:
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, IndexError, ValueError):
+        pass
+    return 0
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:

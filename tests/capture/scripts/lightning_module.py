@@ -29,8 +29,14 @@ class Classifier(L.LightningModule):
 
 def main() -> None:
     data = TensorDataset(torch.randn(64, 32), torch.randint(0, 8, (64,)))
-    trainer = L.Trainer(max_steps=3, accelerator="auto", devices=1, logger=False, enable_checkpointing=False,
-                        precision="bf16-mixed" if torch.cuda.is_available() else "32-true", accumulate_grad_batches=2)  # fmt: skip
+    trainer = L.Trainer(
+        max_steps=3,
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        precision="bf16-mixed" if torch.cuda.is_available() else "32-true",
+        accumulate_grad_batches=2,
+    )
     trainer.fit(Classifier(), DataLoader(data, batch_size=8), DataLoader(data, batch_size=8))
 
 
