@@ -31,8 +31,9 @@ def after_load(accelerator: Any, manifest: Manifest) -> None:
 def rescale_schedule(scheduler: Any, before: int, now: int) -> None:
     """A schedule that accelerate advances once for each rank stands, for another number of ranks, somewhere else.
 
-    accelerate/scheduler.py: AcceleratedScheduler.step. Schedules that are functions of the step alone (LambdaLR, so
-    all of transformers' but one) are moved; others keep their state.
+    accelerate/scheduler.py: AcceleratedScheduler.step. The global batch is taken to be the same, as the planner keeps
+    it. Schedules that are functions of the step alone (LambdaLR, so all of transformers' but one) are moved; others
+    keep their state.
     """
     if not getattr(scheduler, "step_with_optimizer", False) or getattr(scheduler, "split_batches", True):
         return
