@@ -99,6 +99,8 @@ def corrupt(kind: str, saves: Path) -> None:
     """Cuts a file of the newest checkpoint, then dies."""
     if kind == "corrupt":
         newest = max(saves.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+        while not (newest / "plan-checkpoint.json").is_file():  # its peer may still be saving
+            time.sleep(0.01)
         weights = newest / "model.safetensors"
         os.truncate(weights, weights.stat().st_size // 2)
         os.kill(os.getpid(), signal.SIGKILL)
