@@ -9,6 +9,7 @@ import json
 import platform
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +54,25 @@ def row(cell: Cell, model: Path, folder: Path, reference: Ran | None) -> tuple[R
     return found, ran
 
 
-def run() -> dict[str, Any]:
-    """All cells, the reference first."""
+def run(keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """All cells, the reference first; `keep` gets what there is after each."""
     with tempfile.TemporaryDirectory(prefix="plan-matrix-") as name:
         folder = Path(name)
         model = make_weights(folder)
         first = single("accelerate")
-        rows, reference = [], None
+        rows: list[Row] = []
+        reference: Ran | None = None
+        result = {**_versions(), "cells": rows}
         for cell in (first, *(cell for cell in cells() if cell != first)):
             found, ran = row(cell, model, folder, reference)
             reference = reference or ran
             rows.append(found)
+            keep(result)
             print(found["cell"], found.get("furthest_from_one_process"), found.get("error", ""), flush=True)
+    return result
+
+
+def _versions() -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -72,7 +80,6 @@ def run() -> dict[str, Any]:
         "deepspeed": deepspeed.__version__,
         "machine": f"{platform.machine()}, {torch.get_num_threads()} cores, gloo",
         "tolerance": TOLERANCE,
-        "cells": rows,
     }
 
 
@@ -125,13 +132,15 @@ NOTES = (
 )
 
 
-def main() -> None:
-    result = run()
+def write(result: dict[str, Any]) -> None:
+    """Both files."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "matrix.json").write_text(json.dumps(result, indent=1) + "\n")
-    text = markdown(result)
-    (RESULTS / "matrix.md").write_text(text)
-    print(text)
+    (RESULTS / "matrix.md").write_text(markdown(result))
+
+
+def main() -> None:
+    print(markdown(run(write)))
 
 
 if __name__ == "__main__":
