@@ -45,14 +45,19 @@ def _processes(planned: StrategyChoice, ranks: Sequence[RankRecord]) -> Iterator
     sizes = {record.actual.world_size for record in joined}
     if planned.world_size > 1 and len(ranks) == 1 and ranks[0].world_size == 1:
         yield f"one process ran alone, the plan has {planned.world_size} ranks: the launcher started no others"
-    elif len(ranks) > 1 and sizes == {1} and len(joined) == len(ranks):
+    elif len(ranks) > 1 and len(joined) == len(ranks) and (sizes == {1} or _all_alone(ranks)):
         yield (
-            f"{len(ranks)} processes ran as independent jobs, each training the whole model by itself: they never "
-            f"joined, the plan has {planned.world_size} ranks that work together"
+            f"{len(ranks)} processes ran as independent jobs, each training the whole model by itself: nothing "
+            f"joins their gradients, the plan has {planned.world_size} ranks that work together"
         )
     else:
         for size in sorted(size for size in sizes if size is not None and size != planned.world_size):
             yield f"the world size was {size}, the plan has {planned.world_size} ranks"
+
+
+def _all_alone(ranks: Sequence[RankRecord]) -> bool:
+    """Whether no rank's model was wrapped in anything that speaks to the others."""
+    return all(record.actual.strategy == "single" for record in ranks)
 
 
 def _of_rank(saved: SavedPlan, record: RankRecord) -> Iterator[str]:

@@ -34,13 +34,17 @@ def inspect_models(roots: Iterable[Any], autocast: str | None) -> dict[str, Any]
 
 
 def process_state() -> dict[str, Any]:
-    """How this process is joined with others: by torch.distributed itself, not as an environment variable claims."""
+    """How this process is joined with others, not what an environment variable claims.
+
+    Accelerate's own count goes first: on CPU it can make a process group and then let each process train alone.
+    """
     distributed = sys.modules.get("torch.distributed")
     joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
     state = _shared_state("PartialState")
     kind = state.get("distributed_type")
+    size = distributed.get_world_size() if joined and distributed is not None else 1
     return {
-        "world_size": distributed.get_world_size() if joined and distributed is not None else 1,
+        "world_size": state.get("num_processes", size),
         "backend": str(distributed.get_backend()) if joined and distributed is not None else None,
         "distributed_type": getattr(kind, "value", None),
     }

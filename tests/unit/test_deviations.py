@@ -61,7 +61,7 @@ def test_nothing_seen_is_nothing_said():
 
 
 CASES = {
-    "strategy": ({"strategy": "single", "wrapped_classes": ("Llama",)}, "the strategy was single, planned is ddp"),
+    "strategy": ({"strategy": "zero1", "wrapped_classes": ("Llama",)}, "the strategy was zero1, planned is ddp"),
     "parameters": ({"parameters": 5}, "the model has 5 parameters, the planned one 22,688"),
     "trainable": ({"trainable_parameters": 7}, "the model has 7 trainable parameters, the planned one 22,688"),
     "mixed": ({"mixed_precision": "bf16"}, "the precision was bf16-mixed, planned is fp32"),
@@ -94,8 +94,9 @@ def test_one_process_instead_of_two():
     assert strategy.startswith("the strategy was single")
 
 
-def test_two_jobs_instead_of_one():
-    lines = deviations(tiny_plan(), both(world_size=1, strategy="single"))
+@pytest.mark.parametrize("size", [1, 2])
+def test_two_jobs_instead_of_one(size):
+    lines = deviations(tiny_plan(), both(world_size=size, strategy="single"))
     assert lines[0].startswith("2 processes ran as independent jobs")
 
 
