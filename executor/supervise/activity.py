@@ -27,6 +27,8 @@ class Activity:
         found, busy = {}, False
         for process in _families(pids):
             try:
+                # On a crowded machine a process may wait for its turn; one that waits for a peer sleeps.
+                busy = busy or process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
                 cpu = sum(process.cpu_times()[:2])
                 counters = process.io_counters()
                 size = counters.read_bytes + counters.write_bytes

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from executor import names
@@ -80,7 +80,6 @@ class _Run:
         resumed = Resumption()
         while True:
             outcome = self._attempt(resumed)
-            number = outcome.attempt.number
             decision = decide(
                 self.ledger.record.attempts,
                 outcome.verdict.exit_code,
@@ -93,10 +92,15 @@ class _Run:
             self._changes = (decision.reason,) if decision.reason else ()
             if decision.action == "replan" and not self._replan(outcome) and not self._interrupted():
                 return self._end(outcome, "; ".join(self._changes))
-            self._folder.close_attempt(number)
+            self._put_away(outcome.attempt)
             resumed = find_resumption(self.job, self._folder, self._roots)
             if signal_name := self._interrupted():
                 return self._end_between(signal_name)
+
+    def _put_away(self, attempt: Attempt) -> None:
+        """Moves what the attempt left into its own folder; what was said about its logs names their new place."""
+        now = self._folder.close_attempt(attempt.number) / names.LOGS_FOLDER
+        self.ledger.update(replace(attempt, explanation=attempt.explanation.replace(str(self._folder.logs), str(now))))
 
     def _interrupted(self) -> str | None:
         return self.noted.first

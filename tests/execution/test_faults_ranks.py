@@ -62,6 +62,19 @@ def test_a_rank_that_hangs_is_found_with_the_line_it_stands_at(tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_after_a_hang_the_job_goes_on_and_the_stacks_are_kept(tmp_path: Path) -> None:
+    again = ("--steps", "8", "--save-every", "2")
+    ended = run(job(tmp_path, "--fault", "hang", *again, max_restarts=1), IMPATIENT)
+    assert ended.causes == ["hang", "success"]
+    first, second = ended.record.attempts
+    kept = ended.folder.path / "attempt-1" / "logs"
+    assert str(kept) in first.explanation
+    assert (kept / "rank-1.stacks").is_file()
+    assert (second.first_step, second.last_step) == (3, 8)
+    assert not ended.orphans
+
+
+@pytest.mark.slow
 def test_a_rank_that_spins_is_given_longer_and_ended_all_the_same(tmp_path: Path) -> None:
     ended = run(job(tmp_path, "--fault", "spin"), IMPATIENT)
     assert ended.causes == ["hang"]
