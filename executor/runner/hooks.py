@@ -1,9 +1,8 @@
 """Which imported module gets which hooks."""
 
-import importlib.util
 from typing import Any
 
-from executor.runner import accelerate_hooks, cpu_ranks, deepspeed_hooks, torch_hooks, trainer_hooks
+from executor.runner import accelerate_hooks, cpu_ranks, deepspeed_hooks, saves, torch_hooks, trainer_hooks
 from executor.runner.imports import PostImport
 from executor.runner.observer import Observer
 from executor.runner.recorder import Recorder
@@ -29,6 +28,4 @@ def install_hooks(recorder: Recorder) -> None:
         imports.when(name, lambda module: trainer_hooks.install_lightning(module, observer))
     if recorder.options.cpu_ranks:
         cpu_ranks.install(imports)
-    if importlib.util.find_spec("executor.runner.saves") is not None:
-        saves = importlib.import_module("executor.runner.saves")
-        saves.install(recorder, imports)
+    saves.install(recorder, imports)

@@ -12,7 +12,9 @@ class HostLosses:
         self._sum: float | None = None
 
     def see(self, loss: Any, scale: float) -> None:
-        """One backward pass of the round begins from `loss`."""
+        """One backward pass of the round begins from `loss`; one on a device that we do not know is not waited for."""
+        if loss.device.type != "cpu":
+            return
         self._sum = (self._sum or 0.0) + float(loss.detach()) * scale
 
     def close(self, row: Row) -> None:
@@ -32,22 +34,26 @@ class HostLosses:
 class CudaLosses:
     """On CUDA each value is copied to pinned memory behind the work already queued, and read a step later."""
 
-    def __init__(self, torch: Any, device: int) -> None:
-        self._torch, self._device = torch, device
-        self._round: list[tuple[Any, float]] = []
-        self._under_way: list[tuple[Row, Any, list[tuple[Any, float]]]] = []
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._round: list[tuple[Any, float, Any]] = []
+        self._under_way: list[tuple[Row, list[tuple[Any, float, Any]]]] = []
 
     def see(self, loss: Any, scale: float) -> None:
-        value = loss.detach()
+        value = loss.detach().reshape(())
+        if value.device.type != "cuda":
+            if value.device.type == "cpu":
+                self._round.append((value.clone(), scale, None))
+            return
         slot = self._torch.empty((), dtype=value.dtype, device="cpu", pin_memory=True)
-        slot.copy_(value.reshape(()), non_blocking=True)
-        self._round.append((slot, scale))
+        slot.copy_(value, non_blocking=True)
+        arrived = self._torch.cuda.Event()
+        arrived.record(self._torch.cuda.current_stream(value.device))
+        self._round.append((slot, scale, arrived))
 
     def close(self, row: Row) -> None:
         if self._round:
-            event = self._torch.cuda.Event()
-            event.record(self._torch.cuda.current_stream(self._device))
-            self._under_way.append((row, event, self._round))
+            self._under_way.append((row, self._round))
         self._round = []
         self.settle()
 
@@ -56,13 +62,15 @@ class CudaLosses:
 
     def settle(self, *, wait: bool = False) -> None:
         while self._under_way:
-            row, event, slots = self._under_way[0]
-            if not event.query():
-                if not wait:
-                    return
-                event.synchronize()
+            row, values = self._under_way[0]
+            events = [arrived for _, _, arrived in values if arrived is not None]
+            if wait:
+                for arrived in events:
+                    arrived.synchronize()
+            elif not all(arrived.query() for arrived in events):
+                return
             del self._under_way[0]
-            row.set_loss((row.loss or 0.0) + sum(float(slot) * scale for slot, scale in slots))
+            row.set_loss((row.loss or 0.0) + sum(float(slot) * scale for slot, scale, _ in values))
 
 
 Losses = HostLosses | CudaLosses

@@ -12,6 +12,8 @@ from executor.runner.losses import CudaLosses
 from executor.runner.recorder import Recorder
 from executor.runner.snapshot import Snapshot
 
+MAX_SEARCHES = 8
+
 
 class Observer:
     """Joins torch, the recorder and the models."""
@@ -22,6 +24,7 @@ class Observer:
         self._verified = False
         self._micro_batches: Counter[int] = Counter()
         self._optimizers: dict[str, None] = {}
+        self._searches = 0
         self._snapshot = Snapshot(torch, recorder) if recorder.options.oom_snapshot else None
 
     def install(self) -> None:
@@ -66,7 +69,7 @@ class Observer:
             return
         device = int(cuda.current_device())
         recorder.memory = CudaMemory(self._torch, device)
-        recorder.losses = CudaLosses(self._torch, device)
+        recorder.losses = CudaLosses(self._torch)
         if self._snapshot is not None:
             self._snapshot.begin()
 
@@ -97,7 +100,8 @@ class Observer:
         if recorder.ledger.count == 1:
             self._inspect()
             recorder.actual["checkpointing"] = self._checkpointing()
-        if row.samples is None:
+        if row.samples is None and self._searches < MAX_SEARCHES:
+            self._searches += 1  # another model is trained now, or it takes no tensors
             self.forwards.search()
         else:
             self.forwards.settle()
