@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from planner.errors import NotBuiltError, UsageError
+from planner.verbs import VERBS
 
 _JOB_GROUPS = ("job", "batch", "adapters", "spreading over GPUs")
 _RUN_OPTIONS = ("hosts", "max-restarts")
@@ -23,7 +24,7 @@ def main_parser() -> Parser:
         prog="plan",
         allow_abbrev=False,
         description="Plan a training job: which strategy, batch and offload fit, how fast, and why the others lose.",
-        epilog="Verbs: plan models, plan gpus, plan diff. A folder named like a verb is written ./models.",
+        epilog=f"Verbs: {', '.join(VERBS)}, each with its own --help. A folder named like a verb is written ./models.",
     )
     parser.add_argument(
         "model", metavar="MODEL", nargs="?", help="hub id, folder, config.json or package.module:factory"

@@ -12,11 +12,19 @@ from planner.strategy.base import Offload
 from planner.strategy.fsdp_units import blocks_around_embeddings
 from planner.workload import Checkpointing, Precision, Stack, Workload
 
+DATA_LOADER_SETTINGS = frozenset(
+    {"data.split_batches", "data.dispatch_batches", "data.even_batches", "data.seedable_sampler"}
+)
 _MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16", Precision.FP8_MIXED: "fp8"}
 
 
 def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, script: str = "train.py") -> str:
-    """Shell command, quoted; the script's own arguments follow it where the stack defines them."""
+    """Shell command, quoted; the script's own arguments follow it where the stack defines them.
+
+    Where no options of the launcher say what is planned, the saved plan is executed instead.
+    """
+    if _beyond_options(judgement, workload, cluster):
+        return f"plan --plan plan.json --execute {shlex.quote(script)}"
     words = ["accelerate", "launch", "--num_processes", str(cluster.world_size)]
     if cluster.nodes > 1:
         words += ["--num_machines", str(cluster.nodes), "--machine_rank", "$NODE_RANK"]
@@ -28,15 +36,27 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
     if workload.stack is Stack.TRAINER:
         words += [script, *_trainer_words(judgement, workload)]
     else:
-        if steps > 1:
+        if steps > 1 and judgement.family.strategy.zero_stage is not None:
             words += ["--gradient_accumulation_steps", str(steps)]
         words.append(script)
     # On a CPU `--cpu` starts a single process whatever is asked: the environment variable keeps all of them.
     start = "ACCELERATE_USE_CPU=true " if cluster.gpu.is_cpu else ""
+    if steps > 1 and workload.stack is not Stack.TRAINER and judgement.family.strategy.zero_stage is None:
+        # The launcher hands its own option for it to DeepSpeed alone (utils/launch.py: prepare_multi_gpu_env).
+        start += f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={steps} "
     variable = allocator_variable(dict(workload.settings))
     if variable:
         start += f"PYTORCH_ALLOC_CONF={variable} "
     return start + " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
+
+
+def _beyond_options(judgement: Judgement, workload: Workload, cluster: Cluster) -> bool:
+    """Whether files or the runner are needed: for DeepSpeed's and the DataLoader's settings, for sharded CPU ranks."""
+    strategy = judgement.family.strategy
+    settings = dict(workload.settings)
+    sized = strategy.zero_stage is not None and any(key.startswith("zero.") for key in settings)
+    loaded = any(key in settings for key in DATA_LOADER_SETTINGS)
+    return sized or loaded or (cluster.gpu.is_cpu and strategy.name not in ("single", "ddp"))
 
 
 def _float8_words(judgement: Judgement, workload: Workload) -> list[str]:
