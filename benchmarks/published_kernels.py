@@ -16,24 +16,14 @@ from unittest import mock
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from planner.model.build_flash import IMPLEMENTATION
+from planner.trace.loss_variants import upcast_head
 from planner.units import ceil_div
 
 IGNORED = -100
-
-
-def shifted_loss(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int, **_: Any) -> torch.Tensor:
-    """transformers 4.48: fp32 logits are shifted, which copies them; 5.x shifts the labels instead.
-
-    loss/loss_utils.py: ForCausalLMLoss keeps the unshifted fp32 logits bound while cross entropy runs.
-    """
-    logits = logits.float()
-    shifted, targets = _shifted(logits, labels, vocab_size)
-    return F.cross_entropy(shifted, targets, ignore_index=IGNORED)
 
 
 def in_place_loss(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int, **_: Any) -> torch.Tensor:
@@ -160,8 +150,7 @@ def use_fused_linear_loss(model: nn.Module) -> None:
 
 def use_fp32_logits(model: Any) -> None:
     """transformers before 4.46: the head's output is upcast in the model's forward."""
-    head = model.lm_head.forward
-    model.lm_head.forward = lambda hidden: head(hidden).float()
+    model.lm_head.forward = upcast_head(model.lm_head)
 
 
 def fused_rotary(module_name: str) -> Any:

@@ -28,6 +28,7 @@ from planner.strategy.registry import STRATEGIES
 from planner.trace.events import StepTrace
 from planner.trace.inputs import TrainingBatch, training_batch
 from planner.trace.kernels import CudaProfile
+from planner.trace.loss_variants import shifted_loss
 from planner.trace.tracer import Tracer
 from planner.trace.variant import StepVariant
 from planner.workload import Attention, Optimizer, Stack
@@ -51,7 +52,7 @@ def build_as_run(setup: Setup) -> nn.Module:
     else:
         if setup.fp32_logits:
             kernels.use_fp32_logits(model)
-        model.loss_function = kernels.in_place_loss if setup.loss == "in-place" else kernels.shifted_loss
+        model.loss_function = kernels.in_place_loss if setup.loss == "in-place" else shifted_loss
     return _module(model)
 
 

@@ -61,7 +61,7 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         workload=workload,
         command=request.command,
         versions=versions(),
-        assumptions=_plan_notes(found) + _assumptions(sites, (*notes, *spec.notes)),
+        assumptions=_plan_notes(found) + _assumptions(workload, sites, (*notes, *spec.notes)),
         warnings=_warnings(workload, cluster, spec, source),
         change=None if fits else nearest_change(evaluator),
         explain=request.explain,
@@ -112,10 +112,20 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
     return tuple(found)
 
 
-def _assumptions(sites: Sequence[str], notes: Sequence[str]) -> tuple[Assumption, ...]:
+def _data(workload: Workload) -> str:
+    """What the batches look like."""
+    padding = workload.setting("data.padding", "none")
+    if padding == "none":
+        return "sequences are full: no padding, no packing, no attention mask"
+    if padding == "longest":
+        return "samples are padded to the longest of their micro batch, which is full: of two or more there is a mask"
+    return f"{float(padding):.0%} of every sample is padding: an attention mask"
+
+
+def _assumptions(workload: Workload, sites: Sequence[str], notes: Sequence[str]) -> tuple[Assumption, ...]:
     """What every plan of this version rests on, then what this model's trace was told."""
     fixed = (
-        Assumption(text="sequences are full: no padding, no packing, no attention mask", basis="assumed"),
+        Assumption(text=_data(workload), basis="assumed"),
         Assumption(text="communication overlaps with computation wherever the code issues it early", basis="assumed"),
     )
     told = tuple(

@@ -15,9 +15,10 @@ _LARGEST = 10**13
 class Setting:
     """One key."""
 
-    kind: Literal["flag", "elements", "rate", "count", "size", "mib", "power", "choice"]
+    kind: Literal["flag", "elements", "rate", "count", "size", "mib", "power", "choice", "padding"]
     """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1; `count`: 1 or more;
-    `size`: bytes, with or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: of `choices`."""
+    `size`: bytes, with or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: of `choices`;
+    `padding`: none, longest or a rate."""
     meaning: str
     least: int = 0
     choices: tuple[str, ...] = ()
@@ -57,6 +58,15 @@ SETTINGS: Mapping[str, Setting] = {
     "data.dispatch_batches": Setting("flag", "whether rank 0 alone reads and sends each rank its batch (false)"),
     "data.even_batches": Setting("flag", "whether samples are repeated so that every rank gets as many (true)"),
     "data.seedable_sampler": Setting("flag", "whether shuffling has a seed of its own, equal on all ranks (false)"),
+    "loss.variant": Setting(
+        "choice",
+        "whose loss causal language models compute: transformers-4.48 shifts the fp32 logits (4.46 to 4.48),"
+        " transformers-4.45 also upcasts them in forward (installed)",
+        choices=("installed", "transformers-4.48", "transformers-4.45"),
+    ),
+    "data.padding": Setting(
+        "padding", "none, longest (samples of a micro batch differ in length), or the share of every sample (none)"
+    ),
     "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),
     "alloc.expandable_segments": Setting("flag", "whether segments of CUDA's allocator grow (false)"),
     "alloc.max_split_size_mb": Setting("mib", "MiB from which on cached blocks are not split (no limit)", 20),
@@ -64,13 +74,7 @@ SETTINGS: Mapping[str, Setting] = {
     "alloc.garbage_collection_threshold": Setting("rate", "share of the allowed memory above which cache is freed (0)"),
 }
 
-LATER = (
-    "dtype.params",
-    "dtype.grads",
-    "dtype.optimizer",
-    "data.padding",
-    "loss.variant",
-)
+LATER = ("dtype.params", "dtype.grads", "dtype.optimizer")
 """Keys of the interface that later versions bring; refused by name."""
 
 
@@ -100,6 +104,8 @@ def _checked(key: str, setting: Setting, value: str) -> str:
         return value
     if setting.kind == "rate":
         return _rate(key, value)
+    if setting.kind == "padding":
+        return _padding(key, value)
     if setting.kind == "size":
         return _size(key, value)
     return str(_whole(key, setting, value))
@@ -132,6 +138,18 @@ def _rate(key: str, value: str) -> str:
     if not 0.0 <= rate < 1.0:
         raise UsageError(f"--set {key}={value}: use a rate of at least 0 and below 1, such as 0.05")
     return str(rate)
+
+
+def _padding(key: str, value: str) -> str:
+    if value in ("none", "longest"):
+        return value
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = -1.0
+    if not 0.0 <= rate < 1.0:
+        raise UsageError(f"--set {key}={value}: use none, longest, or a share of at least 0 and below 1, such as 0.25")
+    return str(rate) if rate else "none"
 
 
 def _size(key: str, value: str) -> str:

@@ -16,6 +16,8 @@ def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> Non
     _check_float8(workload, cluster)
     if workload.fused and cluster.gpu.is_cpu:
         raise UsageError("--fused-loss and --set kernels.liger are Triton kernels: they need a GPU")
+    if "loss" in workload.fused and workload.setting("loss.variant", "installed") != "installed":
+        raise UsageError("--set loss.variant is about transformers' own loss, which --fused-loss replaces: drop one")
     check_liger(workload.fused, spec.model_type, spec.class_name)
 
 

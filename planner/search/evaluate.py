@@ -143,6 +143,8 @@ class Evaluator:
             seq_len=self.workload.seq_len,
             checkpoint_every=checkpoint_every(family.checkpointing, self.workload),
             fused=self.workload.fused,
+            loss=self.workload.setting("loss.variant", "installed"),
+            padding=self.workload.setting("data.padding", "none"),
         )
 
     def _regime(self, family: Family) -> Regime:

@@ -24,6 +24,7 @@ from planner.trace.host_reads import HostReads
 from planner.trace.inputs import TrainingBatch, training_loss
 from planner.trace.inputs_known import KnownValues, remember_literals
 from planner.trace.kernels import CudaProfile, KernelProfile
+from planner.trace.loss_variants import older_loss
 from planner.trace.modules import ModuleTracker
 from planner.trace.recorder import Recorder
 from planner.trace.scans import fused_scans
@@ -56,6 +57,8 @@ class Session:
             stack.enter_context(_no_collection())
             if self.variant.fused:
                 stack.enter_context(self._liger())
+            if self.variant.loss != "installed":
+                stack.enter_context(older_loss(self.model, self.variant.loss))
             stack.enter_context(_gradient_events(self.model, recorder))
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
             stack.enter_context(python_wrappers_open())

@@ -15,6 +15,7 @@ from planner.trace.folding import CannotFoldError, Fold, find_folds
 from planner.trace.inputs import TrainingBatch
 from planner.trace.kernels import KernelProfile
 from planner.trace.layout import layout_of
+from planner.trace.padding import padded
 from planner.trace.ranges import ranges_for
 from planner.trace.step import Session, prepare
 from planner.trace.variant import StepVariant
@@ -101,7 +102,8 @@ class Tracer:
         return trace
 
     def _record(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
-        batch = in_types_of(self.make_batch(self.model, micro_batch, variant.seq_len), variant)
+        batch = self.make_batch(self.model, micro_batch, variant.seq_len)
+        batch = in_types_of(padded(self.model, batch, variant.padding), variant)
         tokens = micro_batch * (variant.seq_len if self.has_sequence else 1)
         return session.record(batch, micro_batch, tokens)
 

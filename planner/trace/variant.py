@@ -52,6 +52,10 @@ class StepVariant:
     """Of the layers that can be checkpointed, each such one is."""
     fused: tuple[str, ...] = ()
     """Liger's kernels in place of the model's own: `layers`, `loss`, both or none."""
+    loss: str = "installed"
+    """Whose loss: the installed transformers', or an older one (`planner.trace.loss_variants`)."""
+    padding: str = "none"
+    """How samples are padded: see `planner.trace.padding`."""
 
     def key(self) -> str:
         """Stable text that names the variant in caches and messages."""
@@ -61,6 +65,8 @@ class StepVariant:
         float8 = f" float8={regime.float8}" if regime.float8 else ""
         every = "" if self.checkpoint_every == 1 else f" every={self.checkpoint_every}"
         fused = f" liger={'+'.join(self.fused)}" if self.fused else ""
+        fused += "" if self.loss == "installed" else f" loss={self.loss}"
+        fused += "" if self.padding == "none" else f" padding={self.padding}"
         return (
             f"weights={regime.weights}{trained}{float8} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "

@@ -92,3 +92,20 @@ def test_what_was_set_is_told_as_an_assumption() -> None:
 def test_the_table_names_every_key() -> None:
     table = settings_table()
     assert [line.split("`")[1] for line in table.splitlines()[2:]] == list(SETTINGS)
+
+
+@pytest.mark.parametrize(("word", "kept"), [("0.25", "0.25"), ("Longest", "longest"), ("0", "none"), ("none", "none")])
+def test_padding_is_a_word_or_a_share(word, kept):
+    assert parse_settings([f"data.padding={word}"]) == (("data.padding", kept),)
+
+
+@pytest.mark.parametrize("word", ["1", "-0.1", "some", "", "nan"])
+def test_other_paddings_are_refused(word):
+    with pytest.raises(UsageError, match="use none, longest, or a share"):
+        parse_settings([f"data.padding={word}"])
+
+
+def test_losses_are_named():
+    assert parse_settings(["loss.variant=transformers-4.48"]) == (("loss.variant", "transformers-4.48"),)
+    with pytest.raises(UsageError, match=r"use installed or transformers-4\.48 or transformers-4\.45"):
+        parse_settings(["loss.variant=transformers-3"])
