@@ -44,6 +44,12 @@ class Outcome:
     strays: int = 0
     """Processes that outlived the launcher and had to be killed."""
 
+    @property
+    def error_type(self) -> str | None:
+        """Class of the exception that the culprit reported, if any."""
+        errors = (rank.error for rank in self.ranks if rank.rank == self.verdict.culprit)
+        return next((error.type for error in errors if error is not None), None)
+
 
 def prepare_attempt(job: Job, number: int, folder: RunFolder, resume_from: Path | None) -> LaunchFiles:
     """Writes the plan and the launch files of the attempt into the run folder. Errors as `prepare` raises them."""

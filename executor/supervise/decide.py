@@ -10,6 +10,18 @@ Action = Literal["stop", "retry", "replan"]
 _CRASHES = ("signal", "exception", "exit", "hang", "launcher", "torn")
 _USAGE_ERROR = 2
 """What argparse and click exit with."""
+_IN_THE_CODE = frozenset(
+    {
+        "SyntaxError",
+        "IndentationError",
+        "ImportError",
+        "ModuleNotFoundError",
+        "NameError",
+        "AttributeError",
+        "TypeError",
+    }
+)
+"""Exceptions that circumstances do not cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +32,12 @@ class Decision:
     reason: str = ""
 
 
-def decide(attempts: Sequence[Attempt], exit_code: int, max_restarts: int, *, ranks_ran: bool) -> Decision:
+def decide(
+    attempts: Sequence[Attempt], exit_code: int, max_restarts: int, *, ranks_ran: bool, error_type: str | None = None
+) -> Decision:
     """What to do after the last of `attempts`, which has ended with `exit_code`.
 
-    `ranks_ran`: whether any rank of it got as far as its own record.
+    `ranks_ran`: whether any rank of it got as far as its own record. `error_type`: of the culprit's exception.
     """
     last = attempts[-1]
     if last.cause in ("oom", "host_oom"):
@@ -34,6 +48,8 @@ def decide(attempts: Sequence[Attempt], exit_code: int, max_restarts: int, *, ra
         return Decision(action="stop", reason="a launcher that starts no rank will not do so the next time")
     if last.cause == "exit" and exit_code == _USAGE_ERROR and last.last_step is None:
         return Decision(action="stop", reason="the script refused its arguments: another attempt would end the same")
+    if last.cause == "exception" and last.last_step is None and error_type in _IN_THE_CODE:
+        return Decision(action="stop", reason=f"{error_type} before the first step lies in the code: no restart helps")
     if _same_again(attempts):
         where = f"after step {last.last_step}" if last.last_step else "before its first step"
         return Decision(

@@ -85,6 +85,7 @@ class _Run:
                 outcome.verdict.exit_code,
                 self.job.max_restarts,
                 ranks_ran=bool(outcome.ranks),
+                error_type=outcome.error_type,
             )
             if decision.action == "stop" or self._interrupted():
                 return self._end(outcome, decision.reason)

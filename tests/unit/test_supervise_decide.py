@@ -46,6 +46,13 @@ def test_the_same_exception_at_the_same_step_twice_is_no_accident() -> None:
     assert decide(killed, 137, 9, ranks_ran=True).action == "retry"
 
 
+def test_what_lies_in_the_code_is_not_tried_again() -> None:
+    early, late = attempt(1, "exception", last_step=None), attempt(1, "exception")
+    assert decide([early], 1, 3, ranks_ran=True, error_type="ModuleNotFoundError").action == "stop"
+    assert decide([early], 1, 3, ranks_ran=True, error_type="OSError").action == "retry"
+    assert decide([late], 1, 3, ranks_ran=True, error_type="TypeError").action == "retry"
+
+
 def test_refused_arguments_are_not_tried_again() -> None:
     assert decide([attempt(1, "exit", last_step=None)], 2, 3, ranks_ran=True).action == "stop"
     assert decide([attempt(1, "exit", last_step=4)], 2, 3, ranks_ran=True).action == "retry"
