@@ -361,6 +361,17 @@ SEEDS = [
         ("set_seed(seed, device_specific=True)", "set_seed(seed)"),
         at="images = images + 0.01 * torch.randn_like(images)",
     ),
+    seed(LM, "unseeded", ("    set_seed(args.seed)\n", ""), at="for epoch in range(args.epochs):"),
+    seed(
+        PLAIN,
+        "optimizer-before-wrap",
+        (
+            "from torch.nn.parallel import DistributedDataParallel as DDP",
+            "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
+        ),
+        ("DDP(model)", "FSDP(model)"),
+        at="optimizer = torch.optim.Adam(model.parameters())",
+    ),
     # Schedules.
     seed(
         LM,

@@ -142,6 +142,8 @@ class Flow:
     """All that was read of one script."""
 
     events: list[Event] = field(default_factory=list)
+    entered: int = 0
+    """How many events the module itself brings, with all that it calls; those after belong to what nothing calls."""
     imports: frozenset[str] = frozenset()
     """Dotted names of what is imported."""
     notebook: bool = False

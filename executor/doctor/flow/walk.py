@@ -20,6 +20,7 @@ class Walker(FunctionReader):
         """Reads the module, then what nothing in it calls: that is called by others."""
         scope = Scope()
         self.block(tree.body, scope, Context())
+        self.flow.entered = len(self.flow.events)
         named = {last(dotted(node.func)) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         # Entry points first: what they call is read with what they give.
         order = sorted(self.functions, key=lambda pair: (pair[0].name in named, pair[1] is not None))

@@ -162,6 +162,17 @@ def _unseeded_split(flow: Flow, intent: Intent) -> Iterator[Hit]:
             yield Hit(line=event.line, what=f"{text(event.node)} without a seed: each rank splits differently")
 
 
+def _unseeded(flow: Flow, intent: Intent) -> Iterator[Hit]:
+    if not is_distributed(flow) or any(_seeds(call) for call in flow.calls):
+        return
+    told = any(word.arg in {"seed", "data_seed"} for call in flow.calls for word in call.node.keywords)
+    # What only others call is no program: they may seed.
+    own = [event for event in flow.events[: flow.entered] if isinstance(event, Call) and event.method == "backward"]
+    trained = [call for call in own if call.context.loops]
+    if trained and not told:
+        yield Hit(line=trained[0].context.loops[0].node.lineno, what="training begins, and nothing is seeded before")
+
+
 def _same_draws(flow: Flow, intent: Intent) -> Iterator[Hit]:
     if not is_distributed(flow):
         return
@@ -253,6 +264,14 @@ RULES = (
         why="one rank trains on what another evaluates on: the evaluation is spoilt",
         fix="seed the split (generator=torch.Generator().manual_seed(seed), or seed=...)",
         check=_unseeded_split,
+    ),
+    Rule(
+        id="unseeded",
+        severity="note",
+        why="a run cannot be repeated, and one that is resumed may shuffle otherwise",
+        fix="call accelerate.utils.set_seed(seed) before data and model are made",
+        check=_unseeded,
+        several_ranks=False,
     ),
     Rule(
         id="ranks-draw-alike",

@@ -125,6 +125,19 @@ def _prepared_apart(flow: Flow, intent: Intent) -> Iterator[Hit]:
                 yield Hit(line=call.line, what=what, severity="error" if severe else None)
 
 
+def _optimizer_before_wrap(flow: Flow, intent: Intent) -> Iterator[Hit]:
+    for position, call in enumerate(flow.calls):
+        if call.method not in {"FullyShardedDataParallel", "FSDP"} or not call.arguments:
+            continue
+        if (kept := call.keyword("use_orig_params")) is not None and text(kept) == "True":
+            continue
+        for before in flow.calls[:position]:
+            sources = flow.optimizer_sources.get(id(before.node), frozenset())
+            if sources & call.arguments[0].origins:
+                what = f"{text(before.node)} is made before {text(call.node)} wraps the model"
+                yield Hit(line=before.line, what=what)
+
+
 def _result_dropped(flow: Flow, intent: Intent) -> Iterator[Hit]:
     for call in flow.calls:
         if call.receiver.kind == "accelerator" and call.method == "prepare" and call.dropped and call.node.args:
@@ -176,6 +189,13 @@ RULES = (
         why="FSDP2 and ZeRO refuse it, and under FSDP1 the optimizer keeps the old parameters: nothing is trained",
         fix="give model and optimizer to one accelerator.prepare call",
         check=_prepared_apart,
+    ),
+    Rule(
+        id="optimizer-before-wrap",
+        severity="error",
+        why="FSDP flattens and shards the parameters; the optimizer keeps the old ones: nothing is trained",
+        fix="wrap the model first, then make the optimizer of the wrapped model's parameters",
+        check=_optimizer_before_wrap,
     ),
     Rule(
         id="prepare-result-dropped",

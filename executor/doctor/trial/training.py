@@ -180,6 +180,12 @@ def _full_state(accelerator: Accelerator, model: nn.Module) -> dict[str, torch.T
         unwrapped = accelerator.unwrap_model(model)
         with deepspeed.zero.GatheredParameters(list(unwrapped.parameters())):
             return {name: tensor.detach().float().cpu().clone() for name, tensor in unwrapped.named_parameters()}
+    if accelerator.distributed_type == DistributedType.FSDP and not accelerator.is_fsdp2:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        # Its full state dict reads freed storage where parameters are on the CPU anyway.
+        with FullyShardedDataParallel.summon_full_params(model, writeback=False):
+            return {name: tensor.detach().float().cpu().clone() for name, tensor in model.named_parameters()}
     try:
         state = accelerator.get_state_dict(model)
     except (ValueError, NotImplementedError):
