@@ -13,9 +13,10 @@ blocked. Such a replicated checkpoint gets its manifest when the next optimizer 
 then passed that every rank joins only after its own saving. A save into a folder that is there already takes its
 manifest away first.
 
-**Rotation.** `ProjectConfiguration(total_limit=N)` and `save_total_limit=N` are respected, with one difference to the
-libraries: older checkpoints are deleted after the new one is complete, so the last complete one is never deleted.
-Torn folders do not count, and one that stands where accelerate would number the next checkpoint is moved aside.
+**Rotation.** Where a library numbers checkpoints itself, its `ProjectConfiguration(total_limit=N)` or
+`save_total_limit=N` is respected, with one difference: older checkpoints are deleted after the new one is complete, so
+the last complete one is never deleted. Torn folders do not count, and one that stands where accelerate would number the
+next checkpoint is moved aside. What a script names itself, it deletes itself.
 
 **Position.** The manifest tells optimizer steps, and samples that all ranks together have consumed since the start of
 the job. The position counts in samples, so that it holds when micro batch, accumulation or number of ranks change.

@@ -15,8 +15,8 @@ from executor.checkpoints.manifest import (
 )
 from planner.errors import InputError, UnreachableError
 
-MAX_DEPTH = 4
-"""Folders below a root that are looked into."""
+MAX_DEPTH = 3
+"""Levels below a root that are looked into; hidden folders are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +104,8 @@ def _folders(roots: Iterable[Path], *, markers: bool = False) -> Iterator[Path]:
         top = Path(root).absolute()
         for place, folders, files in os.walk(top):
             path = Path(place)
-            if len(path.parts) - len(top.parts) >= MAX_DEPTH:
-                folders.clear()
+            deep = len(path.parts) - len(top.parts) >= MAX_DEPTH
+            folders[:] = [] if deep else [name for name in folders if not name.startswith(".")]
             marked = MANIFEST_FILE in files or (markers and any(name.startswith(MARKER_PREFIX) for name in files))
             if marked and path not in seen:
                 seen.add(path)
