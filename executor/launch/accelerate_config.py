@@ -7,6 +7,8 @@ from executor.names import DEEPSPEED_FILE
 
 RENDEZVOUS = "c10d"
 """torchrun's elastic store, held by the first host's agent."""
+RENDEZVOUS_CONF = "join_timeout=900,read_timeout=300"
+"""Seconds: how long hosts wait for each other, and for the store of one that is not up yet."""
 _MIXED: Mapping[str, str] = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp8-mixed": "fp8"}
 
 

@@ -1,6 +1,6 @@
 """`accelerate launch` with a configuration file, and the DeepSpeed file that it names."""
 
-from executor.launch.accelerate_config import RENDEZVOUS, accelerate_config
+from executor.launch.accelerate_config import RENDEZVOUS, RENDEZVOUS_CONF, accelerate_config
 from executor.launch.accelerate_keys import check_config
 from executor.launch.deepspeed_config import deepspeed_config
 from executor.launch.files import LaunchFiles
@@ -30,7 +30,8 @@ def _command(target: Target) -> tuple[str, ...]:
         # The file's rdzv_backend is passed over: the option's own default, `static`, is there already
         # (commands/launch.py: _validate_launch_command). is_host: which agent holds the store is said, not guessed.
         words += ["--rdzv_backend", RENDEZVOUS]
-        words += ["--rdzv_conf", f"timeout=900,is_host={'1' if target.machine_rank == 0 else '0'}"]
+        is_host = int(target.machine_rank == 0)
+        words += ["--rdzv_conf", f"{RENDEZVOUS_CONF},is_host={is_host}"]
     if target.logs is not None:
         # Without a folder the elastic agent leaves one behind under /tmp on every launch.
         words += ["--log_dir", str(target.logs), "--tee", "3"]

@@ -81,6 +81,11 @@ def draw(
     Without a script, one for which the plan was made is taken for granted. Raises UsageError for arguments that the
     script would refuse.
     """
+    if script is not None and script.is_notebook:
+        raise UsageError(
+            f"{script.path} is a notebook, which ranks cannot be started from: write its cells into a script, or call"
+            " executor.run in it"
+        )
     options, loop, use = _known(script, job)
     draft = Target(
         saved=job.saved,

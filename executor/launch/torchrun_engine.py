@@ -1,6 +1,6 @@
 """`torchrun`: what Accelerate's launcher would set stands in the environment instead of a configuration file."""
 
-from executor.launch.accelerate_config import accelerate_config
+from executor.launch.accelerate_config import RENDEZVOUS, RENDEZVOUS_CONF, accelerate_config
 from executor.launch.accelerate_environment import accelerate_environment
 from executor.launch.deepspeed_config import deepspeed_config
 from executor.launch.files import LaunchFiles
@@ -23,14 +23,8 @@ def _command(target: Target) -> tuple[str, ...]:
     words = ["torchrun", "--nnodes", str(target.nodes), "--nproc-per-node", str(target.per_node)]
     if target.nodes > 1:
         host, port = target.endpoint
-        words += [
-            "--rdzv-backend",
-            "c10d",
-            "--rdzv-endpoint",
-            f"{host}:{port}",
-            "--node-rank",
-            str(target.machine_rank),
-        ]
+        words += ["--rdzv-backend", RENDEZVOUS, "--rdzv-endpoint", f"{host}:{port}", "--rdzv-conf", RENDEZVOUS_CONF]
+        words += ["--node-rank", str(target.machine_rank)]
     else:
         words.append("--standalone")
     if target.logs is not None:

@@ -86,6 +86,7 @@ def test_a_dry_run_shows_files_and_command_and_writes_nothing(here: Path, capsys
         (["--plan", "plan.json", "--execute", "train.py", "--", "--lr", "x"], 2, "invalid float value: 'x'"),
         (["--plan", "plan.json", "--execute", "."], 2, "is a folder"),
         (["--plan", "plan.json", "--execute", "broken.py"], 2, "broken.py:2: the script does not parse"),
+        (["--plan", "plan.json", "--execute", "a.ipynb"], 2, "a.ipynb is a notebook"),
         (["export", "plan.json", "--to", "ray"], 2, "--to ray is not built yet"),
         (["export", "plan.json", "--to", "deepspeed"], 2, "this plan is ddp"),
         (["export", "absent.json", "--to", "torchrun"], 3, "there is no plan"),
@@ -98,6 +99,7 @@ def test_what_makes_no_sense_is_one_line(
 ) -> None:
     made(here)
     (here / "broken.py").write_text("x = 1\ny = (\n")
+    (here / "a.ipynb").write_text('{"cells": []}')
     found, out, err = run(capsys, *words)
     assert (found, out) == (code, "")
     assert message in err
