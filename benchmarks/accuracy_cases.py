@@ -46,7 +46,9 @@ class Case:
 
     @property
     def peft(self) -> Peft:
-        return Peft.NONE if self.lora is None else Peft.LORA
+        if self.lora is None:
+            return Peft.NONE
+        return Peft.QLORA if dict(self.lora)["quantised"] else Peft.LORA
 
 
 def case_of(row: Row) -> Case | str:
@@ -57,15 +59,14 @@ def case_of(row: Row) -> Case | str:
     if row["confidence"] == "low":
         kind = str(row.get("seq_len_kind") or "unknown length").split(";")[0]
         return f"configuration incomplete: sequences of {kind}"
-    if row["quantization"] is not None:
-        return f"`plan` refuses adapters under FSDP1; {row['quantization']} weights are sharded there as well"
+    if row["quantization"] not in (None, "bnb-nf4"):
+        return f"{row['quantization']} base, whose packed weights a plugin of its own turns into sharded parameters"
     if not row["strategy"].startswith(("single", "FSDP1")):
         return f"{row['strategy']} is not modelled"
     cluster = f"{row['gpu']['count']}x{row['gpu']['model']}"
     if row["lora"] is None:
         return Case(setup=setup_of(row), lora=None, cluster=cluster)
-    if row["strategy"].startswith("FSDP1"):
-        return "`plan` refuses LoRA under FSDP1, where peft's wrap policy makes every adapter matrix a unit of its own"
     lora = row["lora"]
     words = ("rank", lora["rank"]), ("targets", tuple(lora["targets"])), ("dropout", lora.get("dropout"))
+    words = (*words, ("quantised", row["quantization"] is not None))
     return Case(setup=setup_with_adapters(row), lora=words, cluster=cluster)

@@ -5,6 +5,7 @@ from benchmarks.accuracy_estimate import Estimator, states_of
 from benchmarks.published_rows import Row
 from planner.search.evaluate import Judgement
 from planner.units import GIB
+from planner.workload import Peft
 
 ALONE = 0.03
 """Rows where the states by themselves come this close to the measured peak say little about anything else."""
@@ -37,8 +38,17 @@ def _described(row: Row, case: Case) -> Row:
         "gpus": case.cluster,
         "micro_batch": int(row["micro_batch_per_gpu"]),
         "seq_len": case.setup.seq_len,
-        "kernels": ("fused norms and rotary, " if case.setup.fused_kernels else "") + case.setup.loss,
+        "kernels": _kernels(case),
     }
+
+
+def _kernels(case: Case) -> str:
+    """What the run had in place of transformers' own; around a quantised base its plugin fuses adapters as well
+    (fms-acceleration plugins/fused-ops-and-kernels: fused_ops/unsloth_lora), which is not mirrored."""
+    words = ["fused norms and rotary"] if case.setup.fused_kernels else []
+    if case.setup.fused_kernels and case.peft is Peft.QLORA:
+        words.append("fused adapters (not mirrored)")
+    return ", ".join([*words, case.setup.loss])
 
 
 def _figures(judgement: Judgement) -> Row:

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from benchmarks.published_fsdp import with_held_inputs
 from benchmarks.published_rows import Row, Setup, differences, setup_of
 from benchmarks.published_runs import batch_with_mask, build_as_run, replaced
 from planner.memory.profile import MemoryProfile, measure
@@ -46,17 +47,19 @@ _ASIDE = {
 def setup_with_adapters(row: Row) -> Setup:
     """The frozen base as loaded; peft 0.13 makes adapters fp32 (tuners_utils.py: cast_adapter_dtype)."""
     setup = setup_of(row)
+    if setup.strategy != "single":
+        peft = Peft.QLORA if row["quantization"] else Peft.LORA
+        return replace(setup, regime=STRATEGIES[setup.strategy].regime(setup.precision, Stack.TRAINER, peft))
     return replace(setup, regime=replace(setup.regime, trainable_weights="float32"))
 
 
 def trace_of(setup: Setup, lora: Row, micro_batch: int) -> StepTrace:
     """The step as the run made it, its adapters included."""
     base = build_as_run(setup)
-    # trl 0.11 and 0.13 (trainer/sft_trainer.py): with adapters and reentrant checkpointing.
-    input_gradients(base)
-    adapter = Adapter(
-        peft=Peft.LORA, rank=lora["rank"], targets=tuple(lora["targets"]), dropout=float(lora.get("dropout") or 0.0)
-    )
+    adapter = adapter_of(setup, lora)
+    if adapter.peft is Peft.LORA:
+        # trl 0.11 and 0.13 (trainer/sft_trainer.py): with adapters and reentrant checkpointing.
+        input_gradients(base)
     model = adapt(base, spec_of(base, model_id=setup.model), adapter).model
 
     def batch(_: nn.Module, micro: int, seq_len: int) -> TrainingBatch:
@@ -71,7 +74,21 @@ def trace_of(setup: Setup, lora: Row, micro_batch: int) -> StepTrace:
         seq_len=setup.seq_len,
     )
     with replaced(base, setup):
-        return tracer.trace(variant, micro_batch)
+        trace = tracer.trace(variant, micro_batch)
+    return trace if setup.strategy == "single" else with_held_inputs(trace)
+
+
+def adapter_of(setup: Setup, lora: Row) -> Adapter:
+    """`quantised`: bitsandbytes' NF4 with quantised scales (fms-acceleration plugins/accelerated-peft/src/
+    fms_acceleration_peft/framework_plugin_bnb.py), whose own preparation upcasts nothing."""
+    return Adapter(
+        peft=Peft.QLORA if lora.get("quantised") else Peft.LORA,
+        rank=lora["rank"],
+        targets=tuple(lora["targets"]),
+        dropout=float(lora.get("dropout") or 0.0),
+        double_quant=bool(lora.get("quantised")),
+        compute_dtype=setup.precision.compute_dtype,
+    )
 
 
 def input_gradients(model: Any) -> None:

@@ -30,6 +30,7 @@ from planner.strategy.base import (
 from planner.strategy.fsdp1_adapters import adapter_notes, refuses_adapters
 from planner.strategy.fsdp1_flat import FlatUnit, first_shard, flat_units
 from planner.strategy.fsdp1_runtime import Act, deeds_of
+from planner.strategy.fsdp1_wrap import place_first_use, place_wrapping
 from planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
 from planner.trace.events import Category, Mark
 from planner.trace.variant import Regime
@@ -106,10 +107,9 @@ class _Layout:
 
     def plan(self) -> RankPlan:
         builder, context = self._builder, self._context
-        for unit in self._units:
-            size = nbytes(unit.shard_numel, self._stored(unit))
-            builder.alloc(builder.at_load(), size, Category.PARAMETERS, "flat parameter shard", unit.module)
+        place_wrapping(builder, self._units, self._master, adapters=context.peft is not Peft.NONE)
         place_buffers(builder)
+        place_first_use(builder, self._units, self._master)
         place_workspaces(builder, context.capability)
         for in_pass in builder.passes:
             self._run(in_pass)

@@ -6,10 +6,13 @@ from functools import cache
 
 import pytest
 
+from planner.strategy.fsdp1_wrap import FLAT as FLAT_PARAMETER
+from planner.strategy.fsdp1_wrap import SHARD
 from planner.workload import Checkpointing, Precision
+from tests.support.cpu_reference import Reference
 from tests.support.distributed_reference import RankRun, run_ranks
 from tests.support.ranks.case import RankCase
-from tests.support.ranks.comparison import differences, measured, replayed
+from tests.support.ranks.comparison import differences, measured, replayed, without_transport
 from tests.support.ranks.replay import stream_of
 
 UNEVEN = {"vocab_size": 259}
@@ -86,6 +89,14 @@ HYBRID = (
     RankCase(architecture="llama-3", strategy="hsdp", accumulation=2),
     RankCase(architecture="qwen2", strategy="hsdp", precision=MIXED, accumulation=2),
 )
+_PADDING = 64
+
+
+def _as_loaded(case: RankCase) -> bool:
+    """Whether the parameters were loaded in the types in which they are flattened."""
+    return case.lora_rank > 0 or not case.precision.is_mixed
+
+
 LAUNCHES = {"flat": (2, (*FLAT, *LORA)), "more flat": (2, (*MORE_FLAT, *MORE_LORA)), "hybrid": (4, HYBRID)}
 
 
@@ -141,3 +152,26 @@ def test_more_of_fsdp1(case: RankCase) -> None:
 @pytest.mark.parametrize("case", HYBRID, ids=RankCase.label)
 def test_hsdp_equals_in_every_figure(case: RankCase) -> None:
     assert compare("hybrid", case) == {}
+
+
+def wrapped_for_real(reference: Reference) -> list[int]:
+    """Storages made while the model is wrapped, padding of a few elements aside."""
+    marks = reference.marks
+    changes = without_transport(reference, "fsdp1")[marks["built"] : marks["wrapped"]]
+    return [change.nbytes for change in changes if change.nbytes > _PADDING]
+
+
+def wrapped_in_the_stream(case: RankCase) -> list[int]:
+    """The same of the replay; on this machine the parameters are where they are flattened already."""
+    stream = stream_of(case, 2)
+    traced = len(stream.fixed) - len(stream.labels)
+    made = stream.event_tensor[(stream.event_segment == 0) & (stream.event_sign > 0)]
+    sizes = stream.requested(case.micro_batch)
+    return [int(sizes[tensor]) for tensor in made if stream.labels[tensor - traced] in (FLAT_PARAMETER, SHARD)]
+
+
+@pytest.mark.parametrize("case", [case for case in (*FLAT, *LORA) if _as_loaded(case)], ids=RankCase.label)
+def test_wrapping_strings_together_and_cuts_unit_by_unit_in_that_order(case: RankCase) -> None:
+    real = wrapped_for_real(runs("flat")[case.label()].references[0])
+    assert real == [size for size in wrapped_in_the_stream(case) if size > _PADDING]
+    assert len(real) >= 2 * 3

@@ -1,0 +1,92 @@
+"""What FSDP1 allocates before the first forward: each unit moved, flattened and cut, and its buffers sized once.
+
+Mirrors torch/distributed/fsdp (torch 2.13): _init_utils.py (_init_param_handle_from_module, _move_states_to_device),
+_flat_param.py (flatten_tensors, shard, init_flat_param_attributes), _runtime_utils.py
+(_share_state_and_init_handle_attrs); and accelerate 1.15 accelerator.py: prepare_model, which upcasts trained flat
+parameters once all are made. Nothing of it lasts but the shards; the allocator keeps the segments, and the step lives
+in what is left of them.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from planner.dtypes import is_floating
+from planner.memory.stream import Handle, StreamBuilder
+from planner.strategy.base import nbytes
+from planner.strategy.fsdp1_flat import FlatUnit
+from planner.trace.events import Category, Mark, ParameterInfo
+
+MOVED = "parameter, before it is flattened"
+FLAT = "flat parameter, before it is cut"
+SHARD = "flat parameter shard"
+_SIZED = "storage that is made to be freed (init_flat_param_attributes)"
+
+
+def place_wrapping(builder: StreamBuilder, units: Sequence[FlatUnit], master: str, *, adapters: bool) -> None:
+    """Wraps unit by unit; what stays are the shards, those that are trained in `master`.
+
+    A model is loaded in the types that it computes in; peft makes adapters in fp32 from the start.
+    """
+    upcast = []
+    for unit in wrapping_order(units):
+        shard = _wrap(builder, unit, master if unit.trainable and adapters else unit.dtype)
+        if unit.trainable and not adapters and unit.dtype != master:
+            upcast.append((unit, shard))
+    for unit, shard in upcast:
+        builder.alloc(builder.at_load(), nbytes(unit.shard_numel, master), Category.PARAMETERS, SHARD, unit.module)
+        builder.free(builder.at_load(), shard)
+
+
+def wrapping_order(units: Sequence[FlatUnit]) -> Iterator[FlatUnit]:
+    """wrap.py: _recursive_wrap makes the instances inside a module before its own, the root's last."""
+    blocks = [unit for unit in units if not unit.is_root]
+    inside: dict[str, list[FlatUnit]] = {}
+    names = {unit.module for unit in blocks}
+    for unit in blocks:
+        inside.setdefault(_around(unit.module, names), []).append(unit)
+    for unit in inside.get("", []):
+        yield from inside.get(unit.module, [])
+        yield unit
+    yield from (unit for unit in units if unit.is_root)
+
+
+def _around(module: str, names: set[str]) -> str:
+    """The wrapped module around another; empty where there is none but the root."""
+    outer = module.rpartition(".")[0]
+    while outer and outer not in names:
+        outer = outer.rpartition(".")[0]
+    return outer
+
+
+def _wrap(builder: StreamBuilder, unit: FlatUnit, dtype: str) -> Handle:
+    """The parameters come to the device one by one, are strung together and cut; returns the shard."""
+
+    def alloc(size: int, label: str) -> Handle:
+        return builder.alloc(builder.at_load(), size, Category.PARAMETERS, label, unit.module)
+
+    parameters = [builder.trace.parameters[index] for index in unit.parameters]
+    moved = [alloc(_bytes(parameter, dtype), MOVED) for parameter in parameters]
+    flat = alloc(nbytes(unit.flat_numel, dtype), FLAT)
+    builder.free_each(builder.at_load(), moved)
+    shard = alloc(nbytes(unit.shard_numel, dtype), SHARD)
+    builder.free(builder.at_load(), flat)
+    return shard
+
+
+def _bytes(parameter: ParameterInfo, dtype: str) -> int:
+    return nbytes(parameter.numel, dtype if is_floating(parameter.dtype) else parameter.dtype)
+
+
+def place_first_use(builder: StreamBuilder, units: Sequence[FlatUnit], master: str) -> None:
+    """Lazy initialisation as the first forward begins: the root's handle first, then the others'.
+
+    Each makes the tensors that it will gather into and takes their storage away again, under mixed precision one of
+    the whole unit in full precision among them.
+    """
+    for unit in sorted(units, key=lambda unit: not unit.is_root):
+        stored = master if unit.trainable else unit.dtype
+        sizes = [nbytes(unit.flat_numel, unit.dtype)]
+        if stored != unit.dtype:
+            sizes = [nbytes(unit.shard_numel, unit.dtype), *sizes, nbytes(unit.flat_numel, stored)]
+        at = builder.at_mark(builder.passes[0], Mark.FORWARD)
+        for size in sizes:
+            builder.free(at, builder.alloc(at, size, Category.COMMUNICATION, _SIZED, unit.module))
