@@ -1,5 +1,6 @@
 """Configuration files of every strategy: keys, values, and what must not stand together."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from executor.launch.deepspeed_config import deepspeed_config
 from executor.launch.engines import ENGINES, LATER_ENGINES, find_engine
 from executor.launch.target import Target
 from planner.errors import NotBuiltError, UsageError
+from planner.plan_saved import saved_from_json, saved_to_json
 from tests.support.launch_plans import STAGES, saved
 
 
@@ -177,3 +179,16 @@ def test_headers_say_what_made_the_files() -> None:
     header = "# Made by: plan x --execute train.py -- --lr 1"
     assert launch.files[names.ACCELERATE_FILE].startswith(header + "\n")
     assert header in launch.files[names.COMMAND_FILE].splitlines()
+
+
+def test_a_plan_saved_before_units_were_kept_is_read_and_launched() -> None:
+    plan = saved("fsdp")
+    document = json.loads(saved_to_json(plan))
+    del document["plan"]["units"]
+    older = saved_from_json(json.dumps(document), "old.json")
+    assert older.digest == plan.digest
+    wrap = accelerate_config(Target(saved=older, script=Path("train.py"), folder=Path("/run")))["fsdp_config"]
+    assert isinstance(wrap, dict)
+    assert wrap["fsdp_auto_wrap_policy"] == "TRANSFORMER_BASED_WRAP"
+    assert "fsdp_transformer_layer_cls_to_wrap" not in wrap, "Accelerate then asks the model itself"
+    assert saved_from_json(saved_to_json(plan), "new.json").plan.units == ("LlamaDecoderLayer",)
