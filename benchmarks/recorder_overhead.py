@@ -29,8 +29,8 @@ from executor.runner.recorder import Recorder
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = {
-    "a step of some 15 ms": {"hidden": 64, "layers": 2, "batch": 4, "length": 64},
-    "a step of some 100 ms": {"hidden": 192, "layers": 4, "batch": 4, "length": 128},
+    "a step of some 15 ms": {"hidden": 64, "layers": 2, "batch": 4, "length": 64, "turns": 4},
+    "a step of some 100 ms": {"hidden": 192, "layers": 4, "batch": 4, "length": 128, "turns": 1},
 }
 TURN, ACCUMULATION = 3, 2
 
@@ -73,6 +73,8 @@ class Hooks:
 
 def measure(hooks: Hooks, size: dict[str, int], turns: int) -> dict[str, Any]:
     """Ratios of wall and of processor time, one of each per pair of turns; seconds are medians per step."""
+    size = dict(size)
+    turns *= size.pop("turns")
     model, step = job(**size)
     for _ in range(3):
         step()

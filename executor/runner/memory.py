@@ -1,6 +1,7 @@
 """Memory of this process on the CPU: peaks of its resident memory between two borders (I/O on /proc)."""
 
 import os
+import resource
 from typing import Protocol
 
 
@@ -33,12 +34,17 @@ class ResidentMemory:
         self._clear = _open("/proc/self/clear_refs", os.O_WRONLY)
         if self._clear is not None and not self._reset():
             self._clear = None
+        self._floor = _ru_maxrss()
+        """What ru_maxrss never falls below: the launcher's own peak, which exec hands on."""
 
     def border(self) -> tuple[int | None, int | None]:
-        peak = self._field(b"VmHWM:" if self._clear is not None else b"VmRSS:")
-        if self._clear is not None:
-            self._reset()
-        return peak, None
+        if self._clear is None:
+            return self._field(b"VmRSS:"), None
+        # The same figure as VmHWM where it is above the floor, without formatting all of /proc/self/status.
+        peak = _ru_maxrss()
+        found = peak if peak > self._floor else self._field(b"VmHWM:")
+        self._reset()
+        return found, None
 
     def resident(self) -> int | None:
         """Bytes resident now."""
@@ -67,6 +73,10 @@ class ResidentMemory:
         content = os.pread(self._status, 4096, 0)
         at = content.find(name)
         return int(content[at + len(name) : content.index(b"kB", at)]) * 1024 if at >= 0 else None
+
+
+def _ru_maxrss() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _open(path: str, flags: int) -> int | None:
