@@ -15,7 +15,7 @@ from tests.execution.launches import ROOT, Launched, launch
 
 STEPS, SAVED, ACCUMULATION = 6, 4, 2
 LOOP = ("--steps", str(STEPS), "--save_steps", "2", "--keep", "9")
-TRAINER = ("--max_steps", str(STEPS), "--save_strategy", "steps", "--save_steps", "2", "--seed", "42")
+TRAINER = ("--max_steps", str(STEPS), "--save_strategy", "steps", "--save_steps", "2", "--save_total_limit", "1")
 
 
 MICRO_BATCHES = re.compile(r"random_states_\d+\.pkl/step")
@@ -87,6 +87,8 @@ def crash_and_resume(job: Job, tmp_path: Path) -> None:
     whole, broken, resumed = tmp_path / "whole", tmp_path / "broken", tmp_path / "resumed"
     first = job.run(whole)
     assert first.code == 0, first.output
+    if job == Job(script="train_trainer.py", strategy="single"):
+        assert [path.name for path in (whole / "checkpoints").iterdir()] == ["checkpoint-6"], "one is to be kept"
     died = job.run(broken, die_in=f"{job.ranks - 1}:{(STEPS - 1) * ACCUMULATION + 1}")
     assert died.code != 0
     found = newest_complete([broken], run_id="broken")
