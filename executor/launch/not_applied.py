@@ -17,7 +17,7 @@ _NEUTRAL = frozenset({("ddp.gradient_as_bucket_view", "false"), ("kernels.liger"
 
 def not_applied(target: Target, use: AcceleratorUse) -> tuple[str, ...]:
     """One line for each part of the plan that only the script can bring about, or that the script overrides."""
-    return (*_overridden(target, use), *_left_to_the_script(target))
+    return (*_overridden(target, use), *_own_loop(target, use), *_left_to_the_script(target))
 
 
 def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
@@ -37,6 +37,30 @@ def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
     if "dataloader_config" in given and target.data_loader:
         names = ", ".join(target.data_loader)
         yield f"{names}: the dataloader_config at {where} wins"
+
+
+_WRAPPERS = {
+    "ddp": frozenset({"DistributedDataParallel", "DDP"}),
+    "fsdp": frozenset({"fully_shard"}),
+    "hsdp": frozenset({"fully_shard"}),
+    "fsdp1": frozenset({"FullyShardedDataParallel", "FSDP"}),
+    "zero1": frozenset({"deepspeed"}),
+    "zero2": frozenset({"deepspeed"}),
+    "zero3": frozenset({"deepspeed"}),
+}
+"""What stands in a loop without Accelerate that runs a strategy."""
+
+
+def _own_loop(target: Target, use: AcceleratorUse) -> Iterator[str]:
+    """A loop of plain PyTorch, or Lightning's, reads nothing of Accelerate's configuration."""
+    if target.loop not in ("plain", "lightning"):
+        return
+    strategy = target.strategy
+    brings = _WRAPPERS.get(strategy.name)
+    if brings is not None and not brings & use.names:
+        yield f"{strategy.name}: the script runs its own loop without Accelerate, and does not wrap its model so"
+    if strategy.precision.endswith("-mixed") and not use.names & {"autocast", "bf16", "fp16", "precision"}:
+        yield f"precision {strategy.precision}: the script's own loop has no autocast"
 
 
 def _left_to_the_script(target: Target) -> Iterator[str]:

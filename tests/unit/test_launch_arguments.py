@@ -162,6 +162,16 @@ def test_what_the_script_overrides_or_must_do_itself_is_said(
     assert not any(line in said for said in silent.not_applied)
 
 
+def test_a_loop_without_accelerate_wraps_and_casts_itself(tmp_path: Path) -> None:
+    bare = drawn(tmp_path, "import torch\nloss.backward()\n", strategy="ddp").not_applied
+    assert any(line.startswith("ddp: the script runs its own loop") for line in bare)
+    assert any(line.startswith("precision bf16-mixed: the script's own loop") for line in bare)
+    own = "import torch\nmodel = torch.nn.parallel.DistributedDataParallel(m)\nwith torch.autocast('cpu'):\n    pass\n"
+    brought = drawn(tmp_path, own + "loss.backward()\n", strategy="ddp").not_applied
+    assert not any("own loop" in line for line in brought)
+    assert any("own loop" in line for line in drawn(tmp_path, own + "loss.backward()\n", strategy="fsdp").not_applied)
+
+
 def test_accumulation_needs_accumulate(tmp_path: Path) -> None:
     source = "from accelerate import Accelerator\na = Accelerator()\n"
     assert any("never calls accelerator.accumulate()" in line for line in drawn(tmp_path, source).not_applied)
