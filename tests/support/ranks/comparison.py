@@ -9,6 +9,8 @@ Left out of the real side, because they belong to gloo, to CPU kernels or to the
   does not see; they live for a call, while DDP wraps the model and before a forward pass starts;
 - the zero-padded copy in the CPU kernel of `_chunk_cat`, inside `fsdp::chunk_cat`: on CUDA it is one kernel that
   writes into the reduce-scatter input (pytorch aten/src/ATen/native/cuda/Shape.cu: _chunk_cat_cuda);
+- whole weights that ZeRO-3 broadcasts while the model is built, where gloo's thread frees them unseen: all that is
+  allocated by then is freed again before training begins;
 - operands that oneDNN packs anew for a 16-bit matrix product, allocated and freed inside `aten::mm` and its kin.
 
 Left out of both sides, as in `tests.support.replay_cpu`: storages of at most 16 bytes and generator states.
@@ -123,7 +125,7 @@ def without_transport(reference: Reference, strategy: str) -> list[Change]:
         if change.nbytes > 0:
             if change.pointer in owners:
                 # An address that is handed out again was free: one of gloo's threads freed it, unseen by the profiler.
-                unseen[index] = kept[owners[change.pointer]].nbytes
+                unseen[index] = owners[change.pointer]
             owners[change.pointer] = index
             if _is_transport(change, strategy) or _is_metadata(change, index, reference.marks):
                 kept[index] = _without_bytes(change)
@@ -133,9 +135,13 @@ def without_transport(reference: Reference, strategy: str) -> list[Change]:
             continue
         if kept[owner].nbytes == 0 or _is_packed_operand(changes[owner], change):
             kept[owner], kept[index] = _without_bytes(changes[owner]), _without_bytes(change)
-    for index, nbytes in unseen.items():
+    if strategy == "zero3":
+        for owner in (*owners.values(), *unseen.values()):
+            if owner < reference.marks["built"] and changes[owner].path == ("aten::empty",):
+                kept[owner] = _without_bytes(changes[owner])
+    for index, owner in unseen.items():
         change = kept[index]
-        kept[index] = Change(nbytes=change.nbytes - nbytes, path=change.path, pointer=change.pointer)
+        kept[index] = Change(nbytes=change.nbytes - kept[owner].nbytes, path=change.path, pointer=change.pointer)
     return kept
 
 

@@ -12,7 +12,6 @@ from transformers import BitsAndBytesConfig
 from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 from transformers.quantizers.base import get_keys_to_not_convert
 
-
 _LAYERS: Any = bnb.nn
 
 

@@ -1,0 +1,196 @@
+"""ZeRO on modules that are not plain: leaves, weights used through views, lookups; and which rank stands highest."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from planner.memory.profile import measure
+from planner.strategy.deepspeed_gather import Coordinator, Limits
+from planner.strategy.deepspeed_leaves import leaf_modules, leaf_of, leaf_parameters
+from planner.strategy.deepspeed_partition import holders
+from planner.strategy.deepspeed_stage12 import plan_of_rank
+from planner.strategy.deepspeed_views import lookup_modules, recorded_exits, viewed_parameters
+from planner.strategy.zero1 import Zero1
+from planner.strategy.zero2 import Zero2
+from planner.strategy.zero3 import Zero3
+from planner.trace.events import Kind, ModuleLayout, StepTrace
+from tests.support.live_bytes import live
+from tests.support.rank_contexts import small_context
+from tests.support.tiny_trace import tiny_trace
+
+SMALL_BUCKET = (("zero.reduce_bucket_size", "4096"), ("zero.param_persistence_threshold", "0"))
+
+
+def experts(kind: str = "MixtralDecoderLayer") -> StepTrace:
+    """An attention weight, then a router and a stack of experts below one `mlp`."""
+    trace = tiny_trace([(64, 64), (4, 64), (4, 64, 32)], element_bytes=4)
+    names = ["layers.0.attention", "layers.0.mlp.gate", "layers.0.mlp.experts"]
+    parameters = [
+        replace(parameter, name=f"{name}.weight", module=name)
+        for parameter, name in zip(trace.parameters, names, strict=True)
+    ]
+    return replace(
+        trace,
+        modules=["", *names, "layers.0.mlp"],
+        parameters=parameters,
+        layout=ModuleLayout(blocks=("layers.0",), block_classes=(kind,)),
+    )
+
+
+def with_operators(trace: StepTrace, *operators: tuple[str, int]) -> StepTrace:
+    """(operator, module) of the forward pass."""
+    names = sorted({name for name, _ in operators})
+    none = np.zeros(len(operators), np.float64)
+    return replace(
+        trace,
+        operator_names=names,
+        op_name=np.array([names.index(name) for name, _ in operators], np.int64),
+        op_module=np.array([module for _, module in operators], np.int64),
+        op_phase=np.zeros(len(operators), np.int64),
+        op_flops_fixed=none,
+        op_flops_per_sample=none,
+    )
+
+
+@dataclass
+class Ledger:
+    """Elements that the coordinator holds."""
+
+    held: dict[int, int] = field(default_factory=dict)
+    taken: int = 0
+
+    def take(self, at: int, elements: int, label: str) -> int:
+        self.taken += 1
+        self.held[self.taken] = elements
+        return self.taken
+
+    def give(self, at: int, ticket: int) -> None:
+        del self.held[ticket]
+
+    @property
+    def elements(self) -> int:
+        return sum(self.held.values())
+
+
+# -- leaves ------------------------------------------------------------------------------------------------
+
+
+def test_a_mixture_that_deepspeed_lists_is_a_leaf() -> None:
+    trace = experts()
+    assert leaf_modules(trace) == {"layers.0.mlp"}
+    assert leaf_parameters(trace) == {4: (1, 2)}
+    assert leaf_of("layers.0.mlp.experts", frozenset({"layers.0.mlp"})) == "layers.0.mlp"
+    assert leaf_of("layers.0.mlpx", frozenset({"layers.0.mlp"})) is None
+
+
+@pytest.mark.parametrize("kind", ["LlamaDecoderLayer", "Qwen3DecoderLayer", "DeepseekV3DecoderLayer"])
+def test_others_are_gathered_module_by_module(kind: str) -> None:
+    assert leaf_modules(experts(kind)) == frozenset()
+    assert leaf_parameters(experts(kind)) == {}
+
+
+def test_a_listed_layer_without_experts_is_no_leaf() -> None:
+    trace = experts()
+    dense = replace(trace, modules=[name.replace("experts", "up_proj") for name in trace.modules])
+    assert leaf_modules(dense) == frozenset()
+
+
+def test_a_leaf_that_runs_holds_all_below_it() -> None:
+    trace = experts()
+    kind, subject = np.append(trace.kind, Kind.ENTER), np.append(trace.subject, 4)
+    held = holders(replace(trace, kind=kind, subject=subject))
+    assert held == {1: [0], 4: [1, 2]}
+
+
+# -- views -------------------------------------------------------------------------------------------------
+
+
+def test_stacked_weights_of_products_are_used_through_views() -> None:
+    trace = experts()
+    assert viewed_parameters(with_operators(trace, ("_grouped_mm", 3), ("mm", 1))) == {2}
+    assert viewed_parameters(with_operators(trace, ("aten::bmm", 3))) == {2}
+    assert viewed_parameters(with_operators(trace, ("convolution", 3))) == frozenset()
+    assert viewed_parameters(trace) == frozenset()
+
+
+def test_lookups_are_told_by_their_operator() -> None:
+    assert lookup_modules(with_operators(experts(), ("embedding", 1), ("mm", 2))) == {1}
+    assert lookup_modules(experts()) == frozenset()
+
+
+def test_the_forward_that_autograd_records_is_the_last_before_backward() -> None:
+    """Of a forward, and of its repetition under checkpointing."""
+    trace = tiny_trace([(4, 4)])
+    position = next(p for p in range(len(trace.kind)) if trace.kind[p] == Kind.EXIT and trace.subject[p] == 1)
+    assert position in recorded_exits(trace)
+    again = next(p for p in range(len(trace.kind)) if trace.kind[p] == Kind.BACKWARD_ENTER and trace.subject[p] == 1)
+    kind = np.insert(trace.kind, again, [Kind.ENTER, Kind.EXIT])
+    subject = np.insert(trace.subject, again, [1, 1])
+    found = recorded_exits(replace(trace, kind=kind, subject=subject))
+    assert position not in found
+    assert again + 1 in found
+    early = np.delete(kind, again + 1), np.delete(subject, again + 1)  # the recomputation stops inside the module
+    found = recorded_exits(replace(trace, kind=early[0], subject=early[1]))
+    assert not {position, again, again + 1} & found
+
+
+@pytest.mark.parametrize("viewed", [True, False])
+def test_autograd_keeps_what_it_has_a_view_of_until_the_modules_backward(viewed: bool) -> None:
+    ledger = Ledger()
+    coordinator: Coordinator[int] = Coordinator(
+        numel=[100],
+        owned={1: [0]},
+        persistent=frozenset(),
+        limits=Limits(prefetch=0, max_live=10**9, max_reuse=0, world_size=2),
+        storage=ledger,
+        viewed=frozenset({0}) if viewed else frozenset(),
+    )
+    for _ in range(3):
+        coordinator.begin(0)
+        coordinator.fetch(0, 1, backward=False)
+        coordinator.release(0, 1, backward=False, recorded=True)
+        assert ledger.elements == (100 if viewed else 0)
+        coordinator.fetch(0, 1, backward=True)
+        assert ledger.elements == (200 if viewed else 100)  # gathered again beside what autograd holds
+        coordinator.release(0, 1, backward=True)
+        coordinator.finish_backward(0)
+        assert ledger.elements == 0
+    coordinator.begin(0)
+    coordinator.fetch(0, 1, backward=False)
+    coordinator.release(0, 1, backward=False)  # the first forward of a checkpointed block
+    assert ledger.elements == 0
+
+
+def test_zero3_stands_higher_where_experts_are_kept() -> None:
+    plain = experts("LlamaDecoderLayer")
+    kept = with_operators(plain, ("_grouped_mm", 3))
+
+    def forward_end(trace: StepTrace) -> int:
+        stream = Zero3().rank(small_context(trace, settings=SMALL_BUCKET, world_size=2)).stream
+        inside = np.flatnonzero((stream.event_segment == 1) & ~stream.event_in_backward)
+        return int(live(stream)[inside[-1]])
+
+    assert forward_end(kept) - forward_end(plain) == 4 * 64 * 32 * 4
+
+
+# -- the rank that is shown ----------------------------------------------------------------------------------
+
+
+def test_the_rank_that_owns_the_end_of_the_model_is_a_rival_under_zero2() -> None:
+    trace = tiny_trace([(64, 64)] * 4 + [(64, 65)] + [(64, 64)] * 3, element_bytes=4)
+    context = small_context(trace, settings=SMALL_BUCKET, world_size=2)
+    plan = Zero2().rank(context)
+    (rival,) = plan.rivals
+    assert any("rank 0 of 2" in note for note in plan.notes)
+    assert any("rank 1 of 2" in note for note in rival.notes)
+    alone = plan_of_rank(context, 1, partitioned=True)
+    assert np.array_equal(alone.stream.event_tensor, rival.stream.event_tensor)
+    assert measure(rival.stream, 1).peak_allocated_bytes < measure(plan.stream, 1).peak_allocated_bytes
+
+
+def test_gradients_that_go_out_after_backward_make_no_rival() -> None:
+    context = small_context(tiny_trace([(64, 64)] * 8, element_bytes=4), settings=SMALL_BUCKET, world_size=2)
+    assert Zero1().rank(context).rivals == ()
+    overlapped = replace(context, settings=(*SMALL_BUCKET, ("zero.overlap_comm", "true")))
+    assert len(Zero1().rank(overlapped).rivals) <= 1
