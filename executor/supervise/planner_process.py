@@ -36,6 +36,8 @@ class Evaluated:
     """Why not."""
     asked: bool = True
     """False where the planner gave no opinion: the model cannot be reached, or the planner did not end."""
+    impossible: bool = False
+    """Whether the model or the engine does not know such a configuration at all, whatever the memory."""
 
 
 def evaluate(job: Job, strategy: StrategyChoice) -> Evaluated:
@@ -49,7 +51,9 @@ def evaluate(job: Job, strategy: StrategyChoice) -> Evaluated:
         document = from_json(done.stdout, "the planner's answer")
     except PlanError as error:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        return Evaluated(saved=None, reason=lines[-1] if lines else str(error), asked=done.returncode == _REFUSED)
+        reason = lines[-1].removeprefix("plan: error: ") if lines else str(error)
+        refused = done.returncode == _REFUSED
+        return Evaluated(saved=None, reason=reason, asked=refused, impossible=refused)
     if document.best is None:
         reasons = [candidate.reason for candidate in document.rejected if candidate.reason]
         return Evaluated(saved=None, reason=reasons[0] if reasons else "it does not fit")

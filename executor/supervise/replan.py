@@ -51,17 +51,22 @@ def replan(
     was = saved.plan.memory.device_used_bytes if saved.plan.memory else None
     room = real_capacity(ranks)
     refused: list[str] = []
-    ladder = list(rungs(before, able))
     # What would have to begin again comes last.
-    for strategy in sorted(ladder, key=lambda one: not keeps(one)):
-        if stop():
-            break
+    ladder = sorted(rungs(before, able), key=lambda one: not keeps(one))
+    while ladder and not stop():
+        strategy = ladder.pop(0)
         found = evaluate_one(job, strategy)
         after = found.saved
         if after is None and not found.asked and _only_smaller(before, strategy):
             after = _unjudged(saved, strategy)
         if after is None:
-            refused.append(f"{strategy.name}: {found.reason}")
+            refused.append(found.reason if found.impossible else f"{_short(strategy)}: {found.reason}")
+            if found.impossible and _only_smaller(before, strategy) and strategy.checkpointing != before.checkpointing:
+                # The model cannot be checkpointed: the rungs above are tried without.
+                without = rungs(before, replace(able, checkpointing=False))
+                ladder = sorted(
+                    (one for one in without if not _only_smaller(before, one)), key=lambda one: not keeps(one)
+                )
             continue
         now = after.plan.memory.device_used_bytes if after.plan.memory else None
         if now is not None and ((was is not None and now >= was) or (room is not None and now > room)):

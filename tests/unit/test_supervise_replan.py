@@ -169,6 +169,25 @@ def test_where_nothing_takes_less_it_is_said(tmp_path: Path) -> None:
     assert "it does not fit" in found.changes[0]
 
 
+def test_a_model_that_cannot_be_checkpointed_climbs_without(tmp_path: Path) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def evaluate(job: Job, strategy: StrategyChoice) -> Evaluated:
+        asked.append(shape(strategy))
+        if strategy.checkpointing == "full":
+            return Evaluated(saved=None, reason="this model does not support checkpointing", impossible=True)
+        return Evaluated(saved=None, reason="it does not fit")
+
+    found = replan(job(tmp_path, micro_batch=1), [failed()], tmp_path, data_limits={}, evaluate_one=evaluate)
+    assert found.job is None
+    assert asked[:3] == [
+        ("ddp", 1, 1, "full", "none"),
+        ("fsdp", 1, 1, "none", "none"),
+        ("fsdp", 1, 1, "none", "all"),
+    ]
+    assert len(asked) == len(set(asked))
+
+
 FIXED = """
 from torch.utils.data import DataLoader
 loader = DataLoader(list(range(64)), batch_size=32)
