@@ -1,4 +1,4 @@
-"""Replayed ranks against real DDP and FSDP2 ranks on gloo, for all cases of the tests.
+"""Replayed ranks against real DDP, FSDP2 and DeepSpeed ZeRO ranks on gloo, for all cases of the tests.
 
     .venv/bin/python -m benchmarks.distributed_cpu
 
@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import accelerate
+import deepspeed
 import numpy as np
 import torch
 import transformers
 
 from tests.support.distributed_reference import RankRun, run_ranks
+from tests.support.ranks import zero_cases
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.cases import FOUR_RANKS, REFUSED, SAMPLE, TWO_RANKS
 from tests.support.ranks.comparison import differences, measured, measured_curve, replayed, replayed_curve
 from tests.support.ranks.replay import stream_of
+from tests.support.ranks.zero_replay import highest, shown_peak, streams_of
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -40,6 +43,8 @@ def row(run: RankRun, world_size: int) -> Row:
     base = {"case": case.label(), "ranks": 1 if case.strategy == "single" else world_size}
     if run.error:
         return {**base, "refused": _words(run.error)}
+    if case.strategy.startswith("zero"):
+        return {**base, **_zero_row(run, world_size)}
     stream = stream_of(case, world_size)
     ours = replayed(stream, case.micro_batch)
     real = [measured(reference, case) for reference in run.references]
@@ -54,21 +59,43 @@ def row(run: RankRun, world_size: int) -> Row:
     }
 
 
+def _zero_row(run: RankRun, world_size: int) -> Row:
+    """The same of ZeRO, where every rank has a stream of its own: of the rank that is furthest apart."""
+    case = run.case
+    streams = streams_of(case, world_size)
+    real = [measured(reference, case) for reference in run.references]
+    apart = [differences(replayed(s, case.micro_batch), r) for s, r in zip(streams, real, strict=True)]
+    worst = max(range(world_size), key=lambda rank: sum(map(abs, apart[rank].values())))
+    curves = replayed_curve(streams[worst], case.micro_batch), measured_curve(run.references[worst], case.strategy)
+    return {
+        "real": real[worst].flat(),
+        "replayed_minus_real": apart[worst],
+        "most_above_rank_0": max(0, highest(real) - shown_peak(case, world_size)),
+        "turns": len(curves[1]),
+        "same_curve": bool(np.array_equal(*curves)),
+    }
+
+
 def _words(error: str) -> str:
     """The first sentence of what was raised, out of a traceback."""
     raised = next(line for line in reversed(error.splitlines()) if re.match(r"\w+Error: ", line))
     return raised.partition(". ")[0]
 
 
+def _distinct(*cases: RankCase) -> list[RankCase]:
+    return list({case.label(): case for case in cases}.values())
+
+
 def run() -> dict[str, Any]:
     """All launches."""
-    two = rows(list({case.label(): case for case in (*SAMPLE, *TWO_RANKS)}.values()), 2)
-    four = rows(FOUR_RANKS, 4)
+    two = rows(_distinct(*SAMPLE, *TWO_RANKS), 2) + rows(_distinct(*zero_cases.SAMPLE, *zero_cases.TWO_RANKS), 2)
+    four = rows(FOUR_RANKS, 4) + rows(zero_cases.FOUR_RANKS, 4)
     refused = rows(REFUSED, 2)
     return {
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "accelerate": accelerate.__version__,
+        "deepspeed": deepspeed.__version__,
         "machine": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, 1 thread a rank",
         "cases": [*two, *four, *(r for r in refused if "refused" not in r)],
         "refused": [r for r in refused if "refused" in r],
@@ -83,14 +110,16 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         "# Ranks: replayed against real, on CPU",
         "",
-        f"torch {result['torch']}, transformers {result['transformers']}, accelerate {result['accelerate']}, gloo, "
+        f"torch {result['torch']}, transformers {result['transformers']}, accelerate {result['accelerate']}, "
+        f"deepspeed {result['deepspeed']}, gloo, "
         f"{result['machine']}. Written by `python -m benchmarks.distributed_cpu`.",
         "",
         f"- {sum(not r['replayed_minus_real'] for r in cases)} of {len(cases)} cases: every figure of two iterations "
         f"equal, to the byte ({equal} of {figures} figures: after wrapping, peak and end of each forward and backward "
         "pass, peak of each optimizer step, at rest).",
         f"- {sum(r['same_curve'] for r in cases)} of them: every maximum and minimum of live bytes equal, in order.",
-        f"- Cases in which another rank stood above rank 0: {sum(r['most_above_rank_0'] > 0 for r in cases)}.",
+        "- Cases in which another rank stood above the one shown (rank 0; under ZeRO the worst): "
+        f"{sum(r['most_above_rank_0'] > 0 for r in cases)}.",
         "",
         "| case | ranks | figures | equal | largest difference | highest peak, real | turns of the curve |",
         "|---|---:|---:|---:|---:|---:|---|",
@@ -110,8 +139,8 @@ def markdown(result: dict[str, Any]) -> str:
 
 NOTES = (
     "Every rank wraps its model with the real code (torch's DistributedDataParallel; accelerate's "
-    "`fsdp2_prepare_model`) and trains for two iterations under torch's memory profiler, from the model's "
-    "construction on.",
+    "`fsdp2_prepare_model`; `deepspeed.initialize`) and trains for two iterations under torch's memory profiler, from "
+    "the model's construction on. Under ZeRO every rank is compared with its own stream.",
     "",
     "Left out of the real side: gloo's copies of what it sends and receives, the CPU kernel of `_chunk_cat`'s padded "
     "copy (one kernel on CUDA), operands that oneDNN packs for 16-bit products, DDP's flat broadcast copies and index "
