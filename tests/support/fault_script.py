@@ -4,7 +4,6 @@ A plain Accelerate loop over numbered samples; a checkpoint holds the step, so t
 """
 
 import argparse
-import json
 import os
 import resource
 import signal
@@ -59,7 +58,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--at", type=int, default=3)
     parser.add_argument("--rank", type=int, default=1)
     parser.add_argument("--attempts", type=int, default=1, help="the fault happens in so many attempts")
-    parser.add_argument("--output", default=None)
     parser.add_argument("--budget", type=float, default=0.0, help="MiB that each rank may take beyond what it has")
     parser.add_argument("--batch", type=int, default=0, help="0: the plan's")
     parser.add_argument("--cgroup", default="", help="folder of a control group with little memory")
@@ -113,6 +111,21 @@ def limit_memory(mebibytes: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
+def go_wrong(args: argparse.Namespace, faulty: bool, attempt: int, saves: Path) -> None:
+    """What happens in the step of the fault, in the rank of the fault and in its peers."""
+    if faulty:
+        if args.fault == "host-memory":
+            Path(args.cgroup, "cgroup.procs").write_text(str(os.getpid()))
+            hoard = [bytearray(os.urandom(2**20)) for _ in range(512)]
+            raise SystemExit(f"{len(hoard)} MiB were given")
+        corrupt(args.fault, saves)
+        fault(args.fault)
+    elif args.fault == "deaf-peer":
+        time.sleep(3600)
+    if args.fault == "memory" and attempt == 1:
+        limit_memory(args.budget)
+
+
 def main() -> None:
     args = parse()
     plan = current_plan()
@@ -138,21 +151,11 @@ def main() -> None:
         with open(args.batches, "a") as file:
             file.write(f"{batch} {accelerator.gradient_accumulation_steps}\n")
     print(f"begin rank {rank} at step {progress.step}", flush=True)
-    done: list[int] = []
     saves = Path(args.saves) if args.saves else (plan.run_folder or Path()) / "checkpoints"
     while progress.step < args.steps:
         for x in loader:
-            if faulty and progress.step + 1 == args.at:
-                if args.fault == "host-memory":
-                    Path(args.cgroup, "cgroup.procs").write_text(str(os.getpid()))
-                    hoard = [bytearray(os.urandom(2**20)) for _ in range(512)]
-                    raise SystemExit(f"{len(hoard)} MiB were given")
-                corrupt(args.fault, saves)
-                fault(args.fault)
-            if args.fault == "memory" and plan.attempt == 1 and progress.step + 1 == args.at:
-                limit_memory(args.budget)
-            if args.fault == "deaf-peer" and not faulty and progress.step + 1 == args.at:
-                time.sleep(3600)
+            if progress.step + 1 == args.at:
+                go_wrong(args, faulty, plan.attempt, saves)
             with accelerator.accumulate(model):
                 loss = model(x).mean()
                 accelerator.backward(loss)
@@ -162,16 +165,12 @@ def main() -> None:
                 continue
             time.sleep(args.pause)
             progress.step += 1
-            done.append(progress.step)
             if args.save_every and progress.step % args.save_every == 0 and plan.run_folder:
                 if faulty and args.fault == "torn" and progress.step == args.at:
                     os.kill(os.getpid(), signal.SIGKILL)  # its peer goes on saving
                 accelerator.save_state(str(saves / f"step-{progress.step}"))
             if progress.step >= args.steps:
                 break
-    if args.output and accelerator.is_main_process:
-        weights = [value.tolist() for value in accelerator.unwrap_model(model).parameters()]
-        Path(args.output).write_text(json.dumps({"weights": weights, "steps": done}))
     print(f"end rank {rank}", flush=True)
     accelerator.end_training()
 
