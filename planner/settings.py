@@ -28,6 +28,12 @@ class Setting:
 
 SETTINGS: Mapping[str, Setting] = {
     "fsdp.reshard_after_forward": Setting("flag", "whether FSDP2 frees gathered parameters after forward (true)"),
+    "dtype.params": Setting(
+        "choice",
+        "type in which a model was loaded that trains under autocast; gradients and optimizer state follow (float32)",
+        choices=("float32", "bfloat16"),
+        strategies=("single", "ddp"),
+    ),
     "dtype.reduce": Setting(
         "choice",
         "type in which FSDP2 and HSDP reduce gradients, MixedPrecisionPolicy.reduce_dtype (the gradients' own)",
@@ -74,7 +80,7 @@ SETTINGS: Mapping[str, Setting] = {
     "alloc.garbage_collection_threshold": Setting("rate", "share of the allowed memory above which cache is freed (0)"),
 }
 
-LATER = ("dtype.params", "dtype.grads", "dtype.optimizer")
+LATER = ("dtype.grads", "dtype.optimizer", "fp8.backend")
 """Keys of the interface that later versions bring; refused by name."""
 
 

@@ -14,6 +14,7 @@ def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> Non
     """UsageError, or another of planner.errors, where the job makes no sense on this cluster or for this model."""
     _check_settings(workload, cluster)
     _check_float8(workload, cluster)
+    _check_loaded(workload)
     if workload.fused and cluster.gpu.is_cpu:
         raise UsageError("--fused-loss and --set kernels.liger are Triton kernels: they need a GPU")
     if "loss" in workload.fused and workload.setting("loss.variant", "installed") != "installed":
@@ -31,6 +32,19 @@ def _check_settings(workload: Workload, cluster: Cluster) -> None:
             f"--set memory.reserve leaves nothing: {format_gib(workload.reserve_bytes)} GiB of the"
             f" {format_gib(cluster.capacity_bytes)} that each device has"
         )
+
+
+def _check_loaded(workload: Workload) -> None:
+    """A type of its own for the weights, which autocast must be able to work with."""
+    loaded = dict(workload.settings).get("dtype.params")
+    if loaded is None:
+        return
+    if not workload.precision.is_mixed:
+        raise UsageError(f"--set dtype.params is about mixed precision: {workload.precision} says it already")
+    if workload.peft is not Peft.NONE:
+        raise UsageError("--set dtype.params is about training all weights: peft decides the types of a frozen base")
+    if loaded == "bfloat16" and workload.precision is Precision.FP16_MIXED:
+        raise UsageError("--set dtype.params=bfloat16 needs --precision bf16-mixed: fp16-mixed multiplies in float16")
 
 
 def _check_float8(workload: Workload, cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from planner.dtypes import is_floating
 from planner.errors import InputError, UsageError
 from planner.model.adapter import Adapter
 from planner.model.build import parameter_specs
+from planner.model.quiet_imports import without_torchao
 from planner.model.spec import ModelSpec
 from planner.nearest import did_you_mean
 from planner.workload import Peft
@@ -43,7 +44,7 @@ def adapt(model: nn.Module, spec: ModelSpec, adapter: Adapter) -> Adapted:
     adapters. UsageError when no module matches the targets, InputError when `peft` is absent or refuses the model.
     """
     peft = _library()
-    with warnings.catch_warnings(), torch.device("meta"):
+    with warnings.catch_warnings(), torch.device("meta"), without_torchao():
         warnings.simplefilter("ignore")
         names = [name for name, module in model.named_modules() if _is_linear(module)]
         quantised = _quantised(model, spec, adapter) if adapter.peft is Peft.QLORA else 0
@@ -61,7 +62,8 @@ def _library() -> Any:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        import peft
+        with without_torchao():
+            import peft
     except ImportError:
         raise InputError("--peft needs the peft library: pip install 'gpu-plan[peft]'") from None
     finally:

@@ -1,4 +1,4 @@
-"""What transformers would import beside itself although no plan needs it."""
+"""What libraries would import beside themselves although no plan needs it."""
 
 import contextlib
 import sys
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_torchao() -> Iterator[None]:
-    """While transformers is imported: it imports torchao where that is installed.
+    """While transformers is imported, or peft wraps a model: both import torchao where that is installed.
 
-    transformers quantizers/quantizer_torchao.py does so for its quantised checkpoints. It takes a sixth of a second and
-    puts lines on stderr about compiled kernels that do not load on this machine.
+    transformers quantizers/quantizer_torchao.py and peft tuners/lora/torchao.py do so for its quantised checkpoints. It
+    takes a sixth of a second and puts lines on stderr about compiled kernels that do not load on this machine.
     """
     if "torchao" in sys.modules:
         yield

@@ -11,8 +11,9 @@ from planner.memory.profile import MemoryProfile, measure
 from planner.search.candidates import Batch, Family
 from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
 from planner.search.liger_notes import liger_notes
+from planner.settings import SETTINGS
 from planner.speed.model import SpeedModel, StepTime, StepWork
-from planner.strategy.base import RankContext, RankPlan
+from planner.strategy.base import RankContext, RankPlan, loaded_in
 from planner.trace.events import StepTrace
 from planner.trace.provider import Provider
 from planner.trace.variant import Regime, StepVariant
@@ -151,6 +152,8 @@ class Evaluator:
         regime = family.strategy.regime(self.workload.precision, self.workload.stack, self.workload.peft)
         if regime.float8 == "gathered" and self.workload.setting("fp8.all_gather", "true") == "false":
             return replace(regime, float8="cast")
+        if family.strategy.name in SETTINGS["dtype.params"].strategies:
+            return loaded_in(regime, dict(self.workload.settings).get("dtype.params"))
         return regime
 
     def context(self, family: Family, accumulation_steps: int, trace: StepTrace) -> RankContext:

@@ -4,7 +4,7 @@ A strategy is a function from the traced step to the stream that the worst rank 
 takes, the collectives it issues and the optimizer work it leaves to each rank.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -123,6 +123,20 @@ def autocast_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) 
             float8="cast" if precision is Precision.FP8_MIXED else "",
         )
     return Regime(weights=frozen, trainable_weights=trained)
+
+
+def loaded_in(regime: Regime, dtype: str | None) -> Regime:
+    """`regime` for a model that was loaded in `dtype` and stays so: autocast casts nothing that is 16-bit already.
+
+    Only where nothing casts it on the way: accelerate upcasts what FSDP shards, DeepSpeed keeps fp32 masters.
+    """
+    return replace(regime, weights=dtype) if dtype else regime
+
+
+def replica_regime(context: RankContext) -> Regime:
+    """Types of a rank that holds the whole model."""
+    regime = autocast_regime(context.precision, context.stack, context.peft)
+    return loaded_in(regime, dict(context.settings).get("dtype.params"))
 
 
 def refuses_float8(context: RankContext) -> str | None:

@@ -7,7 +7,7 @@ mark_variable_ready_dense.
 
 from planner.memory.stream import StreamBuilder
 from planner.speed.model import Collective
-from planner.strategy.base import Offload, RankContext, RankPlan, autocast_regime, nbytes
+from planner.strategy.base import Offload, RankContext, RankPlan, autocast_regime, nbytes, replica_regime
 from planner.strategy.optimizer_step import with_paged_state
 from planner.strategy.single import place_replica, replica_tensors
 from planner.trace.events import Category, Mark
@@ -36,7 +36,7 @@ class DistributedDataParallel:
 
     def rank(self, context: RankContext) -> RankPlan:
         builder = StreamBuilder(context.trace, context.accumulation_steps)
-        dtype = autocast_regime(context.precision, context.stack, context.peft).trained
+        dtype = replica_regime(context).trained
         views = context.setting("ddp.gradient_as_bucket_view", "false") == "true"
         work = place_replica(builder, context, keep=not views)
         if views:

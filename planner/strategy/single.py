@@ -11,6 +11,7 @@ from planner.strategy.base import (
     keep_gradients,
     place_whole_model,
     place_workspaces,
+    replica_regime,
     whole_parameters,
 )
 from planner.strategy.optimizer_step import optimizer_work, place_optimizer, with_paged_state
@@ -41,13 +42,13 @@ class Single:
 
 def replica_tensors(context: RankContext) -> list[LocalTensor]:
     """What the optimizer of a whole model steps."""
-    return whole_parameters(context.trace, autocast_regime(context.precision, context.stack, context.peft).trained)
+    return whole_parameters(context.trace, replica_regime(context).trained)
 
 
 def place_replica(builder: StreamBuilder, context: RankContext, *, keep: bool = True) -> OptimizerWork:
     """A whole model with whole gradients and optimizer state; `keep` is false where gradients live elsewhere."""
     tensors = replica_tensors(context)
-    place_whole_model(builder, autocast_regime(context.precision, context.stack, context.peft))
+    place_whole_model(builder, replica_regime(context))
     place_workspaces(builder, context.capability)
     place_optimizer(builder, context, tensors)
     if keep:
