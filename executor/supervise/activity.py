@@ -32,7 +32,7 @@ class Activity:
                 cpu = sum(process.cpu_times()[:2])
                 counters = process.io_counters()
                 size = counters.read_bytes + counters.write_bytes
-            except (psutil.Error, OSError):
+            except (psutil.Error, OSError, AttributeError):  # not every system counts I/O
                 continue
             found[process.pid] = (cpu, size)
             before = self._last.get(process.pid)

@@ -34,7 +34,7 @@ def data_limit(pid: int) -> int | None:
     """The smaller of a process's limits on its data and its address space, in bytes; None without any."""
     limits = []
     for number in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # prlimit is Linux's
             soft, _ = resource.prlimit(pid, number)
             if soft != resource.RLIM_INFINITY:
                 limits.append(soft)

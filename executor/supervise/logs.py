@@ -116,10 +116,12 @@ def settle_logs(logs: Path, limit: int) -> None:
 
 
 def _punch(path: Path, length: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if fallocate is None:
+        return
     descriptor = os.open(path, os.O_WRONLY)
     try:
         size = length // 4096 * 4096
-        libc.fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(size))
+        fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(size))
     finally:
         os.close(descriptor)

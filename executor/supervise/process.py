@@ -20,7 +20,14 @@ LAUNCHER_OUT, LAUNCHER_ERR = "launcher.stdout.log", "launcher.stderr.log"
 
 def adopt_orphans(wanted: bool = True) -> None:
     """Makes this process the parent of its descendants' orphans (Linux's child subreaper), or no longer."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(wanted))
+
+
+def _prctl(option: int, value: int) -> None:
+    """Linux's own; elsewhere the guard alone ends what is left."""
+    call = getattr(_LIBC, "prctl", None)
+    if call is not None:
+        call(option, value, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +77,9 @@ def start(files: LaunchFiles, *, run_id: str, directory: Path, logs: Path, envir
 def _start_guard(run_id: str) -> "subprocess.Popen[bytes]":
     root = str(Path(__file__).resolve().parents[2])
     variables = {key: value for key, value in os.environ.items() if key != RUN_ID}
+    quick = ("-S",) if sys.platform == "linux" else ()  # elsewhere it needs psutil
     return subprocess.Popen(
-        (sys.executable, "-S", "-m", "executor.supervise.guard", run_id),
+        (sys.executable, *quick, "-m", "executor.supervise.guard", run_id),
         cwd=root,
         env={**variables, "PYTHONPATH": root},
         stdin=subprocess.PIPE,
@@ -83,7 +91,7 @@ def _start_guard(run_id: str) -> "subprocess.Popen[bytes]":
 
 def _die_with_parent(parent: int) -> Callable[[], None]:
     def prepare() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:  # it died in between
             os._exit(1)
 

@@ -12,15 +12,32 @@ from executor.names import RUN_ID
 
 def processes_of(run_id: str, *, without: Iterable[int] = ()) -> list[int]:
     """Pids whose environment carries the run's id, in ascending order; zombies have none any more."""
-    wanted = f"{RUN_ID}={run_id}".encode()
     left_out = {os.getpid(), *without}
+    found = _by_proc(run_id) if Path("/proc/self/environ").exists() else _by_psutil(run_id)
+    return sorted(pid for pid in found if pid not in left_out)
+
+
+def _by_proc(run_id: str) -> list[int]:
+    wanted = f"{RUN_ID}={run_id}".encode()
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) not in left_out:
+        if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if wanted in (entry / "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
-    return sorted(found)
+    return found
+
+
+def _by_psutil(run_id: str) -> list[int]:
+    """Where there is no /proc. Imported here: the guard starts without third-party packages on Linux."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(RUN_ID) == run_id:
+                found.append(process.pid)
+    return found
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:

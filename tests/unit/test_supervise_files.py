@@ -18,7 +18,7 @@ from executor.supervise.logs import Follower, Output, bound_logs, rank_logs, set
 from executor.supervise.machine import describe_machine
 from executor.supervise.pulse import Pulses, parse_pulse
 from executor.supervise.stacks import handles, parse_place
-from executor.supervise.strays import end_all, processes_of
+from executor.supervise.strays import _by_psutil, end_all, processes_of
 from planner.errors import UsageError
 
 RECORD = {
@@ -137,6 +137,7 @@ def test_processes_of_a_run_are_found_and_ended() -> None:
         assert handles(os.getpid(), signal.SIGUSR1) is False
         assert processes_of(name) == [child.pid]
         assert processes_of(name + "x") == []
+        assert _by_psutil(name) == [child.pid]
         assert end_all(name, 0.3) == [child.pid]
         assert processes_of(name) == []
     finally:
