@@ -172,6 +172,7 @@ def test_two_launchers_are_one_job(project: Path, strategy: str) -> None:
         ("accelerate", "fsdp", "FSDPLlamaForCausalLM"),
         ("torchrun", "fsdp", "FSDPLlamaForCausalLM"),
         ("torchrun", "zero3", "DeepSpeedEngine"),
+        ("deepspeed", "zero2", "DeepSpeedEngine"),
     ],
 )
 def test_exported_files_launch_the_job_by_themselves(project: Path, engine: str, strategy: str, kind: str) -> None:
