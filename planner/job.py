@@ -13,6 +13,8 @@ from planner.request import Answer, Note, Request
 def run_job(request: Request, note: Note) -> Answer:
     """The answer to a request: kept from before when nothing it rests on has changed."""
     cluster = find_cluster(request.gpus)
+    if request.plot and cluster.gpu.is_cpu:
+        raise UsageError("--plot draws CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
     if request.snapshot and cluster.gpu.is_cpu:
         raise UsageError("--snapshot shows CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
@@ -41,7 +43,7 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
 
 
 def _read(key: str, request: Request, note: Note) -> PlanDocument | None:
-    if not request.use_cache or request.snapshot:
+    if not request.use_cache or request.snapshot or request.plot:
         return None
     path = cache_dir() / "plans" / f"{key}.json"
     try:

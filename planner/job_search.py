@@ -13,7 +13,7 @@ from planner.request import Answer, Note, Request
 from planner.search.document import document
 from planner.search.evaluate import Evaluator
 from planner.search.nearest_change import nearest_change
-from planner.search.predicted import predicted_snapshot
+from planner.search.predicted import predicted_snapshot, predicted_timeline
 from planner.search.reasons import title
 from planner.search.search import Found, search
 from planner.speed.roofline import RooflineModel
@@ -66,7 +66,11 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         change=None if fits else nearest_change(evaluator),
         explain=request.explain,
     )
-    return Answer(document=told, snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None)
+    return Answer(
+        document=told,
+        snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,
+        timeline=predicted_timeline(found, request.pinned, spec.id) if request.plot else None,
+    )
 
 
 def _of_model(

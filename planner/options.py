@@ -122,6 +122,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--snapshot", metavar="FILE", help="write the predicted memory snapshot, for PyTorch's memory viewer"
     )
+    group.add_argument("--plot", metavar="FILE", help="draw the timeline of a step (.svg), or write its events (.csv)")
     group.add_argument("--force", action="store_true", help="overwrite existing files")
     group.add_argument("--top", metavar="N", help="how many plans to show")
     group.add_argument("--explain", action="store_true", help="name the largest tensors that stand at the peak")
@@ -160,7 +161,6 @@ _LATER = (
     _Later("--new-tokens"),
     _Later("--kv-dtype"),
     _Later("--compile", False),
-    _Later("--plot"),
     _Later("--sweep"),
     _Later("--model"),
     _Later("--readonly", False),

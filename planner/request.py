@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.plan import PlanDocument
+    from planner.plan_timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class Request:
     command: str
     snapshot: bool = False
     """Whether the predicted memory snapshot is wanted; the search then runs, whatever was kept."""
+    plot: bool = False
+    """Whether the timeline of a step is wanted; the search then runs, whatever was kept."""
     script_words: tuple[str, ...] = ()
     """Arguments of the training script that MODEL names."""
 
@@ -37,6 +40,8 @@ class Answer:
     snapshot: Mapping[str, object] | None = None
     """Of the best plan or of the pinned configuration, as torch pickles it; None where not asked for, or where
     nothing fits."""
+    timeline: "Timeline | None" = None
+    """Of the same plan; None likewise."""
 
 
 Note = Callable[[str], None]

@@ -67,6 +67,8 @@ def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[
     write_report(args, answer.document, top)
     if args.snapshot is not None:
         _write_snapshot(args, answer)
+    if args.plot is not None:
+        _write_plot(args, answer)
     return ExitCode.OK if any(plan.fits for plan in answer.document.plans) else ExitCode.NOTHING_FITS
 
 
@@ -93,6 +95,7 @@ def find_plans(args: argparse.Namespace, words: Sequence[str], script_words: Seq
         command="plan "
         + " ".join(shlex.quote(word) for word in (*words, *(("--", *script_words) if script_words else ()))),
         snapshot=args.snapshot is not None,
+        plot=args.plot is not None,
         script_words=tuple(script_words),
     )
     try:
@@ -141,7 +144,8 @@ class Notes:
 
 def check_targets(args: argparse.Namespace) -> None:
     """Output files are refused before the work, not after it."""
-    for option, target in (("-o", args.output), ("--save", args.save), ("--snapshot", args.snapshot)):
+    written = (("-o", args.output), ("--save", args.save), ("--snapshot", args.snapshot), ("--plot", args.plot))
+    for option, target in written:
         if target is None:
             continue
         folder = os.path.dirname(os.path.abspath(target))
@@ -151,6 +155,10 @@ def check_targets(args: argparse.Namespace) -> None:
             raise UsageError(f"{option} {target} is a folder: name a file")
         if os.path.exists(target) and not args.force:
             raise UsageError(f"{option} {target} exists: add --force to overwrite it")
+    if args.plot is not None:
+        from reports.timeline import check_ending
+
+        check_ending(args.plot)
     if args.json and args.format not in (None, "json"):
         raise UsageError(f"--json and --format {args.format} contradict each other")
 
@@ -206,6 +214,15 @@ def save_best(args: argparse.Namespace, document: "PlanDocument") -> None:
         print(f"plan: note: nothing fits, so {args.save} was not written", file=sys.stderr)
         return
     save(saved_plan(document), args.save, force=args.force)
+
+
+def _write_plot(args: argparse.Namespace, answer: "Answer") -> None:
+    from reports.timeline import write_timeline
+
+    if answer.timeline is None:
+        print(f"plan: note: nothing fits, so {args.plot} was not written; --pin draws how it runs out", file=sys.stderr)
+        return
+    write_timeline(answer.timeline, args.plot, force=args.force)
 
 
 def _write_snapshot(args: argparse.Namespace, answer: "Answer") -> None:

@@ -1,21 +1,37 @@
-"""The predicted memory snapshot of what a search chose."""
+"""The predicted memory snapshot, and the timeline of a step, of what a search chose."""
 
 from planner.memory.allocator import simulate
 from planner.memory.allocator_result import AllocatorResult
 from planner.memory.snapshot import Snapshot, snapshot
+from planner.memory.timeline import timeline
+from planner.plan_timeline import Timeline
 from planner.search.evaluate import Judgement
+from planner.search.reasons import title
 from planner.search.search import Found
 
 
 def predicted_snapshot(found: Found, pinned: bool) -> Snapshot | None:
     """Of the best plan, or of the pinned configuration even where it does not fit; None where nothing fits."""
-    if found.plans:
-        chosen = found.plans[0]
-    elif pinned and found.rejected:
-        chosen = found.rejected[0].judgement
-    else:
+    chosen = _chosen(found, pinned)
+    if chosen is None:
         return None
     return snapshot(chosen.plan.stream, chosen.batch.micro_batch, _run(chosen))
+
+
+def predicted_timeline(found: Found, pinned: bool, model: str) -> Timeline | None:
+    """The step of the same plan."""
+    chosen = _chosen(found, pinned)
+    if chosen is None:
+        return None
+    stream, micro_batch = chosen.plan.stream, chosen.batch.micro_batch
+    words = f"{model}: {title(chosen)}"
+    return timeline(stream, micro_batch, _run(chosen), title=words, capacity=chosen.capacity_bytes)
+
+
+def _chosen(found: Found, pinned: bool) -> Judgement | None:
+    if found.plans:
+        return found.plans[0]
+    return found.rejected[0].judgement if pinned and found.rejected else None
 
 
 def _run(judgement: Judgement) -> AllocatorResult:
