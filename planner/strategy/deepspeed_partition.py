@@ -83,8 +83,8 @@ def holders(trace: StepTrace) -> dict[int, list[int]]:
     held: dict[int, list[int]] = {}
     for index, parameter in enumerate(trace.parameters):
         if parameter.numel:
-            module = leaf_of(parameter.module, leaves) or parameter.module
-            held.setdefault(_caller(module, by_name, entered), []).append(index)
+            holder = leaf_of(parameter.module, leaves) or parameter.module
+            held.setdefault(_caller(holder, by_name, entered), []).append(index)
     matrices = [index for index, parameter in enumerate(trace.parameters) if len(parameter.shape) == 2]
     if matrices:
         largest = _embedding(trace, matrices)
