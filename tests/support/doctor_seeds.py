@@ -560,6 +560,14 @@ HARMLESS = [
         "",
         ("            if steps >= args.max_steps:\n", "            if len(batch) == 0 or steps >= args.max_steps:\n"),
     ),
+    seed(
+        LM,
+        "",
+        (
+            "def evaluate(model, loader, accelerator):\n    model.eval()\n",
+            "def evaluate(model, loader, accelerator):\n    model.eval()\n    first = torch.randint(0, 5, (1,))\n    accelerator.print(first)\n",
+        ),
+    ),
     # Other ways to accumulate, clip, seed and schedule.
     seed(LM, "", ("                optimizer.zero_grad()\n", "                model.zero_grad(set_to_none=True)\n")),
     seed(

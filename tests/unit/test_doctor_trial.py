@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from executor.doctor.trial import outcome
 from executor.doctor.trial.judge import judge
-from executor.doctor.trial.outcome import RankResult, Speed, Tested
+from executor.doctor.trial.outcome import RankResult, Speed
 from executor.records.run import RunRecord
 from planner.plan_saved import saved_plan
 from tests.support.plan_example import llama_on_8xh100
@@ -24,8 +25,8 @@ def rank(number, **changes):
         distributed_type="FSDP",
         mixed_precision="bf16",
         wrapped="FSDPSmall",
-        tests=tuple(Tested(name=name, passed=True) for name in NAMES),
-        speeds=(Speed(collective="all_reduce", bytes=2**26, seconds=0.001 * (number + 1)),),
+        tests=tuple(outcome.Tested(name=name, passed=True) for name in NAMES),
+        speeds=(Speed(collective="all_reduce", bytes=2**28, seconds=0.001 * (number + 1)),),
     )
     return replace(made, **changes)
 
@@ -62,7 +63,7 @@ def test_the_slowest_rank_tells_the_speed(saved):
     trial = judged(saved, rank(0), rank(1))
     (speed,) = trial.speeds
     assert speed.seconds == 0.002
-    assert speed.bytes_per_second == 2**26 / 0.002
+    assert speed.bytes_per_second == 2**28 / 0.002
     assert speed.link_bytes_per_second == speed.bytes_per_second  # 2 (N-1)/N of two ranks
 
 
@@ -77,7 +78,7 @@ def test_the_slowest_rank_tells_the_speed(saved):
         ((), "failed", None, ("launch-failed", "error")),
         ((rank(0), rank(1)), "failed", "fsdp", ("launch-end", "warning")),
         (
-            (rank(0), rank(1, tests=(Tested(name="gather", passed=False),))),
+            (rank(0), rank(1, tests=(outcome.Tested(name="gather", passed=False),))),
             "succeeded",
             "fsdp",
             ("launch-wrong", "error"),
@@ -95,7 +96,7 @@ def test_each_fault_is_a_finding(saved, ranks, status, seen, expected):
 
 
 def test_what_cannot_be_tried_is_said_and_no_fault(saved):
-    untried = (Tested(name="gather", passed=None, detail="not under this strategy"),)
+    untried = (outcome.Tested(name="gather", passed=None, detail="not under this strategy"),)
     trial = judged(saved, rank(0, tests=untried), rank(1, tests=untried))
     assert ids(trial) == set()
     assert trial.untried == ("gather",)

@@ -184,12 +184,22 @@ def _same_draws(flow: Flow, intent: Intent) -> Iterator[Hit]:
         drawn = call.method in _DRAWS and call.name.startswith(_RANDOM_MODULES)
         if not drawn or call.keyword("generator") is not None or "no_grad" in call.context.withs:
             continue
+        if _for_show(call):
+            continue
         if any(_trains_in(flow, loop.node) for loop in call.context.loops[-1:]) and not call.context.guards & {
             "main_only"
         }:
             what = f"{text(call.node)} in the training loop, with every rank seeded alike (line {seeds[0].line})"
             yield Hit(line=call.line, what=what)
             return
+
+
+def _for_show(call: Call) -> bool:
+    """Whether a draw is for evaluation or logging: its function's name says so, or Python's `random` picks there."""
+    elsewhere = len(call.context.loops) == call.context.first_loop
+    words = ("eval", "valid", "log", "test", "infer", "generate", "plot", "show")
+    named = any(word in call.context.function.lower() for word in words)
+    return elsewhere and (named or call.name.startswith("random."))
 
 
 def _seeds(call: Call) -> bool:

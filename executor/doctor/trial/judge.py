@@ -120,7 +120,8 @@ def _precision(results: Sequence[RankResult], planned: str) -> list[Finding]:
 
 
 def _devices(results: Sequence[RankResult]) -> list[Finding]:
-    identities = [result.device_id for result in results]
+    # Jobs that never met are reported as that.
+    identities = [result.device_id for result in results if result.world_size > 1]
     if len(set(identities)) == len(identities):
         return []
     what = "several ranks share one GPU"
@@ -187,7 +188,13 @@ def _slow(saved: SavedPlan, results: Sequence[RankResult], speeds: Sequence[Tria
     largest = max(
         (speed for speed in speeds if speed.collective == "all_reduce"), key=lambda one: one.bytes, default=None
     )
-    if not results or results[0].backend != "nccl" or not isinstance(planned, int | float) or largest is None:
+    if (
+        not results
+        or results[0].world_size < 2
+        or results[0].backend != "nccl"
+        or not isinstance(planned, int | float)
+        or largest is None
+    ):
         return []
     if largest.link_bytes_per_second >= _SLOW * planned:
         return []

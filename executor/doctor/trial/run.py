@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from executor.doctor.trial.judge import Trial, judge
@@ -18,10 +19,11 @@ SCRIPT = Path(__file__).with_name("script.py")
 _LIMITS = Limits(hang=60.0, hang_first=300.0, hang_busy=3.0)
 
 
-def trial(saved: SavedPlan) -> Trial:
+def trial(saved: SavedPlan, environment: Mapping[str, str] | None = None) -> Trial:
     """Launches through the files that `--execute` would use, in a folder that is deleted again.
 
-    Whatever happens, no process is left. Raises PreflightError where nothing can be launched.
+    `environment` is added to the ranks'. Whatever happens, no process is left. Raises PreflightError where nothing can
+    be launched.
     """
     with tempfile.TemporaryDirectory(prefix="plan-doctor-") as name:
         place = Path(name)
@@ -32,7 +34,7 @@ def trial(saved: SavedPlan) -> Trial:
             script=SCRIPT,
             working_directory=place,
             max_restarts=0,
-            environment={OUT: str(out)},
+            environment={**(environment or {}), OUT: str(out)},
             check_parameters=False,
             command="plan doctor --launch",
         )
