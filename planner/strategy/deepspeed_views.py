@@ -31,13 +31,13 @@ def lookup_modules(trace: StepTrace) -> frozenset[int]:
 
 
 def recorded_exits(trace: StepTrace) -> frozenset[int]:
-    """Events at which a module's forward ends that autograd has recorded: the last one before its backward.
+    """Events at which a module's forward ends that autograd has recorded: the last one before its backward is over.
 
     Under checkpointing that is the recomputation's, which may stop early, inside the module.
     """
     ends: dict[int, int] = {}
     found: set[int] = set()
-    for position in np.flatnonzero(np.isin(trace.kind, (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER))).tolist():
+    for position in np.flatnonzero(np.isin(trace.kind, (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_EXIT))).tolist():
         subject = int(trace.subject[position])
         if trace.kind[position] == Kind.EXIT:
             ends[subject] = position
