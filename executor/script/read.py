@@ -94,6 +94,8 @@ def _without_magics(source: str) -> list[str]:
     lines = source.split("\n")
     if source.lstrip().startswith("%%"):
         return [f"# {line}" for line in lines]
+    if _parses(source):  # a line may begin with % in plain Python too
+        return lines
     plain: list[str] = []
     inside = False
     for line in lines:
@@ -101,6 +103,14 @@ def _without_magics(source: str) -> list[str]:
         plain.append(f"# {line}" if inside else _plain(line))
         inside = line.rstrip().endswith("\\") and (inside or line.lstrip().startswith(("!", "%")))
     return plain
+
+
+def _parses(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _plain(line: str) -> str:

@@ -88,13 +88,17 @@ def test_a_finding_in_a_notebook_names_cell_and_line(tmp_path, capsys):
     source = bad("plain-backward")
     body = source[: source.index('if __name__ == "__main__":')]
     launcher = "from accelerate import notebook_launcher\nnotebook_launcher(main, num_processes=2)"
-    path = write(tmp_path, "a.ipynb", notebook("!pip install \\\n  accelerate\n%matplotlib inline", body, launcher))
+    path = write(
+        tmp_path,
+        "a.ipynb",
+        notebook("!pip install \\\n  accelerate\n%matplotlib inline", "print(\n    '%d'\n    % 1\n)", body, launcher),
+    )
     code, out, _ = run(capsys, path, "--script-only", "--json")
     line = source.splitlines().index("                loss.backward()") + 1
     found = json.loads(out)["findings"]
     assert code == 4
-    assert [(item["cell"], item["line"], item["id"]) for item in found] == [(2, line, "plain-backward")]
-    assert f"cell 2 line {line}" in found[0]["place"]
+    assert [(item["cell"], item["line"], item["id"]) for item in found] == [(3, line, "plain-backward")]
+    assert f"cell 3 line {line}" in found[0]["place"]
 
 
 @pytest.mark.parametrize(
