@@ -19,7 +19,10 @@ _OPTIONS = ("fused", "foreach", "momentum", "amsgrad", "nesterov", "maximize", "
 class Observed:
     """What has been seen so far."""
 
+    made: list[Any] = field(default_factory=list)
+    """Every optimizer that was constructed."""
     optimizers: list[Any] = field(default_factory=list)
+    """Those that have taken a step."""
     schedulers: list[str] = field(default_factory=list)
     clipping: float | None = None
     trainers: list[Any] = field(default_factory=list)
@@ -37,6 +40,13 @@ def watch(observed: Observed, stack: contextlib.ExitStack, on_step: Callable[[An
         on_step(made)
 
     optimizer.register_optimizer_step_post_hook(stepped)
+    optimizer_init = optimizer.Optimizer.__init__
+
+    def constructed(self: Any, *args: Any, **kwargs: Any) -> None:
+        observed.made.append(self)
+        optimizer_init(self, *args, **kwargs)
+
+    stack.enter_context(mock.patch.object(optimizer.Optimizer, "__init__", constructed))
 
     def clipped(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> torch.Tensor:
         observed.clipping = float(max_norm)
@@ -141,3 +151,13 @@ def planned_name(facts: OptimizerFacts) -> str | None:
     if module.startswith("bitsandbytes"):
         return {"AdamW8bit": "adamw-8bit", "Adam8bit": "adamw-8bit", "PagedAdamW8bit": "paged-adamw-8bit"}.get(name)
     return {"Adafactor": "adafactor", "Muon": "muon"}.get(name)
+
+
+def waiting(observed: Observed) -> list[Any]:
+    """Optimizers whose parameters have gradients and that have not stepped."""
+    stepped = {id(made) for made in observed.optimizers}
+    return [
+        made
+        for made in observed.made
+        if id(made) not in stepped and any(p.grad is not None for group in made.param_groups for p in group["params"])
+    ]

@@ -4,8 +4,9 @@ Integer values are remembered when a tensor leaves the CPU, so that what a model
 """
 
 import contextlib
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -16,8 +17,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from planner.trace.inputs_known import MAX_ELEMENTS, KnownValues
 
+if TYPE_CHECKING:
+    from types import FrameType
+
 META = torch.device("meta")
 _LOOKS = {torch.Tensor.__repr__, torch.Tensor.__format__}
+_FACTORIES = {
+    torch.arange, torch.empty, torch.eye, torch.full, torch.linspace, torch.ones, torch.rand, torch.randint,
+    torch.randn, torch.tensor, torch.zeros,
+}  # fmt: skip
 _MOVES = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory}
 
 
@@ -31,6 +39,8 @@ class Placement(TorchFunctionMode):
         super().__init__()
         self._known = known
         self._on_cpu = on_cpu
+        self.recording = False
+        """Whether a step is being recorded: on planned CPUs, what it makes then is made on meta."""
         self._twins: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def __torch_function__(
@@ -40,6 +50,8 @@ class Placement(TorchFunctionMode):
         if func in _MOVES:
             return self._move(func, args, kwargs)
         if kwargs.get("device") is not None and is_planned(kwargs["device"]):
+            kwargs["device"] = META
+        if self._on_cpu and self.recording and func in _FACTORIES and not _ours():
             kwargs["device"] = META
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
@@ -94,6 +106,20 @@ def remember(known: KnownValues, moved: torch.Tensor, tensor: torch.Tensor) -> N
     with _disable_current_modes(), torch.no_grad():
         if moved.is_contiguous():
             known.put(moved, tensor.detach().to(moved.dtype).contiguous())
+
+
+_BETWEEN = ("planner.trace.functions", "planner.capture.placement", "torch")
+
+
+def _ours() -> bool:
+    """Whether the planner itself makes a tensor: the twin of one whose values it follows."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if not name.startswith(_BETWEEN):
+            return name.startswith("planner.")
+        frame = frame.f_back
+    return False
 
 
 def _mixes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

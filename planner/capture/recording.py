@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 from planner.capture.host_values import HostValues
-from planner.capture.placement import settle
+from planner.capture.placement import Placement, settle
 from planner.errors import InputError
 from planner.trace.events import Mark
 from planner.trace.fit import Recording
@@ -25,7 +25,7 @@ class StepRecorder:
     """A state machine over global hooks: waiting, in forward, before backward, after backward, done.
 
     `prepare(model)` is called once, before the first training forward, to impose what a strategy computes in;
-    `around()` is a context for every training forward; `place(tensor)` is what a model on meta is given for a tensor.
+    `around()` is a context for every training forward.
     """
 
     def __init__(
@@ -36,21 +36,22 @@ class StepRecorder:
         profile: KernelProfile,
         prepare: Callable[[nn.Module], None],
         around: Callable[[], contextlib.AbstractContextManager[None]],
-        place: Callable[[torch.Tensor], torch.Tensor],
+        placement: Placement,
     ) -> None:
         self._known, self._reads, self._profile, self._prepare = known, reads, profile, prepare
-        self._around, self._place = around, place
+        self._around, self._placement = around, placement
         self._idle: HostValues | None = None
         self._recorder: Recorder | None = None
         self._tracker: ModuleTracker | None = None
         self._stack = contextlib.ExitStack()
         self._gradients: list[Any] = []
+        self._parameters = 0
         self._depth = 0
         self._in_backward = False
         self._inputs: dict[str, torch.Tensor] = {}
         self.model: nn.Module | None = None
         self.others: list[nn.Module] = []
-        """Further models that trained in the same step."""
+        """Further models that train in the same step, by one backward pass."""
         self.backward_passes = 0
         self.forward_passes = 0
         self.done = False
@@ -106,13 +107,13 @@ class StepRecorder:
         root = inner_model(module)
         if any(parameter.device.type == "meta" for parameter in root.parameters()):
             settle(root, self._known)
-            args, kwargs = tree_map_only(torch.Tensor, self._place, (args, kwargs))
+            args, kwargs = tree_map_only(torch.Tensor, self._placement.twin, (args, kwargs))
         if not _trains(root):
             return args, kwargs
         if self.model is None:
             self._begin(root, args, kwargs)
-        elif root is not self.model and self.backward_passes == 0 and root not in self.others:
-            self.others.append(root)
+        elif self._recorder is not None and self.backward_passes == 0 and not self._holds(root):
+            self._join(root)
         self.forward_passes += root is self.model
         return args, kwargs
 
@@ -128,14 +129,32 @@ class StepRecorder:
         self._tracker = ModuleTracker(model)
         self._recorder = Recorder(self._tracker, self._profile, self._reads)
         self._recorder.know([*model.parameters(), *model.buffers(), *self._inputs.values()])
-        self._gradients = [
-            parameter.register_post_accumulate_grad_hook(self._ready(index))
-            for index, parameter in enumerate(model.parameters())
-            if parameter.requires_grad
-        ]
+        self._watch_gradients(model)
         self._stack.enter_context(self._tracker)
         self._recorder.__enter__()
+        self._placement.recording = True
         self._recorder.mark(Mark.FORWARD)
+
+    def _holds(self, root: nn.Module) -> bool:
+        """Whether a module is one of the models, or a part of one that is called by itself."""
+        models = [self.model, *self.others]
+        return any(root is module for model in models if model is not None for module in model.modules())
+
+    def _join(self, model: nn.Module) -> None:
+        """A second model that trains in the same step: its parameters follow those of the first."""
+        assert self._recorder is not None
+        assert self._tracker is not None
+        self._prepare(model)
+        self.others.append(model)
+        self._recorder.know([*model.parameters(), *model.buffers()])
+        self._tracker.add(model, other_name(len(self.others)))
+        self._watch_gradients(model)
+
+    def _watch_gradients(self, model: nn.Module) -> None:
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                self._gradients.append(parameter.register_post_accumulate_grad_hook(self._ready(self._parameters)))
+            self._parameters += 1
 
     def _ready(self, index: int) -> Callable[[torch.Tensor], None]:
         def ready(parameter: torch.Tensor) -> None:
@@ -158,6 +177,7 @@ class StepRecorder:
         self._recorder.mark(Mark.BACKWARD_END)
         # Deaths are still noted; what the loop makes from here on is the loop's own business.
         self._recorder.__exit__(None, None, None)
+        self._placement.recording = False
         self._rest()
 
     # -- the end -------------------------------------------------------------------------------------
@@ -179,6 +199,11 @@ class StepRecorder:
     def inputs(self) -> dict[str, torch.Tensor]:
         """What the model was given, by name."""
         return dict(self._inputs)
+
+
+def other_name(number: int) -> str:
+    """Name under which the modules of the `number`-th further model stand beside those of the first."""
+    return f"models.{number}"
 
 
 def inner_model(module: nn.Module) -> nn.Module:

@@ -107,7 +107,6 @@ class CapturedFacts:
     resident_bytes: int = 0
     """Peak of the child."""
     seconds: float = 0.0
-    import_seconds: float = 0.0
 
 
 Stage = Literal["captured", "no_step", "raised", "exited", "input", "network", "unsupported", "limit"]

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,17 @@ from planner.capture.distributed import one_rank
 from planner.capture.host_values import LoopReads
 from planner.capture.imports import when_imported
 from planner.capture.loaders import loaders
-from planner.capture.observe import Observed, loop_of, optimizer_facts, planned_name, watch, watch_trainer
+from planner.capture.observe import Observed, loop_of, optimizer_facts, planned_name, waiting, watch, watch_trainer
 from planner.capture.placement import Placement, parameters_on_meta
 from planner.capture.precision import Regions, autocast_regions
 from planner.capture.pretrained import weightless_models
-from planner.capture.recording import StepRecorder, inner_model, micro_batch_of, sequence_of
+from planner.capture.recording import StepRecorder, micro_batch_of, other_name, sequence_of
 from planner.capture.request import CapturedFacts, CaptureRequest
 from planner.errors import InputError
 from planner.model.build import spec_of
+from planner.model.spec import ModelSpec
 from planner.trace.checkpointing import set_checkpointing
+from planner.trace.events import ParameterInfo
 from planner.trace.fit import fit
 from planner.trace.functions import DeviceFunctions, python_wrappers_open
 from planner.trace.inputs_known import KnownValues, remember_literals
@@ -51,7 +53,7 @@ class Window:
             profile=_profile(request),
             prepare=self._impose,
             around=self._regions.around_forward,
-            place=self._placement.twin,
+            placement=self._placement,
         )
         self._started = time.monotonic()
 
@@ -101,19 +103,25 @@ class Window:
         model = self._recorder.model
         if model is None:
             raise InputError("an optimizer steps before any model has run forward in training mode")
+        models = [model, *self._recorder.others]
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        if self._recorder.done or not any(id(parameter) in owned for parameter in model.parameters()):
+        if not any(id(parameter) in owned for one in models for parameter in one.parameters()):
             return
-        if self._recorder.others:
-            names = ", ".join(type(other).__name__ for other in self._recorder.others)
-            raise InputError(f"{type(model).__name__} trains together with {names}: capture reads one model per step")
+        if waiting(self._observed):
+            return  # several optimizers after one backward pass: the last one ends the step
+        late = [made for made in self._observed.made if made not in self._observed.optimizers]
+        if late:
+            raise InputError(
+                f"optimizers take turns ({type(optimizer).__name__} steps first, {type(late[0]).__name__} has no"
+                " gradients yet): capture reads steps of one backward pass"
+            )
         passes = self._recorder.backward_passes
         recording = self._recorder.finish()
-        model = inner_model(model)
-        trace = fit((recording,), parameter_infos(model), buffer_sizes(model), layout_of(model), [])
-        self._deliver(self._facts(model, passes), dump(trace))
+        trace = fit((recording,), _parameters(models), _buffers(models), layout_of(model), [])
+        self._deliver(self._facts(models, passes), dump(trace))
 
-    def _facts(self, model: nn.Module, passes: int) -> CapturedFacts:
+    def _facts(self, models: list[nn.Module], passes: int) -> CapturedFacts:
+        model = models[0]
         stack, loop = loop_of(self._observed)
         optimizers = tuple(optimizer_facts(made) for made in self._observed.optimizers)
         inputs = self._recorder.inputs
@@ -123,10 +131,10 @@ class Window:
         return CapturedFacts(
             class_name=type(model).__name__,
             model_id=getattr(config, "_name_or_path", None) or None,
-            spec=asdict(spec_of(model, model_id=self._request.script)),
+            spec=asdict(_spec(models, self._request.script)),
             stack=stack,  # type: ignore[arg-type]
             loop=loop,
-            precision=_precision(model, self._regions.seen),
+            precision=_precision(models, self._regions.seen),
             optimizer=planned_name(optimizers[0]) if optimizers else None,
             optimizers=optimizers,
             schedulers=tuple(dict.fromkeys(self._observed.schedulers)),
@@ -144,7 +152,8 @@ class Window:
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
-            import_seconds=0.0,
+            models=len(models),
+            notes=_notes(self._observed, models),
         )
 
 
@@ -155,9 +164,56 @@ def _profile(request: CaptureRequest) -> KernelProfile:
     return CudaProfile(capability=(device.capability_major, device.capability_minor), sm_count=device.sm_count)
 
 
-def _precision(model: nn.Module, autocast: str | None) -> str:
+def _parameters(models: list[nn.Module]) -> list[ParameterInfo]:
+    """Of all models, in the order in which the recorder numbers them."""
+    infos = parameter_infos(models[0])
+    for number, other in enumerate(models[1:], 1):
+        prefix = other_name(number)
+        for info in parameter_infos(other):
+            module = f"{prefix}.{info.module}" if info.module else prefix
+            infos.append(replace(info, name=f"{prefix}.{info.name}", module=module))
+    return infos
+
+
+def _buffers(models: list[nn.Module]) -> list[tuple[str, int]]:
+    sizes = buffer_sizes(models[0])
+    for number, other in enumerate(models[1:], 1):
+        sizes += [(f"{other_name(number)}.{name}", size) for name, size in buffer_sizes(other)]
+    return sizes
+
+
+def _spec(models: list[nn.Module], script: str) -> ModelSpec:
+    """The first model's identity, with the parameters of all."""
+    spec = spec_of(models[0], model_id=script)
+    for number, model in enumerate(models[1:], 1):
+        other = spec_of(model, model_id=script)
+        prefix = other_name(number)
+        renamed = tuple(
+            replace(p, name=f"{prefix}.{p.name}", tied_to=None if p.tied_to is None else f"{prefix}.{p.tied_to}")
+            for p in other.parameters
+        )
+        spec = replace(
+            spec,
+            class_name=f"{spec.class_name} + {other.class_name}",
+            parameters=spec.parameters + renamed,
+            num_parameters=spec.num_parameters + other.num_parameters,
+            trainable_parameters=spec.trainable_parameters + other.trainable_parameters,
+        )
+    return spec
+
+
+def _notes(observed: Observed, models: list[nn.Module]) -> tuple[str, ...]:
+    found = []
+    if observed.compiled:
+        found.append("the script compiles its model: the step is counted as it is written, not as inductor fuses it")
+    if len(models) > 1:
+        found.append(f"{len(models)} models train together: parameters of all are counted")
+    return tuple(found)
+
+
+def _precision(models: list[nn.Module], autocast: str | None) -> str:
     """As `--precision` names what parameters are stored in and forward computes in."""
-    trained = [p.dtype for p in model.parameters() if p.requires_grad and p.is_floating_point()]
+    trained = [p.dtype for model in models for p in model.parameters() if p.requires_grad and p.is_floating_point()]
     if trained and all(dtype is torch.bfloat16 for dtype in trained):
         return "bf16"  # also under autocast: nothing of it is kept in fp32
     if autocast is not None:

@@ -42,6 +42,10 @@ class ModuleTracker:
         for child_name, child in module.named_children():
             self._add(child, f"{name}.{child_name}" if name else child_name, index)
 
+    def add(self, model: nn.Module, name: str) -> None:
+        """Follows a further model, under `name`, from now on."""
+        self._add(model, name, 0)
+
     def names(self) -> list[str]:
         """Qualified names by module index."""
         return list(self._names)

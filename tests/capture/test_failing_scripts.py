@@ -34,6 +34,12 @@ FAILING = {
     "environment": (MODEL + "import os\nroot = os.environ['DATA_ROOT_NOT_SET']\n", 4, "DATA_ROOT_NOT_SET"),
     "syntax": ("import torch\nmodel = (\n", 2, "SyntaxError"),
     "network": ("import urllib.request\nurllib.request.urlopen('http://192.0.2.1/x', timeout=5)\n", 2, "URLError"),
+    "takes_turns": (
+        MODEL + "other = torch.nn.Linear(4, 4)\n"
+        "first = torch.optim.SGD(model.parameters(), lr=0.1)\nsecond = torch.optim.SGD(other.parameters(), lr=0.1)\n"
+        "other(model(torch.ones(2, 4)).detach()).sum().backward()\nsecond.step()\n",
+        7, "optimizers take turns",
+    ),
     "reads_values": (
         MODEL + "x = model(torch.ones(2, 4).cuda())\nrows = x.detach().cpu().numpy()\n", 4, "meta",
     ),

@@ -1,6 +1,6 @@
 """Captured scripts against the same scripts run for real on a CPU: what was counted, and what the allocator did."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from tests.support.script_reference import real_run
 
 HERE = Path(__file__).parent / "scripts"
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+CHECKPOINT = "CHECKPOINT"
+"""In arguments: a folder with a tiny model's weights, made for the test."""
 CPU = PlannedDevice(name="CPU", total_bytes=2**34, capability_major=None)
 
 
@@ -22,6 +24,8 @@ class Script:
     stack: str
     loop: str
     arguments: tuple[str, ...] = ()
+    peak: bool = True
+    """Whether the peak is compared: oneDNN's convolutions copy operands in backward, which no GPU does."""
 
     def __str__(self) -> str:
         return " ".join((self.path.stem, *self.arguments))
@@ -41,14 +45,27 @@ SLOW = (
     script("sft", "trainer", "SFTTrainer"),
     script("lightning_module", "plain", "lightning"),
     script("ddp_loop", "plain"),
+    script("two_encoders", "plain"),
+    replace(script("resnet", "plain", None, "--batch-size", "4"), peak=False),
+    script("yaml_trainer", "trainer", "WeightedTrainer"),
+    script("peft_loop", "accelerate", None, "--model_name_or_path", CHECKPOINT),
 )
+
+
+def _checkpoint(folder: Path) -> str:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    target = folder / "checkpoint"
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(EXAMPLES / "tiny-llama")).save_pretrained(target)
+    return str(target)
 
 
 @pytest.mark.parametrize("case", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)], ids=str)
 def test_captured_equals_real(case: Script, tmp_path: Path) -> None:
-    real = real_run(case.path, case.arguments, tmp_path)
+    arguments = tuple(_checkpoint(tmp_path) if word == CHECKPOINT else word for word in case.arguments)
+    real = real_run(case.path, arguments, tmp_path)
     request = CaptureRequest(
-        script=str(case.path), arguments=case.arguments, working_directory=str(tmp_path), device=CPU, seconds=240.0
+        script=str(case.path), arguments=arguments, working_directory=str(tmp_path), device=CPU, seconds=240.0
     )
     before = {path: path.stat().st_mtime_ns for path in case.path.parent.iterdir()}
     outcome, content = capture(request)
@@ -62,7 +79,7 @@ def test_captured_equals_real(case: Script, tmp_path: Path) -> None:
     shapes = {name: text[: text.index("]") + 1] for name, text in facts.batch.items()}
     assert shapes == {name: str(shape) for name, shape in real["inputs"].items()}
     figures = replayed(load(content), facts.micro_batch)
-    assert (figures.peak, figures.forward_end, figures.backward_end) == (
-        real["peak"], real["forward_end"], real["backward_end"],
-    )  # fmt: skip
+    assert (figures.forward_end, figures.backward_end) == (real["forward_end"], real["backward_end"])
+    if case.peak:
+        assert figures.peak == real["peak"]
     assert {path: path.stat().st_mtime_ns for path in case.path.parent.iterdir()} == before

@@ -29,17 +29,24 @@ class RealRun:
     def __init__(self, result: Path) -> None:
         self._result = result
         self._depth = 0
+        self._in_backward = False
         self._model: Any = None
         self._profile: Any = None
         self._reference: Reference | None = None
         self._inputs: dict[str, list[int]] = {}
         self._backward_passes = 0
+        self._models: list[Any] = []
+        self._waiting: list[Any] = []
+        self._stepped_already: list[Any] = []
 
     def install(self) -> None:
         call, backward = nn.Module.__call__, torch.autograd.backward
 
         def watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             outermost = self._depth == 0 and self._model is None and _trains(module)
+            fresh = self._depth == 0 and self._backward_passes == 0 and not self._in_backward
+            if fresh and _trains(module) and module not in self._models:
+                self._models.append(module)
             if outermost:
                 self._begin(module, args, kwargs)
             self._depth += 1
@@ -52,7 +59,9 @@ class RealRun:
             return out
 
         def watched_backward(*args: Any, **kwargs: Any) -> Any:
+            self._in_backward = True
             out = backward(*args, **kwargs)
+            self._in_backward = False
             self._backward_passes += 1
             if self._profile is not None:
                 mark("backward_end")
@@ -61,6 +70,13 @@ class RealRun:
 
         nn.Module.__call__ = watched_call
         torch.autograd.backward = watched_backward
+        init = torch.optim.Optimizer.__init__
+
+        def constructed(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            self._waiting.append(optimizer)
+            init(optimizer, *args, **kwargs)
+
+        torch.optim.Optimizer.__init__ = constructed
         register_optimizer_step_post_hook(self._stepped)
 
     def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -81,16 +97,20 @@ class RealRun:
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._reference is None:
             return
+        self._stepped_already.append(optimizer)
+        if any(other not in self._stepped_already for other in self._waiting):
+            return
         figures = measured(self._reference)
         state = {
             value.untyped_storage()._cdata: value.untyped_storage().nbytes()
-            for entry in optimizer.state.values()
+            for stepped in self._stepped_already
+            for entry in stepped.state.values()
             for value in entry.values()
             if isinstance(value, torch.Tensor)
         }
         document = {
-            "parameters": sum(p.numel() for p in self._model.parameters()),
-            "trainable": sum(p.numel() for p in self._model.parameters() if p.requires_grad),
+            "parameters": sum(p.numel() for model in self._models for p in model.parameters()),
+            "trainable": sum(p.numel() for model in self._models for p in model.parameters() if p.requires_grad),
             "state_bytes": sum(state.values()),
             "inputs": self._inputs,
             "accumulation": self._backward_passes,

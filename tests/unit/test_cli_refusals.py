@@ -163,8 +163,8 @@ def test_no_network_is_said_with_the_address(refused, monkeypatch):
     assert "cannot be reached" in said
 
 
-def test_a_training_script_is_refused_by_name(refused):
-    assert "train.py: planning from a training script is not built yet" in refused("train.py", "--gpus", "1xT4")
+def test_a_training_script_that_is_not_there(refused):
+    assert "train.py does not exist: name a training script" in refused("train.py", "--gpus", "1xT4", code=3)
 
 
 def test_a_folder_without_config(refused, tmp_path):
