@@ -126,8 +126,12 @@ class Coordinator(Generic[At]):
             self._prefetch(at, backward=backward)
         self._step += 1
 
-    def release(self, at: At, module: int, *, backward: bool, recorded: bool = False) -> None:
-        """A module has run; `recorded`: its forward, for a backward to come."""
+    def release(self, at: At, module: int, *, backward: bool, recorded: bool = False, recomputed: bool = False) -> None:
+        """A module has run; `recorded`: its forward, for a backward to come; `recomputed`: for one that is under way.
+
+        What a recomputation saves, torch/utils/checkpoint.py keeps as detached views (_recomputation_hook): of every
+        weight, then.
+        """
         if backward:
             self._forget_views(at, module)
             self._backward.pop(module, None)
@@ -136,7 +140,7 @@ class Coordinator(Generic[At]):
         for parameter in self.owned.get(module, ()):
             self._users.get(parameter, set()).discard(module)
             if not self._complete or not self._soon(parameter):
-                self._release(at, parameter, viewed=recorded and not backward)
+                self._release(at, parameter, viewed=recorded and (recomputed or parameter in self.viewed))
 
     def finish_backward(self, at: At) -> None:
         """Modules whose input needs no gradient never tell that they are done."""
@@ -221,7 +225,7 @@ class Coordinator(Generic[At]):
         if self._users.get(parameter) or parameter in self._flights or parameter not in self._whole:
             return
         ticket = self._whole.pop(parameter)
-        if viewed and parameter in self.viewed:
+        if viewed:
             self._kept.setdefault(parameter, []).append(ticket)
         else:
             self.storage.give(at, ticket)
@@ -230,8 +234,12 @@ class Coordinator(Generic[At]):
     def _forget_views(self, at: At, module: int) -> None:
         """The backward of a module's operators lets go of what autograd had saved for them."""
         for parameter in self.owned.get(module, ()):
-            for ticket in self._kept.pop(parameter, ()):
-                self.storage.give(at, ticket)
+            self.forget_view(at, parameter)
+
+    def forget_view(self, at: At, parameter: int) -> None:
+        """The operator that had saved a view of a parameter has run backward: its gradient is there."""
+        for ticket in self._kept.pop(parameter, ()):
+            self.storage.give(at, ticket)
 
     # -- the recorded order ----------------------------------------------------------------------------------
 

@@ -147,17 +147,25 @@ class _Stage3:
         # The hook that releases after backward hangs on a module's inputs: it never runs where none has a gradient,
         # as token ids have none, and in what runs backward last.
         last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
+        backward_begins = trace.mark_position(Mark.BACKWARD)
         for position, kind in enumerate(trace.kind.tolist()):
             if kind not in _MODULE_EVENTS:
                 continue
             at, subject = builder.after(in_pass, position), int(trace.subject[position])
             if kind == Kind.GRADIENT:
+                coordinator.forget_view(at, subject)
                 if subject not in self.delayed:
                     self._arrive(at, in_pass, subject)
             elif kind == Kind.ENTER:
                 coordinator.fetch(at, subject, backward=False)
             elif kind == Kind.EXIT:
-                coordinator.release(at, subject, backward=False, recorded=position in self.recorded)
+                coordinator.release(
+                    at,
+                    subject,
+                    backward=False,
+                    recorded=position in self.recorded,
+                    recomputed=position > backward_begins,
+                )
             elif kind == Kind.BACKWARD_ENTER:
                 coordinator.fetch(at, subject, backward=True)
             elif subject in self.leaves:

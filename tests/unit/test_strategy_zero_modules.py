@@ -160,6 +160,11 @@ def test_autograd_keeps_what_it_has_a_view_of_until_the_modules_backward(viewed:
     coordinator.fetch(0, 1, backward=False)
     coordinator.release(0, 1, backward=False)  # the first forward of a checkpointed block
     assert ledger.elements == 0
+    coordinator.fetch(0, 1, backward=False)
+    coordinator.release(0, 1, backward=False, recorded=True, recomputed=True)  # what it repeats is kept, view or not
+    assert ledger.elements == 100
+    coordinator.forget_view(0, 0)
+    assert ledger.elements == 0
 
 
 def test_zero3_stands_higher_where_experts_are_kept() -> None:

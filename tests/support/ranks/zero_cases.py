@@ -48,6 +48,12 @@ _OTHERS = (
         for stage in (1, 2, 3)
     ),
     RankCase(architecture="mixtral", strategy="zero3", settings=PARTED, checkpointing=Checkpointing.FULL),
+    RankCase(
+        architecture="llama-3",
+        strategy="zero3",
+        settings={**PARTED, "zero.max_reuse_distance": "0", "zero.prefetch_bucket_size": "0"},
+        checkpointing=Checkpointing.FULL,
+    ),
     RankCase(architecture="llama-3", strategy="zero3", settings={**PARTED, "zero.prefetch_bucket_size": "10000"}),
     RankCase(architecture="llama-3", strategy="zero3", settings={**PARTED, "zero.max_live_parameters": "60000"}),
     RankCase(architecture="llama-3", strategy="zero3", settings={**PARTED, "zero.max_reuse_distance": "20000"}),
