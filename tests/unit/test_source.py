@@ -7,7 +7,7 @@ import sys
 import pytest
 from test_source_headers import safetensors
 
-from planner.errors import InputError, NotBuiltError, PlanError, UnreachableError, UsageError
+from planner.errors import InputError, PlanError, UnreachableError, UsageError
 from planner.model.catalog_index import load_index
 from planner.model.source import resolve
 
@@ -127,9 +127,15 @@ def test_a_misspelt_model_type_is_corrected(tmp_path):
         resolve(str(_folder(tmp_path / "typo", {"model_type": "llamma"})))
 
 
-def test_a_training_script_is_not_built_yet():
-    with pytest.raises(NotBuiltError, match=r"train\.py: planning from a training script"):
-        resolve("train.py")
+def test_a_training_script_is_its_own_source(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    first = resolve(str(script))
+    assert (first.kind, first.config, first.path) == ("script", None, script)
+    script.write_text("print(2)\n")
+    assert resolve(str(script)).digest != first.digest
+    with pytest.raises(UnreachableError, match=r"nowhere\.py does not exist"):
+        resolve("nowhere.py")
 
 
 @pytest.mark.parametrize(
