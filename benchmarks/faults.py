@@ -41,7 +41,7 @@ class Row:
 
 
 def supervised(
-    fault: str, stated: Sequence[str], arguments: Sequence[str], restarts: int, inject: Inject | None
+    fault: str, stated: Sequence[str], arguments: Sequence[str], restarts: int = 1, inject: Inject | None = None
 ) -> Row:
     """One run under the supervisor of this process."""
     with tempfile.TemporaryDirectory(prefix="plan-faults-") as folder:
@@ -117,8 +117,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="repetitions of SIGKILL of a random rank")
     parser.add_argument("--only-kills", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="add to the rows that are there already")
     args = parser.parse_args()
-    rows: list[Row] = []
+    kept = RESULTS / "faults.json"
+    rows = [Row(**one) for one in json.loads(kept.read_text())["rows"]] if args.keep and kept.is_file() else []
     tasks: list[Callable[[], Row]] = [
         lambda seed=seed: supervised(  # type: ignore[misc]
             f"SIGKILL of a random rank at a random moment, {seed + 1}", ["signal", "success"], SAVED, 1,
