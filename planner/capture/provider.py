@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class CapturedProvider:
         facts = self.facts()
         request = self.request
         if variant.regime != natural_regime(facts):
-            request = replace(request, regime=ImposedRegime(**asdict(variant.regime)))
+            request = replace(request, regime=_imposed(variant.regime))
         if variant.checkpointing != facts.checkpointing:
             request = replace(request, checkpointing=variant.checkpointing)
         if micro_batch != facts.micro_batch:
@@ -109,6 +109,10 @@ class CapturedProvider:
 def natural_regime(facts: CapturedFacts) -> Regime:
     """The types in which the script computes by itself, as the single-device strategy names them."""
     return autocast_regime(Precision(facts.precision), Stack(facts.stack), Peft(facts.peft))
+
+
+def _imposed(regime: Regime) -> ImposedRegime:
+    return ImposedRegime(**{entry.name: getattr(regime, entry.name) for entry in fields(ImposedRegime)})
 
 
 def files_digest(script: Path) -> str:

@@ -29,7 +29,6 @@ class ImposedRegime:
     autocast: str | None = None
     outputs_to_fp32: bool = False
     buffers_follow: bool = False
-    adapters_seen: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

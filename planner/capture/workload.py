@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from planner.capture.request import CapturedFacts
-from planner.errors import InputError, UsageError
+from planner.errors import InputError, NotBuiltError, UsageError
 from planner.workload import Attention, Basis, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
 from planner.workload_options import Given
 
@@ -27,8 +27,7 @@ def overlay(given: Given, facts: CapturedFacts, script: str) -> Given:
     InputError for a script whose optimizer no plan knows and none was named; UsageError for an adapter option, which
     only the script itself can make true.
     """
-    if given.peft is not None and given.peft != facts.peft:
-        raise UsageError(f"--peft {given.peft}: adapters are the script's own business, and {script} has {facts.peft}")
+    _check_own(given, facts, script)
     optimizer = given.optimizer or (None if facts.optimizer is None else Optimizer(facts.optimizer))
     if optimizer is None:
         names = ", ".join(made.class_name for made in facts.optimizers) or "none"
@@ -50,6 +49,29 @@ def overlay(given: Given, facts: CapturedFacts, script: str) -> Given:
     )
 
 
+def _check_own(given: Given, facts: CapturedFacts, script: str) -> None:
+    """UsageError for an option about what the script itself decides and decides otherwise."""
+    own: tuple[tuple[str, object, object], ...] = (
+        ("--peft", given.peft, facts.peft),
+        ("--seq-len", given.seq_len, facts.seq_len),
+        ("--attention", given.attention, facts.attention),
+        ("--stack", given.stack, facts.stack),
+    )
+    for option, wanted, captured in own:
+        if wanted is not None and str(wanted) != str(captured):
+            raise UsageError(
+                f"{option} {wanted}: the script decides that, and has {captured}: give it its own argument after --"
+            )
+    if given.precision is Precision.FP8_MIXED:
+        raise NotBuiltError(f"--precision {given.precision} for a training script")
+    settings = dict(given.settings)
+    traced = next((key for key in settings if key in _OF_A_MODEL), None)
+    if given.fused_loss or traced is not None:
+        option = "--fused-loss" if given.fused_loss else f"--set {traced}"
+        raise UsageError(f"{option} is about a model by name: {script} is traced as it is")
+
+
+_OF_A_MODEL = ("checkpoint.every", "kernels.liger", "loss.variant", "data.padding", "lora.dropout", "quant.double")
 _CAPTURED = ("precision", "optimizer", "attention", "stack", "checkpointing", "seq_len", "micro_batch", "grad_accum")
 
 
