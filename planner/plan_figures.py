@@ -109,6 +109,28 @@ class UncertainTerm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostFigures:
+    """RAM that the ranks of one node take, of the node that holds rank 0; bytes. Mapped files are not counted."""
+
+    load_bytes: int
+    """Once the weights are read, before they are on the devices."""
+    step_bytes: int
+    """What is offloaded."""
+    save_bytes: int
+    """While the whole weights are saved; a sharded checkpoint alone takes the low end of its term."""
+    terms: tuple[UncertainTerm, ...] = ()
+    """The same three with their intervals, what they rest on and where that was read."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "load_bytes", "step_bytes", "save_bytes")
+
+    @property
+    def most_bytes(self) -> int:
+        """At the worst of the three moments; what is offloaded stays while weights are saved."""
+        return max(self.load_bytes, self.step_bytes + self.save_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFigures:
     """Memory of the worst rank, in bytes, on a device without limit."""
 
@@ -132,6 +154,9 @@ class MemoryFigures:
     phase_peaks: Mapping[str, int] = field(default_factory=dict)
     """Most allocated bytes in each phase of a run: `load`, `forward`, `backward`, `optimizer step`."""
     host_bytes: int = 0
+    """RAM of one rank for what is offloaded."""
+    host: HostFigures | None = None
+    """RAM of a node by moment; None on CPU ranks, and in plans that older versions saved."""
     nvme_bytes: int = 0
     num_alloc_retries: int = 0
     """How often the allocator must give cached memory back to live within the capacity (two iterations)."""
@@ -210,6 +235,8 @@ class TensorLine:
     dtype: str
     phase: str
     basis: Evidence = "traced"
+    origin: str | None = None
+    """Line of the user's own script that made them, such as `train.py:88`."""
 
     def __post_init__(self) -> None:
         _at_least(self, 0, "bytes")

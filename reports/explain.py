@@ -15,7 +15,9 @@ def explain_rows(candidate: Candidate, limit: int = 20) -> list[tuple[str, ...]]
         if line.count > 1:
             shape = f"{line.count} × {shape}"
         category = line.category.replace("_", " ")
-        module = line.module or "(the model itself)"
+        module = line.module or ("" if line.origin else "(the model itself)")
+        if line.origin:
+            module = f"{module} ({line.origin})".strip()
         rows.append((format_bytes(line.bytes), category, module, line.operator or "", shape, line.basis))
     return rows
 

@@ -25,7 +25,7 @@ class StepRecorder:
     """A state machine over global hooks: waiting, in forward, before backward, after backward, done.
 
     `prepare(model)` is called once, before the first training forward, to impose what a strategy computes in;
-    `around()` is a context for every training forward.
+    `around()` is a context for every training forward; `origin()` names the user's line that runs now.
     """
 
     def __init__(
@@ -37,9 +37,10 @@ class StepRecorder:
         prepare: Callable[[nn.Module], None],
         around: Callable[[], contextlib.AbstractContextManager[None]],
         placement: Placement,
+        origin: Callable[[], str],
     ) -> None:
         self._known, self._reads, self._profile, self._prepare = known, reads, profile, prepare
-        self._around, self._placement = around, placement
+        self._around, self._placement, self._origin = around, placement, origin
         self._idle: HostValues | None = None
         self._recorder: Recorder | None = None
         self._tracker: ModuleTracker | None = None
@@ -127,7 +128,7 @@ class StepRecorder:
         self._wake()
         self._inputs = dict(_named_tensors(args, kwargs))
         self._tracker = ModuleTracker(model)
-        self._recorder = Recorder(self._tracker, self._profile, self._reads)
+        self._recorder = Recorder(self._tracker, self._profile, self._reads, origin=self._origin)
         self._recorder.know([*model.parameters(), *model.buffers(), *self._inputs.values()])
         self._watch_gradients(model)
         self._stack.enter_context(self._tracker)

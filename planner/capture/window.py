@@ -16,6 +16,7 @@ from planner.capture.host_values import LoopReads
 from planner.capture.imports import when_imported
 from planner.capture.loaders import loaders
 from planner.capture.observe import Observed, loop_of, optimizer_facts, planned_name, waiting, watch, watch_trainer
+from planner.capture.origins import Origins
 from planner.capture.placement import Placement, parameters_on_meta
 from planner.capture.precision import Regions, autocast_regions
 from planner.capture.pretrained import weightless_models
@@ -54,6 +55,7 @@ class Window:
             prepare=self._impose,
             around=self._regions.around_forward,
             placement=self._placement,
+            origin=Origins(Path(request.script)).current,
         )
         self._started = time.monotonic()
 

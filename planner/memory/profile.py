@@ -19,6 +19,8 @@ class StandingTensor:
     shape: str
     basis: str
     """`traced` for what the step itself made, `source` for what a strategy's real code is known to make."""
+    origin: str = ""
+    """Line of the user's own script that made it, where one is planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,4 +145,5 @@ def describe(stream: RankStream, tensor: int, nbytes: int, micro_batch: int) -> 
         operator=trace.operator_names[int(trace.tensor_operator[index])],
         shape=shape_at(trace.tensor_shape[index], micro_batch),
         basis="traced",
+        origin=trace.tensor_origin[index] if trace.tensor_origin else "",
     )

@@ -12,6 +12,7 @@ from planner.plan import (
     Assumption,
     AtPeak,
     Candidate,
+    HostFigures,
     MemoryFigures,
     ModelFacts,
     OutsideAllocator,
@@ -138,7 +139,15 @@ def _memory(judgement: Judgement) -> MemoryFigures:
         phase_peaks={str(phase): size for phase, size in profile.phase_peaks.items()},
         num_alloc_retries=judgement.simulated.retries if judgement.simulated else 0,
         host_bytes=judgement.host_bytes,
+        host=_host(judgement),
     )
+
+
+def _host(judgement: Judgement) -> HostFigures | None:
+    if judgement.shares_host:
+        return None
+    expected = {f"{term.name}_bytes": term.expected for term in judgement.host_terms}
+    return HostFigures(**expected, terms=tuple(_uncertain(term) for term in judgement.host_terms))
 
 
 def _cached(judgement: Judgement) -> tuple[Term, ...]:
@@ -186,14 +195,14 @@ def _explain(judgement: Judgement) -> tuple[TensorLine, ...]:
     phase = str(judgement.profile.phase_of_peak)
     lines: dict[tuple[str, ...], list[StandingTensor]] = {}
     for tensor in standing(judgement.plan.stream, judgement.batch.micro_batch):
-        key = (str(tensor.category), _INDEX.sub("*", tensor.module), tensor.operator, tensor.shape, tensor.basis)
+        key = (str(tensor.category), _INDEX.sub("*", tensor.module), tensor.operator, tensor.shape, tensor.basis, tensor.origin)
         lines.setdefault(key, []).append(tensor)
     merged = [_line(key, tensors, phase) for key, tensors in lines.items()]
     return tuple(sorted(merged, key=lambda line: -line.bytes)[:_EXPLAINED])
 
 
 def _line(key: tuple[str, ...], tensors: list[StandingTensor], phase: str) -> TensorLine:
-    category, module, operator, shape, basis = key
+    category, module, operator, shape, basis, origin = key
     parsed = _SHAPE.fullmatch(shape)
     sizes = tuple(int(size) for size in parsed.group(1).split(",") if size.strip()) if parsed else ()
     return TensorLine(
@@ -206,4 +215,5 @@ def _line(key: tuple[str, ...], tensors: list[StandingTensor], phase: str) -> Te
         dtype=parsed.group(2) if parsed else "",
         phase=phase,
         basis=basis,  # type: ignore[arg-type]
+        origin=origin or None,
     )

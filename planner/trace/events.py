@@ -171,6 +171,8 @@ class StepTrace:
     """Micro batches at which this trace was recorded; the linear form is exact for these and between."""
     tokens_per_sample: int
     layout: ModuleLayout = field(default_factory=ModuleLayout)
+    tensor_origin: list[str] = field(default_factory=list)
+    """Of a captured script: the user's line that made each storage, or ''. Empty for a model by name."""
     host_reads: list[str] = field(default_factory=list)
     """Each answered host read: site, answer, what it assumes."""
     notes: list[str] = field(default_factory=list)

@@ -118,6 +118,7 @@ def fit(
         samples=tuple(recording.micro_batch for recording in recordings),
         tokens_per_sample=low.tokens // low.micro_batch,
         layout=layout,
+        tensor_origin=[t.origin for t in raw.tensors] if any(t.origin for t in raw.tensors) else [],
         host_reads=list(raw.host_reads),
         notes=list(dict.fromkeys((*notes, *low.notes))),
     )

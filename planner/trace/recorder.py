@@ -38,6 +38,8 @@ class RawTensor:
     parameter: int = -1
     is_scratch: bool = False
     """Whether it is a kernel's own temporary, from `KernelProfile.scratch`."""
+    origin: str = ""
+    """Line of the user's own script that made it: `train.py:88`; empty elsewhere."""
 
 
 @dataclass(slots=True)
@@ -85,8 +87,10 @@ class Recorder(TorchDispatchMode):
         profile: KernelProfile,
         host_reads: HostReads,
         wrappers: tuple[type, ...] = (),
+        origin: Callable[[], str] = str,
     ) -> None:
         super().__init__()
+        self._origin = origin
         self._wrappers = wrappers
         self.raw = RawTrace()
         self._modules = modules
@@ -151,6 +155,7 @@ class Recorder(TorchDispatchMode):
                 category=_TEMPORARY if phase == BACKWARD else _ACTIVATIONS,
                 module=where,
                 operator=operator,
+                origin=self._origin(),
             )
         )
         self._ids[key] = tid

@@ -11,7 +11,7 @@ import numpy as np
 from planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
 
 _ARRAYS = tuple(name for name, hint in get_type_hints(StepTrace).items() if get_origin(hint) is np.ndarray)
-_FORMAT = 1
+_FORMAT = 2
 
 
 class CorruptTraceError(Exception):
@@ -32,6 +32,7 @@ def dump(trace: StepTrace) -> bytes:
         "samples": trace.samples,
         "tokens_per_sample": trace.tokens_per_sample,
         "layout": asdict(trace.layout),
+        "origins": _numbered(trace.tensor_origin),
         "host_reads": trace.host_reads,
         "notes": trace.notes,
     }
@@ -41,6 +42,12 @@ def dump(trace: StepTrace) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
+
+
+def _numbered(texts: list[str]) -> tuple[list[str], list[int]]:
+    """Distinct texts, and which of them each one is."""
+    known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return list(known), [known[text] for text in texts]
 
 
 def load(content: bytes) -> StepTrace:
@@ -70,6 +77,7 @@ def load(content: bytes) -> StepTrace:
             samples=tuple(rest["samples"]),
             tokens_per_sample=rest["tokens_per_sample"],
             layout=ModuleLayout(**layout),
+            tensor_origin=[rest["origins"][0][index] for index in rest["origins"][1]],
             host_reads=rest["host_reads"],
             notes=rest["notes"],
         )
