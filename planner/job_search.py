@@ -49,6 +49,7 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         cluster=cluster,
         speed=RooflineModel(),
         host_limit=cluster.host_ram_bytes,
+        stored=None if source.stored is None else frozenset(source.stored.by_dtype),
     )
     found = search(evaluator, exhaustive=request.pinned)
     fits = any(judgement.verdict == "fits" for judgement in found.plans)
@@ -110,6 +111,11 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
         found.append(
             f"--strategy {workload.strategy} on CPU processes: Accelerate has it for GPUs only; `plan --execute` runs"
             " it over gloo by replacing a few functions in each process, for trying things out"
+        )
+    if workload.precision is Precision.FP8_MIXED and cluster.gpu.is_cpu:
+        found.append(
+            "--precision fp8-mixed on CPU processes: torchao emulates float8 products in float32, which saves"
+            " neither time nor memory: for trying the recipe out"
         )
     if source.stored is not None and workload.peft is not Peft.QLORA:
         found += differences(source.stored, built_parameters(spec))

@@ -29,6 +29,9 @@ _MEMORY = {
     "phase_peaks.optimizer step": "peak in optimizer step",
     "host_bytes": "host RAM per rank",
     "nvme_bytes": "NVMe per rank",
+    "host.load_bytes": "RAM of a node to load",
+    "host.step_bytes": "RAM of a node in steps",
+    "host.save_bytes": "RAM of a node to save",
 }
 """Words for figures, in the order in which they are shown; categories at the peak come first."""
 _SPEED: dict[str, tuple[str, Callable[[float], str]]] = {

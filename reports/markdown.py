@@ -25,7 +25,7 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
     if shown is None:
         blocks.append("## NO: no plan fits this cluster")
     else:
-        blocks.extend(_candidate(shown, document))
+        blocks.extend(_candidate(shown, document, explain))
     if document.nearest_change is not None:
         blocks += ["## Nearest change that would fit", markdown(document.nearest_change)]
     if document.plans[1:top]:
@@ -70,7 +70,7 @@ def _fenced(command: str) -> str:
     return f"{fence}bash\n{line}\n{fence}"
 
 
-def _candidate(candidate: Candidate, document: PlanDocument) -> Iterable[str]:
+def _candidate(candidate: Candidate, document: PlanDocument, explain: bool) -> Iterable[str]:
     choice, memory = candidate.strategy, candidate.memory
     title = markdown(words.strategy_words(choice)) + words.place_words(document, choice)
     yield f"## {words.VERDICTS[candidate.verdict]}: {title}"
@@ -81,6 +81,8 @@ def _candidate(candidate: Candidate, document: PlanDocument) -> Iterable[str]:
         lines.append(words.miss_words(document))
     if memory is not None:
         lines.append(_joined(words.memory_words(memory)))
+        if host := words.host_words(document, memory, explain=explain):
+            lines.append(_joined(host))
     if candidate.speed is not None and document.plans:
         lines.append(_joined(words.speed_words(candidate.speed)))
     yield _bullets(lines)

@@ -109,7 +109,7 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
     if shown is None:
         yield from _heading("NO  no plan fits this cluster", "bold red")
     else:
-        yield from _candidate(shown, document, page)
+        yield from _candidate(shown, document, page, explain)
     if document.nearest_change is not None:
         yield from _heading("Nearest change that would fit")
         yield Padding(Text(page.safe(document.nearest_change)), (0, 0, 0, 2))
@@ -162,7 +162,7 @@ def _bullets(rows: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def _candidate(candidate: Candidate, document: PlanDocument, page: _Page) -> Iterable[RenderableType]:
+def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explain: bool) -> Iterable[RenderableType]:
     choice, memory = candidate.strategy, candidate.memory
     title = page.safe(words.strategy_words(choice))
     verdict = words.VERDICTS[candidate.verdict]
@@ -176,6 +176,8 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page) -> Ite
     grid.add_row("", page.joined([words.batch_words(choice), words.checkpointing_words(choice)], _LABEL + 1))
     if memory is not None:
         grid.add_row("", page.joined(words.memory_words(memory), _LABEL + 1))
+        if host := words.host_words(document, memory, explain=explain):
+            grid.add_row("", page.joined(host, _LABEL + 1))
     if candidate.speed is not None and document.plans:
         grid.add_row("", page.joined(words.speed_words(candidate.speed), _LABEL + 1))
     yield Text("")

@@ -1,6 +1,15 @@
 """A plan's figures in words, the same in every report. Nothing here knows a format."""
 
-from planner.plan import Candidate, Evidence, MemoryFigures, PlanDocument, SpeedFigures, StrategyChoice
+from planner.plan import (
+    Candidate,
+    Evidence,
+    HostFigures,
+    MemoryFigures,
+    PlanDocument,
+    SpeedFigures,
+    StrategyChoice,
+    UncertainTerm,
+)
 from planner.units import GIB, format_bytes, format_count, format_gib
 
 STRATEGIES = {
@@ -123,6 +132,35 @@ def memory_words(memory: MemoryFigures) -> list[str]:
     if memory.nvme_bytes:
         pieces.append(f"{format_bytes(memory.nvme_bytes)} of NVMe per rank")
     return pieces
+
+
+_MUCH = 0.5
+"""Share of a node's RAM above which it is told without `--explain`."""
+
+
+def host_words(document: PlanDocument, memory: MemoryFigures, *, explain: bool = False) -> list[str]:
+    """RAM of the node of rank 0 by moment, in pieces; none where it is unknown or, without `explain`, no matter."""
+    host, ram = memory.host, document.cluster.get("host_ram_bytes_per_node")
+    if host is None:
+        return []
+    known = ram if isinstance(ram, int) else None
+    if not explain and (known is None or max(_highest(host), host.most_bytes) < _MUCH * known):
+        return []
+    moments = {"load": "to load", "step": "in steps", "save": "to save the whole weights"}
+    pieces = [f"{_term_words(term)} {moments.get(term.name, term.name)}" for term in host.terms if term.high_bytes]
+    if not pieces:
+        return ["next to no RAM on each node beyond the processes' own"]
+    of = "" if known is None else f" of {format_gib(known)}"
+    return [f"RAM per node, GiB{of}: {pieces[0]}", *pieces[1:]]
+
+
+def _highest(host: HostFigures) -> int:
+    return max((term.high_bytes for term in host.terms), default=0)
+
+
+def _term_words(term: UncertainTerm) -> str:
+    low, middle, high = (gib(size) for size in (term.low_bytes, term.bytes, term.high_bytes))
+    return f"{middle}" if low == high else f"{middle} ({low} to {high}, {term.basis})"
 
 
 def gib(num_bytes: int) -> str:

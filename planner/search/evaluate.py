@@ -14,6 +14,7 @@ from planner.search.liger_notes import liger_notes
 from planner.settings import SETTINGS
 from planner.speed.model import SpeedModel, StepTime, StepWork
 from planner.strategy.base import RankContext, RankPlan, loaded_in
+from planner.strategy.host_memory import HostJob, host_terms, shortage
 from planner.trace.events import StepTrace
 from planner.trace.provider import Provider
 from planner.trace.variant import Regime, StepVariant
@@ -53,6 +54,8 @@ class Judgement:
     """None where only the tensors were summed: a lower bound."""
     shares_host: bool = False
     """Whether the device's memory is the host's (CPU ranks): what goes to the host stays within capacity."""
+    host_terms: tuple[Term, ...] = ()
+    """RAM of a node while the model is loaded, during steps and while it is saved; on a CPU during steps alone."""
     states_only: bool = False
     """Whether only what is there without any step was counted: a lower bound that already exceeds capacity."""
 
@@ -132,6 +135,8 @@ class Evaluator:
     speed: SpeedModel
     host_limit: int | None = None
     """Bytes of host memory on each node, where known."""
+    stored: frozenset[str] | None = None
+    """dtypes in the model's checkpoint, where its headers were read."""
     _plans: dict[tuple[str, str, str, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
 
     def variant(self, family: Family) -> StepVariant:
@@ -237,13 +242,30 @@ class Evaluator:
             plan=plan,
             allocator=allocator_settings(dict(self.workload.settings)),
             shares_host=self.cluster.gpu.is_cpu,
+            host_terms=self._host_terms(family, trace, plan.host_bytes),
             states_only=states_only,
         )
 
-    def host_shortage(self, judgement: Judgement) -> int | None:
-        """Bytes of host memory that a node must have, where it is known to have less; None where it suffices."""
-        needed = judgement.host_bytes * self.cluster.gpus_per_node
-        return needed if self.host_limit is not None and needed > self.host_limit else None
+    def host_shortage(self, judgement: Judgement) -> Term | None:
+        """The moment at which a node certainly needs more RAM than it is known to have; None where it suffices."""
+        return None if self.host_limit is None else shortage(judgement.host_terms, self.host_limit)
+
+    def _host_terms(self, family: Family, trace: StepTrace, step_bytes: int) -> tuple[Term, ...]:
+        context = self.context(family, 1, trace)
+        job = HostJob(
+            strategy=family.strategy.name,
+            parameters=trace.parameters,
+            regime=self._regime(family),
+            mixed=self.workload.precision.is_mixed,
+            peft=self.workload.peft,
+            ranks=self.cluster.gpus_per_node,
+            shards=context.shard_ranks,
+            stored=self.stored,
+            step_bytes=step_bytes,
+        )
+        terms = host_terms(job)
+        # On a CPU the weights are what the device holds already.
+        return tuple(term for term in terms if term.name == "step") if self.cluster.gpu.is_cpu else terms
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         accumulation = min(batch.accumulation_steps, 2)

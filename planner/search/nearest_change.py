@@ -85,6 +85,7 @@ def _fits(evaluator: Evaluator, workload: Workload, cluster: Cluster) -> Judgeme
         cluster=cluster,
         speed=evaluator.speed,
         host_limit=evaluator.host_limit,
+        stored=evaluator.stored,
     )
     batch = Batch(micro_batch=workload.micro_batch or 1, accumulation_steps=1)
     for family in families(trial.workload, cluster, evaluator.provider.spec().can_checkpoint):

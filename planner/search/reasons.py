@@ -1,5 +1,6 @@
 """Why a candidate lost, in words and numbers."""
 
+from planner.memory.overheads import Term
 from planner.search.evaluate import Judgement
 from planner.strategy.base import Offload
 from planner.trace.events import Category
@@ -48,9 +49,10 @@ def fragmented(judgement: Judgement) -> str:
     )
 
 
-def too_much_host(judgement: Judgement, needed: int, available: int) -> str:
+def too_much_host(judgement: Judgement, short: Term, available: int) -> str:
     """Host memory that the node does not have."""
+    moment = {"load": " to load the model", "save": " to save the model"}.get(short.name, "")
     return (
-        f"{title(judgement)} needs {format_gib(needed)} GiB of host memory on each node, which has "
+        f"{title(judgement)} needs {format_gib(short.low)} GiB of host memory on each node{moment}, which has "
         f"{format_gib(available)}"
     )

@@ -115,7 +115,7 @@ def _ascending(workload: Workload, cuts: list[Batch]) -> list[Batch]:
 def _failure(evaluator: Evaluator, judgement: Judgement) -> str | None:
     if judgement.verdict == "no":
         return too_large(judgement)
-    needed = evaluator.host_shortage(judgement)
-    if needed is not None and evaluator.host_limit is not None:
-        return too_much_host(judgement, needed, evaluator.host_limit)
+    short = evaluator.host_shortage(judgement)
+    if short is not None and evaluator.host_limit is not None:
+        return too_much_host(judgement, short, evaluator.host_limit)
     return None

@@ -17,6 +17,7 @@ from planner.plan import (
     Assumption,
     AtPeak,
     Candidate,
+    HostFigures,
     MemoryFigures,
     ModelFacts,
     OutsideAllocator,
@@ -66,6 +67,7 @@ def memories(draw: st.DrawFn) -> MemoryFigures:
         at_rest_bytes=draw(st.integers(0, at_peak.total)),
         phase_peaks=draw(st.dictionaries(TEXT, st.integers(0, at_peak.total), max_size=3)),
         host_bytes=draw(SIZES),
+        host=draw(st.none() | st.builds(HostFigures, load_bytes=SIZES, step_bytes=SIZES, save_bytes=SIZES)),
     )
 
 

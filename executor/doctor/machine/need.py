@@ -57,7 +57,7 @@ def need_of(saved: SavedPlan) -> Need:
         precision=strategy.precision,
         checkpoint_bytes=checkpoint_bytes(saved),
         host_bytes=host,
-        loading_bytes=_loading_bytes(saved, ranks),
+        loading_bytes=_loading_bytes(saved, ranks) if memory is None or memory.host is None else memory.host.load_bytes,
         nvme_bytes=memory.nvme_bytes * ranks if memory is not None else None,
         headroom_bytes=memory.headroom_bytes if memory is not None and not on_cpu else None,
         model_bytes=saved.model.stored.bytes if saved.model.stored is not None else None,

@@ -1,0 +1,142 @@
+"""RAM of the node that holds rank 0: while the model is loaded, during steps, and while it is saved.
+
+What was read in the installed sources:
+
+- transformers 5.23 modeling_utils.py: `_load_pretrained_model` maps safetensors files into memory, and
+  core_model_loading.py: `_materialize_copy` casts tensor by tensor. What is loaded in its stored dtype stays a mapped
+  page of the file, which all ranks of a node share and the kernel may drop at any time: it is not counted. What is
+  cast is private, on every rank: FSDP_CPU_RAM_EFFICIENT_LOADING marks other ranks' weights as initialized
+  (`_initialize_missing_keys`) after all ranks have loaded them.
+- accelerate 1.15 utils/fsdp_utils.py: `fsdp2_prepare_model` upcasts trainable parameters to fp32 where they are, in
+  RAM, on every rank, before anything is sharded.
+- transformers integrations/deepspeed.py: `_load_state_dict_into_zero3_model` partitions parameter by parameter, from
+  mapped files, on rank 0 alone.
+- safetensors torch.py: `_to_ndarray` keeps every tensor's copy until the whole file is written; torch's own pickles
+  copy one storage at a time; torch/distributed/checkpoint/filesystem.py copies 10 MB ahead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.memory.overheads import Term
+from planner.strategy.base import MASTER, nbytes
+from planner.trace.events import ParameterInfo
+from planner.trace.variant import Regime
+from planner.workload import Peft
+
+_COPY_AHEAD = 10_000_000
+"""torch/distributed/checkpoint/filesystem.py: FileSystemWriter(per_thread_copy_ahead)."""
+_SHARDED = ("fsdp", "fsdp1", "hsdp")
+_LOAD = "transformers modeling_utils.py: _load_pretrained_model; accelerate fsdp_utils.py: fsdp2_prepare_model"
+_ZERO_INIT = "transformers integrations/deepspeed.py: _load_state_dict_into_zero3_model"
+_ON_DEVICE = "transformers quantizers/quantizer_bnb_4bit.py: update_device_map"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostJob:
+    """What one configuration's RAM depends on."""
+
+    strategy: str
+    parameters: Sequence[ParameterInfo]
+    regime: Regime
+    mixed: bool
+    """Whether fp32 weights stand behind 16-bit computation."""
+    peft: Peft
+    ranks: int
+    """Of one node."""
+    shards: int
+    """Ranks that one copy of the model is sharded over."""
+    stored: frozenset[str] | None
+    """dtypes in the checkpoint; None where it was not read."""
+    step_bytes: int
+    """RAM of one rank between and during steps: what is offloaded."""
+
+
+def host_terms(job: HostJob) -> tuple[Term, Term, Term]:
+    """Bytes on the node of rank 0, by moment: `load`, `step`, `save`."""
+    return _load(job), _step(job), _save(job)
+
+
+def shortage(terms: Sequence[Term], available: int) -> Term | None:
+    """The first moment at which a node surely needs more RAM than it has: the low ends decide.
+
+    What is offloaded stays while weights are saved.
+    """
+    held = sum(term.low for term in terms if term.name == "step")
+    ordered = sorted(terms, key=lambda term: term.name != "step")
+    needed = (_from(term, term.low + held) if term.name == "save" else term for term in ordered)
+    return next((term for term in needed if term.low > available), None)
+
+
+def _from(term: Term, low: int) -> Term:
+    """The same term from `low` on."""
+    return replace(term, low=low, expected=max(term.expected, low), high=max(term.high, low))
+
+
+def _load(job: HostJob) -> Term:
+    """Private RAM of all ranks of a node once the weights are read; the low end is what is certain."""
+    if job.peft is Peft.QLORA:
+        return Term(name="load", low=0, expected=0, high=0, basis="source", source=_ON_DEVICE)
+    bounds = [_loaded(job, parameter) for parameter in job.parameters]
+    low, expected, high = (job.ranks * sum(bound[end] for bound in bounds) for end in range(3))
+    if job.strategy == "zero3":
+        # A script that loads before it makes its Accelerator has no zero.Init around the model.
+        return Term(name="load", low=0, expected=0, high=high, basis="source", source=_ZERO_INIT)
+    basis = "source" if low == high else "assumed"
+    return Term(name="load", low=low, expected=expected, high=high, basis=basis, source=_LOAD)
+
+
+def _loaded(job: HostJob, parameter: ParameterInfo) -> tuple[int, int, int]:
+    """Low, expected and high private bytes of one parameter on one rank."""
+    dtype = _dtype_in_ram(job, parameter)
+    if dtype is None:
+        # Loaded as stored by default (`dtype="auto"`), in fp32 at worst.
+        return 0, 0, nbytes(parameter.numel, MASTER)
+    size = nbytes(parameter.numel, dtype)
+    if job.peft is Peft.LORA and parameter.trainable:
+        return size, size, size
+    if job.stored is None:
+        return 0, size if dtype == MASTER else 0, size
+    if dtype not in job.stored:
+        return size, size, size
+    return (0, 0, 0) if len(job.stored) == 1 else (0, 0, size)
+
+
+def _dtype_in_ram(job: HostJob, parameter: ParameterInfo) -> str | None:
+    """dtype before a parameter goes to a device; None where the plan does not say in which it is loaded."""
+    if job.strategy in ("single", "ddp") or not job.mixed:
+        return job.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+    if job.strategy in ("fsdp", "hsdp") and parameter.trainable:
+        return MASTER
+    return None
+
+
+def _step(job: HostJob) -> Term:
+    size = job.ranks * job.step_bytes
+    return Term(name="step", low=size, expected=size, high=size, basis="source", source="the strategy's offload")
+
+
+def _save(job: HostJob) -> Term:
+    """From the checkpoint that the launch files ask for up to an export of the whole weights."""
+    sizes = [_saved(job, parameter) for parameter in job.parameters]
+    whole, trained = sum(sizes), sum(n for n, p in zip(sizes, job.parameters, strict=True) if p.trainable)
+    if job.strategy in _SHARDED:
+        low = job.ranks * (_COPY_AHEAD + max(sizes, default=0) // job.shards)
+        source = "torch checkpoint/filesystem.py: FileSystemWriter; accelerate accelerator.py: get_state_dict"
+    elif job.strategy in ("zero1", "zero2"):
+        low, whole = 0, job.ranks * whole
+        source = "deepspeed checkpoint/utils.py: clone_tensors_for_torch_save, on every rank"
+    elif job.strategy == "zero3":
+        low = 0
+        source = "deepspeed runtime/engine.py: _zero3_consolidated_16bit_state_dict, on rank 0"
+    else:
+        low = trained if job.peft is not Peft.NONE else whole
+        source = "safetensors torch.py: _to_ndarray, on rank 0"
+    return Term(name="save", low=min(low, whole), expected=whole, high=whole, basis="source", source=source)
+
+
+def _saved(job: HostJob, parameter: ParameterInfo) -> int:
+    dtype = job.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+    if job.strategy in _SHARDED and job.mixed and parameter.trainable:
+        dtype = MASTER
+    return nbytes(parameter.numel, dtype)
