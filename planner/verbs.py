@@ -8,7 +8,8 @@ VERBS = {
     "report": "planner.commands.report",
     "runs": "planner.commands.runs",
     "doctor": "planner.commands.doctor",
+    "from-config": "planner.commands.from_config",
 }
 """Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS = ("check", "explore", "from-config", "calibrate")
+LATER_VERBS = ("check", "explore", "calibrate")
 """Verbs of the interface that later versions bring; refused by name."""

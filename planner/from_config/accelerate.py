@@ -1,0 +1,156 @@
+"""Accelerate's YAML or JSON file. Meanings: accelerate commands/config/config_args.py, commands/launch.py (1.15)."""
+
+from planner.errors import NotBuiltError
+from planner.from_config.deepspeed import read_deepspeed
+from planner.from_config.fsdp import read_fsdp, version_of
+from planner.from_config.reading import Reading
+from planner.from_config.shared import clipping, compiled
+from planner.from_config.table import Table
+
+SIGNS = ("compute_environment", "distributed_type", "num_machines", "deepspeed_config", "main_training_function")
+
+_PRECISION = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "fp8-mixed"}
+_DEVICES = {"none": None, "cpu": "cpu", "nvme": "nvme"}
+
+
+def read(reading: Reading) -> None:
+    """Notes what `accelerate launch --config_file` would do with the file."""
+    table = reading.table
+    environment = table.word("compute_environment") or "LOCAL_MACHINE"
+    if environment != "LOCAL_MACHINE":
+        reading.approximate(f"compute_environment: {environment}: planned as machines of one's own")
+    kind = (table.word("distributed_type") or "NO").upper().removeprefix("DISTRIBUTEDTYPE.")
+    reading.say("stack", "accelerate", "an Accelerate configuration")
+    _count(reading, table, kind)
+    if kind == "DEEPSPEED":
+        _deepspeed(reading, table)
+    elif kind == "FSDP":
+        fsdp = table.table("fsdp_config")
+        if fsdp is None:
+            raise reading.contradiction("distributed_type is FSDP, and there is no fsdp_config")
+        read_fsdp(reading, fsdp, version_of(fsdp, 1))
+    elif kind in ("MULTI_GPU", "MULTI_CPU", "NO"):
+        reading.plain = True
+    elif kind == "MEGATRON_LM":
+        raise NotBuiltError("--strategy megatron")
+    else:
+        raise reading.contradiction(f"distributed_type {kind} is not planned for: GPUs and CPUs are")
+    precision = table.word("mixed_precision")
+    if precision is not None or kind != "DEEPSPEED":
+        _precision(reading, table, precision)
+    _parallel(reading, table.table("parallelism_config"), kind)
+    dynamo = table.table("dynamo_config")
+    if dynamo is not None and (dynamo.word("dynamo_backend") or "NO").upper() != "NO":
+        compiled(reading, "dynamo_config")
+
+
+def _count(reading: Reading, table: Table, kind: str) -> None:
+    reading.nodes = table.count("num_machines")
+    reading.processes = table.count("num_processes")
+    reading.cpu = bool(table.flag("use_cpu")) or kind == "MULTI_CPU"
+    if reading.processes is not None and reading.processes % (reading.nodes or 1):
+        raise reading.contradiction(
+            f"num_processes {reading.processes} do not spread evenly over num_machines {reading.nodes}"
+        )
+    if kind == "NO" and (reading.processes or 1) > 1:
+        raise reading.contradiction(f"distributed_type NO is one process, and num_processes is {reading.processes}")
+    if kind == "NO" and reading.processes is None:
+        reading.processes = 1
+    if reading.cpu and kind in ("DEEPSPEED", "FSDP"):
+        raise reading.contradiction(f"use_cpu is true, and distributed_type {kind} needs GPUs")
+
+
+def _precision(reading: Reading, table: Table, name: str | None) -> None:
+    chosen = _PRECISION.get((name or "no").lower())
+    if chosen is None:
+        raise table.wrong("mixed_precision", "no, bf16, fp16 or fp8")
+    reading.say("precision", chosen, f"mixed_precision: {name}" if name else "Accelerate's default")
+    if chosen == "fp8-mixed":
+        inner = table.table("fp8_config")
+        key = "fp8_backend" if inner is not None and inner.has("fp8_backend") else "backend"
+        backend = None if inner is None else inner.word(key)
+        if (backend or "AO").upper() not in ("AO", "TORCHAO"):
+            reading.approximate(f"fp8_config.{key}: {backend}: planned with torchao's float8")
+        gathers = None if inner is None else inner.flag("fp8_enable_fsdp_float8_all_gather")
+        if gathers is not None and reading.value("strategy") in ("fsdp", "hsdp"):
+            reading.set("fp8.all_gather", gathers, f"fp8_enable_fsdp_float8_all_gather: {str(gathers).lower()}")
+
+
+def _deepspeed(reading: Reading, table: Table) -> None:
+    """The plugin's own keys, or DeepSpeed's file, which Accelerate refuses beside them."""
+    inner = table.table("deepspeed_config")
+    if inner is None:
+        raise reading.contradiction("distributed_type is DEEPSPEED, and there is no deepspeed_config")
+    path = inner.word("deepspeed_config_file")
+    if path is not None:
+        both = [
+            key for key in ("zero_stage", "offload_optimizer_device", "offload_param_device", "gradient_clipping")
+            if inner.has(key)
+        ]  # fmt: skip
+        if both:
+            raise reading.contradiction(
+                f"deepspeed_config.{both[0]} beside deepspeed_config_file: Accelerate takes it from the file alone"
+            )
+        read_deepspeed(reading, reading.other(path, "deepspeed_config.deepspeed_config_file"))
+        return
+    stage = inner.count("zero_stage", 0)
+    stage = 2 if stage is None else stage
+    if stage == 0:
+        reading.plain = True
+        reading.approximate("zero_stage: 0: planned without DeepSpeed's own buffers, as DDP")
+    elif stage > 3:
+        raise inner.wrong("zero_stage", "0 to 3")
+    else:
+        reading.say("strategy", f"zero{stage}", f"deepspeed_config.zero_stage: {stage}")
+        _offload(reading, inner, stage)
+    steps = inner.count("gradient_accumulation_steps")
+    if steps is not None:
+        reading.say("grad-accum", steps, f"deepspeed_config.gradient_accumulation_steps: {steps}")
+    clipping(reading, inner.rate("gradient_clipping"), "deepspeed_config.gradient_clipping: 0")
+
+
+def _offload(reading: Reading, inner: Table, stage: int) -> None:
+    devices = []
+    for key in ("offload_optimizer_device", "offload_param_device"):
+        name = (inner.word(key) or "none").lower()
+        if name not in _DEVICES:
+            raise inner.wrong(key, "cpu, nvme or none")
+        devices.append(_DEVICES[name])
+    optimizer, parameters = devices
+    if parameters and stage != 3:
+        raise reading.contradiction(f"offload_param_device: {parameters} needs zero_stage 3, not {stage}")
+    if "nvme" in devices:
+        reading.say("offload", "nvme", "an offload device is nvme")
+    elif parameters:
+        reading.say("offload", "all", "offload_param_device: cpu")
+        if optimizer is None:
+            reading.approximate("parameters are offloaded without the optimizer: planned with both in host memory")
+    else:
+        source = f"offload_optimizer_device: {optimizer or 'none'}"
+        reading.say("offload", "optimizer" if optimizer else "none", source)
+
+
+def _parallel(reading: Reading, table: Table | None, kind: str) -> None:
+    """accelerate parallelism_config.py: ParallelismConfig."""
+    if table is None:
+        return
+    sizes = {
+        name: table.count(f"parallelism_config_{name}_size") or 1
+        for name in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
+    }
+    for name, what in (("tp", "--tp"), ("cp", "--cp"), ("sp", "--cp")):
+        if sizes[name] > 1:
+            raise NotBuiltError(f"parallelism_config_{name}_size {sizes[name]}, {what}")
+    product = sizes["dp_replicate"] * sizes["dp_shard"]
+    if reading.processes is not None and product not in (1, reading.processes):
+        raise reading.contradiction(
+            f"dp_replicate_size {sizes['dp_replicate']} x dp_shard_size {sizes['dp_shard']} is {product}, and"
+            f" num_processes is {reading.processes}"
+        )
+    if sizes["dp_replicate"] > 1 and kind == "FSDP":
+        if reading.value("strategy") == "fsdp1":
+            raise reading.contradiction("dp_replicate_size needs fsdp_version 2")
+        reading.said.pop("strategy", None)
+        source = f"dp_replicate_size: {sizes['dp_replicate']}"
+        reading.say("strategy", "hsdp", source)
+        reading.say("dp-replicate", sizes["dp_replicate"], source)

@@ -1,0 +1,202 @@
+"""axolotl's YAML.
+
+Meanings and defaults: axolotl utils/schemas/{config,training,peft,fsdp}.py, utils/config (torch_dtype: weights are
+loaded in bfloat16 under bf16), loaders/model.py (4-bit weights are quantised twice).
+"""
+
+from collections.abc import Mapping
+
+from planner.errors import NotBuiltError
+from planner.from_config.deepspeed import read_deepspeed
+from planner.from_config.fsdp import read_fsdp, version_of
+from planner.from_config.reading import Reading
+from planner.from_config.shared import (
+    clipping,
+    compiled,
+    read_attention,
+    read_lora,
+    read_optimizer,
+    read_weights_dtype,
+)
+from planner.from_config.table import Table
+
+SIGNS = ("base_model", "sequence_len", "micro_batch_size", "adapter", "sample_packing", "val_set_size")
+
+_FLAGS = {
+    "flash_attention": "flash",
+    "sdp_attention": "sdpa",
+    "eager_attention": "eager",
+    "xformers_attention": None,
+    "flex_attention": None,
+    "s2_attention": None,
+    "sage_attention": None,
+}
+_DEGREES = {"tensor_parallel_size": "--tp", "context_parallel_size": "--cp", "sequence_parallel_degree": "--cp"}
+_LIGER = ("liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_layer_norm", "liger_swiglu")
+
+
+def read(reading: Reading) -> None:
+    """Notes what `axolotl train` would do."""
+    table = reading.table
+    reading.say("stack", "trainer", "axolotl runs transformers' Trainer")
+    reading.model = table.word("base_model")
+    length = table.count("sequence_len")
+    reading.say("seq-len", length or 512, f"sequence_len: {length}" if length else "axolotl's default")
+    _batch(reading, table)
+    _precision(reading, table)
+    read_optimizer(reading, table, "optimizer", "adamw_torch_fused", "axolotl")
+    _checkpointing(reading, table)
+    _attention(reading, table)
+    _parallel(reading, table)
+    _adapters(reading, table)
+    if reading.value("precision") == "bf16-mixed":
+        read_weights_dtype(reading, "bfloat16", "bf16 in axolotl loads the weights in bfloat16")
+    _kernels(reading, table)
+    if table.has("rl"):
+        reading.approximate(f"rl: {table.word('rl')}: planned is a supervised step of one model")
+    if table.has("unfrozen_parameters"):
+        table.raw("unfrozen_parameters")
+        reading.approximate("unfrozen_parameters: planned with all parameters trained")
+
+
+def _batch(reading: Reading, table: Table) -> None:
+    micro, steps, whole = (
+        table.count(key) for key in ("micro_batch_size", "gradient_accumulation_steps", "batch_size")
+    )
+    if steps and whole:
+        raise reading.contradiction("gradient_accumulation_steps and batch_size are both given: axolotl takes one")
+    micro_source = f"micro_batch_size: {micro}" if micro else "axolotl's default"
+    reading.say("micro-batch", micro or 1, micro_source)
+    if whole:
+        if whole % (micro or 1):
+            raise reading.contradiction(f"batch_size {whole} is no multiple of micro_batch_size {micro or 1}")
+        reading.say("grad-accum", whole // (micro or 1), f"batch_size: {whole} over {micro_source}")
+    else:
+        source = f"gradient_accumulation_steps: {steps}" if steps else "axolotl's default"
+        reading.say("grad-accum", steps or 1, source)
+
+
+def _precision(reading: Reading, table: Table) -> None:
+    """bf16: true, auto or full; fp16; bfloat16 and float16 are types without autocast."""
+    bf16 = str(table.raw("bf16")).lower()
+    on = {name: bool(table.flag(name)) for name in ("fp16", "bfloat16", "float16", "fp8")}
+    mixed = bf16 in ("true", "auto", "yes", "on")
+    if bf16 == "true" and on["fp16"]:
+        raise reading.contradiction("bf16 and fp16 are both true: keep one")
+    if on["fp8"]:
+        reading.say("precision", "fp8-mixed", "fp8: true")
+    elif bf16 == "full" or (on["bfloat16"] and not mixed):
+        reading.say("precision", "bf16", "bf16: full" if bf16 == "full" else "bfloat16: true")
+    elif mixed:
+        reading.say("precision", "bf16-mixed", f"bf16: {bf16}")
+        if bf16 == "auto":
+            reading.notes.append("bf16: auto is bf16 where the GPU has it, and fp16 elsewhere")
+    elif on["fp16"] or on["float16"]:
+        reading.say("precision", "fp16-mixed", "fp16: true" if on["fp16"] else "float16: true")
+        if on["float16"]:
+            reading.approximate("float16: true: planned under autocast")
+    else:
+        reading.say("precision", "fp32", "neither bf16 nor fp16 is set")
+
+
+def _checkpointing(reading: Reading, table: Table) -> None:
+    value = table.raw("gradient_checkpointing")
+    word = str(value).lower()
+    table.raw("gradient_checkpointing_kwargs")
+    on = word in ("true", "offload", "unsloth", "offload_disk")
+    source = f"gradient_checkpointing: {word}" if value is not None else "axolotl's default"
+    reading.say("checkpointing", "full" if on else "none", source)
+    if (on and word != "true") or table.flag("activation_offloading"):
+        reading.approximate(f"{source}: what is kept is offloaded there, planned is that it stays on the GPU")
+
+
+def _attention(reading: Reading, table: Table) -> None:
+    chosen = [key for key in _FLAGS if table.flag(key)]
+    if len(chosen) > 1:
+        raise reading.contradiction(f"{' and '.join(chosen)} are all true: keep one")
+    if chosen:
+        kind = _FLAGS[chosen[0]]
+        if kind is None:
+            reading.approximate(f"{chosen[0]} is an attention that is not planned for: planned as sdpa")
+        reading.say("attention", kind or "sdpa", f"{chosen[0]}: true")
+    else:
+        read_attention(reading, table)
+
+
+def _parallel(reading: Reading, table: Table) -> None:
+    for key, option in _DEGREES.items():
+        if (table.count(key) or 1) > 1:
+            raise NotBuiltError(f"{key} above 1, {option}")
+    deepspeed, config = table.raw("deepspeed"), table.table("fsdp_config")
+    words = tuple(str(word).lower() for word in table.names("fsdp"))
+    sharded = bool(words) or config is not None
+    if deepspeed is not None and sharded:
+        raise reading.contradiction("deepspeed and fsdp are both given: axolotl takes one")
+    replicas, shards = table.count("dp_replicate_size") or 1, table.count("dp_shard_size") or 1
+    if isinstance(deepspeed, Mapping):
+        read_deepspeed(reading, reading.inner(deepspeed, "deepspeed"))
+    elif deepspeed is not None:
+        read_deepspeed(reading, reading.other(str(deepspeed), "deepspeed"))
+    elif sharded:
+        inner = config if config is not None else reading.inner({}, "fsdp_config")
+        if "offload" in words:
+            reading.say("offload", "all", "fsdp: offload")
+        sharding = next((word for word in words if word not in ("offload", "auto_wrap")), None)
+        # The version stands beside the table, in it, or is that of its time.
+        read_fsdp(reading, inner, version_of(inner, table.count("fsdp_version") or (1 if words else 2)), sharding)
+        if replicas > 1:
+            reading.said.pop("strategy", None)
+            reading.say("strategy", "hsdp", f"dp_replicate_size: {replicas}")
+            reading.say("dp-replicate", replicas, f"dp_replicate_size: {replicas}")
+            reading.processes = replicas * shards if shards > 1 else None
+    else:
+        reading.plain = True
+    table.raw("fsdp_version")
+
+
+def _adapters(reading: Reading, table: Table) -> None:
+    kind = table.word("adapter")
+    four, eight = table.flag("load_in_4bit"), table.flag("load_in_8bit")
+    if kind is None:
+        if four or eight:
+            raise reading.contradiction("load_in_4bit and load_in_8bit need an adapter: axolotl trains no such weights")
+        return
+    if kind == "qlora" and not four:
+        raise reading.contradiction("adapter: qlora needs load_in_4bit: true")
+    if kind not in ("lora", "qlora"):
+        reading.approximate(f"adapter: {kind}: planned as lora")
+    if eight:
+        reading.approximate("load_in_8bit: true: an 8-bit base is not planned for, planned in 16 bits")
+    reading.say("peft", "qlora" if four else "lora", f"adapter: {kind}" + (", load_in_4bit: true" if four else ""))
+    if four:
+        nested = table.raw("bnb_config_kwargs")
+        twice = nested.get("bnb_4bit_use_double_quant", True) if isinstance(nested, Mapping) else True
+        reading.set("quant.double", bool(twice), "axolotl quantises the scales as well")
+    read_lora(reading, table, rank="lora_r", dropout="lora_dropout", default_rank=8, whose="peft")
+    targets = table.names("lora_target_modules")
+    if table.flag("lora_target_linear"):
+        reading.say("lora-targets", "all-linear", "lora_target_linear: true")
+    elif targets:
+        reading.say("lora-targets", ",".join(targets), "lora_target_modules")
+    for key in ("lora_modules_to_save", "lora_target_parameters", "peft_layers_to_transform"):
+        if table.has(key):
+            table.raw(key)
+            reading.approximate(f"{key}: planned without")
+    if table.flag("peft_use_dora"):
+        reading.approximate("peft_use_dora: true: planned as plain LoRA")
+
+
+def _kernels(reading: Reading, table: Table) -> None:
+    layers = [key for key in _LIGER if table.flag(key)]
+    fused = table.flag("liger_fused_linear_cross_entropy")
+    if layers:
+        reading.set("kernels.liger", True, f"{', '.join(layers)}: true")
+        reading.say("fused-loss", bool(fused), f"liger_fused_linear_cross_entropy: {str(bool(fused)).lower()}")
+    elif fused:
+        reading.say("fused-loss", True, "liger_fused_linear_cross_entropy: true")
+    if table.flag("torch_compile"):
+        compiled(reading, "torch_compile: true")
+    for key in ("cut_cross_entropy", "flash_attn_cross_entropy", "unsloth_cross_entropy_loss"):
+        if table.flag(key):
+            reading.approximate(f"{key}: true: planned with transformers' own loss")
+    clipping(reading, table.rate("max_grad_norm"), "max_grad_norm: 0")

@@ -1,0 +1,112 @@
+"""From a configuration file's content to options of `plan`: pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from planner.from_config.kinds import Kind, find_kind, recognise
+from planner.from_config.reading import Fetch, Reading, Said
+from planner.from_config.table import Table
+
+_ORDER = (
+    "strategy", "dp-replicate", "offload", "precision", "optimizer", "micro-batch", "grad-accum", "global-batch",
+    "seq-len", "checkpointing", "attention", "peft", "lora-rank", "lora-targets", "fused-loss", "stack",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What a file means to `plan`."""
+
+    path: str
+    kind: str
+    title: str
+    signs: tuple[str, ...]
+    """Keys by which the kind was recognised; none where it was said."""
+    model: str | None
+    gpus: str | None
+    """As `--gpus` takes it; None where the file says no type of GPU and none was named."""
+    processes: int | None
+    nodes: int | None
+    options: tuple[Said, ...]
+    approximated: tuple[str, ...]
+    passed_over: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def convert(
+    content: Mapping[str, object],
+    path: str,
+    fetch: Fetch,
+    *,
+    kind: str | None = None,
+    world: int | None = None,
+    otherwise: int | None = None,
+) -> Converted:
+    """What `content`, read from `path`, says.
+
+    `world` is the number of processes that the user has named, `otherwise` the one where the file names none either.
+
+    Raises InputError or UsageError in one line for an unknown kind, a value of the wrong form or a contradiction, and
+    NotBuiltError for parallelism that this version does not plan.
+    """
+    found, signs = (find_kind(kind), ()) if kind else recognise(content, path)
+    reading = Reading(table=Table(content, path), fetch=fetch)
+    found.read(reading)
+    count = world or reading.processes or otherwise
+    _plain(reading, count)
+    _whole_batch(reading, count)
+    return _converted(reading, found, signs, path)
+
+
+def _converted(reading: Reading, kind: Kind, signs: Iterable[str], path: str) -> Converted:
+    options = sorted(
+        reading.said.values(), key=lambda said: (said.setting, said.option if said.setting else _place(said.option))
+    )
+    return Converted(
+        path=path,
+        kind=kind.name,
+        title=kind.title,
+        signs=tuple(signs),
+        model=reading.model,
+        gpus=_cpu(reading) if reading.cpu else None,
+        processes=reading.processes,
+        nodes=reading.nodes,
+        options=tuple(options),
+        approximated=tuple(reading.approximated),
+        passed_over=reading.passed_over(),
+        notes=tuple(reading.notes),
+    )
+
+
+def _place(option: str) -> str:
+    return f"{_ORDER.index(option):02d}"
+
+
+def _cpu(reading: Reading) -> str:
+    count = reading.processes or 1
+    return "cpu" if count == 1 else f"{count}xcpu"
+
+
+def _plain(reading: Reading, count: int | None) -> None:
+    """Without sharding the number of processes decides: one device alone, or DDP."""
+    if not reading.plain:
+        return
+    if count is None:
+        reading.notes.append("the file shards nothing: on one GPU that is --strategy single, on more --strategy ddp")
+        return
+    reading.say(
+        "strategy", "single" if count == 1 else "ddp", f"nothing is sharded, {count} process{'es' * (count > 1)}"
+    )
+
+
+def _whole_batch(reading: Reading, count: int | None) -> None:
+    """DeepSpeed holds train_batch_size to micro batch x accumulation x processes."""
+    whole, micro, steps = (reading.value(name) for name in ("global-batch", "micro-batch", "grad-accum"))
+    if whole is None or micro is None:
+        return
+    if steps is not None and count is not None and int(whole) != int(micro) * int(steps) * count:
+        raise reading.contradiction(
+            f"a global batch of {whole} is not micro batch {micro} x {steps} accumulation steps x {count} processes"
+        )
+    if steps is not None:
+        del reading.said["global-batch"]

@@ -1,0 +1,145 @@
+"""DeepSpeed's JSON file. Meanings: deepspeed runtime/config.py, runtime/zero/config.py, offload_config.py (0.19)."""
+
+from planner.from_config.reading import Reading
+from planner.from_config.shared import clipping
+from planner.from_config.table import Table
+
+SIGNS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer")
+
+_SIZES = {
+    "reduce_bucket_size": ("zero.reduce_bucket_size", 500_000_000),
+    "stage3_prefetch_bucket_size": ("zero.prefetch_bucket_size", 50_000_000),
+    "stage3_param_persistence_threshold": ("zero.param_persistence_threshold", 100_000),
+    "stage3_max_live_parameters": ("zero.max_live_parameters", 1_000_000_000),
+    "stage3_max_reuse_distance": ("zero.max_reuse_distance", 1_000_000_000),
+    "sub_group_size": ("zero.sub_group_size", 1_000_000_000),
+}
+"""`--set` key and DeepSpeed's own default by its key (runtime/zero/config.py)."""
+_THIRD_ONLY = frozenset(_SIZES) - {"reduce_bucket_size"}
+_OWN_ADAM = ("adam", "adamw")
+"""DeepSpeed's FusedAdam (runtime/engine.py: _configure_basic_optimizer), unless `torch_adam` is true."""
+_NO_COUNTERPART = (
+    "zero_quantized_weights", "zero_quantized_gradients", "zero_hpz_partition_size", "mics_shard_size", "zenflow",
+    "offload++",
+)  # fmt: skip
+
+
+def read(reading: Reading) -> None:
+    """The file as it is given to `deepspeed --deepspeed_config`, or named by another one."""
+    read_deepspeed(reading, reading.table)
+
+
+def read_deepspeed(reading: Reading, table: Table) -> None:
+    """Notes what a DeepSpeed table says; `auto` leaves to the Trainer or Accelerate what it stands for."""
+    _zero(reading, table.table("zero_optimization"))
+    _precision(reading, table)
+    _batch(reading, table)
+    _optimizer(reading, table.table("optimizer"))
+    clipping(reading, table.rate("gradient_clipping"), "gradient_clipping: 0")
+    for name in ("pipeline", "tensor_parallel", "sequence_parallel_size", "compile", "compression_training"):
+        if table.has(name) and table.raw(name) not in (0, 1, False):
+            reading.approximate(f"{table.name(name)} is not planned for")
+
+
+def _zero(reading: Reading, zero: Table | None) -> None:
+    stage = None if zero is None else zero.count("stage", 0)
+    if zero is None or not stage:
+        reading.plain = True
+        reading.approximate("ZeRO stage 0: planned without DeepSpeed's own buffers, as DDP")
+        return
+    if stage > 3:
+        raise zero.wrong("stage", "0 to 3")
+    reading.say("strategy", f"zero{stage}", f"{zero.name('stage')}: {stage}")
+    _offload(reading, zero, stage)
+    for key, (setting, default) in _SIZES.items():
+        if key in _THIRD_ONLY and stage != 3:
+            continue
+        number = zero.count(key, 0)
+        # Plans have DeepSpeed's defaults, but for the Trainer, which makes its own where nothing is written.
+        if number is not None and (number != default or reading.value("stack") == "trainer"):
+            reading.set(setting, number, f"{zero.name(key)}: {number}")
+    overlap = zero.flag("overlap_comm")
+    if overlap is not None and overlap is not (stage == 3):
+        reading.set("zero.overlap_comm", overlap, f"{zero.name('overlap_comm')}: {str(overlap).lower()}")
+    for key in _NO_COUNTERPART:
+        if zero.has(key) and zero.raw(key) not in (False, 1, -1):
+            reading.approximate(f"{zero.name(key)} changes what is held and is not planned for")
+
+
+def _offload(reading: Reading, zero: Table, stage: int) -> None:
+    optimizer, parameters = _device(reading, zero, "offload_optimizer"), _device(reading, zero, "offload_param")
+    if zero.flag("cpu_offload"):
+        optimizer = optimizer or "cpu"
+    if parameters and stage != 3:
+        raise reading.contradiction(f"{zero.name('offload_param')} needs stage 3, and the stage is {stage}")
+    if "nvme" in (optimizer, parameters):
+        reading.say("offload", "nvme", f"{zero.name('offload_optimizer')} or offload_param: device nvme")
+    elif parameters:
+        reading.say("offload", "all", f"{zero.name('offload_param')}: device cpu")
+        if optimizer is None:
+            reading.approximate("parameters are offloaded without the optimizer: planned with both in host memory")
+    elif optimizer:
+        reading.say("offload", "optimizer", f"{zero.name('offload_optimizer')}: device cpu")
+    else:
+        reading.say("offload", "none", f"{zero.name('stage')}: {stage} without offload")
+
+
+def _device(reading: Reading, zero: Table, key: str) -> str | None:
+    table = zero.table(key)
+    if table is None:
+        return None
+    device = (table.word("device") or "none").lower()
+    pinned = table.flag("pin_memory")
+    if device not in ("cpu", "nvme", "none"):
+        raise table.wrong("device", "cpu, nvme or none")
+    if device == "cpu" and not pinned:
+        reading.set("zero.pin_memory", False, f"{table.name('pin_memory')}: false, or DeepSpeed's default")
+    return None if device == "none" else device
+
+
+def _precision(reading: Reading, table: Table) -> None:
+    enabled, open_ = [], False
+    for kind in ("bf16", "fp16"):
+        inner = table.table(kind) or (table.table("bfloat16") if kind == "bf16" else None)
+        if inner is None:
+            continue
+        value = inner.raw("enabled")
+        open_ = open_ or value == "auto"
+        if value != "auto" and inner.flag("enabled"):
+            enabled.append(kind)
+    if len(enabled) == 2:
+        raise reading.contradiction("bf16.enabled and fp16.enabled are both true: DeepSpeed takes one")
+    if enabled:
+        reading.say("precision", f"{enabled[0]}-mixed", f"{table.name(enabled[0])}.enabled: true")
+    elif not open_ and reading.value("precision") is None and reading.value("stack") != "trainer":
+        # Where they are absent the Trainer and Accelerate put in their own (DeepSpeedPlugin.set_mixed_precision).
+        reading.say("precision", "fp32", "neither bf16 nor fp16 is enabled")
+
+
+def _batch(reading: Reading, table: Table) -> None:
+    micro = table.count("train_micro_batch_size_per_gpu")
+    steps = table.count("gradient_accumulation_steps")
+    whole = table.count("train_batch_size")
+    if micro is not None:
+        reading.say("micro-batch", micro, f"{table.name('train_micro_batch_size_per_gpu')}: {micro}")
+    if steps is not None:
+        reading.say("grad-accum", steps, f"{table.name('gradient_accumulation_steps')}: {steps}")
+    if whole is not None:
+        reading.say("global-batch", whole, f"{table.name('train_batch_size')}: {whole}")
+
+
+def _optimizer(reading: Reading, table: Table | None) -> None:
+    if table is None:
+        return
+    kind = table.word("type") or "adamw"
+    parameters = table.table("params")
+    torch_adam = parameters is not None and parameters.flag("torch_adam")
+    momentum = None if parameters is None else parameters.rate("momentum")
+    source = f"{table.name('type')}: {kind}"
+    if kind.lower() in _OWN_ADAM:
+        reading.say("optimizer", "adamw" if torch_adam else "adamw-fused", source)
+    elif kind.lower() == "sgd":
+        reading.say("optimizer", "sgd-momentum" if momentum else "sgd", source)
+    else:
+        reading.approximate(f"{source} is an optimizer that is not planned for: planned as adamw")
+        reading.say("optimizer", "adamw", source)

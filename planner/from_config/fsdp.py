@@ -1,0 +1,81 @@
+"""FSDP's keys, as Accelerate, the Trainer and axolotl write them: with or without the prefix `fsdp_`.
+
+Sources: accelerate utils/dataclasses.py (FullyShardedDataParallelPlugin), transformers training_args.py
+(_process_fsdp_args, _apply_legacy_fsdp_to_config), axolotl utils/schemas/fsdp.py.
+"""
+
+from planner.from_config.reading import Reading
+from planner.from_config.table import Table
+
+_WRAPS = ("TRANSFORMER_BASED_WRAP",)
+
+
+def read_fsdp(reading: Reading, table: Table, version: int, sharding: str | None = None) -> None:
+    """Strategy, offload and checkpointing; `sharding` is FSDP1's strategy where it stands outside the table."""
+    source = f"FSDP version {version}"
+    reshard = _either(table, "reshard_after_forward")
+    if version == 1:
+        _first(reading, table, sharding, reshard, source)
+    else:
+        reading.say("strategy", "fsdp", source)
+        if reshard is not None and (kept := table.flag(reshard)) is not None:
+            reading.set("fsdp.reshard_after_forward", kept, f"{table.name(reshard)}: {str(kept).lower()}")
+        _either_word(table, "sharding_strategy")
+    for name in ("offload_params", "cpu_offload"):
+        key = _either(table, name)
+        if key is not None and table.flag(key):
+            reading.say("offload", "all", f"{table.name(key)}: true")
+    if reading.value("offload") is None:
+        reading.say("offload", "none", f"{source} without offload_params")
+    for name in ("activation_checkpointing", "activation_checkpointing_offload"):
+        key = _either(table, name)
+        if key is not None and table.flag(key):
+            reading.say("checkpointing", "full", f"{table.name(key)}: true")
+    policy = _either_word(table, "auto_wrap_policy")
+    if policy is not None and policy.upper() not in _WRAPS:
+        reading.approximate(f"auto_wrap_policy: {policy}: planned with one unit per layer")
+
+
+def _first(reading: Reading, table: Table, sharding: str | None, reshard: str | None, source: str) -> None:
+    """FSDP1's sharding strategy: under its own key, or under FSDP2's."""
+    named = _either_word(table, "sharding_strategy") or (table.word(reshard) if reshard else None) or sharding
+    kind = (named or "FULL_SHARD").upper()
+    kind = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "TRUE": "FULL_SHARD"}.get(
+        kind, "SHARD_GRAD_OP" if kind == "FALSE" else kind
+    )
+    source = f"{source}, {kind}"
+    if kind == "FULL_SHARD":
+        reading.say("strategy", "fsdp1", source)
+    elif kind == "SHARD_GRAD_OP":
+        reading.say("strategy", "fsdp", source)
+        reading.set("fsdp.reshard_after_forward", False, source)
+        reading.approximate(f"{source}: planned as its FSDP2 counterpart")
+    elif kind == "NO_SHARD":
+        reading.plain = True
+        reading.approximate(f"{source}: planned as DDP, which holds as much")
+    elif kind in ("HYBRID_SHARD", "HYBRID_SHARD_ZERO2"):
+        reading.say("strategy", "hsdp", source)
+        if kind == "HYBRID_SHARD_ZERO2":
+            reading.set("fsdp.reshard_after_forward", False, source)
+        reading.approximate(f"{source}: planned as its FSDP2 counterpart")
+    else:
+        raise reading.contradiction(f"sharding strategy {kind} is none that FSDP has: use FULL_SHARD or SHARD_GRAD_OP")
+
+
+def version_of(table: Table, default: int) -> int:
+    """1 or 2, from `fsdp_version` or `version`."""
+    key = _either(table, "version")
+    number = default if key is None else table.count(key) or default
+    if number not in (1, 2):
+        raise table.wrong(key or "version", "1 or 2")
+    return number
+
+
+def _either(table: Table, name: str) -> str | None:
+    """The key under which `name` stands, with or without the prefix."""
+    return next((key for key in (f"fsdp_{name}", name) if table.has(key)), None)
+
+
+def _either_word(table: Table, name: str) -> str | None:
+    key = _either(table, name)
+    return None if key is None else table.word(key)

@@ -1,0 +1,116 @@
+"""LLaMA-Factory's YAML: TrainingArguments and its own.
+
+Meanings and defaults: llamafactory hparams/{model,finetuning,data}_args.py, model/model_utils/checkpointing.py
+(checkpoints unless told not to), model/adapter.py (trained weights are fp32).
+"""
+
+from planner.from_config.reading import Reading
+from planner.from_config.shared import read_lora, read_mixed, read_optimizer
+from planner.from_config.table import Table
+from planner.from_config.trainer import read_batch, read_parallel, read_rest
+
+SIGNS = ("finetuning_type", "stage", "cutoff_len", "template", "dataset_dir", "lora_target", "quantization_bit")
+
+_ATTENTION = {"auto": "sdpa", "disabled": "eager", "off": "eager", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash"}
+_OTHER_OPTIMIZERS = ("use_galore", "use_apollo", "use_badam", "use_adam_mini")
+_WHOSE = "LLaMA-Factory"
+
+
+def read(reading: Reading) -> None:
+    """Notes what `llamafactory-cli train` would do."""
+    table = reading.table
+    reading.say("stack", "trainer", "LLaMA-Factory runs transformers' Trainer")
+    reading.model = table.word("model_name_or_path")
+    length = table.count("cutoff_len")
+    reading.say("seq-len", length or 2048, f"cutoff_len: {length}" if length else f"{_WHOSE}'s default")
+    stage = table.word("stage") or "sft"
+    if stage not in ("pt", "sft"):
+        reading.approximate(f"stage: {stage}: planned is a supervised step of one model")
+    read_batch(reading, table)
+    _precision(reading, table)
+    _optimizer(reading, table)
+    _checkpointing(reading, table)
+    read_parallel(reading, table)
+    _adapters(reading, table)
+    _attention(reading, table)
+    if table.flag("enable_liger_kernel"):
+        reading.set("kernels.liger", True, "enable_liger_kernel: true")
+    for key in ("use_unsloth", "use_ray"):
+        if table.flag(key):
+            reading.approximate(f"{key}: true is not planned for")
+    read_rest(reading, table)
+
+
+def _precision(reading: Reading, table: Table) -> None:
+    if table.flag("fp8"):
+        reading.say("precision", "fp8-mixed", "fp8: true")
+        table.flag("bf16"), table.flag("fp16")
+    elif table.flag("pure_bf16"):
+        reading.say("precision", "bf16", "pure_bf16: true")
+        table.flag("bf16")
+    else:
+        read_mixed(reading, table, "fp32", "TrainingArguments")
+
+
+def _optimizer(reading: Reading, table: Table) -> None:
+    for key in _OTHER_OPTIMIZERS:
+        if table.flag(key):
+            reading.approximate(f"{key}: true is an optimizer that is not planned for")
+    if table.flag("use_muon"):
+        reading.say("optimizer", "muon", "use_muon: true")
+        table.word("optim")
+        return
+    read_optimizer(reading, table, "optim", "adamw_torch_fused", "TrainingArguments")
+
+
+def _checkpointing(reading: Reading, table: Table) -> None:
+    """TrainingArguments' own flag plays no part: the model is prepared before the Trainer sees it."""
+    off = table.flag("disable_gradient_checkpointing")
+    asked = table.flag("gradient_checkpointing")
+    if off and asked:
+        raise reading.contradiction("gradient_checkpointing and disable_gradient_checkpointing are both true")
+    source = "disable_gradient_checkpointing: true" if off else f"{_WHOSE} checkpoints unless told not to"
+    reading.say("checkpointing", "none" if off else "full", source)
+    if table.flag("use_unsloth_gc"):
+        reading.approximate("use_unsloth_gc: true: what is kept is offloaded there, planned is that it stays")
+
+
+def _adapters(reading: Reading, table: Table) -> None:
+    kind = table.word("finetuning_type") or "lora"
+    bits = table.count("quantization_bit")
+    if kind == "full":
+        if bits:
+            raise reading.contradiction(f"finetuning_type: full with quantization_bit: {bits}: only adapters train so")
+        return
+    if kind != "lora":
+        shown = "with all parameters trained" if kind == "freeze" else "as lora"
+        reading.approximate(f"finetuning_type: {kind}: planned {shown}")
+        if kind == "freeze":
+            return
+    if bits not in (None, 4):
+        reading.approximate(f"quantization_bit: {bits}: planned with a 16-bit base")
+    four = bits == 4
+    source = f"finetuning_type: {kind}" if table.has("finetuning_type") else f"{_WHOSE}'s default"
+    reading.say("peft", "qlora" if four else "lora", source + (", quantization_bit: 4" if four else ""))
+    twice = table.flag("double_quantization")
+    if four:
+        reading.set("quant.double", twice is not False, "double_quantization: true, or its default")
+    read_lora(reading, table, rank="lora_rank", dropout="lora_dropout", default_rank=8, whose=_WHOSE)
+    targets = table.names("lora_target") or ("all",)
+    every = targets == ("all",)
+    reading.say("lora-targets", "all-linear" if every else ",".join(targets), f"lora_target: {','.join(targets)}")
+    if table.flag("use_dora"):
+        reading.approximate("use_dora: true: planned as plain LoRA")
+    if table.has("additional_target"):
+        table.raw("additional_target")
+        reading.approximate("additional_target: planned without")
+
+
+def _attention(reading: Reading, table: Table) -> None:
+    value = table.raw("flash_attn")
+    name = {"true": "fa2", "false": "disabled", "none": "auto"}.get(str(value).lower(), str(value).lower())
+    if name not in _ATTENTION:
+        raise table.wrong("flash_attn", "auto, disabled, sdpa or fa2")
+    reading.say("attention", _ATTENTION[name], f"flash_attn: {name}")
+    if table.flag("shift_attn"):
+        reading.approximate("shift_attn: true: planned with whole sequences")

@@ -1,0 +1,89 @@
+"""What a configuration file turns out to say, gathered key by key, contradictions refused."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from planner.errors import InputError
+from planner.from_config.table import Table
+
+Fetch = Callable[[str, str], Mapping[str, object]]
+"""Content of another configuration file by its path as written, and the key that names it; PlanError if it cannot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One option of `plan`, and what it follows from."""
+
+    option: str
+    """Name without dashes, or a key of `--set`."""
+    value: str
+    source: str
+    """`mixed_precision: bf16`, or whose default it is."""
+    setting: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Reading:
+    """Gathers; `table` is the file's top level."""
+
+    table: Table
+    fetch: Fetch
+    said: dict[str, Said] = field(default_factory=dict)
+    approximated: list[str] = field(default_factory=list)
+    """Lines on keys that change the job in a way that no plan of this version follows."""
+    notes: list[str] = field(default_factory=list)
+    model: str | None = None
+    processes: int | None = None
+    """Of all nodes together."""
+    nodes: int | None = None
+    cpu: bool = False
+    plain: bool = False
+    """Whether every process holds everything: DDP, or one device alone."""
+    _more: list[Table] = field(default_factory=list)
+
+    def say(self, option: str, value: object, source: str, *, setting: bool = False) -> None:
+        """Notes an option; InputError where another key has said otherwise."""
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        before = self.said.setdefault(option, Said(option=option, value=text, source=source, setting=setting))
+        if before.value != text:
+            raise InputError(
+                f"{self.table.where}: {source} means {option} {text}, but {before.source} means {before.value}:"
+                " take one away"
+            )
+
+    def set(self, key: str, value: object, source: str) -> None:
+        """Notes a `--set` key."""
+        self.say(key, value, source, setting=True)
+
+    def value(self, option: str) -> str | None:
+        """What has been noted for an option."""
+        found = self.said.get(option)
+        return None if found is None else found.value
+
+    def approximate(self, line: str) -> None:
+        """Notes what the plan does not follow."""
+        self.approximated.append(line)
+
+    def contradiction(self, line: str) -> InputError:
+        """What to raise for keys that exclude each other."""
+        return InputError(f"{self.table.where}: {line}")
+
+    def other(self, path: str, key: str) -> Table:
+        """The top level of another file that this one names."""
+        table = Table(self.fetch(path, key), path, "")
+        self._more.append(table)
+        return table
+
+    def inner(self, content: Mapping[str, object], key: str) -> Table:
+        """A table that stands under `key` in place of a file's name."""
+        table = Table(content, self.table.where, f"{key}.")
+        self._more.append(table)
+        return table
+
+    def passed_over(self) -> tuple[str, ...]:
+        """Keys that have no meaning for a plan, in order; those of another file with its name."""
+        found = list(self.table.left())
+        for table in self._more:
+            here = table.where == self.table.where
+            found += [name if here else f"{table.where}: {name}" for name in table.left()]
+        return tuple(found)

@@ -1,0 +1,116 @@
+"""What several formats have in common: optimizers' names, precision flags, adapters, attention."""
+
+from collections.abc import Mapping
+
+from planner.from_config.reading import Reading
+from planner.from_config.table import Table
+
+OPTIMIZERS: Mapping[str, str] = {
+    "adamw_torch": "adamw",
+    "adamw_torch_fused": "adamw-fused",
+    "adamw_apex_fused": "adamw-fused",
+    "adamw_hf": "adamw-forloop",
+    "adamw_bnb_8bit": "adamw-8bit",
+    "adamw_8bit": "adamw-8bit",
+    "paged_adamw_8bit": "paged-adamw-8bit",
+    "sgd": "sgd",
+    "adafactor": "adafactor",
+    "muon": "muon",
+}
+"""`--optimizer` by transformers' name (training_args.py: OptimizerNames; adamw_hf and adamw_apex_fused up to 4.x), and
+axolotl's `muon`. `sgd` has momentum where `optim_args` gives it."""
+
+ATTENTION: Mapping[str, str] = {
+    "eager": "eager",
+    "sdpa": "sdpa",
+    "flash_attention_2": "flash",
+    "flash_attention_3": "flash",
+}
+"""`--attention` by transformers' `attn_implementation`."""
+
+DTYPES: Mapping[str, str] = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
+"""torch's name by what files write for a model's type."""
+
+
+def read_optimizer(reading: Reading, table: Table, key: str, default: str, whose: str) -> None:
+    """`optim` or `optimizer` with `optim_args`."""
+    name = table.word(key)
+    source = f"{table.name(key)}: {name}" if name else f"{whose}'s default {default}"
+    arguments = table.raw("optim_args")
+    chosen = OPTIMIZERS.get(name or default)
+    if chosen is None:
+        reading.approximate(f"{source} is an optimizer that is not planned for: planned as adamw")
+        chosen = "adamw"
+    momentum = arguments.get("momentum") if isinstance(arguments, Mapping) else _argument(str(arguments), "momentum")
+    if chosen == "sgd" and momentum not in (None, "", "0", "0.0", 0):
+        chosen, source = "sgd-momentum", f"{source}, optim_args: momentum={momentum}"
+    reading.say("optimizer", chosen, source)
+
+
+def _argument(text: str, name: str) -> str | None:
+    """The value of `name` in `a=1,b=2`."""
+    pairs = (item.partition("=") for item in text.split(","))
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), None)
+
+
+def read_mixed(reading: Reading, table: Table, default: str, whose: str) -> None:
+    """`bf16` and `fp16` as precision; `default` where neither is there."""
+    bf16, fp16 = table.flag("bf16"), table.flag("fp16")
+    if bf16 and fp16:
+        raise reading.contradiction("bf16 and fp16 are both true: keep one")
+    if bf16:
+        reading.say("precision", "bf16-mixed", "bf16: true")
+    elif fp16:
+        reading.say("precision", "fp16-mixed", "fp16: true")
+    elif bf16 is False or fp16 is False:
+        reading.say("precision", "fp32" if bf16 is False or default == "fp32" else default, "bf16 and fp16: false")
+    else:
+        reading.say("precision", default, f"{whose}'s default")
+
+
+def read_attention(reading: Reading, table: Table, key: str = "attn_implementation") -> None:
+    """transformers' `attn_implementation`."""
+    name = table.word(key)
+    if name is None:
+        return
+    chosen = ATTENTION.get(name.removeprefix("kernels-community/").replace("flash-attn2", "flash_attention_2"))
+    if chosen is None:
+        reading.approximate(f"{table.name(key)}: {name} is an attention that is not planned for: planned as sdpa")
+        chosen = "sdpa"
+    reading.say("attention", chosen, f"{table.name(key)}: {name}")
+
+
+def read_weights_dtype(reading: Reading, name: str | None, source: str) -> None:
+    """The type in which the model is loaded, once precision, strategy and adapters are known."""
+    dtype = DTYPES.get((name or "").removeprefix("torch."))
+    if dtype != "bfloat16":
+        return
+    if reading.value("precision") == "fp32":
+        reading.said.pop("precision")
+        reading.say("precision", "bf16", f"{source}, neither bf16 nor fp16")
+        return
+    # FSDP2 and DeepSpeed keep weights to update in fp32 anyway.
+    whole = reading.value("strategy") in (None, "single", "ddp") and reading.value("peft") is None
+    if whole and reading.value("precision") == "bf16-mixed":
+        reading.set("dtype.params", "bfloat16", source)
+
+
+def read_lora(reading: Reading, table: Table, *, rank: str, dropout: str, default_rank: int, whose: str) -> None:
+    """Rank and dropout of adapters, whose kind has been said."""
+    given = table.count(rank)
+    source = f"{rank}: {given}" if given else f"{whose}'s default"
+    reading.say("lora-rank", given or default_rank, source)
+    share = table.rate(dropout)
+    if share:
+        reading.set("lora.dropout", share, f"{dropout}: {share}")
+
+
+def compiled(reading: Reading, source: str) -> None:
+    """Notes that what is compiled is planned as if it were not."""
+    reading.approximate(f"{source}: compilation is not planned for yet")
+
+
+def clipping(reading: Reading, value: float | None, source: str) -> None:
+    """Clipping is on in every plan."""
+    if value == 0:
+        reading.approximate(f"{source}: gradients are not clipped, every plan clips them")

@@ -1,0 +1,173 @@
+"""TrainingArguments as JSON or YAML, alone or beside the model's arguments (HfArgumentParser, TRL's ModelConfig).
+
+Meanings and defaults: transformers training_args.py (5.x), trl trainer/base_config.py, sft_config.py, model_config.py.
+"""
+
+from collections.abc import Mapping
+
+from planner.from_config.deepspeed import read_deepspeed
+from planner.from_config.fsdp import read_fsdp, version_of
+from planner.from_config.reading import Reading
+from planner.from_config.shared import (
+    clipping,
+    compiled,
+    read_attention,
+    read_lora,
+    read_mixed,
+    read_optimizer,
+    read_weights_dtype,
+)
+from planner.from_config.table import Table
+
+SIGNS = (
+    "per_device_train_batch_size", "output_dir", "learning_rate", "num_train_epochs", "optim", "lr_scheduler_type",
+    "per_device_eval_batch_size", "logging_steps", "max_grad_norm",
+)  # fmt: skip
+
+_TRL = ("max_length", "packing", "dataset_text_field", "use_peft", "assistant_only_loss", "completion_only_loss")
+"""Keys of SFTConfig and ModelConfig: checkpointing and bf16 are then on by default."""
+_LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "model_max_length", "block_size")
+_WHOSE = "TrainingArguments"
+
+
+def read(reading: Reading) -> None:
+    """Notes what the Trainer would do."""
+    table = reading.table
+    sft = any(table.has(key) for key in _TRL)
+    reading.say("stack", "trainer", "TrainingArguments")
+    reading.model = table.word("model_name_or_path")
+    read_batch(reading, table)
+    read_mixed(reading, table, "bf16-mixed" if sft else "fp32", "SFTConfig" if sft else _WHOSE)
+    read_optimizer(reading, table, "optim", "adamw_torch_fused", _WHOSE)
+    read_checkpointing(reading, table, default="full" if sft else "none", whose="SFTConfig" if sft else _WHOSE)
+    read_parallel(reading, table)
+    read_rest(reading, table)
+    _length(reading, table, sft)
+    _adapters(reading, table)
+    read_attention(reading, table)
+    for key in ("dtype", "torch_dtype"):
+        if table.has(key):
+            name = table.word(key)
+            read_weights_dtype(reading, name, f"{key}: {name}")
+
+
+def read_batch(reading: Reading, table: Table) -> None:
+    """Samples per device, and accumulation; also under its name before 4.0."""
+    if table.flag("auto_find_batch_size"):
+        reading.notes.append("auto_find_batch_size is true: the micro batch that is written is only where it begins")
+    key = "per_gpu_train_batch_size" if table.has("per_gpu_train_batch_size") else "per_device_train_batch_size"
+    micro, steps = table.count(key), table.count("gradient_accumulation_steps")
+    reading.say("micro-batch", micro or 8, f"{key}: {micro}" if micro else f"{_WHOSE}' default")
+    reading.say("grad-accum", steps or 1, f"gradient_accumulation_steps: {steps}" if steps else f"{_WHOSE}' default")
+
+
+def read_checkpointing(reading: Reading, table: Table, *, default: str, whose: str) -> None:
+    """`activation_checkpointing`, or `gradient_checkpointing`, its name before 5.20."""
+    flags = {key: table.flag(key) for key in ("activation_checkpointing", "gradient_checkpointing")}
+    given = {key: flag for key, flag in flags.items() if flag is not None}
+    chosen, source = default, f"{whose}'s default"
+    for key, flag in given.items():
+        chosen, source = ("full" if flag else "none"), f"{key}: {str(flag).lower()}"
+        if flag:
+            break
+    for key in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
+        content = table.raw(key)
+        every = content.get("every_n_layers") if isinstance(content, Mapping) else None
+        if chosen == "full" and isinstance(every, int) and every > 1:
+            reading.set("checkpoint.every", every, f"{key}.every_n_layers: {every}")
+    if chosen == "full" or not _fsdp_checkpoints(table):
+        reading.say("checkpointing", chosen, source)
+
+
+def _fsdp_checkpoints(table: Table) -> bool:
+    """Whether FSDP's own wrapper checkpoints: the Trainer's flag is then rightly false."""
+    config = table.peek("fsdp_config")
+    return isinstance(config, Mapping) and str(config.get("activation_checkpointing")).lower() == "true"
+
+
+def read_parallel(reading: Reading, table: Table) -> None:
+    """`deepspeed`, `fsdp` with `fsdp_config`, or neither."""
+    fsdp, deepspeed = _fsdp_words(table), table.raw("deepspeed")
+    if fsdp is not None and deepspeed is not None:
+        raise reading.contradiction("fsdp and deepspeed are both given: keep one")
+    if deepspeed is not None:
+        if isinstance(deepspeed, Mapping):
+            read_deepspeed(reading, reading.inner(deepspeed, "deepspeed"))
+        elif isinstance(deepspeed, str):
+            read_deepspeed(reading, reading.other(deepspeed, "deepspeed"))
+        else:
+            raise table.wrong("deepspeed", "a table or a file's name")
+    elif fsdp is not None:
+        config = table.raw("fsdp_config")
+        inner = reading.other(config, "fsdp_config") if isinstance(config, str) else None
+        inner = inner or reading.inner(config if isinstance(config, Mapping) else {}, "fsdp_config")
+        if "offload" in fsdp:
+            reading.say("offload", "all", "fsdp: offload")
+        sharding = next((word for word in fsdp if word not in ("offload", "auto_wrap", "true")), None)
+        version = version_of(inner, 2)
+        if version == 2 and sharding == "shard_grad_op":
+            reading.set("fsdp.reshard_after_forward", False, "fsdp: shard_grad_op")
+        read_fsdp(reading, inner, version, sharding)
+    else:
+        reading.plain = True
+
+
+def _fsdp_words(table: Table) -> tuple[str, ...] | None:
+    """Words of `fsdp`; None where FSDP is off."""
+    value = table.raw("fsdp")
+    if isinstance(value, list):
+        words = tuple(str(item).lower() for item in value)
+    else:
+        words = tuple(str(value).lower().split()) if value not in (None, False) else ()
+    return words if words and words != ("false",) else None
+
+
+def read_rest(reading: Reading, table: Table) -> None:
+    """Liger, compilation, clipping, data loading, where it runs."""
+    if table.flag("use_liger_kernel"):
+        reading.set("kernels.liger", True, "use_liger_kernel: true")
+        config = table.raw("liger_kernel_config")
+        if isinstance(config, Mapping) and config.get("fused_linear_cross_entropy") is False:
+            reading.say("fused-loss", False, "liger_kernel_config.fused_linear_cross_entropy: false")
+    if table.flag("torch_compile"):
+        compiled(reading, "torch_compile: true")
+    clipping(reading, table.rate("max_grad_norm"), "max_grad_norm: 0")
+    reading.cpu = bool(table.flag("use_cpu") or table.flag("no_cuda"))
+    loader = table.raw("accelerator_config")
+    if isinstance(loader, Mapping):
+        for key, default in (("split_batches", False), ("dispatch_batches", False), ("even_batches", True)):
+            value = loader.get(key)
+            if isinstance(value, bool) and value is not default:
+                reading.set(f"data.{key}", value, f"accelerator_config.{key}: {str(value).lower()}")
+
+
+def _length(reading: Reading, table: Table, sft: bool) -> None:
+    for key in _LENGTHS:
+        length = table.count(key)
+        if length is not None:
+            reading.say("seq-len", length, f"{key}: {length}")
+    if reading.value("seq-len") is None and sft:
+        reading.say("seq-len", 1024, "SFTConfig's default")
+
+
+def _adapters(reading: Reading, table: Table) -> None:
+    """TRL's ModelConfig, and the same keys in scripts of one's own."""
+    quantised, use = table.flag("load_in_4bit"), table.flag("use_peft")
+    if table.flag("load_in_8bit"):
+        reading.approximate("load_in_8bit: true: an 8-bit base is not planned for")
+    lora = use or (use is None and any(table.has(key) for key in ("lora_r", "lora_rank")))
+    if not lora:
+        if quantised:
+            raise reading.contradiction("load_in_4bit is true without adapters: 4-bit weights cannot be trained")
+        return
+    source = "use_peft: true" if use else "lora_r"
+    reading.say("peft", "qlora" if quantised else "lora", source + (", load_in_4bit: true" if quantised else ""))
+    rank = "lora_rank" if table.has("lora_rank") else "lora_r"
+    read_lora(reading, table, rank=rank, dropout="lora_dropout", default_rank=16, whose="ModelConfig")
+    targets = table.names("lora_target_modules")
+    if targets:
+        reading.say("lora-targets", ",".join(targets), "lora_target_modules")
+    if quantised and table.flag("use_bnb_nested_quant"):
+        reading.set("quant.double", True, "use_bnb_nested_quant: true")
+    if table.flag("use_dora"):
+        reading.approximate("use_dora: true: planned as plain LoRA")

@@ -1,0 +1,384 @@
+"""`plan from-config`: files of other tools, written as their users write them, become the right options."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from executor.launch.export import export
+from planner.cli import main
+from tests.support.launch_plans import job, saved
+
+LLAMA = "meta-llama/Llama-3.1-8B"
+
+FILES: dict[str, tuple[str, str]] = {
+    "accelerate-ddp.yaml": (
+        """
+compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: MULTI_GPU
+gpu_ids: all
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+rdzv_backend: static
+""",
+        "MODEL --gpus 8xH100 --strategy ddp --precision bf16-mixed --stack accelerate",
+    ),
+    "accelerate-one.yaml": (
+        "distributed_type: 'NO'\nnum_machines: 1\nnum_processes: 1\nmixed_precision: fp16\n",
+        "MODEL --gpus 1xH100 --strategy single --precision fp16-mixed --stack accelerate",
+    ),
+    "accelerate-fsdp2.yaml": (
+        """
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: false
+  fsdp_offload_params: true
+  fsdp_activation_checkpointing: true
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+""",
+        "MODEL --gpus 2x8xH100 --strategy fsdp --offload all --precision bf16-mixed --checkpointing full"
+        " --stack accelerate --set fsdp.reshard_after_forward=false",
+    ),
+    "accelerate-fsdp1.yaml": (
+        """
+distributed_type: FSDP
+fsdp_config:
+  fsdp_sharding_strategy: FULL_SHARD
+  fsdp_offload_params: false
+  fsdp_backward_prefetch: BACKWARD_PRE
+mixed_precision: 'no'
+num_processes: 4
+""",
+        "MODEL --gpus 4xH100 --strategy fsdp1 --offload none --precision fp32 --stack accelerate",
+    ),
+    "accelerate-zero3.yaml": (
+        """
+deepspeed_config:
+  gradient_accumulation_steps: 4
+  gradient_clipping: 1.0
+  offload_optimizer_device: cpu
+  offload_param_device: cpu
+  zero3_init_flag: true
+  zero_stage: 3
+distributed_type: DEEPSPEED
+mixed_precision: bf16
+num_processes: 8
+""",
+        "MODEL --gpus 8xH100 --strategy zero3 --offload all --precision bf16-mixed --grad-accum 4 --stack accelerate",
+    ),
+    "zero2.json": (
+        """
+{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,
+ "bf16": {"enabled": true}, "gradient_clipping": 1.0, "steps_per_print": 10,
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.95]}},
+ "zero_optimization": {"stage": 2, "reduce_bucket_size": 2e8, "overlap_comm": true,
+                       "offload_optimizer": {"device": "cpu", "pin_memory": true}}}
+""",
+        "MODEL --gpus 8xH100 --strategy zero2 --offload optimizer --precision bf16-mixed --optimizer adamw-fused"
+        " --micro-batch 4 --grad-accum 2 --set zero.overlap_comm=true --set zero.reduce_bucket_size=200000000",
+    ),
+    "zero3-auto.json": (
+        """
+{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+ "fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"},
+ "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto", "stage3_max_live_parameters": 1e8}}
+""",
+        "MODEL --gpus 8xH100 --strategy zero3 --offload none --set zero.max_live_parameters=100000000",
+    ),
+    "training_args.yaml": (
+        f"""
+model_name_or_path: {LLAMA}
+output_dir: out
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 8
+learning_rate: 2.0e-5
+bf16: true
+gradient_checkpointing: true
+optim: adamw_torch_fused
+fsdp: full_shard auto_wrap
+fsdp_config:
+  version: 2
+""",
+        f"{LLAMA} --gpus 8xH100 --strategy fsdp --offload none --precision bf16-mixed --optimizer adamw-fused"
+        " --micro-batch 2 --grad-accum 8 --checkpointing full --stack trainer",
+    ),
+    "trainer-plain.json": (
+        '{"output_dir": "out", "learning_rate": 5e-5, "num_train_epochs": 3, "optim": "adamw_torch", "fsdp": null}',
+        "MODEL --gpus 8xH100 --strategy ddp --precision fp32 --optimizer adamw --micro-batch 8 --grad-accum 1"
+        " --checkpointing none --stack trainer",
+    ),
+    "sft.yaml": (
+        f"""
+model_name_or_path: {LLAMA}
+attn_implementation: flash_attention_2
+use_peft: true
+lora_r: 32
+lora_target_modules: [q_proj, v_proj]
+max_length: 2048
+per_device_train_batch_size: 4
+learning_rate: 1.0e-4
+output_dir: out
+""",
+        f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer adamw-fused --micro-batch 4"
+        " --grad-accum 1 --seq-len 2048 --checkpointing full --attention flash --peft lora --lora-rank 32"
+        " --lora-targets q_proj,v_proj --stack trainer",
+    ),
+    "axolotl-qlora.yml": (
+        f"""
+base_model: {LLAMA}
+load_in_4bit: true
+adapter: qlora
+lora_r: 32
+lora_dropout: 0.05
+lora_target_linear: true
+datasets:
+  - path: tatsu-lab/alpaca
+sequence_len: 4096
+sample_packing: true
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+optimizer: paged_adamw_8bit
+bf16: auto
+gradient_checkpointing: true
+flash_attention: true
+wandb_project:
+""",
+        f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer paged-adamw-8bit --micro-batch 2"
+        " --grad-accum 4 --seq-len 4096 --checkpointing full --attention flash --peft qlora --lora-rank 32"
+        " --lora-targets all-linear --stack trainer --set lora.dropout=0.05 --set quant.double=true",
+    ),
+    "axolotl-full.yml": (
+        f"""
+base_model: {LLAMA}
+sequence_len: 8192
+micro_batch_size: 1
+batch_size: 8
+bf16: true
+plugins: [axolotl.integrations.liger.LigerPlugin]
+liger_rope: true
+liger_fused_linear_cross_entropy: true
+""",
+        f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer adamw-fused --micro-batch 1"
+        " --grad-accum 8 --seq-len 8192 --checkpointing none --fused-loss --stack trainer"
+        " --set dtype.params=bfloat16 --set kernels.liger=true",
+    ),
+    "axolotl-fsdp.yml": (
+        f"""
+base_model: {LLAMA}
+sequence_len: 2048
+micro_batch_size: 1
+gradient_accumulation_steps: 2
+bf16: true
+optimizer: adamw_torch
+fsdp_version: 2
+fsdp_config:
+  offload_params: true
+  transformer_layer_cls_to_wrap: LlamaDecoderLayer
+""",
+        f"{LLAMA} --gpus 8xH100 --strategy fsdp --offload all --precision bf16-mixed --optimizer adamw --micro-batch 1"
+        " --grad-accum 2 --seq-len 2048 --checkpointing none --stack trainer",
+    ),
+    "llamafactory-lora.yaml": (
+        f"""
+model_name_or_path: {LLAMA}
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_rank: 16
+lora_target: all
+dataset: alpaca_en_demo
+template: llama3
+cutoff_len: 1024
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+bf16: true
+flash_attn: fa2
+""",
+        f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer adamw-fused --micro-batch 1"
+        " --grad-accum 8 --seq-len 1024 --checkpointing full --attention flash --peft lora --lora-rank 16"
+        " --lora-targets all-linear --stack trainer",
+    ),
+    "llamafactory-full.yaml": (
+        f"""
+model_name_or_path: {LLAMA}
+finetuning_type: full
+deepspeed: ds3.json
+template: llama3
+pure_bf16: true
+disable_gradient_checkpointing: true
+per_device_train_batch_size: 2
+enable_liger_kernel: true
+""",
+        f"{LLAMA} --gpus 8xH100 --strategy zero3 --offload none --precision bf16 --optimizer adamw-fused"
+        " --micro-batch 2 --grad-accum 1 --seq-len 2048 --checkpointing none --attention sdpa --stack trainer"
+        " --set kernels.liger=true",
+    ),
+}
+
+
+def words(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
+    code = main(["from-config", str(path), *more])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_becomes_the_options_it_means(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, expected = FILES[name]
+    (tmp_path / name).write_text(content)
+    (tmp_path / "ds3.json").write_text('{"zero_optimization": {"stage": 3}, "train_batch_size": "auto"}')
+    known = "num_processes" in content
+    code, out, _ = words(tmp_path / name, capsys, "--json", "--gpus", "H100" if known else "8xH100")
+    assert code == 0
+    found = json.loads(out)
+    assert found["command"] == f"plan {expected}"
+    assert found["kind"] == name.partition("-")[0].partition(".")[0].replace("training_args", "trainer").replace(
+        "sft", "trainer"
+    ).replace("zero2", "deepspeed").replace("zero3", "deepspeed")
+
+
+def test_keys_without_a_meaning_are_all_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(FILES["axolotl-qlora.yml"][0])
+    _, out, _ = words(path, capsys)
+    assert "No meaning here (3 keys): datasets, sample_packing, wandb_project" in out
+    assert "on one GPU that is --strategy single, on more --strategy ddp" in out
+    path.write_text(FILES["zero2.json"][0])
+    _, out, _ = words(path, capsys, "--json")
+    assert json.loads(out)["passed_over"] == ["steps_per_print", "optimizer.params.lr", "optimizer.params.betas"]
+
+
+def test_what_is_planned_otherwise_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("base_model: x\nmicro_batch_size: 1\noptimizer: lion_8bit\nflex_attention: true\nrl: dpo\n")
+    _, out, _ = words(path, capsys)
+    said = out.partition("Planned otherwise:")[2]
+    for part in ("lion_8bit is an optimizer", "flex_attention is an attention", "rl: dpo"):
+        assert part in said
+
+
+REFUSED = {
+    "not yaml": ("a: [1, 2", "is not valid YAML"),
+    "a list": ("- 1\n- 2\n", "holds no keys"),
+    "empty": ("", "holds no keys"),
+    "of no kind": ("colour: red\n", "is of no kind that is known (colour)"),
+    "of two kinds": ("distributed_type: FSDP\nbase_model: x\n", "could be of two kinds"),
+    "both precisions": ("output_dir: o\nbf16: true\nfp16: true\n", "bf16 and fp16 are both true"),
+    "a word for a number": ("output_dir: o\nper_device_train_batch_size: many\n", "use a whole number of 1 or more"),
+    "a word for a flag": ("output_dir: o\nbf16: perhaps\n", "use true or false"),
+    "a word for a table": ("distributed_type: FSDP\nfsdp_config: all\n", "use a table"),
+    "an impossible stage": ("zero_optimization:\n  stage: 7\n", "use 0 to 3"),
+    "parameters offloaded at stage 2": (
+        "zero_optimization:\n  stage: 2\n  offload_param: {device: cpu}\n",
+        "needs stage 3, and the stage is 2",
+    ),
+    "nvme": ("zero_optimization:\n  stage: 3\n  offload_param: {device: nvme}\n", "--offload nvme is not built yet"),
+    "a sum that does not hold": (
+        "train_batch_size: 100\ntrain_micro_batch_size_per_gpu: 4\ngradient_accumulation_steps: 2\n",
+        "a global batch of 100 is not micro batch 4 x 2 accumulation steps x 8 processes",
+    ),
+    "fsdp and deepspeed": ("output_dir: o\nfsdp: full_shard\ndeepspeed: {zero_optimization: {stage: 2}}\n", "keep one"),
+    "trainer against deepspeed": (
+        "output_dir: o\nper_device_train_batch_size: 2\ndeepspeed: {train_micro_batch_size_per_gpu: 4}\n",
+        "means micro-batch 4, but per_device_train_batch_size: 2 means 2",
+    ),
+    "uneven nodes": ("distributed_type: MULTI_GPU\nnum_machines: 3\nnum_processes: 8\n", "do not spread evenly"),
+    "qlora in 16 bits": ("base_model: x\nadapter: qlora\n", "needs load_in_4bit"),
+    "4 bits without adapters": ("base_model: x\nload_in_4bit: true\n", "need an adapter"),
+    "two attentions": ("base_model: x\nflash_attention: true\nsdp_attention: true\n", "are both true: keep one"),
+    "full and quantised": ("finetuning_type: full\nquantization_bit: 4\n", "only adapters train so"),
+    "tensor parallel": ("base_model: x\ntensor_parallel_size: 2\n", "not built yet"),
+    "megatron": ("distributed_type: MEGATRON_LM\n", "not built yet"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_makes_no_sense_is_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, expected = REFUSED[name]
+    path = tmp_path / "a.yaml"
+    path.write_text(content)
+    code, out, err = words(path, capsys, "--gpus", "8xH100", "-o", str(tmp_path / "out.txt"))
+    assert code == 2, err
+    assert expected in err.replace("are all true: keep one", "are both true: keep one")
+    assert err.count("\n") == 1
+    assert not out
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = words(tmp_path / "none.yaml", capsys)
+    assert code == 3
+    assert "none.yaml cannot be read" in err
+    (tmp_path / "a.yaml").write_text("output_dir: o\ndeepspeed: ds.json\n")
+    code, _, err = words(tmp_path / "a.yaml", capsys)
+    assert code == 3
+    assert "deepspeed names ds.json, which is not there" in err
+
+
+def test_kind_overrides_and_toml_is_read_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("distributed_type: FSDP\nbase_model: x\nfsdp_config: {fsdp_version: 2}\nnum_processes: 8\n")
+    code, _, _ = words(path, capsys, "--kind", "accelerate", "--gpus", "H100", "--toml", "-o", str(tmp_path / "plan"))
+    assert code == 0
+    (tmp_path / "pyproject.toml").write_text((tmp_path / "plan").read_text())
+    from planner.config import job_options
+    from planner.job_words import job_words
+
+    found = job_options(tmp_path)
+    assert found is not None
+    assert job_words(found) == {
+        "gpus": ["--gpus", "8xH100"],
+        "strategy": ["--strategy", "fsdp"],
+        "offload": ["--offload", "none"],
+        "precision": ["--precision", "fp32"],
+        "stack": ["--stack", "accelerate"],
+    }
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "fp16-mixed"])
+@pytest.mark.parametrize(
+    ("strategy", "offload", "gpus"),
+    [
+        ("single", "none", "1xH100"),
+        ("ddp", "none", "8xH100"),
+        ("fsdp", "none", "8xH100"),
+        ("fsdp", "all", "2x8xH100"),
+        ("fsdp1", "none", "8xH100"),
+        ("hsdp", "all", "2x8xH100"),
+        ("zero1", "optimizer", "8xH100"),
+        ("zero2", "none", "2x8xH100"),
+        ("zero3", "none", "8xH100"),
+        ("zero3", "all", "8xH100"),
+    ],
+)
+def test_what_is_exported_is_read_back(
+    strategy: str, offload: str, gpus: str, precision: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("from accelerate import Accelerator\nAccelerator().accumulate(model)\n")
+    plan = saved(strategy, gpus, micro=4, steps=2, offload=offload, precision=precision)
+    hosts = {"hosts": ("a", "b")} if gpus.startswith("2x") else {}
+    launch = export(job(plan, script, **hosts), None, engine="accelerate", folder=tmp_path)
+    for name, content in launch.files.items():
+        (tmp_path / name).write_text(content)
+    config = next(name for name in launch.files if name.endswith(".yaml"))
+    code, out, err = words(tmp_path / config, capsys, "--json", "--gpus", "H100")
+    assert code == 0, err
+    found = json.loads(out)
+    options = found["options"]
+    assert (options["strategy"], options.get("offload", "none")) == (strategy, offload)
+    assert options["precision"] == precision
+    assert found["gpus"] == gpus
+    assert not found["approximated"]
+    assert set(found["settings"]) <= {"fsdp.reshard_after_forward"}
+    if strategy.startswith("zero"):
+        assert (options["micro-batch"], options["grad-accum"]) == ("4", "2")
