@@ -54,7 +54,8 @@ def locate(name: FactoryName) -> tuple[Path, ...]:
     parts = name.module.split(".")
     for depth, part in enumerate(parts, start=1):
         dotted = ".".join(parts[:depth])
-        spec = _top_level(part) if depth == 1 else PathFinder.find_spec(dotted, parents)
+        # By its last name: a namespace package's search asks for its parent, which has not been imported.
+        spec = _top_level(part) if depth == 1 else PathFinder.find_spec(part, parents)
         if spec is None:
             raise UnreachableError(
                 f"module {dotted} is not found from {os.getcwd()}: run from the folder that holds it"

@@ -106,3 +106,14 @@ def test_what_cannot_be_called_is_refused(project, name, said):
 def test_an_absent_module_is_unreachable(project, name):
     with pytest.raises(UnreachableError, match="is not found from"):
         resolve(name)
+
+
+def test_a_factory_below_folders_without_init_is_found(project):
+    (project / "spaces_x" / "inner").mkdir(parents=True)
+    module = project / "spaces_x" / "inner" / "model_x.py"
+    module.write_text("def build():\n    return 'model'\n")
+    source = resolve("spaces_x.inner.model_x:build")
+    assert source.path == module
+    assert load_factory(source)() == "model"
+    with pytest.raises(UnreachableError, match=r"spaces_x\.inner\.none_x is not found"):
+        resolve("spaces_x.inner.none_x:build")
