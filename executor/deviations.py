@@ -139,9 +139,20 @@ def _steps(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     if actual.checkpointing is not None and actual.checkpointing != (planned.checkpointing != "none"):
         state = "on" if actual.checkpointing else "off"
         yield f"activation checkpointing was {state}, planned is {planned.checkpointing}"
+    yield from _compilation(saved, actual)
     name = str(saved.workload.get("optimizer", ""))
     if actual.optimizers and name and not any(_is_optimizer(name, found) for found in actual.optimizers):
         yield f"the optimizer was {', '.join(actual.optimizers)}, planned is {name}"
+
+
+def _compilation(saved: SavedPlan, actual: Actual) -> Iterator[str]:
+    settings = saved.workload.get("settings")
+    backend = settings.get("compile.backend") if isinstance(settings, Mapping) else None
+    if actual.compiled is False and backend is not None:
+        yield f"nothing was compiled, planned is torch.compile with the backend {backend}"
+    # A plan made from the script itself has said so already.
+    if actual.compiled and backend is None and not saved.model.id.endswith(".py"):
+        yield "the model was compiled, the plan counts its step as written (--set compile.backend=... says so)"
 
 
 def _is_optimizer(planned: str, found: str) -> bool:

@@ -58,6 +58,18 @@ SETTINGS: Mapping[str, Setting] = {
     "fp8.all_gather": Setting(
         "flag", "whether FSDP2 and HSDP gather torchao's float8 weights as float8 (true)", strategies=("fsdp", "hsdp")
     ),
+    "compile.backend": Setting(
+        "choice",
+        "compiler with which Accelerate calls torch.compile when the plan is executed; what is counted is the step as"
+        " written (none)",
+        choices=("inductor", "aot_eager", "eager"),
+    ),
+    "compile.mode": Setting(
+        "choice",
+        "mode of inductor (default)",
+        choices=("default", "reduce-overhead", "max-autotune"),
+    ),
+    "compile.regional": Setting("flag", "whether repeated blocks are compiled once each, not the whole model (false)"),
     "lora.dropout": Setting("rate", "dropout before the adapters (0)"),
     "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
     "data.split_batches": Setting("flag", "whether a DataLoader's batch is that of all ranks, to be split (false)"),

@@ -15,6 +15,7 @@ def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> Non
     _check_settings(workload, cluster)
     _check_float8(workload, cluster)
     _check_loaded(workload)
+    _check_compilation(workload)
     if workload.fused and cluster.gpu.is_cpu:
         raise UsageError("--fused-loss and --set kernels.liger are Triton kernels: they need a GPU")
     if "loss" in workload.fused and workload.setting("loss.variant", "installed") != "installed":
@@ -34,6 +35,17 @@ def _check_settings(workload: Workload, cluster: Cluster) -> None:
         )
 
 
+def _check_compilation(workload: Workload) -> None:
+    """A mode is inductor's, and nothing is said of how where nothing is compiled."""
+    given = dict(workload.settings)
+    asked = next((key for key in ("compile.mode", "compile.regional") if key in given), None)
+    backend = given.get("compile.backend")
+    if asked is not None and backend is None:
+        raise UsageError(f"--set {asked} needs --set compile.backend=inductor, aot_eager or eager")
+    if given.get("compile.mode", "default") != "default" and backend != "inductor":
+        raise UsageError(f"--set compile.mode={given['compile.mode']} is inductor's: --set compile.backend=inductor")
+
+
 def _check_loaded(workload: Workload) -> None:
     """A type of its own for the weights, which autocast must be able to work with."""
     loaded = dict(workload.settings).get("dtype.params")
@@ -48,14 +60,14 @@ def _check_loaded(workload: Workload) -> None:
 
 
 def _check_float8(workload: Workload, cluster: Cluster) -> None:
-    """float8 products need tensor cores that have them, and torchao."""
+    """float8 products need tensor cores that have them, or a CPU, which emulates them; and torchao."""
     asked = next((key for key, _ in workload.settings if key.startswith("fp8.")), None)
     if workload.precision is not Precision.FP8_MIXED:
         if asked is not None:
             raise UsageError(f"--set {asked} needs --precision fp8-mixed")
         return
     gpu = cluster.gpu
-    if gpu.is_cpu or not gpu.supports_fp8:
+    if not gpu.is_cpu and not gpu.supports_fp8:
         has = "" if gpu.compute_capability is None else " ({}.{})".format(*gpu.compute_capability)
         raise UsageError(
             f"--precision fp8-mixed: {gpu.short}{has} has no float8 tensor cores, which come with compute capability"

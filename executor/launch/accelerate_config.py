@@ -42,8 +42,8 @@ def accelerate_config(target: Target) -> dict[str, object]:
         config["fsdp_config"] = _fsdp1(target) if target.strategy.name == "fsdp1" else _fsdp2(target)
     if target.strategy.name == "hsdp":
         config["parallelism_config"] = _replicas(target)
-    if target.compiles:
-        config["dynamo_config"] = {"dynamo_backend": "INDUCTOR", "dynamo_mode": "default"}
+    if target.compiler is not None:
+        config["dynamo_config"] = _dynamo(target, target.compiler)
     return config
 
 
@@ -92,7 +92,8 @@ def _fsdp2(target: Target) -> dict[str, object]:
         **_wrap(target),
         "fsdp_reshard_after_forward": target.setting("fsdp.reshard_after_forward", "true") == "true",
         "fsdp_offload_params": target.strategy.offload == "all",
-        "fsdp_cpu_ram_efficient_loading": True,
+        # Accelerator refuses it beside torchao's float8 layers.
+        "fsdp_cpu_ram_efficient_loading": target.strategy.precision != "fp8-mixed",
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_activation_checkpointing": target.wrapper_checkpoints,
     }
@@ -112,6 +113,17 @@ def _fsdp1(target: Target) -> dict[str, object]:
         "fsdp_sync_module_states": not target.on_cpu,
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_activation_checkpointing": target.wrapper_checkpoints,
+    }
+
+
+def _dynamo(target: Target, backend: str) -> dict[str, object]:
+    return {
+        "dynamo_backend": backend.upper(),
+        "dynamo_mode": target.setting("compile.mode", "default"),
+        # As Accelerate's launcher has both where they are not given.
+        "dynamo_use_fullgraph": False,
+        "dynamo_use_dynamic": False,
+        "dynamo_use_regional_compilation": target.setting("compile.regional", "false") == "true",
     }
 
 

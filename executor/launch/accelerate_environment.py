@@ -6,10 +6,6 @@ prepare_extend_env_parallelism_config, setup_fp8_env; a test holds it to theirs.
 
 from collections.abc import Mapping
 
-_DYNAMO: Mapping[str, str] = {
-    "dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
-    "dynamo_mode": "ACCELERATE_DYNAMO_MODE",
-}
 _FSDP: Mapping[str, str] = {
     "fsdp_version": "FSDP_VERSION",
     "fsdp_sharding_strategy": "FSDP_SHARDING_STRATEGY",
@@ -32,9 +28,9 @@ def accelerate_environment(config: Mapping[str, object]) -> dict[str, str]:
     # Beside a DeepSpeed file fp8 alone is the environment's to say.
     otherwise = "fp8" if "fp8_config" in config else "no"
     found = {"ACCELERATE_MIXED_PRECISION": str(config.get("mixed_precision", otherwise))}
-    found |= _named(_table(config, "dynamo_config"), _DYNAMO)
-    for key, value in _table(config, "fp8_config").items():
-        found[f"ACCELERATE_{key.upper()}"] = str(value)  # a bool as Python writes it
+    for name in ("dynamo_config", "fp8_config"):
+        for key, value in _table(config, name).items():
+            found[f"ACCELERATE_{key.upper()}"] = str(value)  # a bool as Python writes it
     if config["distributed_type"] == "FSDP":
         found["ACCELERATE_USE_FSDP"] = "true"
         found |= _named(_table(config, "fsdp_config"), _FSDP)

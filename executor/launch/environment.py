@@ -39,6 +39,8 @@ def device_environment(target: Target) -> dict[str, str]:
         variable = allocator_variable(given)
         return {"PYTORCH_ALLOC_CONF": variable} if variable else {}
     found = {"CUDA_VISIBLE_DEVICES": "", **(_EXACT_RESIDENT_MEMORY if target.observed else {})}
+    if target.emulates_float8:
+        found[names.CPU_FLOAT8] = "1"
     if target.needs_cpu_ranks:
         # With ACCELERATE_USE_CPU, FSDP2 would silently become DDP, and FSDP1 would find no device.
         found |= {names.CPU_RANKS: "1", "ACCELERATE_TORCH_DEVICE": "cpu"}

@@ -34,6 +34,9 @@ def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
     for name, applies in (("fsdp_plugin", target.uses_fsdp), ("deepspeed_plugin", target.uses_deepspeed)):
         if name in given and applies:
             yield f"the launch files' settings of {target.strategy.name}: the {name} at {where} wins"
+    backend = next((name for name in ("dynamo_backend", "dynamo_plugin") if name in given), None)
+    if backend is not None and target.compiler is not None:
+        yield f"--set compile.backend={target.compiler}: the {backend} at {where} wins"
     if "dataloader_config" in given and target.data_loader:
         names = ", ".join(target.data_loader)
         yield f"{names}: the dataloader_config at {where} wins"
@@ -61,6 +64,8 @@ def _own_loop(target: Target, use: AcceleratorUse) -> Iterator[str]:
         yield f"{strategy.name}: the script runs its own loop without Accelerate, and does not wrap its model so"
     if strategy.precision.endswith("-mixed") and not use.names & {"autocast", "bf16", "fp16", "precision"}:
         yield f"precision {strategy.precision}: the script's own loop has no autocast"
+    if target.compiler is not None and "compile" not in use.names:
+        yield f"--set compile.backend={target.compiler}: the script runs its own loop, and does not compile its model"
 
 
 def _left_to_the_script(target: Target) -> Iterator[str]:

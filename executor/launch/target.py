@@ -97,17 +97,22 @@ class Target:
         return self.on_cpu and (self.uses_fsdp or self.uses_deepspeed)
 
     @property
+    def emulates_float8(self) -> bool:
+        """Whether CPU processes train in float8, whose products the runner has torchao emulate."""
+        return self.on_cpu and self.strategy.precision == "fp8-mixed"
+
+    @property
     def runs_runner(self) -> bool:
-        return self.observed or self.needs_cpu_ranks
+        return self.observed or self.needs_cpu_ranks or self.emulates_float8
 
     @property
     def clipping(self) -> bool:
         return bool(self.saved.workload.get("clipping", True))
 
     @property
-    def compiles(self) -> bool:
-        """Whether the plan has the model compiled."""
-        return bool(self.saved.workload.get("compile", False))
+    def compiler(self) -> str | None:
+        """Backend of torch.compile with which the plan has the model compiled; None where it does not."""
+        return self.setting("compile.backend")
 
     @property
     def replicas(self) -> int:

@@ -208,6 +208,4 @@ def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wis
     )
     if workload.get("fused_loss"):
         asked.append(Wish(what="fused loss", words=("use_liger_kernel", "use_liger"), value=True, needed=True))
-    if workload.get("compile") and options.training_arguments:
-        asked.append(Wish(what="compilation", words=("torch_compile",), value=True, needed=True))
     return asked

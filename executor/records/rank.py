@@ -58,6 +58,8 @@ class Actual:
     """Backward passes per optimizer step, counted."""
     checkpointing: bool | None = None
     """Whether activation checkpointing was on."""
+    compiled: bool | None = None
+    """Whether torch.compile wrapped a model, and made at least one graph of it."""
     stack: str | None = None
     """`accelerate`, `trainer`, `lightning`, `plain`: who ran the loop."""
 

@@ -176,16 +176,31 @@ def layers(model: Any) -> Iterator[Any]:
 
 def mixed_precision(model: Any, autocast: str | None) -> str | None:
     """`no`, `bf16`, `fp16`, `fp8`, as accelerate names them."""
+    if model is not None and _computes_in_float8(model):
+        return "fp8"
     engine = _class("deepspeed.runtime.engine", "DeepSpeedEngine")
     for layer in layers(model) if model is not None and engine is not None else ():
         if isinstance(layer, engine):
             return "bf16" if layer.bfloat16_enabled() else "fp16" if layer.fp16_enabled() else "no"
     stated = _shared_state("AcceleratorState").get("_mixed_precision")
+    if stated == "fp8" and model is not None:
+        stated = "bf16"  # no layer computes in float8: autocast alone is left (Accelerator.__init__)
     if isinstance(stated, str) and stated != "no":
         return stated
     if autocast is not None:
         return _SHORT.get(autocast, autocast)
     return _fsdp_precision(model) if model is not None else stated
+
+
+def _computes_in_float8(model: Any) -> bool:
+    """Whether any layer is torchao's, Transformer Engine's or MS-AMP's."""
+    torchao = _class("torchao.float8.float8_linear", "Float8Linear")
+    for module in model.modules():
+        if torchao is not None and isinstance(module, torchao):
+            return True
+        if type(module).__module__.split(".")[0] in ("transformer_engine", "msamp"):
+            return True
+    return False
 
 
 _SHORT = {"bfloat16": "bf16", "float16": "fp16"}
@@ -232,6 +247,13 @@ def is_compiled(models: Iterable[Any]) -> bool:
         for model in models
         for module in model.modules()
     )
+
+
+def runs_compiled(models: Iterable[Any]) -> bool:
+    """Whether a compiled part really made a graph: torch.compile can be switched off, or give up, in silence."""
+    counters = _class("torch._dynamo.utils", "counters")
+    graphs = counters["stats"]["unique_graphs"] if counters else 0
+    return graphs > 0 and is_compiled(models)
 
 
 def _class(module: str, name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from executor.runner import accelerate_hooks, cpu_ranks, deepspeed_hooks, saves, torch_hooks, trainer_hooks
+from executor.runner import accelerate_hooks, cpu_float8, cpu_ranks, deepspeed_hooks, saves, torch_hooks, trainer_hooks
 from executor.runner.imports import PostImport
 from executor.runner.observer import Observer
 from executor.runner.recorder import Recorder
@@ -28,4 +28,6 @@ def install_hooks(recorder: Recorder) -> None:
         imports.when(name, lambda module: trainer_hooks.install_lightning(module, observer))
     if recorder.options.cpu_ranks:
         cpu_ranks.install(imports)
+    if recorder.options.cpu_float8:
+        cpu_float8.install(imports)
     saves.install(recorder, imports)

@@ -100,6 +100,7 @@ class Observer:
         if recorder.ledger.count == 1:
             self._inspect()
             recorder.actual["checkpointing"] = self._checkpointing()
+            recorder.actual["compiled"] = actual.runs_compiled(self.forwards.training_now())
         if row.samples is None and self._searches < MAX_SEARCHES:
             self._searches += 1  # another model is trained now, or it takes no tensors
             self.forwards.search()

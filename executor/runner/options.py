@@ -24,6 +24,7 @@ class Options:
     """As the launcher says; what really joined is recorded apart."""
     host: str = ""
     cpu_ranks: bool = False
+    cpu_float8: bool = False
     micro_batch_size: int | None = None
     expected_parameters: int | None = None
     """Elements that the script's model must have; None: not compared."""
@@ -54,6 +55,7 @@ def read_options(environment: Mapping[str, str] | None = None) -> Options:
         world_size=_count(env.get("WORLD_SIZE")) or 1,
         host=socket.gethostname(),
         cpu_ranks=env.get(names.CPU_RANKS) == "1",
+        cpu_float8=env.get(names.CPU_FLOAT8) == "1",
         micro_batch_size=_count(env.get(names.MICRO_BATCH_SIZE)),
         expected_parameters=_count(given.get("expected_parameters")),
         rebatch=given.get("rebatch") is True,

@@ -19,6 +19,7 @@ from planner.commands.execute_options import (
 )
 from planner.errors import ExitCode, UsageError
 from planner.options import positive, refuse_what_is_not_built
+from planner.units import format_bytes
 
 if TYPE_CHECKING:
     from executor.job import Job
@@ -41,6 +42,8 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     saved = _read(args) if args.plan is not None else _search(args, words, script, script_words)
     if saved is None:
         return ExitCode.NOTHING_FITS
+    for warning in saved.warnings:
+        say(warning)
     hosts = hosts_of(args, saved)
     job = Job(
         saved=saved,
@@ -86,7 +89,11 @@ def _search(
     refuse_what_is_not_built(args)
     if taken:
         say(taken)
-    if args.model is None:
+    if args.named_model is not None:
+        if args.model is not None:
+            raise UsageError(f"MODEL {args.model} and --model {args.named_model} both name a model: keep one")
+        args.model = args.execute
+    elif args.model is None:
         args.model = args.execute
         all_words.insert(0, args.execute)
         say(f"planned for is what {args.execute} itself does; MODEL, or model = '...' in a plan.toml, names another")
@@ -120,7 +127,7 @@ def _in_a_line(saved: "SavedPlan") -> str:
     strategy = saved.plan.strategy
     memory = saved.plan.memory
     batch = f"micro batch {strategy.micro_batch_size} x {strategy.gradient_accumulation_steps}"
-    used = "" if memory is None else f", {(memory.device_used_bytes or 0) / 2**30:.1f} GiB on each rank expected"
+    used = "" if memory is None else f", {format_bytes(memory.device_used_bytes or 0)} on each rank expected"
     tight = ", and that is tight" if saved.plan.verdict == "tight" else ""
     where = saved.cluster["spec"]
     return f"{strategy.name} on {where}, {batch}, checkpointing {strategy.checkpointing}{used}{tight}"

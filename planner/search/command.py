@@ -31,6 +31,7 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
         words += ["--main_process_ip", "$HEAD_NODE", "--main_process_port", "29500"]
     words += ["--mixed_precision", _MIXED.get(workload.precision, "no")]
     words += _float8_words(judgement, workload)
+    words += _compilation_words(workload)
     words += _strategy_words(judgement, workload, cluster)
     steps = judgement.batch.accumulation_steps
     if workload.stack is Stack.TRAINER:
@@ -65,7 +66,19 @@ def _float8_words(judgement: Judgement, workload: Workload) -> list[str]:
     words = ["--fp8_backend", "ao"]
     if judgement.family.strategy.name in ("fsdp", "hsdp"):
         words += ["--fp8_enable_fsdp_float8_all_gather", workload.setting("fp8.all_gather", "true")]
+        # On by default, and refused beside torchao (accelerator.py: Accelerator.__init__).
+        words += ["--fsdp_cpu_ram_efficient_loading", "false"]
     return words
+
+
+def _compilation_words(workload: Workload) -> list[str]:
+    given = dict(workload.settings)
+    if "compile.backend" not in given:
+        return []
+    words = ["--dynamo_backend", given["compile.backend"]]
+    if "compile.mode" in given:
+        words += ["--dynamo_mode", given["compile.mode"]]
+    return [*words, *(["--dynamo_use_regional_compilation"] if given.get("compile.regional") == "true" else [])]
 
 
 def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) -> list[str]:

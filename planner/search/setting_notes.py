@@ -28,4 +28,11 @@ def setting_notes(workload: Workload, cluster: Cluster) -> tuple[Assumption, ...
             " torch.cuda.set_per_process_memory_fraction"
         )
         notes.append(Assumption(text=text, basis="source"))
+    backend = dict(workload.settings).get("compile.backend")
+    if backend is not None:
+        text = (
+            f"compile.backend={backend} takes effect when the plan is executed; counted is the step as written:"
+            " what the compiler fuses, keeps or recomputes is not"
+        )
+        notes.append(Assumption(text=text, basis="assumed"))
     return tuple(notes)
