@@ -4,7 +4,7 @@ from pathlib import Path
 
 from planner.capture.provider import CapturedProvider
 from planner.capture.request import CaptureRequest, PlannedDevice
-from planner.capture.workload import differences, overlay, with_captured_basis
+from planner.capture.workload import differences, overlay, stored_otherwise, with_captured_basis
 from planner.hardware.cluster import Cluster
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec
@@ -22,9 +22,23 @@ def captured_job(
     CaptureError in one line where the script cannot be captured.
     """
     assert source.path is not None
-    provider = CapturedProvider(
+    provider = provider_of(request, cluster, source.path, note)
+    facts, spec = provider.facts(), provider.spec()
+    workload = make_workload(overlay(given, facts, source.id), request.pinned, cluster, spec)
+    asked = {name: getattr(given, name) for name in ("precision", "optimizer", "seq_len", "checkpointing", "attention")}
+    for difference in differences(asked, facts):
+        note(f"{source.id}: {difference.line()}")
+    otherwise = stored_otherwise(spec, facts)
+    if otherwise is not None:
+        note(f"{source.id}: {otherwise}")
+    return provider, spec, with_captured_basis(workload, given, facts)
+
+
+def provider_of(request: Request, cluster: Cluster, script: Path, note: Note) -> CapturedProvider:
+    """What runs `script` with the request's arguments as on one rank of the cluster."""
+    return CapturedProvider(
         request=CaptureRequest(
-            script=str(source.path),
+            script=str(script),
             arguments=request.script_words,
             working_directory=str(Path.cwd()),
             device=planned_device(cluster),
@@ -33,12 +47,6 @@ def captured_job(
         use_cache=request.use_cache,
         note=note,
     )
-    facts, spec = provider.facts(), provider.spec()
-    workload = make_workload(overlay(given, facts, source.id), request.pinned, cluster, spec)
-    asked = {name: getattr(given, name) for name in ("precision", "optimizer", "seq_len", "checkpointing", "attention")}
-    for difference in differences(asked, facts):
-        note(f"{source.id}: {difference.line()}")
-    return provider, spec, with_captured_basis(workload, given, facts)
 
 
 def planned_device(cluster: Cluster) -> PlannedDevice:

@@ -20,7 +20,7 @@ class Origins:
 
         The line that calls `backward` names nothing: what it sets off belongs to the forward's operators.
         """
-        frame: "FrameType | None" = sys._getframe(2)
+        frame: FrameType | None = sys._getframe(2)
         while frame is not None:
             if frame.f_code.co_name == "watched_backward":
                 return ""

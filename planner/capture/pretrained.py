@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 
+from planner.capture.quantised import four_bit, quantise_loaded
 from planner.errors import InputError
 
 
@@ -57,8 +58,7 @@ def _from_pretrained(cls: Any, /, name: Any, *args: Any, config: Any = None, **k
         raise InputError(f"{name} asks for code of its repository: capture runs your own code only")
     if not hasattr(config, "to_dict"):
         config = cls.config_class.from_pretrained(config or name)
-    if kwargs.get("quantization_config") is not None or getattr(config, "quantization_config", None) is not None:
-        raise InputError(f"{name} is loaded with quantised weights, which capture cannot build yet: use --model")
+    quantised = four_bit(name, kwargs.get("quantization_config") or getattr(config, "quantization_config", None))
     dtype = kwargs.get("dtype", kwargs.get("torch_dtype")) or "auto"
     options = {key: kwargs[key] for key in ("attn_implementation",) if kwargs.get(key) is not None}
     for key in list(kwargs):
@@ -70,6 +70,8 @@ def _from_pretrained(cls: Any, /, name: Any, *args: Any, config: Any = None, **k
     model.eval()  # as from_pretrained leaves it
     if wanted in (torch.float16, torch.bfloat16):
         _keep_in_fp32(model)
+    if quantised is not None:
+        quantise_loaded(model, quantised)
     return model
 
 

@@ -20,6 +20,7 @@ from planner.capture.origins import Origins
 from planner.capture.placement import Placement, parameters_on_meta
 from planner.capture.precision import Regions, autocast_regions
 from planner.capture.pretrained import weightless_models
+from planner.capture.quantised import unpacked
 from planner.capture.recording import StepRecorder, micro_batch_of, other_name, sequence_of
 from planner.capture.request import CapturedFacts, CaptureRequest
 from planner.errors import InputError
@@ -149,7 +150,7 @@ class Window:
             accumulation_steps=passes,
             checkpointing="full" if getattr(model, "is_gradient_checkpointing", False) else "none",
             attention=_attention(config),
-            peft="none" if first is None else "lora",
+            peft="none" if first is None else "qlora" if any(map(unpacked, models)) else "lora",
             lora_rank=getattr(first, "r", None),
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
             clipping=self._observed.clipping,
@@ -187,6 +188,7 @@ def _buffers(models: list[nn.Module]) -> list[tuple[str, int]]:
 def _spec(models: list[nn.Module], script: str) -> ModelSpec:
     """The first model's identity, with the parameters of all."""
     spec = spec_of(models[0], model_id=script)
+    spec = replace(spec, num_parameters=spec.num_parameters + unpacked(models[0]))
     for number, model in enumerate(models[1:], 1):
         other = spec_of(model, model_id=script)
         prefix = other_name(number)

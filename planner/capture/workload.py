@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from planner.capture.request import CapturedFacts
+from planner.dtypes import is_floating
 from planner.errors import InputError, NotBuiltError, UsageError
+from planner.model.spec import ModelSpec
+from planner.strategy.base import autocast_regime
 from planner.workload import Attention, Basis, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
 from planner.workload_options import Given
 
@@ -112,3 +115,26 @@ def differences(values: Mapping[str, object], facts: CapturedFacts) -> tuple[Dif
 
 def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def stored_otherwise(spec: ModelSpec, facts: CapturedFacts) -> str | None:
+    """What the script stores in another type than a plan of its precision places it in, in words; None where all agree.
+
+    Strategies place parameters in the types of a regime; a script may mix them as it likes.
+    """
+    regime = autocast_regime(Precision(facts.precision), Stack(facts.stack), Peft(facts.peft))
+    odd = [
+        parameter
+        for parameter in spec.parameters
+        if parameter.tied_to is None
+        and is_floating(parameter.dtype)
+        and parameter.dtype != regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+    ]
+    if not odd:
+        return None
+    elements = sum(parameter.numel for parameter in odd)
+    placed = regime.dtype_of(odd[0].dtype, trainable=odd[0].trainable)
+    return (
+        f"{elements:,} elements ({odd[0].name}, ...) are stored in {odd[0].dtype}, and counted in {placed}:"
+        " their memory is off by that"
+    )

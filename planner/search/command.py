@@ -18,11 +18,14 @@ DATA_LOADER_SETTINGS = frozenset(
 _MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16", Precision.FP8_MIXED: "fp8"}
 
 
-def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, script: str = "train.py") -> str:
+def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, captured: str | None = None) -> str:
     """Shell command, quoted; the script's own arguments follow it where the stack defines them.
+
+    A captured script has its batch already; any other is called train.py, and told what the stack lets it be told.
 
     Where no options of the launcher say what is planned, the saved plan is executed instead.
     """
+    script = captured or "train.py"
     if _beyond_options(judgement, workload, cluster):
         return f"plan --plan plan.json --execute {shlex.quote(script)}"
     words = ["accelerate", "launch", "--num_processes", str(cluster.world_size)]
@@ -35,7 +38,7 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, s
     words += _strategy_words(judgement, workload, cluster)
     steps = judgement.batch.accumulation_steps
     if workload.stack is Stack.TRAINER:
-        words += [script, *_trainer_words(judgement, workload)]
+        words += [script, *(_trainer_words(judgement, workload) if captured is None else ())]
     else:
         if steps > 1 and judgement.family.strategy.zero_stage is not None:
             words += ["--gradient_accumulation_steps", str(steps)]

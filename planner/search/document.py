@@ -115,10 +115,15 @@ def _candidate(
         memory=None if judgement.states_only else _memory(judgement),
         speed=None if judgement.states_only else _speed(judgement.time, spec.has_sequence),
         reason=reason,
-        command=launch_command(judgement, workload, cluster) if reason is None else None,
+        command=launch_command(judgement, workload, cluster, _script(spec)) if reason is None else None,
         units=() if judgement.states_only else wrapped_classes(judgement),
         explain=_explain(judgement) if explain and not judgement.states_only else None,
     )
+
+
+def _script(spec: ModelSpec) -> str | None:
+    """The training script that is planned, where one is."""
+    return spec.id if spec.id.endswith(".py") else None
 
 
 def _memory(judgement: Judgement) -> MemoryFigures:

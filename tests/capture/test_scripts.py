@@ -24,6 +24,8 @@ class Script:
     stack: str
     loop: str
     arguments: tuple[str, ...] = ()
+    stored: bool = True
+    """Whether sizes are compared: bitsandbytes computes with other kernels on a CPU, and counts packed elements."""
     peak: bool = True
     """Whether the peak is compared: oneDNN's convolutions copy operands in backward, which no GPU does."""
 
@@ -48,6 +50,7 @@ SLOW = (
     script("two_encoders", "plain"),
     replace(script("resnet", "plain", None, "--batch-size", "4"), peak=False),
     script("yaml_trainer", "trainer", "WeightedTrainer"),
+    replace(script("qlora_trainer", "trainer", "Trainer", "--model", CHECKPOINT), stored=False),
     script("peft_loop", "accelerate", None, "--model_name_or_path", CHECKPOINT),
 )
 
@@ -72,14 +75,15 @@ def test_captured_equals_real(case: Script, tmp_path: Path) -> None:
     facts = outcome.facts
     assert facts is not None
     assert (facts.stack, facts.loop) == (case.stack, case.loop)
-    assert facts.spec["num_parameters"] == real["parameters"]
+    assert facts.spec["num_parameters"] == real["parameters"] or not case.stored
     assert facts.spec["trainable_parameters"] == real["trainable"]
     assert sum(made.state_bytes for made in facts.optimizers) == real["state_bytes"]
     assert facts.accumulation_steps == real["accumulation"]
     shapes = {name: text[: text.index("]") + 1] for name, text in facts.batch.items()}
     assert shapes == {name: str(shape) for name, shape in real["inputs"].items()}
     figures = replayed(load(content), facts.micro_batch)
-    assert (figures.forward_end, figures.backward_end) == (real["forward_end"], real["backward_end"])
-    if case.peak:
+    if case.stored:
+        assert (figures.forward_end, figures.backward_end) == (real["forward_end"], real["backward_end"])
+    if case.stored and case.peak:
         assert figures.peak == real["peak"]
     assert {path: path.stat().st_mtime_ns for path in case.path.parent.iterdir()} == before

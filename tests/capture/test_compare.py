@@ -1,0 +1,86 @@
+"""`plan train.py --model MODEL`: MODEL is planned, and what the script does differently is listed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner.cli import main
+
+CONFIG = Path(__file__).resolve().parents[2] / "examples" / "tiny-llama"
+
+OTHERWISE = f"""
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+config = AutoConfig.from_pretrained({str(CONFIG)!r}, num_hidden_layers=1)
+model = AutoModelForCausalLM.from_config(config)
+model.model.embed_tokens.requires_grad_(False)
+optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+ids = torch.zeros(3, 24, dtype=torch.long)
+model(input_ids=ids, labels=ids).loss.backward()
+optimizer.step()
+"""
+UNKNOWN = OTHERWISE.replace("torch.optim.SGD", "torch.optim.Adagrad")
+ENDS = "print('nothing to do')\nraise SystemExit(3)\n"
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(words)
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--model", "m"), "which script is --model m compared with?"),
+        (("gpt2", "--model", "m", "--gpus", "8xH100"), "--model goes with a training script: plan train.py --model m"),
+        (("gpt2", "--model", "m", "--execute", "t.py"), "MODEL gpt2 and --model m both name a model"),
+        (("--model", "m", "--plan", "p.json", "--execute", "t.py"), "leave out --model, or --plan"),
+    ],
+)
+def test_model_needs_a_script(
+    words: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").write_text(ENDS)
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert said in err
+    assert not out
+
+
+@pytest.mark.slow
+def test_differences_are_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warnings = {}
+    for name, content in (("otherwise", OTHERWISE), ("unknown", UNKNOWN), ("ends", ENDS)):
+        script = tmp_path / f"{name}.py"
+        script.write_text(content)
+        words = (str(script), "--model", str(CONFIG), "--gpus", "1xH100", "--seq-len", "24", "--pin", "--json")
+        code, out, err = run(capsys, *words, "--precision", "fp32", "--no-cache")
+        assert code == 0, err
+        document = json.loads(out)
+        assert document["model"]["parameters"] == 870_016
+        warnings[name] = [line.removeprefix(f"{script}: ") for line in document["warnings"]]
+    # One of four layers is there, and the embedding, tied to nothing, is not trained.
+    parameters = json.loads((CONFIG / "config.json").read_text())
+    hidden, vocabulary = parameters["hidden_size"], parameters["vocab_size"]
+    first = warnings["otherwise"]
+    whole = int(first[0].split("but ")[1].split()[0].replace(",", ""))
+    trained = int(first[1].split("but ")[1].split()[0].replace(",", ""))
+    assert whole - trained == hidden * vocabulary
+    assert first == [
+        f"number of parameters is 870,016 here, but {whole:,} in the script",
+        f"number of trained parameters is 870,016 here, but {trained:,} in the script",
+        "optimizer is adamw here, but sgd in the script",
+        "micro batch is 1 here, but 3 in the script",
+    ]
+    assert "optimizer is adamw here, but torch.optim.adagrad.Adagrad in the script" in warnings["unknown"]
+    assert len(warnings["ends"]) == 1
+    assert "cannot be compared with" in warnings["ends"][0]
+    assert "--model" in warnings["ends"][0]
