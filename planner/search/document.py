@@ -200,7 +200,14 @@ def _explain(judgement: Judgement) -> tuple[TensorLine, ...]:
     phase = str(judgement.profile.phase_of_peak)
     lines: dict[tuple[str, ...], list[StandingTensor]] = {}
     for tensor in standing(judgement.plan.stream, judgement.batch.micro_batch):
-        key = (str(tensor.category), _INDEX.sub("*", tensor.module), tensor.operator, tensor.shape, tensor.basis, tensor.origin)
+        key = (
+            str(tensor.category),
+            _INDEX.sub("*", tensor.module),
+            tensor.operator,
+            tensor.shape,
+            tensor.basis,
+            tensor.origin,
+        )
         lines.setdefault(key, []).append(tensor)
     merged = [_line(key, tensors, phase) for key, tensors in lines.items()]
     return tuple(sorted(merged, key=lambda line: -line.bytes)[:_EXPLAINED])
