@@ -18,6 +18,11 @@ def run_job(request: Request, note: Note) -> Answer:
     if request.snapshot and cluster.gpu.is_cpu:
         raise UsageError("--snapshot shows CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
+    if request.script is not None:
+        # A script's files and the files that they read are what it is compared by: the search is run, traces are kept.
+        from planner.job_search import plan_from_scratch
+
+        return plan_from_scratch(request, cluster, source, note)
     key = _key(request, cluster, source)
     kept = _read(key, request, note)
     if kept is not None:

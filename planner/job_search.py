@@ -63,7 +63,8 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         command=request.command,
         versions=versions(),
         assumptions=_plan_notes(found) + _assumptions(workload, sites, (*notes, *spec.notes)),
-        warnings=_warnings(workload, cluster, spec, source),
+        warnings=_warnings(workload, cluster, spec, source)
+        + _against_script(request, cluster, spec, workload, found, note),
         change=None if fits else nearest_change(evaluator),
         explain=request.explain,
     )
@@ -97,6 +98,17 @@ def _of_script(
     from planner.capture.job import captured_job
 
     return captured_job(request, cluster, source, given, note)
+
+
+def _against_script(
+    request: Request, cluster: Cluster, spec: ModelSpec, workload: Workload, found: Found, note: Note
+) -> tuple[str, ...]:
+    """Where the script that is to train the model does otherwise."""
+    if request.script is None:
+        return ()
+    from planner.capture.compare import script_differences
+
+    return script_differences(request, cluster, spec, workload, found, note)
 
 
 def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: ModelSource) -> tuple[str, ...]:

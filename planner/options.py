@@ -27,7 +27,16 @@ def main_parser() -> Parser:
         epilog=f"Verbs: {', '.join(VERBS)}, each with its own --help. A folder named like a verb is written ./models.",
     )
     parser.add_argument(
-        "model", metavar="MODEL", nargs="?", help="hub id, folder, config.json or package.module:factory"
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="hub id, folder, config.json, package.module:factory, or a training script (train.py [-- ARGS])",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        dest="named_model",
+        help="plan this model; what the script named in its place does differently is listed",
     )
     parser.add_argument("--gpus", metavar="SPEC", help="8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ...")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
@@ -122,7 +131,9 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--snapshot", metavar="FILE", help="write the predicted memory snapshot, for PyTorch's memory viewer"
     )
-    group.add_argument("--plot", metavar="FILE", help="draw the timeline of a step (.svg), or write its events (.csv)")
+    group.add_argument(
+        "--plot", metavar="FILE", help="draw the timeline of a step (.png, .svg, .pdf), or write its events (.csv)"
+    )
     group.add_argument("--force", action="store_true", help="overwrite existing files")
     group.add_argument("--top", metavar="N", help="how many plans to show")
     group.add_argument("--explain", action="store_true", help="name the largest tensors that stand at the peak")
@@ -162,7 +173,6 @@ _LATER = (
     _Later("--kv-dtype"),
     _Later("--compile", False),
     _Later("--sweep"),
-    _Later("--model"),
     _Later("--readonly", False),
     _Later("--max"),
 )

@@ -29,7 +29,9 @@ class Request:
     plot: bool = False
     """Whether the timeline of a step is wanted; the search then runs, whatever was kept."""
     script_words: tuple[str, ...] = ()
-    """Arguments of the training script that MODEL names."""
+    """Arguments of the training script that MODEL names, or `script`."""
+    script: str | None = None
+    """A training script that `model` is compared with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,14 @@ def _job_values(args: argparse.Namespace) -> list[tuple[str, object]]:
 
     names = [name for name in job_option_names() if name not in ("hosts", "max-restarts")]
     pairs = [(f"--{name}", getattr(args, name.replace("-", "_"), None)) for name in names]
-    return [("MODEL", args.model), ("--gpus", args.gpus), ("--set", args.settings), ("--save", args.save), *pairs]
+    return [
+        ("MODEL", args.model),
+        ("--model", args.named_model),
+        ("--gpus", args.gpus),
+        ("--set", args.settings),
+        ("--save", args.save),
+        *pairs,
+    ]
 
 
 def with_configuration(args: argparse.Namespace, words: Sequence[str], script: Path) -> tuple[list[str], str]:

@@ -54,8 +54,12 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
 
 
 def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
+    if args.model is None and args.named_model is not None:
+        raise UsageError(f"which script is --model {args.named_model} compared with? plan train.py --model ...")
     if args.model is None:
         raise UsageError("which model? name a hub id, folder, config.json or package.module:factory")
+    if args.named_model is not None and not args.model.endswith(".py"):
+        raise UsageError(f"--model goes with a training script: plan train.py --model {args.named_model}")
     if args.gpus is None:
         verb = _verb_like(args.model)
         if verb is not None:
@@ -83,7 +87,8 @@ def find_plans(args: argparse.Namespace, words: Sequence[str], script_words: Seq
     from planner.request import Request
 
     request = Request(
-        model=args.model,
+        model=args.named_model or args.model,
+        script=args.model if args.named_model else None,
         gpus=args.gpus,
         words=_job_words(args),
         settings=tuple(args.settings),
