@@ -32,3 +32,14 @@ class Timeline:
     """Index of the moment at which most is allocated."""
     capacity: int
     """Device memory that one process may take; bytes."""
+    dies: bool = False
+    """Whether the run ends here because the next request finds no room."""
+
+    def levels(self) -> list[tuple[int, ...]]:
+        """Bytes after each event, by category in the order of `start`."""
+        standing = dict(self.start)
+        found = []
+        for moment in self.moments:
+            standing[moment.category] += moment.change
+            found.append(tuple(standing.values()))
+        return found

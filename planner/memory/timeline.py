@@ -44,6 +44,7 @@ def timeline(stream: RankStream, micro_batch: int, result: AllocatorResult, *, t
         moments=tuple(moments),
         peak=int(np.argmax(allocated[first:last])),
         capacity=capacity,
+        dies=result.oom_at is not None,
     )
 
 

@@ -14,7 +14,9 @@ from planner.memory.profile import measure
 from planner.memory.timeline import timeline
 from planner.plan_timeline import Timeline
 from planner.strategy.single import Single
-from reports.timeline import as_csv, as_svg, check_ending
+from planner.units import GIB, MIB
+from reports.timeline import as_csv, check_ending, write_timeline
+from reports.timeline_picture import as_picture, draw
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace
 
@@ -51,30 +53,61 @@ def test_data_has_every_event_and_marks_the_peak() -> None:
     assert sum(int(peak[category]) for category in found.start) == int(peak["allocated"])
 
 
-def test_the_picture_is_well_formed_and_says_the_peak() -> None:
-    root = ET.fromstring(as_svg(made()))
-    words = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "tiny <model> & more" in words
-    assert any(word.startswith("peak allocated") for word in words)
-    assert {"forward", "backward", "optimizer step"} <= set(words)
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}polygon"))) >= 4
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 1
+def test_the_picture_stacks_the_categories_marks_the_peak_and_names_the_phases() -> None:
+    found = made()
+    step, peak = draw(found).axes
+    moment = found.moments[found.peak]
+    (stack,) = {len(step.collections)}
+    assert stack == len(
+        [name for name in found.start if any(level[list(found.start).index(name)] for level in found.levels())]
+    )
+    (mark,) = [line for line in step.lines if line.get_label() == "peak"]
+    assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (found.peak, moment.allocated / MIB)
+    assert [text.get_text() for text in step.texts] == ["forward", "backward", "optimizer step"]
+    assert sum(bar.get_width() for bar in peak.patches) == pytest.approx(moment.allocated / GIB)
+    assert "capacity" not in {line.get_label() for line in step.lines}, "16 GiB above a tiny run would flatten it"
+    near = draw(made(capacity=2 * max(m.reserved for m in found.moments))).axes[0]
+    assert "capacity" in {line.get_label() for line in near.lines}
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
+def test_pictures_are_whole_files_and_the_same_each_time(form: str, tmp_path: Path) -> None:
+    found = made()
+    write_timeline(found, tmp_path / f"a.{form.upper()}")
+    content = (tmp_path / f"a.{form.upper()}").read_bytes()
+    assert content == as_picture(found, form)
+    assert content.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form])
+    if form == "svg":
+        words = [element.text for element in ET.fromstring(content).iter("{http://www.w3.org/2000/svg}text")]
+        assert "tiny <model> & more" in words
+        assert "optimizer step" in words
 
 
 def test_a_run_that_dies_is_drawn_to_its_end() -> None:
     peak = simulate(STREAM, 3).peak_reserved_bytes
     found = made(capacity=peak - 2**21)
+    assert found.dies
     assert found.moments
     assert len(found.moments) <= len(made().moments)
-    ET.fromstring(as_svg(found))
+    assert "runs out of memory" in [text.get_text() for text in draw(found).axes[0].texts]
+    assert "runs out of memory" not in [text.get_text() for text in draw(made()).axes[0].texts]
 
 
-@pytest.mark.parametrize("path", ["a.png", "a", "svg", "a.svg.txt"])
+def test_without_matplotlib_a_picture_is_refused_before_the_work_and_data_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"gpu-plan\[plots\]"):
+        check_ending("a.png")
+    check_ending("a.csv")
+
+
+@pytest.mark.parametrize("path", ["a.jpg", "a", "svg", "a.svg.txt"])
 def test_other_endings_are_refused_in_one_line(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"\.svg .* or \.csv"):
+    with pytest.raises(UsageError, match=r"\.png, \.svg .* or \.csv"):
         check_ending(path)
     assert cli.main(["Qwen/Qwen2-0.5B", "--gpus", "1xA100", "--plot", path]) == 2
     assert capsys.readouterr().err.count("\n") == 1
