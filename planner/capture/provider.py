@@ -31,7 +31,7 @@ class CapturedProvider:
     use_cache: bool = True
     note: Callable[[str], None] = lambda _: None
     _facts: CapturedFacts | None = None
-    _traces: dict[str, StepTrace] = field(default_factory=dict)
+    _traces: dict[str, tuple[CapturedFacts, StepTrace]] = field(default_factory=dict)
 
     def facts(self) -> CapturedFacts:
         """What the script does by itself."""
@@ -68,8 +68,8 @@ class CapturedProvider:
 
     def told(self) -> tuple[list[str], list[str]]:
         """Host reads that were answered, and notes."""
-        sites = dict.fromkeys(site for trace in self._traces.values() for site in trace.host_reads)
-        notes = dict.fromkeys(note for trace in self._traces.values() for note in trace.notes)
+        sites = dict.fromkeys(site for _, trace in self._traces.values() for site in trace.host_reads)
+        notes = dict.fromkeys(note for _, trace in self._traces.values() for note in trace.notes)
         return list(sites), [*notes, *(self._facts.notes if self._facts else ())]
 
     def _natural(self) -> StepTrace:
@@ -79,6 +79,8 @@ class CapturedProvider:
 
     def _captured(self, request: CaptureRequest) -> tuple[CapturedFacts, StepTrace]:
         key = entry_name("capture", files_digest(Path(request.script)), dump(request))
+        if key in self._traces:
+            return self._traces[key]
         folder = cache_dir() / "captures"
         kept = self._kept(folder, key) if self.use_cache else None
         if kept is not None:
@@ -88,7 +90,7 @@ class CapturedProvider:
         outcome, content = capture(request)
         assert outcome.facts is not None
         trace = load(content)
-        self._traces[key] = trace
+        self._traces[key] = (outcome.facts, trace)
         if self.use_cache:
             write_entry(folder / f"{key}.json", dump(outcome.facts).encode())
             write_entry(folder / f"{key}.npz", content)
@@ -99,8 +101,8 @@ class CapturedProvider:
             facts, content = read_entry(folder / f"{key}.json"), read_entry(folder / f"{key}.npz")
             if facts is None or content is None:
                 return None
-            trace = self._traces.setdefault(key, load(content))
-            return decode(CapturedFacts, load_object(facts, key), key), trace
+            self._traces[key] = (decode(CapturedFacts, load_object(facts, key), key), load(content))
+            return self._traces[key]
         except (CorruptTraceError, InputError, OSError):
             self.note(f"the cache entry {folder / key} was unreadable and is made again")
             return None
