@@ -8,6 +8,7 @@ from executor.records.rank import RankRecord
 from executor.records.run import RunRecord
 from planner.errors import PlanError, UsageError
 from planner.plan import PlanDocument
+from planner.plan_checks import check_machine, check_plan
 from planner.plan_io import load_any
 from planner.plan_saved import SavedPlan, saved_plan
 
@@ -67,7 +68,8 @@ def run(
     `arguments`: the script's words, or the function's positional arguments. A function is run once: it is neither
     resumed nor replanned, and no hang is looked for; it must not have used a GPU in this process before.
 
-    Raises a PlanError for a plan or script that cannot be run at all; a run that fails is told by the result.
+    Raises a PlanError for a plan or script that cannot be run at all: for other GPUs than this machine's, or read from
+    a path and stale. A run that fails is told by the result.
     """
     from executor.job import Job
     from executor.run_folder import RunFolder
@@ -75,12 +77,17 @@ def run(
     saved = _saved(plan)
     where = Path.cwd() if working_directory is None else Path(working_directory).absolute()
     if callable(script):
+        if saved.cluster["nodes"] == 1:  # several are refused below, whatever they are
+            check_machine(saved)
         from executor.function_job import run_function
 
         record = run_function(saved, script, tuple(arguments), where, environment or {}, check_parameters)
     else:
+        from executor.script.read import read_script
         from executor.supervise.supervisor import supervise
 
+        read_script((where / script).absolute())
+        check_machine(saved)
         job = Job(
             saved=saved,
             script=(where / script).absolute(),
@@ -99,7 +106,9 @@ def run(
 
 def _saved(plan: Plan) -> SavedPlan:
     if isinstance(plan, (str, Path)):
-        plan = load_any(plan)
+        path, plan = plan, load_any(plan)
+        if isinstance(plan, SavedPlan):
+            check_plan(plan, str(path))
     if isinstance(plan, SavedPlan):
         return plan
     if plan.best is None:

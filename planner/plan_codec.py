@@ -139,7 +139,8 @@ def _dataclass(kind: Any, value: object, key: str) -> Any:
     for name, found in derived.items():
         if found != getattr(made, name):
             path = f"{key}.{name}" if key else name
-            raise _WrongError(f"{path} is {_called(found)}, but the rest says {_called(getattr(made, name))}")
+            says = f"{path} is {_called(found)}, but the rest says {_called(getattr(made, name))}"
+            raise _WrongError(f"it was edited by hand: {says}" if name == "digest" else says)
     return made
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.commands.execute_checks import check_machine, check_plan, check_port
+from planner.plan_checks import check_machine, check_plan, check_port
 from planner.commands.execute_options import (
     check_options,
     hosts_of,

@@ -34,12 +34,17 @@ def run(args: argparse.Namespace) -> int:
     from executor.launch.engines import find_engine
     from executor.launch.export import export
     from executor.launch.write import write_launch_files
+    from planner.cache_dir import versions
     from planner.commands.execute import command_line
     from planner.commands.execute_options import count, hosts_of, say
     from planner.plan_io import load
+    from planner.plan_saved import stale_reasons
 
     find_engine(args.to)
     saved = load(args.plan)
+    changed = stale_reasons(saved, versions=versions())
+    if changed:
+        say(f"{args.plan} holds where it was made, not here: {'; '.join(changed)}")
     hosts = hosts_of(args, saved) if args.hosts is not None else _unnamed(int(str(saved.cluster["nodes"])))
     rank = 0 if args.machine_rank is None else count(args.machine_rank, "--machine-rank")
     if rank >= max(1, len(hosts)):

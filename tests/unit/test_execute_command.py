@@ -8,7 +8,7 @@ import pytest
 
 from planner.cache_dir import versions
 from planner.cli import main
-from planner.commands.execute_checks import check_port, machine_differences
+from planner.plan_checks import check_port, machine_differences
 from planner.commands.execute_options import with_configuration
 from planner.errors import PreflightError
 from planner.hardware.cluster import cluster_document
