@@ -1,0 +1,106 @@
+"""What FSDP2 shards, in which types and sizes, and the order in which its units run.
+
+Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13) and accelerate utils/fsdp_utils.py: fsdp2_prepare_model.
+"""
+
+from planner.dtypes import is_floating
+from planner.memory.stream import StreamBuilder
+from planner.strategy import fsdp_float8
+from planner.strategy.base import MASTER, Offload, RankContext, nbytes
+from planner.strategy.fsdp_units import ROOT, Unit, shard, wrap_units
+from planner.strategy.module_times import ModuleTimes, module_times
+from planner.trace.events import Mark
+from planner.trace.variant import Regime
+from planner.workload import Peft
+
+
+class Layout:
+    """One rank's units with their sizes and times; places nothing."""
+
+    def __init__(self, context: RankContext, regime: Regime) -> None:
+        trace = context.trace
+        self.context = context
+        self.trace = trace
+        self.regime = regime
+        self.master = MASTER if context.precision.is_mixed else regime.trained
+        self.reduce = context.setting("dtype.reduce", regime.trained)
+        """dtype in which gradients are reduced."""
+        self.builder = StreamBuilder(trace, context.accumulation_steps)
+        self.float8 = fsdp_float8.gathered(context)
+        reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
+        self.units = wrap_units(trace, reshard)
+        self.shards = [shard(parameter, context.shard_ranks) for parameter in trace.parameters]
+        self.times: ModuleTimes = module_times(trace)
+        self.on_host = context.offload is Offload.ALL
+
+    def gathered(self, unit: Unit) -> int:
+        """Bytes of the flat all-gather output."""
+        return sum(nbytes(self.shards[i].unsharded_numel, self.gathered_dtype(i)) for i in unit.parameters)
+
+    def gathered_dtype(self, index: int) -> str:
+        """MixedPrecisionPolicy.param_dtype, the parameter's own, or float8 where torchao's weights are gathered so."""
+        parameter = self.trace.parameters[index]
+        if index in self.float8:
+            return fsdp_float8.DTYPE
+        return self.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+
+    def stored_dtype(self, index: int) -> str:
+        """accelerate upcasts what is trained; the rest stays as it was loaded, in the type in which it computes.
+
+        Under QLoRA all that is not quantised is fp32 (peft: prepare_model_for_kbit_training).
+        """
+        parameter = self.trace.parameters[index]
+        upcast = parameter.trainable or (self.context.peft is Peft.QLORA and is_floating(parameter.dtype))
+        return self.master if upcast else self.gathered_dtype(index)
+
+    def stored_bytes(self, index: int) -> int:
+        """Bytes of a parameter's shard where it is kept."""
+        return nbytes(self.shards[index].shard_numel, self.stored_dtype(index))
+
+    def shard_bytes(self, unit: Unit, dtype: str) -> int:
+        return nbytes(sum(self.shards[i].shard_numel for i in self.reduced(unit)), dtype)
+
+    def reduced(self, unit: Unit) -> list[int]:
+        """Parameters of the unit that get a gradient."""
+        return [i for i in unit.parameters if self.steps(i)]
+
+    def steps(self, index: int) -> bool:
+        """Whether a parameter gets a gradient, and so optimizer state."""
+        return self.trace.parameters[index].trainable and self.builder.gradient_event(index) is not None
+
+    def forward_span(self, unit: Unit) -> tuple[int, int]:
+        enters = [self.times.enter[m] for m in unit.modules if m in self.times.enter]
+        leaves = [self.times.exit[m] for m in unit.modules if m in self.times.exit]
+        return min(enters), max(leaves)
+
+    def runs(self, unit: Unit) -> bool:
+        return any(m in self.times.enter and m in self.times.exit for m in unit.modules)
+
+    def forward_order(self) -> list[Unit]:
+        return sorted((u for u in self.units if self.runs(u)), key=lambda unit: self.forward_span(unit)[0])
+
+    def fed(self, unit: Unit) -> bool:
+        """Whether something that gets a gradient runs before a unit, so that its inputs need one."""
+        start = self.forward_span(unit)[0]
+        return any(self.reduced(other) and self.forward_span(other)[0] < start for other in self.forward_order())
+
+    def backward_order(self) -> list[tuple[Unit, int, int]]:
+        """Units with their first backward event and the event after which their gradients are reduced.
+
+        A unit whose inputs need no gradient (the embedding's token ids, the root's, with a frozen embedding the first
+        block's) is reduced at the very end.
+        """
+        start = self.trace.mark_position(Mark.BACKWARD)
+        end = self.trace.mark_position(Mark.BACKWARD_END)
+        embedding = self.trace.layout.input_embedding
+        spans = []
+        for unit in self.units:
+            if not self.runs(unit):
+                continue
+            late = unit.name == ROOT or (embedding is not None and embedding in unit.modules) or not self.fed(unit)
+            enters = [self.times.backward_enter[m] for m in unit.modules if m in self.times.backward_enter]
+            leaves = [self.times.backward_exit[m] for m in unit.modules if m in self.times.backward_exit]
+            enter = start if unit.name == ROOT else min(enters, default=end)
+            leave = end if late else max(leaves, default=end)
+            spans.append((unit, enter, leave))
+        return sorted(spans, key=lambda span: (span[1], span[2]))
