@@ -52,7 +52,9 @@ class StepRecorder:
         self._inputs: dict[str, torch.Tensor] = {}
         self.model: nn.Module | None = None
         self.others: list[nn.Module] = []
-        """Further models that train in the same step, by one backward pass."""
+        """Further models of the same step: trained by one backward pass, or frozen beside it."""
+        self._aside: list[nn.Module] = []
+        """Models that ran without training before the step: a teacher's place on the device is taken as well."""
         self.backward_passes = 0
         self.forward_passes = 0
         self.done = False
@@ -109,10 +111,12 @@ class StepRecorder:
         if any(parameter.device.type == "meta" for parameter in root.parameters()):
             settle(root, self._known)
             args, kwargs = tree_map_only(torch.Tensor, self._placement.twin, (args, kwargs))
-        if not _trains(root):
+        if next(root.parameters(), None) is None:
             return args, kwargs
-        if self.model is None:
+        if self.model is None and _trains(root):
             self._begin(root, args, kwargs)
+        elif self.model is None:
+            self._aside.append(root)
         elif self._recorder is not None and self.backward_passes == 0 and not self._holds(root):
             self._join(root)
         self.forward_passes += root is self.model
@@ -131,6 +135,9 @@ class StepRecorder:
         self._recorder = Recorder(self._tracker, self._profile, self._reads, origin=self._origin)
         self._recorder.know([*model.parameters(), *model.buffers(), *self._inputs.values()])
         self._watch_gradients(model)
+        for other in self._aside:
+            if not self._holds(other):
+                self._join(other)
         self._stack.enter_context(self._tracker)
         self._recorder.__enter__()
         self._placement.recording = True
@@ -142,10 +149,11 @@ class StepRecorder:
         return any(root is module for model in models if model is not None for module in model.modules())
 
     def _join(self, model: nn.Module) -> None:
-        """A second model that trains in the same step: its parameters follow those of the first."""
+        """A further model of the step, trained or frozen: its parameters follow those of the first."""
         assert self._recorder is not None
         assert self._tracker is not None
-        self._prepare(model)
+        if any(parameter.requires_grad for parameter in model.parameters()):
+            self._prepare(model)
         self.others.append(model)
         self._recorder.know([*model.parameters(), *model.buffers()])
         self._tracker.add(model, other_name(len(self.others)))

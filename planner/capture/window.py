@@ -211,7 +211,8 @@ def _notes(observed: Observed, models: list[nn.Module]) -> tuple[str, ...]:
     if observed.compiled:
         found.append("the script compiles its model: the step is counted as it is written, not as inductor fuses it")
     if len(models) > 1:
-        found.append(f"{len(models)} models train together: parameters of all are counted")
+        names = ", ".join(type(model).__name__ for model in models)
+        found.append(f"{len(models)} models are used in a step ({names}): the parameters of all are counted")
     return tuple(found)
 
 

@@ -50,6 +50,7 @@ SLOW = (
     script("two_encoders", "plain"),
     replace(script("resnet", "plain", None, "--batch-size", "4"), peak=False),
     script("yaml_trainer", "trainer", "WeightedTrainer"),
+    script("distil", "accelerate"),
     replace(script("qlora_trainer", "trainer", "Trainer", "--model", CHECKPOINT), stored=False),
     script("peft_loop", "accelerate", None, "--model_name_or_path", CHECKPOINT),
 )

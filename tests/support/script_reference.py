@@ -45,7 +45,8 @@ class RealRun:
         def watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             outermost = self._depth == 0 and self._model is None and _trains(module)
             fresh = self._depth == 0 and self._backward_passes == 0 and not self._in_backward
-            if fresh and _trains(module) and module not in self._models:
+            held = any(module is part for model in self._models for part in model.modules())
+            if fresh and next(module.parameters(), None) is not None and not held:
                 self._models.append(module)
             if outermost:
                 self._begin(module, args, kwargs)
