@@ -33,6 +33,8 @@ CASES = [
     ("zero2", "2x8xH100", {"offload": "optimizer"}),
     ("zero3", "8xH100", {"offload": "all", "stack": "trainer"}),
     ("zero2", "8xH100", {"precision": "fp8-mixed"}),
+    ("fsdp", "2xcpu", {"precision": "fp8-mixed"}),
+    ("ddp", "8xH100", {"settings": {"compile.backend": "inductor", "compile.regional": "true"}}),
 ]
 
 
@@ -102,6 +104,9 @@ def test_accelerate_understands_what_was_meant(
         assert env["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "2"
     if choice.precision == "fp8-mixed":
         assert env["ACCELERATE_FP8_BACKEND"] == "AO"
+    if "compile.backend" in more.get("settings", {}):
+        assert env["ACCELERATE_DYNAMO_BACKEND"] == "INDUCTOR"
+        assert env["ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION"] == "True"
 
 
 @pytest.mark.parametrize(("strategy", "gpus", "more"), CASES)

@@ -137,3 +137,20 @@ def test_pure_bf16_is_told_from_mixed():
     assert deviations(mixed, both(mixed_precision="bf16", parameter_dtypes=weights))[0].startswith("the weights are bf")
     zero = tiny_plan("zero2", precision="bf16-mixed", zero_stage=2)
     assert deviations(zero, both(strategy="zero2", mixed_precision="bf16", parameter_dtypes=weights)) == ()
+
+
+@pytest.mark.parametrize(
+    ("planned", "compiled", "said"),
+    [
+        ({"compile.backend": "inductor"}, False, "nothing was compiled, planned is torch.compile with the backend"),
+        ({"compile.backend": "inductor"}, True, None),
+        ({}, True, "the model was compiled, the plan counts its step as written"),
+        ({}, False, None),
+        ({"compile.backend": "inductor"}, None, None),
+    ],
+)
+def test_compilation(planned, compiled, said):
+    plan = tiny_plan()
+    plan = replace(plan, workload={**plan.workload, "settings": planned})
+    lines = deviations(plan, [record(rank, compiled=compiled) for rank in range(2)])
+    assert [line.startswith(said) for line in lines] == ([True] if said else [])

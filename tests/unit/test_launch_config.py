@@ -101,7 +101,22 @@ def test_fp8_goes_through_torchao() -> None:
     config = accelerate_config(target("fsdp", precision="fp8-mixed"))
     assert config["mixed_precision"] == "fp8"
     assert config["fp8_config"] == {"fp8_backend": "AO", "fp8_enable_fsdp_float8_all_gather": True}
+    assert config["fsdp_config"]["fsdp_cpu_ram_efficient_loading"] is False
     assert deepspeed_config(target("zero2", precision="fp8-mixed"))["bf16"] == {"enabled": True}
+
+
+def test_the_compiler_is_accelerates() -> None:
+    assert "dynamo_config" not in accelerate_config(target())
+    settings = {"compile.backend": "inductor", "compile.mode": "max-autotune", "compile.regional": "true"}
+    config = accelerate_config(target("zero2", settings=settings))
+    check_config(config)
+    assert config["dynamo_config"] == {
+        "dynamo_backend": "INDUCTOR",
+        "dynamo_mode": "max-autotune",
+        "dynamo_use_fullgraph": False,
+        "dynamo_use_dynamic": False,
+        "dynamo_use_regional_compilation": True,
+    }
 
 
 def test_zero_settings_reach_the_file() -> None:

@@ -26,6 +26,7 @@ H100 = parse_cluster("8xH100")
         ("alloc.garbage_collection_threshold=0.8", "0.8"),
         ("dtype.reduce=FLOAT32", "float32"),
         ("ddp.gradient_as_bucket_view=true", "true"),
+        ("compile.backend=AOT_EAGER", "aot_eager"),
     ],
 )
 def test_values_are_kept_in_one_form(word: str, kept: str) -> None:
