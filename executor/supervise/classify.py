@@ -226,8 +226,7 @@ def _rest(evidence: Evidence) -> Verdict:
             cause="signal" if failed.status == "interrupted" else "exception",
             exit_code=_code(failed),
             culprit=None,
-            explanation=f"rank {failed.rank} lost its peers {_step(failed)}, which of them failed first is not known"
-            f"{message}"
+            explanation=f"rank {failed.rank} lost its peers {_step(failed)}, {_who(evidence)}{message}"
             if failed.status == "peer_failure"
             else f"rank {failed.rank} was told to end from outside {_step(failed)}",
         )
@@ -237,6 +236,12 @@ def _rest(evidence: Evidence) -> Verdict:
     else:
         explanation = f"the launcher ended with {evidence.launcher_code}, no rank reported a failure{error}"
     return Verdict(cause="launcher", exit_code=LAUNCHER_FAILED, explanation=explanation)
+
+
+def _who(evidence: Evidence) -> str:
+    if evidence.hosts > 1:
+        return "one on another host failed first: the run there says why"
+    return "which of them failed first is not known"
 
 
 def _code(rank: RankRecord) -> int:

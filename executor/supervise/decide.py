@@ -8,6 +8,11 @@ from executor.records.run import Attempt
 
 Action = Literal["stop", "retry", "replan"]
 _CRASHES = ("signal", "exception", "exit", "hang", "launcher", "torn")
+_OUT_OF_MEMORY = ("oom", "host_oom")
+_SEVERAL_HOSTS = (
+    "a job on several hosts is not restarted or replanned by itself, whatever --max-restarts says: each host would"
+    " choose its checkpoint alone; run the command again on every host"
+)
 _USAGE_ERROR = 2
 """What argparse and click exit with."""
 _IN_THE_CODE = frozenset(
@@ -33,14 +38,23 @@ class Decision:
 
 
 def decide(
-    attempts: Sequence[Attempt], exit_code: int, max_restarts: int, *, ranks_ran: bool, error_type: str | None = None
+    attempts: Sequence[Attempt],
+    exit_code: int,
+    max_restarts: int,
+    *,
+    ranks_ran: bool,
+    error_type: str | None = None,
+    hosts: int = 1,
 ) -> Decision:
     """What to do after the last of `attempts`, which has ended with `exit_code`.
 
     `ranks_ran`: whether any rank of it got as far as its own record. `error_type`: of the culprit's exception.
+    Of several `hosts` each has its own supervisor: they would choose checkpoints, and plans, apart from each other.
     """
     last = attempts[-1]
-    if last.cause in ("oom", "host_oom"):
+    if hosts > 1 and last.cause in (*_OUT_OF_MEMORY, *_CRASHES):
+        return Decision(action="stop", reason=_SEVERAL_HOSTS)
+    if last.cause in _OUT_OF_MEMORY:
         return Decision(action="replan")
     if last.cause not in _CRASHES:
         return Decision(action="stop")

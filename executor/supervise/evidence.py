@@ -29,6 +29,8 @@ class Evidence:
     ranks: Sequence[RankRecord] = ()
     exits: Sequence[RankExit] = ()
     world_size: int = 1
+    hosts: int = 1
+    """Ranks, exits and world size are this one's only."""
     interrupted: str | None = None
     """Name of the signal that ended the supervisor's wait, such as `SIGINT`."""
     launcher_signal: str | None = None

@@ -92,7 +92,9 @@ def abilities(job: Job, ranks: Sequence[RankRecord], folder: Path) -> tuple[Abil
     )  # fmt: skip
     seen = {rank.actual.micro_batch_size for rank in ranks} - {None}
     ignores = bool(seen) and seen != {strategy.micro_batch_size}
-    if not mine:
+    if strategy.micro_batch_size == 1:
+        pass  # none is smaller, whatever the script takes
+    elif not mine:
         lines.append("micro batch and accumulation are your own words after --, so they stay")
     elif not takes_batch:
         lines.append(f"{job.script.name} takes its batch from nowhere (no option, no current_plan()), so it stays")

@@ -86,6 +86,7 @@ class _Run:
                 self.job.max_restarts,
                 ranks_ran=bool(outcome.ranks),
                 error_type=outcome.error_type,
+                hosts=len(self.job.hosts),
             )
             if decision.action == "stop" or self._interrupted():
                 return self._end(outcome, decision.reason)

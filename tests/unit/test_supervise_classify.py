@@ -211,3 +211,11 @@ def test_error_line_is_the_error_not_the_frame_around_it() -> None:
     assert error_line("Traceback\nImportError: no x\n=====\n") == "ImportError: no x"
     assert error_line("something\n-----\n") == "something"
     assert error_line("") == ""
+
+
+def test_a_peer_on_another_host_is_said_to_have_failed_there() -> None:
+    alone = Evidence(launcher_code=1, ranks=(rank(0, "peer_failure", code=1),), exits=(ended(0, 1, first=True),))
+    assert "is not known" in classify(alone).explanation
+    found = classify(replace(alone, hosts=2))
+    assert (found.cause, found.culprit) == ("exception", None)
+    assert "one on another host failed first: the run there says why" in found.explanation

@@ -110,3 +110,11 @@ def test_the_watch_can_be_turned_off() -> None:
     heart = Heartbeat(limits=Limits(hang=0), began=0.0)
     heart.see((pulse(0, 3),), 10.0)
     assert not heart.hung(1e9)
+
+
+@pytest.mark.parametrize("cause", ["oom", "host_oom", "signal", "exception", "exit", "hang", "launcher"])
+def test_several_hosts_do_not_go_on_apart(cause: Cause) -> None:
+    found = decide([attempt(1, cause)], 1, 3, ranks_ran=True, hosts=2)
+    assert found.action == "stop"
+    assert "run the command again on every host" in found.reason
+    assert not decide([attempt(1, "success")], 0, 3, ranks_ran=True, hosts=2).reason
