@@ -11,7 +11,7 @@ STAMP := .venv/.installed
 MODEL ?= meta-llama/Llama-3.1-8B
 GPUS ?= 8xH100
 # Benchmarks that need no GPU; each writes to benchmarks/results.
-BENCHMARKS := cpu_activations published_runs published_lora
+BENCHMARKS := cpu_activations published_runs published_lora accuracy distributed_cpu matrix faults captured_scripts
 
 help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'
