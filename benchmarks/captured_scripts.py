@@ -196,7 +196,7 @@ def table(document: dict[str, Any]) -> str:
     if "resident_bytes" in big:
         lines += [
             f"`{big['script']}`, {big['parameters']:,} parameters, {big['resident_bytes'] / 2**20:.0f} MiB resident"
-            f" (limit {big['resident_limit'] / 2**20:.0f}), under load {big['load']}; limit {big['times_limit']} times.",
+            f" (limit {big['resident_limit'] / 2**20:.0f}), load {big['load']}; limit {big['times_limit']} times.",
             "",
             "| seconds | imports | capture | times, of medians |",
             "|---|---|---|---|",

@@ -146,7 +146,12 @@ def _with_gpus(converted: "Converted", spec: str | None) -> "Converted":
         return replace(converted, gpus=spec, notes=(*converted.notes, *note))
     count, nodes = converted.processes or 1, converted.nodes or 1
     whole = f"{nodes}x{count // nodes}x{spec}" if nodes > 1 else f"{count}x{spec}"
-    return replace(converted, gpus=find_cluster(whole).spec)
+    try:
+        return replace(converted, gpus=find_cluster(whole).spec)
+    except InputError as error:
+        raise InputError(
+            f"{converted.path} has {count} processes: {error}" if converted.processes else str(error)
+        ) from None
 
 
 def _check(converted: "Converted") -> None:

@@ -81,7 +81,7 @@ class Table:
             return None
         try:
             number = -1.0 if isinstance(value, bool) else float(str(value))
-        except ValueError:
+        except (ValueError, OverflowError):
             number = -1.0
         if not 0 <= number < _LARGEST:
             raise self.wrong(key, "a number of 0 or more")
@@ -120,6 +120,6 @@ def _whole(value: object) -> int | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return int(number) if number == number and abs(number) < 2**53 and number == int(number) else None

@@ -1,12 +1,19 @@
 """`plan from-config`: files of other tools, written as their users write them, become the right options."""
 
 import json
+import random
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from executor.launch.export import export
 from planner.cli import main
+from planner.errors import PlanError
+from planner.from_config import show
+from planner.from_config.convert import convert
 from tests.support.launch_plans import job, saved
 
 LLAMA = "meta-llama/Llama-3.1-8B"
@@ -382,3 +389,47 @@ def test_what_is_exported_is_read_back(
     assert set(found["settings"]) <= {"fsdp.reshard_after_forward"}
     if strategy.startswith("zero"):
         assert (options["micro-batch"], options["grad-accum"]) == ("4", "2")
+
+
+ODD = (None, True, 0, -1, 3, 1e30, float("nan"), float("inf"), 10**400, "auto", "x", "8", [], [1], ["a"], {}, {"a": 1})
+MORE = (
+    "deepspeed",
+    "fsdp",
+    "fsdp_config",
+    "bf16",
+    "optim_args",
+    "lora_target_modules",
+    "adapter",
+    "parallelism_config",
+)
+
+
+def spoilt(table: Mapping[str, object], rng: random.Random) -> dict[str, object]:
+    """A table with a few values of other kinds, a few keys gone and a few new ones."""
+    found: dict[str, object] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping) and rng.random() < 0.5:
+            found[key] = spoilt(value, rng)
+        elif rng.random() > 0.05:
+            found[key] = rng.choice(ODD) if rng.random() < 0.15 else value
+    if rng.random() < 0.5:
+        found[rng.choice(MORE)] = rng.choice(ODD)
+    return found
+
+
+def test_spoilt_files_end_in_one_line_or_in_a_table() -> None:
+    rng = random.Random(5)
+    ends = {"read": 0, "refused": 0}
+    for _ in range(1500):
+        content = spoilt(yaml.safe_load(rng.choice(list(FILES.values()))[0]), rng)
+        try:
+            found = convert(content, "a.yaml", lambda path, key: {"zero_optimization": {"stage": 3}}, world=8)
+        except PlanError as error:
+            assert "\n" not in str(error)
+            ends["refused"] += 1
+            continue
+        tomllib.loads(show.toml(found))
+        json.dumps(show.document(found))
+        assert show.command(found) in show.text(found)
+        ends["read"] += 1
+    assert min(ends.values()) > 300
