@@ -7,19 +7,16 @@ fused_ops/liger_ce/fused_linear_cross_entropy_loss.py; the older loss from trans
 loss/loss_utils.py and models/mistral/modeling_mistral.py. Custom functions have untyped contexts, hence Any.
 """
 
-import contextlib
-from collections.abc import Iterator
 from functools import partial
 from types import MethodType
 from typing import Any
 from unittest import mock
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from planner.model.build_flash import IMPLEMENTATION
 from planner.trace.loss_variants import upcast_head
 from planner.units import ceil_div
 
@@ -34,8 +31,23 @@ def in_place_loss(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int, *
     return losses.sum() / torch.count_nonzero(targets != IGNORED)
 
 
+def shifted_loss(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int, **_: Any) -> torch.Tensor:
+    """transformers 4.46 to 4.48, loss/loss_utils.py: ForCausalLMLoss."""
+    logits = logits.float()
+    shifted, targets = _shifted(logits, labels, vocab_size)
+    return F.cross_entropy(shifted, targets, ignore_index=IGNORED)
+
+
+def without_last(values: torch.Tensor) -> torch.Tensor:
+    """`values[..., :-1, :]` as torch 2.4 recorded it: with a slice for the full last dimension as well, whose backward
+    makes a block of the shorter shape before that of the whole one. ATen/TensorIndexing.h: applySlice left a slice out
+    only where its end was the length (sym_eq), today where it is beyond (sym_le)."""
+    whole: torch.Tensor = torch.ops.aten.slice.Tensor(values[..., :-1, :], -1, 0, torch.iinfo(torch.int64).max)
+    return whole
+
+
 def _shifted(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    shifted = logits[..., :-1, :].contiguous().view(-1, vocab_size)
+    shifted = without_last(logits).contiguous().view(-1, vocab_size)
     return shifted, labels[..., 1:].contiguous().view(-1)
 
 
@@ -125,7 +137,7 @@ def _forward_with_fused_loss(
     """lce_forward of the plugin."""
     outputs = self.model(input_ids=input_ids, attention_mask=attention_mask)
     hidden = outputs[0]
-    shifted = hidden[..., :-1, :].contiguous().view(-1, self.config.hidden_size)
+    shifted = without_last(hidden).contiguous().view(-1, self.config.hidden_size)
     targets = labels[..., 1:].contiguous().view(-1)
     loss = _FusedLinearCrossEntropy.apply(shifted, self.lm_head.weight, targets)
     return CausalLMOutputWithPast(loss=loss, logits=None, past_key_values=outputs.past_key_values)
@@ -156,29 +168,6 @@ def use_fp32_logits(model: Any) -> None:
 def fused_rotary(module_name: str) -> Any:
     """A context within which a modeling module rotates in place."""
     return mock.patch(f"{module_name}.apply_rotary_pos_emb", in_place_rotary)
-
-
-@contextlib.contextmanager
-def repeated_keys() -> Iterator[None]:
-    """transformers before 4.48 repeats keys and values for every query head even for flash attention
-    (models/mistral/modeling_mistral.py: MistralFlashAttention2)."""
-    run = ALL_ATTENTION_FUNCTIONS[IMPLEMENTATION]
-
-    def repeating(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        copies = query.shape[1] // key.shape[1]
-        return run(module, query, _repeat(key, copies), _repeat(value, copies), *args, **kwargs)
-
-    ALL_ATTENTION_FUNCTIONS[IMPLEMENTATION] = repeating
-    try:
-        yield
-    finally:
-        del ALL_ATTENTION_FUNCTIONS[IMPLEMENTATION]
-
-
-def _repeat(heads: torch.Tensor, copies: int) -> torch.Tensor:
-    batch, count, tokens, size = heads.shape
-    wide = heads[:, :, None].expand(batch, count, copies, tokens, size)
-    return wide.reshape(batch, count * copies, tokens, size)
 
 
 def use_reentrant_checkpointing(model: Any) -> None:

@@ -35,6 +35,10 @@ class Setup:
     `installed`: nothing of the run's, what `plan` itself would say."""
     fp32_logits: bool
     """Whether the model itself puts out fp32 logits (transformers before 4.46)."""
+    added_tokens: int = 0
+    """By how many rows the script widened both embeddings."""
+    layer_frequencies: bool = False
+    """Whether every attention holds rotary frequencies of its own (transformers before 4.48)."""
 
     @property
     def bytes_per_parameter(self) -> int:
@@ -77,6 +81,8 @@ def setup_of(row: Row) -> Setup:
         fused_kernels=fused,
         repeats_keys=transformers_of(row) < (4, 48) and "mistral" in row["model"].lower(),
         fp32_logits=transformers_of(row) < (4, 46) and not liger,
+        added_tokens=added_tokens(row["model"]),
+        layer_frequencies=transformers_of(row) < (4, 48),
         loss="fused-linear" if liger else "in-place" if fused else "shifted",
     )
 
@@ -84,7 +90,23 @@ def setup_of(row: Row) -> Setup:
 def stock(setup: Setup) -> Setup:
     """The same configuration on the installed transformers as it is: what `plan --pin` says of it."""
     regime = STRATEGIES[setup.strategy].regime(setup.precision, Stack.TRAINER)
-    return replace(setup, regime=regime, fused_kernels=False, repeats_keys=False, fp32_logits=False, loss=INSTALLED)
+    return replace(
+        setup,
+        regime=regime,
+        fused_kernels=False,
+        repeats_keys=False,
+        fp32_logits=False,
+        added_tokens=0,
+        layer_frequencies=False,
+        loss=INSTALLED,
+    )
+
+
+def added_tokens(model: str) -> int:
+    """Special tokens that the runs' script found missing (fms-hf-tuning tuning/sft_trainer.py: train, and
+    utils/tokenizer_data_utils.py: tokenizer_and_embedding_resize): padding for Mistral's tokenizer, padding and the
+    unknown token for Llama 3's."""
+    return 2 if "llama-3" in model.lower() else 1
 
 
 def transformers_of(row: Row) -> tuple[int, int]:

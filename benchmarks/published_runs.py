@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from benchmarks import published_kernels as kernels
+from benchmarks.published_attention import use_frequencies_per_layer, use_repeated_keys
 from benchmarks.published_rows import INSTALLED, Row, Setup, differences, rows, set_aside, setup_of, stock
 from planner.memory.profile import MemoryProfile, measure
 from planner.model.build import build_model
@@ -28,7 +29,6 @@ from planner.strategy.registry import STRATEGIES
 from planner.trace.events import StepTrace
 from planner.trace.inputs import TrainingBatch, training_batch
 from planner.trace.kernels import CudaProfile
-from planner.trace.loss_variants import shifted_loss
 from planner.trace.tracer import Tracer
 from planner.trace.variant import StepVariant
 from planner.workload import Attention, Optimizer, Stack
@@ -41,9 +41,15 @@ _ALONE = 0.03
 
 def build_as_run(setup: Setup) -> nn.Module:
     """The model on meta with what the run put into it."""
-    model: Any = build_model(resolve(setup.model).config or {}, attention="flash")
+    config = dict(resolve(setup.model).config or {})
+    config["vocab_size"] += setup.added_tokens
+    model: Any = build_model(config, attention="flash")
     if setup.loss == INSTALLED:
         return _module(model)
+    if setup.layer_frequencies:
+        use_frequencies_per_layer(model)
+    if setup.repeats_keys:
+        use_repeated_keys(model)
     kernels.use_reentrant_checkpointing(model)
     if setup.fused_kernels:
         kernels.use_fused_norms(model)
@@ -52,7 +58,7 @@ def build_as_run(setup: Setup) -> nn.Module:
     else:
         if setup.fp32_logits:
             kernels.use_fp32_logits(model)
-        model.loss_function = kernels.in_place_loss if setup.loss == "in-place" else shifted_loss
+        model.loss_function = kernels.in_place_loss if setup.loss == "in-place" else kernels.shifted_loss
     return _module(model)
 
 
@@ -79,8 +85,6 @@ def replaced(model: nn.Module, setup: Setup) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if setup.fused_kernels:
             stack.enter_context(kernels.fused_rotary(type(model).__module__))
-        if setup.repeats_keys:
-            stack.enter_context(kernels.repeated_keys())
         yield
 
 

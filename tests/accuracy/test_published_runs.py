@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 import pytest
+import torch
 from transformers import modeling_flash_attention_utils
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.mistral import modeling_mistral
 
+from benchmarks.published_kernels import without_last
 from benchmarks.published_report import markdown
 from benchmarks.published_rows import rows, set_aside, setup_of, stock
 from benchmarks.published_runs import RESULTS, Estimator, replaced, trace_of
@@ -104,13 +105,11 @@ def test_replacements_do_not_outlive_the_trace() -> None:
     setup = setup_of(ROWS[ACTIVATIONS])
     assert setup.repeats_keys
     assert setup.fused_kernels
-    rotary, attention = modeling_mistral.apply_rotary_pos_emb, ALL_ATTENTION_FUNCTIONS["flash_attention_2"]
+    rotary = modeling_mistral.apply_rotary_pos_emb
     model = build_model(_TINY_MISTRAL)
     with replaced(model, setup):
         assert modeling_mistral.apply_rotary_pos_emb is not rotary
-        assert ALL_ATTENTION_FUNCTIONS["flash_attention_2"] is not attention
     assert modeling_mistral.apply_rotary_pos_emb is rotary
-    assert ALL_ATTENTION_FUNCTIONS["flash_attention_2"] is attention
     assert modeling_flash_attention_utils._flash_fn is None
 
 
@@ -120,6 +119,21 @@ def test_repeated_keys_are_saved_for_backward() -> None:
     repeated = "[1, 8, 4, 4096, 128] bfloat16"
     assert repeated in trace_of(setup, 1).tensor_shape
     assert repeated not in trace_of(stock(setup), 1).tensor_shape
+
+
+def test_a_full_slice_was_recorded_in_torch_2_4() -> None:
+    """Its backward makes a block of the shorter shape before that of the whole one."""
+    whole = torch.ones(1, 4, 3, requires_grad=True)
+    shifted = without_last(whole)
+    assert torch.equal(shifted, whole[:, :-1])
+    assert shifted.grad_fn is not None
+    ((before, _),) = shifted.grad_fn.next_functions
+    assert type(before).__name__ == "SliceBackward0"
+
+
+def test_the_script_widened_the_embeddings() -> None:
+    shapes = {tuple(p.shape) for p in trace_of(setup_of(ROWS[ACTIVATIONS]), 1).parameters}
+    assert (32001, 4096) in shapes
 
 
 def test_the_page_is_what_the_figures_say() -> None:
