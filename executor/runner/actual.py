@@ -50,6 +50,13 @@ def process_state() -> dict[str, Any]:
     }
 
 
+def gloo_groups() -> list[Any]:
+    """The process groups that this process has joined over gloo."""
+    world = _class("torch.distributed.distributed_c10d", "_world")
+    groups = getattr(world, "pg_map", None) or {}
+    return [group for group, (backend, _) in groups.items() if str(backend).split(":")[-1] == "gloo"]
+
+
 class Counts:
     """Elements of parameters, each once, whole even where a rank holds a shard."""
 

@@ -25,6 +25,7 @@ class Observer:
         self._micro_batches: Counter[int] = Counter()
         self._optimizers: dict[str, None] = {}
         self._searches = 0
+        self._groups: list[Any] = []
         self._snapshot = Snapshot(torch, recorder) if recorder.options.oom_snapshot else None
 
     def install(self) -> None:
@@ -100,6 +101,9 @@ class Observer:
         if recorder.ledger.count == 1:
             self._inspect()
             recorder.actual["checkpointing"] = self._checkpointing()
+            # A script that destroys its groups and then lets go of its model frees gloo's last reference with the
+            # interpreter locked; gloo's thread waits for that lock, and both for ever. Held until the process ends.
+            self._groups += actual.gloo_groups()
             recorder.actual["compiled"] = actual.runs_compiled(self.forwards.training_now())
         if row.samples is None and self._searches < MAX_SEARCHES:
             self._searches += 1  # another model is trained now, or it takes no tensors
