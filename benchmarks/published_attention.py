@@ -1,8 +1,8 @@
 """Attention of transformers 4.45's Mistral, as far as memory goes.
 
-Mirrored from transformers 4.45 models/mistral/modeling_mistral.py: MistralFlashAttention2.forward. Unlike today's, every
+Mirrored from transformers 4.45 models/mistral/modeling_mistral.py: MistralFlashAttention2.forward. Unlike today, every
 layer makes its own rotary tables, and keys and values are repeated for every query head even for flash attention, the
-narrow ones going as the repeated ones come. The other models of that release keep a table of frequencies per layer too.
+narrow ones going as the repeated ones come. The other models of that release keep frequencies per layer too.
 """
 
 import sys
