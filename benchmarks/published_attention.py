@@ -44,7 +44,7 @@ def _forward(
     value = self.v_proj(hidden_states).view(shape).transpose(1, 2)
     cos, sin = self.make_tables(value, given["position_ids"])
     # What the run put in place of this function is looked up when it is called.
-    query, key = sys.modules[type(self).__module__].apply_rotary_pos_emb(query, key, cos, sin)  # type: ignore[attr-defined]
+    query, key = sys.modules[type(self).__module__].apply_rotary_pos_emb(query, key, cos, sin)
     copies = query.shape[1] // key.shape[1]
     key = _repeat(key, copies)
     value = _repeat(value, copies)
