@@ -1,7 +1,11 @@
 """Every test: no network, and nobody's caches but its own."""
 
 import os
+import subprocess
+import sys
 import tempfile
+
+import pytest
 
 # huggingface_hub reads its variables once, when it is imported: they stand before any test module is.
 _SCRATCH = tempfile.TemporaryDirectory(prefix="plan-tests-")
@@ -22,3 +26,17 @@ for _name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "TRANSFORMER
 def pytest_unconfigure() -> None:
     """The caches of this run go with it."""
     _SCRATCH.cleanup()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Tests marked own_process run in an interpreter of their own: forked ranks must not inherit what others import."""
+    if pyfuncitem.get_closest_marker("own_process") is None or "PLAN_TEST_ALONE" in os.environ:
+        return None
+    words = [sys.executable, "-m", "pytest", pyfuncitem.nodeid, "-m", "", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PLAN_TEST_ALONE": "1"}
+    done = subprocess.run(
+        words, cwd=pyfuncitem.config.rootpath, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    return True

@@ -28,6 +28,7 @@ def plan_of(strategy, folder, ranks=2):
     return save_plan(cell, MODEL, folder)
 
 
+@pytest.mark.own_process
 def test_a_function_runs_under_the_plan_and_is_recorded(folder):
     """FSDP2 on two processes forked from this one."""
     result = executor.run(load(plan_of("fsdp", folder)), function.train, [str(MODEL)], working_directory=folder)
@@ -47,6 +48,7 @@ def test_a_function_runs_under_the_plan_and_is_recorded(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.own_process
 @pytest.mark.parametrize(("strategy", "ranks"), [("ddp", 2), ("zero2", 2), ("single", 1)])
 def test_other_strategies(folder, strategy, ranks):
     result = executor.run(plan_of(strategy, folder, ranks), function.train, [str(MODEL)], working_directory=folder)
@@ -55,6 +57,7 @@ def test_other_strategies(folder, strategy, ranks):
 
 
 @pytest.mark.slow
+@pytest.mark.own_process
 def test_a_function_that_fails_is_told_by_the_result(folder):
     result = executor.run(plan_of("ddp", folder), function.train, [str(MODEL), True], working_directory=folder)
     assert result.record.status == "failed"
