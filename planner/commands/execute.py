@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.plan_checks import check_machine, check_plan, check_port
 from planner.commands.execute_options import (
     check_options,
     hosts_of,
@@ -19,6 +18,7 @@ from planner.commands.execute_options import (
 )
 from planner.errors import ExitCode, UsageError
 from planner.options import positive, refuse_what_is_not_built
+from planner.plan_checks import check_machine, check_plan, check_port
 from planner.units import format_bytes
 
 if TYPE_CHECKING:

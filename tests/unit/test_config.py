@@ -73,8 +73,16 @@ def test_the_list_marks_them(project: Path, capsys: pytest.CaptureFixture[str]) 
         ("plan.toml", "x = '\xff'", "is not valid TOML"),
         ("plan.toml", "a = " + "[" * 5000, "is not valid TOML"),
         ("plan.toml", "# " + "x" * 2**20, "larger than 1 MiB"),
-        ("plan.toml", "[gpu.x]\nmemory = 1", "unknown key gpu; known: options of plan by their names, such as seq-len. Did you mean gpus?"),
-        ("pyproject.toml", "[tool.plan.gpsu.x]\nmemory = 1", "unknown key tool.plan.gpsu; known: options of plan by their names, such as seq-len. Did you mean"),
+        (
+            "plan.toml",
+            "[gpu.x]\nmemory = 1",
+            "unknown key gpu; known: options of plan by their names, such as seq-len. Did you mean gpus?",
+        ),
+        (
+            "pyproject.toml",
+            "[tool.plan.gpsu.x]\nmemory = 1",
+            "unknown key tool.plan.gpsu; known: options of plan by their names, such as seq-len. Did you mean",
+        ),
         ("pyproject.toml", "[tool.plan.checks]\n", "[tool.plan.checks] is not built yet"),
         ("pyproject.toml", "[tool]\nplan = 3", "tool.plan must be a table"),
         ("plan.toml", "gpus = 3", "gpus must be a string such as '8xH100', or hold tables"),

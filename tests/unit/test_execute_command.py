@@ -8,12 +8,12 @@ import pytest
 
 from planner.cache_dir import versions
 from planner.cli import main
-from planner.plan_checks import check_port, machine_differences
 from planner.commands.execute_options import with_configuration
 from planner.errors import PreflightError
 from planner.hardware.cluster import cluster_document
 from planner.model.source import resolve
 from planner.options import main_parser
+from planner.plan_checks import check_port, machine_differences
 from planner.plan_io import save
 from planner.plan_saved import SavedPlan
 from tests.support.launch_plans import cluster_of, saved
