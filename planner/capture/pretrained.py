@@ -15,7 +15,9 @@ from unittest import mock
 import torch
 
 from planner.capture.quantised import four_bit, quantise_loaded
+from planner.dtypes import is_floating
 from planner.errors import InputError
+from planner.model.source_headers import read_folder
 
 
 class NeedsConfigError(InputError):
@@ -64,7 +66,7 @@ def _from_pretrained(cls: Any, /, name: Any, *args: Any, config: Any = None, **k
     for key in list(kwargs):
         if hasattr(config, key) and key not in ("dtype", "torch_dtype"):
             setattr(config, key, kwargs[key])
-    wanted = _dtype(dtype, config)
+    wanted = _dtype(dtype, config, name)
     model = cls._from_config(config, dtype=wanted, **options)
     model.name_or_path = str(name)
     model.eval()  # as from_pretrained leaves it
@@ -75,7 +77,8 @@ def _from_pretrained(cls: Any, /, name: Any, *args: Any, config: Any = None, **k
     return model
 
 
-def _dtype(dtype: Any, config: Any) -> torch.dtype:
+def _dtype(dtype: Any, config: Any, name: Any) -> torch.dtype:
+    """transformers modeling_utils.py: _get_dtype: what is asked for, else the config's, else that of the weights."""
     if isinstance(dtype, str) and dtype != "auto":
         dtype = getattr(torch, dtype.removeprefix("torch."))
     if isinstance(dtype, torch.dtype):
@@ -83,7 +86,17 @@ def _dtype(dtype: Any, config: Any) -> torch.dtype:
     stored = getattr(config, "dtype", None)
     if isinstance(stored, str):
         stored = getattr(torch, stored.removeprefix("torch."))
-    return stored if isinstance(stored, torch.dtype) else torch.float32
+    return stored if isinstance(stored, torch.dtype) else _in_headers(Path(str(name)))
+
+
+def _in_headers(folder: Path) -> torch.dtype:
+    """The floating-point type of most elements in a folder's safetensors headers; float32 where there are none."""
+    if not folder.is_dir():
+        return torch.float32
+    weights, _ = read_folder(folder)
+    names = [] if weights is None else [name for name in weights.by_dtype if is_floating(name)]
+    made: torch.dtype = getattr(torch, names[0]) if names else torch.float32
+    return made
 
 
 def _keep_in_fp32(model: Any) -> None:

@@ -88,3 +88,34 @@ def test_captured_equals_real(case: Script, tmp_path: Path) -> None:
     if case.stored and case.peak:
         assert figures.peak == real["peak"]
     assert {path: path.stat().st_mtime_ns for path in case.path.parent.iterdir()} == before
+
+
+@pytest.mark.slow
+def test_the_type_of_the_weights_is_read_in_their_headers(tmp_path: Path) -> None:
+    """A checkpoint whose config names no type is loaded in that of its weights; a compiled model is said to be one."""
+    import json
+
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    target = tmp_path / "checkpoint"
+    config = AutoConfig.from_pretrained(EXAMPLES / "tiny-llama")
+    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(target)
+    values = json.loads((target / "config.json").read_text())
+    for key in ("dtype", "torch_dtype"):
+        values.pop(key, None)
+    (target / "config.json").write_text(json.dumps(values))
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import torch\nfrom transformers import AutoModelForCausalLM\n"
+        f"model = torch.compile(AutoModelForCausalLM.from_pretrained({str(target)!r}).cuda().train())\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "ids = torch.ones(2, 16, dtype=torch.long).cuda()\n"
+        "model(input_ids=ids, labels=ids).loss.backward()\noptimizer.step()\n"
+    )
+    device = PlannedDevice(name="NVIDIA H100", total_bytes=85 * 10**9, capability_major=9, sm_count=132)
+    outcome, _ = capture(CaptureRequest(script=str(path), working_directory=str(tmp_path), device=device, seconds=240))
+    facts = outcome.facts
+    assert facts is not None
+    assert (facts.precision, facts.compiled) == ("bf16", True)
+    assert any("compiles its model" in note for note in facts.notes)
