@@ -1,11 +1,17 @@
 """Every test: no network, and nobody's caches but its own."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 
 import pytest
+
+# A shell starts what it puts in the background with SIGINT ignored, and children inherit that: tests that interrupt
+# would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # huggingface_hub reads its variables once, when it is imported: they stand before any test module is.
 _SCRATCH = tempfile.TemporaryDirectory(prefix="plan-tests-")
