@@ -19,6 +19,7 @@ from executor.names import LOGS_FOLDER, RUN_ID
 from executor.runner.failure import user_frames
 
 _PR_SET_PDEATHSIG = 1
+_TRIES = 3
 
 
 def die_with_parent() -> None:
@@ -98,8 +99,10 @@ class Termination:
     def _end(self) -> None:
         if not self._once.acquire(blocking=False):
             time.sleep(5)  # the other thread is writing the record and will end the process
-        with contextlib.suppress(Exception):
-            self._interrupted()
+        for _ in range(_TRIES):
+            with contextlib.suppress(Exception):  # the main thread may change what is being written
+                self._interrupted()
+                break
         libc: Any = ctypes.CDLL(None)
         libc.signal(int(signal.SIGTERM), 0)  # signal.signal works in the main thread only
         os.kill(os.getpid(), signal.SIGTERM)

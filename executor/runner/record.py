@@ -7,6 +7,9 @@ from pathlib import Path
 
 from executor import names
 
+_TURN_SECONDS = 1.0
+"""Longest wait for another thread's replacing, which may be stopped for good in a signal's handler."""
+
 
 class RankFile:
     """A rank's record in the run folder. Only the process that made it writes: a forked worker never does."""
@@ -15,8 +18,11 @@ class RankFile:
         self.path = folder / names.rank_file(rank) if folder is not None else None
         self.problem: str | None = None
         """Why the last write failed, in one line."""
+        self.final = False
+        """Whether the last record is on the disk."""
         self._pid = os.getpid()
         self._closed = False
+        self._turn = threading.RLock()  # reentrant: a signal's handler writes in the midst of the main thread's writing
 
     @property
     def mine(self) -> bool:
@@ -28,9 +34,9 @@ class RankFile:
 
         `last` also waits for the disk: the final record survives a machine that stops.
         """
-        if self.path is None or not self.mine or self._closed:
+        if self.path is None or not self.mine or (self._closed and not last):
             return False
-        self._closed = last
+        self._closed |= last
         partial = self.path.with_name(f".{self.path.name}.{self._pid}.{threading.get_ident()}")
         try:
             with partial.open("w", encoding="ascii") as file:
@@ -38,13 +44,22 @@ class RankFile:
                 if last:
                     file.flush()
                     os.fsync(file.fileno())
-            if self._closed and not last:  # another thread has written the final record meanwhile
-                partial.unlink()
-                return False
-            os.replace(partial, self.path)
+            return self._replace(partial, self.path, last)
         except OSError as error:
             self.problem = f"{self.path} could not be written: {error.strerror or error}"
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
             return False
-        return True
+
+    def _replace(self, partial: Path, path: Path, last: bool) -> bool:
+        held = self._turn.acquire(timeout=_TURN_SECONDS)
+        try:
+            if self._closed and not last:  # another thread writes the final record
+                partial.unlink()
+                return False
+            os.replace(partial, path)
+            self.final |= last
+            return True
+        finally:
+            if held:
+                self._turn.release()

@@ -258,14 +258,18 @@ class Recorder:
         self.file.write(document(self, time.time(), os.getpid()), last=last)
 
     def finish(self, status: RankStatus, error: RankError | None, code: int | None) -> None:
-        """The last record of this rank."""
+        """The last record of this rank. A second call, by a signal in the midst of the first, writes what that one had
+        to say: the process may not live until the first comes to its own writing.
+        """
         if self.status in ("starting", "running"):
-            self.status, self.error, self.exit_code = status, error, code
+            self.error, self.exit_code, self.status = error, code, status
             try:
                 self.losses.settle(wait=status == "done")
             except Exception as problem:
                 self.failed("the last losses", problem)
-            self.write(last=True)
+        elif self.file.final:
+            return
+        self.write(last=True)
 
     def notes_now(self) -> Sequence[str]:
         """All notes, those of the moment included."""

@@ -8,14 +8,14 @@ from unittest import mock
 
 import torch
 
-from planner.capture.request import ImposedRegime
 from planner.trace.autocast import Autocast
+from planner.trace.variant import Regime
 
 
 class Regions:
     """The autocast regions of one run."""
 
-    def __init__(self, imposed: ImposedRegime | None, on_cpu: bool) -> None:
+    def __init__(self, imposed: Regime | None, on_cpu: bool) -> None:
         self.state = Autocast(torch.bfloat16)
         self.seen: str | None = None
         """16-bit type of the first region that was open during a training forward; None without one."""

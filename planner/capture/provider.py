@@ -2,15 +2,14 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from planner.cache_dir import cache_dir, entry_name, read_entry, write_entry
 from planner.capture.parent import CaptureError, capture
-from planner.capture.request import CapturedFacts, CaptureRequest, ImposedRegime
+from planner.capture.request import CapturedFacts, CaptureRequest
 from planner.errors import InputError
-from planner.model.spec import ModelSpec, ParameterSpec
+from planner.model.spec import ModelSpec, spec_from
 from planner.plan_codec import decode, dump, load_object
 from planner.strategy.base import autocast_regime
 from planner.trace.events import StepTrace
@@ -42,14 +41,14 @@ class CapturedProvider:
 
     def spec(self) -> ModelSpec:
         """Parameters and identity of the script's model."""
-        return _spec_from(dict(self.facts().spec))
+        return spec_from(dict(self.facts().spec))
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """The script's step under `variant`; it holds at `micro_batch` alone."""
         facts = self.facts()
         request = self.request
         if variant.regime != natural_regime(facts):
-            request = replace(request, regime=_imposed(variant.regime))
+            request = replace(request, regime=variant.regime)
         if variant.checkpointing != facts.checkpointing:
             request = replace(request, checkpointing=variant.checkpointing)
         if micro_batch != facts.micro_batch:
@@ -113,10 +112,6 @@ def natural_regime(facts: CapturedFacts) -> Regime:
     return autocast_regime(Precision(facts.precision), Stack(facts.stack), Peft(facts.peft))
 
 
-def _imposed(regime: Regime) -> ImposedRegime:
-    return ImposedRegime(**{entry.name: getattr(regime, entry.name) for entry in fields(ImposedRegime)})
-
-
 def files_digest(script: Path) -> str:
     """sha256 of the script and of the small text files beside and below it: what its step can depend on."""
     digest = hashlib.sha256()
@@ -133,11 +128,3 @@ def files_digest(script: Path) -> str:
         except OSError:
             continue
     return digest.hexdigest()
-
-
-def _spec_from(value: dict[str, Any]) -> ModelSpec:
-    parameters = tuple(
-        ParameterSpec(**{**parameter, "shape": tuple(parameter["shape"])}) for parameter in value.pop("parameters")
-    )
-    texts = {name: tuple(value[name]) for name in ("adapted", "notes")}
-    return ModelSpec(**{**value, "parameters": parameters, **texts})

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from planner.trace.variant import Regime
 from planner.workload import Checkpointing
 
 
@@ -21,17 +22,6 @@ class PlannedDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImposedRegime:
-    """Types in which a strategy computes, where they are not what the script itself sets up."""
-
-    weights: str
-    trainable_weights: str | None = None
-    autocast: str | None = None
-    outputs_to_fp32: bool = False
-    buffers_follow: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRequest:
     """One run of a script in the child."""
 
@@ -42,8 +32,8 @@ class CaptureRequest:
     device: PlannedDevice
     world_size: int = 1
     """What a script that joins a process group is told."""
-    regime: ImposedRegime | None = None
-    """None: as the script sets it up."""
+    regime: Regime | None = None
+    """Types in which a strategy computes; None: as the script sets it up."""
     checkpointing: Checkpointing | None = None
     """None: as the script sets it up."""
     micro_batch: int | None = None

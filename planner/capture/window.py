@@ -27,12 +27,14 @@ from planner.errors import InputError
 from planner.model.build import spec_of
 from planner.model.spec import ModelSpec
 from planner.trace.checkpointing import set_checkpointing
+from planner.trace.device import DeviceKind
 from planner.trace.events import ParameterInfo
 from planner.trace.fit import fit
 from planner.trace.functions import DeviceFunctions, python_wrappers_open
 from planner.trace.inputs_known import KnownValues, remember_literals
-from planner.trace.kernels import CpuProfile, CudaProfile, KernelProfile
+from planner.trace.kernels import KernelProfile, kernel_profile
 from planner.trace.layout import layout_of
+from planner.trace.step import cast
 from planner.trace.storage import dump
 from planner.trace.tracer import buffer_sizes, parameter_infos
 
@@ -89,14 +91,7 @@ class Window:
         """The types of the strategy that is asked about, where they are not the script's own."""
         regime = self._request.regime
         if regime is not None:
-            for parameter in model.parameters():
-                wanted = (regime.trainable_weights or regime.weights) if parameter.requires_grad else regime.weights
-                if parameter.is_floating_point():
-                    parameter.data = parameter.data.to(getattr(torch, wanted))
-            if regime.buffers_follow:
-                for buffer in model.buffers():
-                    if buffer.is_floating_point():
-                        buffer.data = buffer.data.to(getattr(torch, regime.weights))
+            cast(model, regime)
         if self._request.checkpointing is not None:
             set_checkpointing(model, self._request.checkpointing)
 
@@ -162,9 +157,8 @@ class Window:
 
 def _profile(request: CaptureRequest) -> KernelProfile:
     device = request.device
-    if device.capability_major is None:
-        return CpuProfile()
-    return CudaProfile(capability=(device.capability_major, device.capability_minor), sm_count=device.sm_count)
+    capability = None if device.capability_major is None else (device.capability_major, device.capability_minor)
+    return kernel_profile(DeviceKind(capability=capability, sm_count=device.sm_count))
 
 
 def _parameters(models: list[nn.Module]) -> list[ParameterInfo]:

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 ModelKind = Literal[
     "dense",
@@ -79,3 +79,14 @@ def built_parameters(spec: ModelSpec) -> dict[str, tuple[tuple[int, ...], str]]:
     if not spec.adapted:
         return {p.name: (p.shape, p.dtype) for p in spec.parameters}
     return {_ADDED_BY_PEFT.sub("", p.name): (p.shape, p.dtype) for p in spec.parameters if not p.trainable}
+
+
+def spec_from(values: dict[str, Any]) -> ModelSpec:
+    """The spec that `dataclasses.asdict` made `values` of, after JSON or before. ValueError, TypeError or KeyError for
+    anything else.
+    """
+    parameters = tuple(
+        ParameterSpec(**{**parameter, "shape": tuple(parameter["shape"])}) for parameter in values["parameters"]
+    )
+    texts = {name: tuple(values[name]) for name in ("adapted", "notes")}
+    return ModelSpec(**{**values, "parameters": parameters, **texts})

@@ -14,6 +14,7 @@ from planner.trace.attention import (
     choose_cuda_backend,
 )
 from planner.trace.cpu_scratch import cpu_scratch
+from planner.trace.device import DeviceKind
 from planner.trace.operand_copies import operand_copies
 
 
@@ -91,3 +92,10 @@ def _embedding_backward(args: tuple[Any, ...], outputs: list[torch.Tensor]) -> l
     segments = min(count, num_weights)
     partial = count // _ROWS_PER_THREAD + segments
     return [8 * count] * 6 + [4 * partial * width]
+
+
+def kernel_profile(device: DeviceKind) -> KernelProfile:
+    """The kernels that run on a kind of device."""
+    if device.capability is None:
+        return CpuProfile()
+    return CudaProfile(capability=device.capability, sm_count=device.sm_count)

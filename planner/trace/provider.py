@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from planner.model.adapter import Adapter
 from planner.model.source import ModelSource
-from planner.model.spec import ModelSpec, ParameterSpec
+from planner.model.spec import ModelSpec, spec_from
 from planner.trace.device import DeviceKind
 from planner.trace.events import StepTrace
 from planner.trace.ranges import ranges_for
@@ -109,7 +109,7 @@ class TraceProvider:
         if content is None:
             return None
         try:
-            return _spec_from(json.loads(content))
+            return spec_from(json.loads(content))
         except (ValueError, TypeError, KeyError):
             self.note(f"the cache entry {path} was unreadable and is made again")
             return None
@@ -139,11 +139,3 @@ class TraceProvider:
     def _write(self, path: Path, content: bytes) -> None:
         if self.use_cache:
             write_entry(path, content)
-
-
-def _spec_from(value: dict[str, Any]) -> ModelSpec:
-    parameters = tuple(
-        ParameterSpec(**{**parameter, "shape": tuple(parameter["shape"])}) for parameter in value.pop("parameters")
-    )
-    texts = {name: tuple(value[name]) for name in ("adapted", "notes")}
-    return ModelSpec(**{**value, "parameters": parameters, **texts})

@@ -192,6 +192,12 @@ def prepare(model: nn.Module, variant: StepVariant, profile: KernelProfile) -> N
     regime = variant.regime
     if regime.float8:
         convert_linears(model, emulate=not isinstance(profile, CudaProfile))
+    cast(model, regime)
+    set_checkpointing(model, variant.checkpointing, variant.checkpoint_every)
+
+
+def cast(model: nn.Module, regime: Regime) -> None:
+    """Brings parameters, and buffers that follow them, to the types of `regime`, in place."""
     for parameter in model.parameters():
         dtype = getattr(torch, regime.trained if parameter.requires_grad else regime.weights)
         if parameter.is_floating_point() and parameter.dtype is not dtype:
@@ -203,4 +209,3 @@ def prepare(model: nn.Module, variant: StepVariant, profile: KernelProfile) -> N
             if buffer.is_floating_point() and id(buffer) not in scales:
                 buffer.data = buffer.data.to(weights)
     show_adapters(model, regime.adapters_seen)
-    set_checkpointing(model, variant.checkpointing, variant.checkpoint_every)

@@ -13,7 +13,7 @@ from planner.trace.device import DeviceKind
 from planner.trace.events import StepTrace
 from planner.trace.inputs import TrainingBatch, training_batch
 from planner.trace.inputs_given import given_batch
-from planner.trace.kernels import CpuProfile, CudaProfile, KernelProfile
+from planner.trace.kernels import kernel_profile
 from planner.trace.tracer import Tracer
 from planner.trace.variant import StepVariant
 
@@ -39,7 +39,7 @@ class Workshop:
         self._tracer = Tracer(
             model=self._model,
             make_batch=self._batch,
-            profile=_profile(device),
+            profile=kernel_profile(device),
             has_sequence=self._spec.has_sequence,
         )
 
@@ -65,9 +65,3 @@ class Workshop:
         if self._given is None:
             return training_batch(self._base, batch=micro_batch, seq_len=seq_len)
         return given_batch(self._base, self._given, batch=micro_batch)
-
-
-def _profile(device: DeviceKind) -> KernelProfile:
-    if device.capability is None:
-        return CpuProfile()
-    return CudaProfile(capability=device.capability, sm_count=device.sm_count)

@@ -1,8 +1,12 @@
 """Events of a training loop and what the rank's record makes of them."""
 
 import json
+import os
+
+import pytest
 
 from executor.records.rank import RankRecord
+from executor.runner import recorder as record_document
 from executor.runner.batches import Batch
 from executor.runner.options import Options, read_options
 from executor.runner.recorder import Recorder
@@ -175,6 +179,35 @@ def test_the_last_record_stays_the_last(tmp_path):
     loop.recorder.write()
     loop.recorder.finish("interrupted", None, None)
     assert (loop.read().status, loop.read().exit_code) == ("done", 0)
+
+
+@pytest.mark.parametrize("moment", ["settling the losses", "encoding", "replacing the file"])
+def test_a_signal_in_the_midst_of_the_last_record_does_not_lose_it(tmp_path, monkeypatch, moment):
+    loop = Loop(tmp_path)
+    loop.micro_batch()
+    loop.step()
+    seen = []
+
+    def killed(real):
+        def interrupted(*args, **kwargs):
+            if not seen:
+                seen.append("inner")
+                loop.recorder.finish("interrupted", None, None)
+                seen.append(json.loads(loop.path.read_text())["status"])
+                raise KeyboardInterrupt  # the process ends here
+            return real(*args, **kwargs)
+
+        return interrupted
+
+    owner, name = {
+        "settling the losses": (loop.recorder.losses, "settle"),
+        "encoding": (record_document, "document"),
+        "replacing the file": (os, "replace"),
+    }[moment]
+    monkeypatch.setattr(owner, name, killed(getattr(owner, name)))
+    with pytest.raises(KeyboardInterrupt):
+        loop.recorder.finish("peer_failure", None, 1)
+    assert seen == ["inner", "peer_failure"]
 
 
 def test_a_folder_that_is_gone_does_not_stop_the_training(tmp_path):
