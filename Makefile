@@ -44,7 +44,7 @@ prove: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy planner reports executor
+	$(BIN)/mypy planner reports executor tui
 	$(BIN)/lint-imports
 
 format: $(STAMP)
