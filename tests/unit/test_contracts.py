@@ -25,7 +25,9 @@ def modules_of(package):
 
 
 def test_every_planner_module_is_kept_from_reports():
-    found = next(contract for contract in contracts() if contract["forbidden_modules"] == ["reports", "executor", "tui"])
+    found = next(
+        contract for contract in contracts() if contract["forbidden_modules"] == ["reports", "executor", "tui"]
+    )
     assert set(found["source_modules"]) == modules_of("planner") - JOINING
 
 
