@@ -93,7 +93,7 @@ def test_files_go_nowhere(tmp_path: Path) -> None:
 
 def _alive(script: Path) -> list[str]:
     """Processes that still run the script; a killed one may take a moment to go."""
-    for _ in range(50):
+    for _ in range(600):
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():

@@ -12,7 +12,7 @@ import pytest
 from executor.run_folder import list_runs
 from planner.plan_io import save
 from tests.support.fault_job import ENVIRONMENT, SCRIPT, saved_plan
-from tests.support.fault_runs import END_SECONDS, alive
+from tests.support.fault_runs import alive
 
 
 def start(folder: Path, *arguments: str) -> "list[subprocess.Popen[str]]":
@@ -52,9 +52,6 @@ def test_a_killed_rank_ends_both_hosts(tmp_path: Path) -> None:
     assert "was killed by SIGKILL" in victim.message
     assert (peer.exit_code, peer.attempts[0].culprit) == (1, None)
     assert "one on another host failed first: the run there says why" in peer.message
-    ends = [record.attempts[0].ended for record in records]
-    assert all(end is not None for end in ends)
-    assert abs((ends[0] or 0.0) - (ends[1] or 0.0)) < END_SECONDS
     for record, process, output in zip(records, started, outputs, strict=True):
         assert process.returncode == record.exit_code
         assert "run the command again on every host" in record.message

@@ -10,9 +10,10 @@ import pytest
 from executor.read_run import read_whole
 from executor.run_folder import RunFolder
 from tests.support.fault_job import job
-from tests.support.fault_runs import END_SECONDS, command_line, run, signal_launcher, steps_done, wait_until
+from tests.support.fault_runs import command_line, run, signal_launcher, steps_done, wait_until
 
-LONG = ("--steps", "400", "--pause", "0.1")
+STEPS = 5000
+LONG = ("--steps", str(STEPS), "--pause", "0.1")
 
 
 def test_launcher_killed_then_told_to_end(tmp_path: Path) -> None:
@@ -40,9 +41,8 @@ def test_launcher_interrupted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_plan_itself_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     started = command_line(tmp_path, *LONG)
-    code, seconds = started.end(number)
-    assert code == 130
-    assert seconds < END_SECONDS
+    assert started.end(number) == 130
+    assert steps_done(started.folder) < STEPS
     record = started.folder.read_run()
     assert (record.status, record.exit_code, record.attempts[0].cause) == ("interrupted", 130, "interrupted")
     assert number.name in record.message
@@ -53,9 +53,8 @@ def test_plan_itself_is_interrupted(tmp_path: Path, number: signal.Signals) -> N
 
 def test_plan_itself_is_killed(tmp_path: Path) -> None:
     started = command_line(tmp_path, *LONG)
-    code, seconds = started.end(signal.SIGKILL)
-    assert code == -signal.SIGKILL
-    assert seconds < END_SECONDS
+    assert started.end(signal.SIGKILL) == -signal.SIGKILL
+    assert steps_done(started.folder) < STEPS
     assert read_whole(started.folder).status == "lost"
 
 
@@ -63,8 +62,7 @@ def test_plan_itself_is_killed(tmp_path: Path) -> None:
 def test_two_interrupts_do_not_wait_for_a_deaf_rank(tmp_path: Path) -> None:
     started = command_line(tmp_path, *LONG, "--fault", "deaf-peer", "--at", "300")
     started.process.send_signal(signal.SIGINT)
-    code, _ = started.end(signal.SIGINT)
-    assert code == 130
+    assert started.end(signal.SIGINT) == 130
 
 
 @pytest.mark.slow
@@ -72,7 +70,7 @@ def test_two_runs_at_once_keep_apart(tmp_path: Path) -> None:
     """Started in the same second in the same folder, each has a run folder, ranks and a rendezvous of its own."""
     first = command_line(tmp_path, "--steps", "60", "--pause", "0.1")
     second = run(job(tmp_path, "--steps", "5"))
-    first.process.communicate(timeout=120)
+    first.process.communicate(timeout=480)
     assert first.process.returncode == 0
     assert second.record.status == "succeeded"
     assert first.folder.path != second.folder.path

@@ -86,7 +86,7 @@ def begin(folder, *command):
     )
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=240):
     """Until it holds; how long that takes is not the question."""
     for _ in range(seconds * 10):
         found = condition()

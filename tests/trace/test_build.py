@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import nn
 from planner.errors import InputError, NotBuiltError, UsageError
 from planner.model.build import build_model, from_factory, notes_of, spec_of
 from planner.model.catalog_index import load_index
+from tests.support.calls import calls_of
 from tests.support.count_catalog import counts, native_entries
 
 GOLDEN = json.loads(Path(__file__).parents[1].joinpath("golden", "parameters.json").read_text())
@@ -195,12 +195,10 @@ def test_what_the_author_had_installed_does_not_matter() -> None:
     ],
     ids=str,
 )
-def test_nonsense_is_refused_in_one_line_and_at_once(change: dict[str, Any]) -> None:
-    start = time.monotonic()
+def test_nonsense_is_refused_in_one_line(change: dict[str, Any]) -> None:
     with pytest.raises((InputError, UsageError)) as refusal:
         build_model(TINY_LLAMA | change)
     assert_one_line(str(refusal.value))
-    assert time.monotonic() - start < 10
 
 
 def test_a_constructor_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,18 +227,13 @@ def test_only_the_models_own_code_is_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_id", "seconds"), [("meta-llama/Llama-3.1-8B", 0.15), ("meta-llama/Llama-3.1-405B", 0.6)]
+    ("model_id", "calls"), [("meta-llama/Llama-3.1-8B", 200_000), ("meta-llama/Llama-3.1-405B", 600_000)]
 )
-def test_building_is_quick(model_id: str, seconds: float) -> None:
+def test_building_is_little_work(model_id: str, calls: int) -> None:
+    """Twice what was counted with transformers 5.23: nothing is built twice, and no weight is filled."""
     config = config_of(model_id)
     build_model(TINY_LLAMA)
-
-    def once() -> float:
-        start = time.perf_counter()
-        build_model(config)
-        return time.perf_counter() - start
-
-    assert min(once() for _ in range(3)) < seconds
+    assert calls_of(lambda: build_model(config)) < calls
 
 
 class TestFactory:

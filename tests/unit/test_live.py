@@ -102,7 +102,10 @@ def test_a_terminal_gets_standing_figures_and_the_output_above(monkeypatch: obje
         observe(Event(kind="launch", record=RECORD, command=("accelerate",), plan=saved_plan()))
         observe(Event(kind="pulse", record=RECORD, pulses=(pulse(0, 7), pulse(1, 7))))
         observe(Event(kind="output", record=RECORD, text="50%\r100%\ndone\n"))
-        time.sleep(0.4)
+        for _ in range(2400):
+            if "step 7" in err.getvalue():
+                break
+            time.sleep(0.1)
         observe(Event(kind="end", record=RECORD))
     text = err.getvalue()
     assert "rank 1" in text

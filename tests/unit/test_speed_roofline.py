@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from planner.speed.model import Collective, OptimizerWork, SpeedModel, StepTime,
 from planner.speed.rates import kernel_overhead_seconds
 from planner.speed.roofline import RooflineModel
 from planner.trace.events import StepTrace
+from tests.support.calls import calls_of
 from tests.support.synthetic_trace import Op, decoder_trace, trace_of
 
 MODEL: SpeedModel = RooflineModel()
@@ -253,15 +253,11 @@ def test_more_work_is_never_faster(ops: list[Op], more: Op, batch: int, num_byte
         assert other.step_seconds >= base.step_seconds * (1 - 1e-9)
 
 
-def test_a_seen_trace_is_evaluated_in_milliseconds() -> None:
+def test_a_seen_trace_is_little_work() -> None:
+    """A few thousand calls for sixty thousand operations: its sums were kept."""
     trace = trace_of(*(Op(flops_per_sample=float(index % 500), moved=1e6) for index in range(60_000)))
     step(trace)
-    laps = []
-    for _ in range(20):
-        start = time.perf_counter()
-        step(trace)
-        laps.append(time.perf_counter() - start)
-    assert min(laps) < 2e-3
+    assert calls_of(lambda: step(trace)) < 4000
 
 
 def test_a_step_without_samples_is_refused() -> None:

@@ -127,7 +127,7 @@ def test_the_users_line_is_found_in_stacks() -> None:
 
 def test_processes_of_a_run_are_found_and_ended() -> None:
     name = f"test-{os.getpid()}"
-    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('on', flush=True); time.sleep(60)"
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('on', flush=True); time.sleep(900)"
     child = subprocess.Popen(
         (sys.executable, "-c", deaf), env={**os.environ, RUN_ID: name}, stdout=subprocess.PIPE, start_new_session=True
     )
@@ -147,15 +147,15 @@ def test_processes_of_a_run_are_found_and_ended() -> None:
 
 def test_the_guard_kills_what_a_dead_supervisor_left() -> None:
     name = f"guarded-{os.getpid()}"
-    sleeper = subprocess.Popen(("sleep", "60"), env={**os.environ, RUN_ID: name}, start_new_session=True)
+    sleeper = subprocess.Popen(("sleep", "900"), env={**os.environ, RUN_ID: name}, start_new_session=True)
     guard = subprocess.Popen((sys.executable, "-S", "-m", "executor.supervise.guard", name), stdin=subprocess.PIPE)
     try:
         assert guard.stdin is not None
         time.sleep(0.2)
         assert sleeper.poll() is None
         guard.stdin.close()  # as the kernel closes it when the supervisor dies
-        assert sleeper.wait(20) == -signal.SIGKILL
-        assert guard.wait(20) == 0
+        assert sleeper.wait(240) == -signal.SIGKILL
+        assert guard.wait(240) == 0
     finally:
         sleeper.kill()
         guard.kill()
