@@ -69,7 +69,7 @@ def of_plan(number: signal.Signals) -> Row:
     """A signal to `plan --execute` itself."""
     with tempfile.TemporaryDirectory(prefix="plan-faults-") as folder:
         started = command_line(Path(folder), *LONG)
-        code, _ = started.end(number)
+        code = started.end(number)
         record = started.folder.read_run()
         left = alive(started.folder.run_id)
         killed = number == signal.SIGKILL
