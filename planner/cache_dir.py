@@ -5,7 +5,7 @@ import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -26,16 +26,17 @@ def cache_dir() -> Path:
 @functools.cache
 def versions() -> Mapping[str, str]:
     """Versions of this program and of what it traces with, read without importing them."""
-    found = {"gpu-plan": _version("gpu-plan")}
-    found.update({name: _version(name) for name in TRACED_WITH})
+    names = ("gpu-plan", *TRACED_WITH)
+    return dict.fromkeys(names, "absent") | installed(names)
+
+
+def installed(names: Iterable[str]) -> dict[str, str]:
+    """Versions of those of these distributions that are installed."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
     return found
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "absent"
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from pathlib import Path
 from executor.doctor.clock import synchronised
 from executor.doctor.facts_gpus import visible_gpus
 from executor.doctor.machine.facts import FolderFacts, MachineFacts
+from planner.cache_dir import installed
 from planner.errors import PreflightError
 from planner.hardware.ram import machine_ram_bytes, parse_meminfo
 
@@ -34,7 +35,7 @@ def gather(working: Path, *, offload: Path | None = None, ports: Sequence[int] =
     """What can be seen of this machine; what cannot is None. Imports no torch, changes nothing, takes a second."""
     shm = _folder(Path("/dev/shm"))
     environment = {name: value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
-    packages = _packages()
+    packages = installed(_PACKAGES)
     open_files, locked = _limits()
     return MachineFacts(
         kernel=os.uname().release if sys.platform == "linux" else None,
@@ -64,16 +65,6 @@ def gather(working: Path, *, offload: Path | None = None, ports: Sequence[int] =
     )
 
 
-def _packages() -> Mapping[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def _torch_cuda() -> str | None:
     """CUDA version in torch/version.py, read as text."""
     try:
@@ -85,12 +76,7 @@ def _torch_cuda() -> str | None:
 
 
 def _nccl() -> str | None:
-    for name in ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
+    return next(iter(installed(("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")).values()), None)
 
 
 def _limits() -> tuple[int | None, int | None]:

@@ -6,9 +6,10 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from importlib import metadata
 
 import psutil
+
+from planner.cache_dir import installed
 
 _PACKAGES = (
     "torch", "accelerate", "transformers", "deepspeed", "trl", "lightning", "peft", "torchao", "bitsandbytes", "numpy",
@@ -29,7 +30,7 @@ def describe_machine(added: Mapping[str, str]) -> dict[str, object]:
         "platform": platform.platform(),
         "python": sys.version.split()[0],
         "executable": sys.executable,
-        "packages": _versions(),
+        "packages": installed(_PACKAGES),
         "cpu_count": os.cpu_count(),
         "ram_bytes": psutil.virtual_memory().total,
         "variables": {key: value for key, value in sorted({**os.environ, **added}.items()) if _relevant(key)},
@@ -39,13 +40,3 @@ def describe_machine(added: Mapping[str, str]) -> dict[str, object]:
 def _relevant(name: str) -> bool:
     secret = any(word in name for word in ("TOKEN", "SECRET", "PASSWORD", "API_KEY"))
     return not secret and (name in _NAMES or name.startswith(_PREFIXES))
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
