@@ -18,6 +18,7 @@ from planner.plan_figures import (
     UncertainTerm,
     Verdict,
 )
+from planner.plan_inference import DevicePlacement, InferenceFigures, Placement
 from planner.workload import Workload
 
 __all__ = [
@@ -26,11 +27,14 @@ __all__ = [
     "Assumption",
     "AtPeak",
     "Candidate",
+    "DevicePlacement",
     "Evidence",
     "HostFigures",
+    "InferenceFigures",
     "MemoryFigures",
     "ModelFacts",
     "OutsideAllocator",
+    "Placement",
     "PlanDocument",
     "SpeedFigures",
     "StoredFacts",
@@ -120,6 +124,10 @@ class Candidate:
     """Classes whose instances FSDP wraps one by one; empty for other strategies, and in older files."""
     explain: tuple[TensorLine, ...] | None = None
     """Largest tensors standing at the peak, largest first; None where not asked for."""
+    placement: Placement | None = None
+    """Of inference: which module stands where; None for training, and in older files."""
+    inference: InferenceFigures | None = None
+    """Of inference: figures of load, prefill and decode; None likewise."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", self.verdict == "fits")

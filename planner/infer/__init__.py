@@ -1,0 +1,1 @@
+"""Inference: what a generation takes, and how to spread it."""
