@@ -8,6 +8,7 @@ from planner.plan_codec import decode, dump, load_object, plain
 from planner.plan_figures import (
     CATEGORY_NAMES,
     AtPeak,
+    DevicePrice,
     Evidence,
     HostFigures,
     MemoryFigures,
@@ -155,6 +156,8 @@ class PlanDocument:
     warnings: tuple[str, ...] = ()
     nearest_change: str | None = None
     """When nothing fits: the smallest change that would."""
+    prices: tuple[DevicePrice, ...] = ()
+    """Of one device, where anybody published any; cheapest first."""
 
     def __post_init__(self) -> None:
         if self.schema_version != SCHEMA_VERSION:

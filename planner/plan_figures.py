@@ -245,6 +245,20 @@ class TensorLine:
             raise ValueError(f"category {self.category!r} is none of {', '.join(CATEGORY_NAMES)}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePrice:
+    """What one device is rented for, on demand."""
+
+    usd_per_hour: float
+    provider: str
+    date: str
+    source: str
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.usd_per_hour) and self.usd_per_hour >= 0):
+            raise ValueError(f"a price of {self.usd_per_hour} makes no sense")
+
+
 def _at_least(figures: object, least: int, *names: str) -> None:
     for name in names:
         if getattr(figures, name) < least:

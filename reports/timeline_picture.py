@@ -1,56 +1,47 @@
 """The timeline of a step as a picture, drawn by matplotlib. Imported only where one is drawn."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from planner.plan_timeline import Timeline
 from planner.units import GIB, MIB, format_bytes
 from reports.clean import one_line
+from reports.plots_style import ALARM, BAND, COLOURS, EDGE, GRID, INK, MUTED, PAPER, as_file, shortened, style
 
 _COLUMNS = 1500
 """Most points across: of those that share one, the highest is drawn."""
-_COLOURS = {
-    "parameters": "#4e79a7", "gradients": "#f28e2b", "optimizer_state": "#76b7b2", "activations": "#e15759",
-    "temporary": "#edc948", "communication": "#b07aa1", "buffers": "#9c755f", "inputs": "#59a14f",
-    "kv_cache": "#bab0ac",
-}  # fmt: skip
-_SHADES = ("#ffffff", "#f0f2f5")
-_DARK, _MUTED = "#222222", "#666666"
+_SHADES = (PAPER, BAND)
 _NARROW = 0.07
 """Share of the width below which a phase's name would run into its neighbour's."""
 _LONGEST = 88
 """Characters of a title."""
 _CAPACITY_IN_VIEW = 2.0
 """The capacity is drawn where it is no higher than this many times what is reserved; else it is told in words."""
-_STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "text.color": _DARK,
-    "axes.labelcolor": _DARK,
-    "axes.edgecolor": "#b0b0b0",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
-    "text.parse_math": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "plan",
-}
 
 
 def as_picture(timeline: Timeline, form: str) -> bytes:
     """`png`, `svg` or `pdf`: categories stacked over the step's phases, and what stands at the peak as bars."""
-    with matplotlib.rc_context(_STYLE):
-        figure = draw(timeline)
-        stream = io.BytesIO()
-        undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
-        figure.savefig(stream, format=form, dpi=130, facecolor="white", metadata=undated)
-    return stream.getvalue()
+    with style():
+        return as_file(draw(timeline), form)
+
+
+def step_panel(timeline: Timeline, size: tuple[float, float], columns: int) -> Figure:
+    """The step alone, for a page: `size` in inches, of at most `columns` points across."""
+    with style():
+        figure = Figure(figsize=size)
+        axes = figure.subplots()
+        figure.subplots_adjust(
+            left=0.6 / size[0], right=1 - 0.1 / size[0], top=1 - 0.42 / size[1], bottom=0.62 / size[1]
+        )
+        if timeline.moments:
+            _draw_step(axes, timeline, timeline.levels(), _shown(timeline, columns))
+        else:
+            axes.set_axis_off()
+            axes.text(0.5, 0.5, "nothing is allocated", ha="center")
+        return figure
 
 
 def draw(timeline: Timeline) -> Figure:
@@ -60,8 +51,8 @@ def draw(timeline: Timeline) -> Figure:
     figure.subplots_adjust(left=0.065, right=0.975, top=0.83, bottom=0.105, wspace=0.42)
     step.set_label("step")
     peak.set_label("peak")
-    figure.text(0.065, 0.945, _shortened(one_line(timeline.title)), fontsize=14, fontweight="bold")
-    figure.text(0.065, 0.905, _told(timeline), color=_MUTED)
+    figure.text(0.065, 0.945, shortened(one_line(timeline.title), _LONGEST), fontsize=14, fontweight="bold")
+    figure.text(0.065, 0.905, _told(timeline), color=MUTED)
     if timeline.moments:
         levels, shown = timeline.levels(), _shown(timeline)
         _draw_step(step, timeline, levels, shown)
@@ -71,11 +62,6 @@ def draw(timeline: Timeline) -> Figure:
         peak.set_axis_off()
         step.text(0.5, 0.5, "nothing is allocated", ha="center")
     return figure
-
-
-def _shortened(title: str) -> str:
-    """Without its middle where it is too long: model and strategy stand at the ends."""
-    return title if len(title) <= _LONGEST else f"{title[: _LONGEST // 2]} … {title[-_LONGEST // 2 :]}"
 
 
 def _told(timeline: Timeline) -> str:
@@ -91,10 +77,10 @@ def _told(timeline: Timeline) -> str:
     )
 
 
-def _shown(timeline: Timeline) -> list[int]:
+def _shown(timeline: Timeline, columns: int = _COLUMNS) -> list[int]:
     """Events that are drawn, the peak among them."""
     count = len(timeline.moments)
-    width = max(1, -(-count // _COLUMNS))
+    width = max(1, -(-count // columns))
     return [
         max(
             range(start, min(start + width, count)),
@@ -112,32 +98,32 @@ def _draw_step(axes: Any, timeline: Timeline, levels: Sequence[tuple[int, ...]],
     edges, drawn = [*shown, len(timeline.moments)], [*shown, shown[-1]]
     rows = [[levels[at][column] / unit for at in drawn] for column in range(len(timeline.start))]
     used = [(name, row) for name, row in zip(timeline.start, rows, strict=True) if any(row)]
-    colours = [_COLOURS.get(name, "#888888") for name, _ in used]
+    colours = [COLOURS.get(name, "#888888") for name, _ in used]
     axes.stackplot(edges, [row for _, row in used], colors=colours, step="post", linewidth=0, zorder=2)
     reserved = [timeline.moments[at].reserved / unit for at in drawn]
-    (line,) = axes.plot(edges, reserved, color=_DARK, linewidth=1.1, linestyle=(0, (4, 2)), drawstyle="steps-post")
+    (line,) = axes.plot(edges, reserved, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), drawstyle="steps-post")
     line.set(label="reserved", zorder=3)
     highest = max(*reserved, max(sum(levels[at]) for at in shown) / unit)
     top = highest * 1.12
     capacity = timeline.capacity / unit
     if capacity <= _CAPACITY_IN_VIEW * highest:
-        axes.axhline(capacity, color="#c0392b", linewidth=1.4, label="capacity", zorder=4)
+        axes.axhline(capacity, color=ALARM, linewidth=1.4, label="capacity", zorder=4)
         top = max(top, capacity * 1.08)
     axes.set_ylim(0, top)
     axes.set_xlim(0, len(timeline.moments))
     peak = timeline.moments[timeline.peak].allocated / unit
-    (mark,) = axes.plot([timeline.peak], [peak], "o", markersize=7, color="white", markeredgecolor=_DARK)
+    (mark,) = axes.plot([timeline.peak], [peak], "o", markersize=7, color=PAPER, markeredgecolor=INK)
     mark.set(label="peak", zorder=6, clip_on=False)
     axes.set_xlabel("allocations and frees, in order", loc="left")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6, zorder=1)
+    axes.grid(axis="y", color=GRID, linewidth=0.6, zorder=1)
     axes.set_axisbelow(True)
     _draw_phases(axes, timeline)
     if timeline.dies:
         axes.annotate(
             "runs out of memory", (len(timeline.moments) - 1, peak), (-12, 8), textcoords="offset points", ha="right",
-            fontweight="bold", color="#c0392b", zorder=6, bbox={"facecolor": "white", "edgecolor": "none", "pad": 2},
+            fontweight="bold", color=ALARM, zorder=6, bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 2},
         )  # fmt: skip
     axes.legend(loc="upper right", bbox_to_anchor=(1.0, -0.045), ncols=3, frameon=False, fontsize=9, borderaxespad=0.4)
 
@@ -165,7 +151,7 @@ def _draw_phases(axes: Any, timeline: Timeline) -> None:
     for number, (phase, first, behind) in enumerate(_spans(timeline)):
         axes.axvspan(first, behind, color=_SHADES[number % 2], linewidth=0, zorder=0)
         if first:
-            axes.axvline(first, color="#b0b0b0", linewidth=0.8, zorder=2.5)
+            axes.axvline(first, color=EDGE, linewidth=0.8, zorder=2.5)
         crowded, narrow = narrow, behind - first < _NARROW * count
         raised = narrow and crowded and not raised
         middle = (first + behind) / 2
@@ -178,7 +164,7 @@ def _draw_phases(axes: Any, timeline: Timeline) -> None:
             one_line(phase),
             transform=axes.get_xaxis_transform(),
             ha=place,
-            color=_MUTED,
+            color=MUTED,
             fontsize=9,
         )
 
@@ -194,7 +180,7 @@ def _draw_peak(axes: Any, timeline: Timeline, levels: Sequence[tuple[int, ...]])
     sizes = sorted(((name, size) for name, size, most in rows if most), key=lambda row: row[1])
     whole = sum(size for _, size in sizes)
     labels = [name.replace("_", " ").replace("kv", "KV") for name, _ in sizes]
-    colours = [_COLOURS.get(name, "#888888") for name, _ in sizes]
+    colours = [COLOURS.get(name, "#888888") for name, _ in sizes]
     bars = axes.barh(labels, [size / GIB for _, size in sizes], color=colours, height=0.7)
     words = [f" {format_bytes(size)}, {_share(size / whole)}" if size else " none" for _, size in sizes]
     # The bars are the colours' legend as well: what has next to no bar keeps a stub of its own.
@@ -203,7 +189,7 @@ def _draw_peak(axes: Any, timeline: Timeline, levels: Sequence[tuple[int, ...]])
     # Room for the words behind the longest bar.
     axes.set_xlim(0, max(size for _, size in sizes) / GIB * 1.75)
     axes.set_ylim(len(sizes) - 1 - 8.5, len(sizes) - 0.5)
-    axes.set_title("at the peak", loc="left", fontsize=10, color=_MUTED)
+    axes.set_title("at the peak", loc="left", fontsize=10, color=MUTED)
     axes.spines[["bottom", "left"]].set_visible(False)
     axes.tick_params(axis="x", bottom=False, labelbottom=False)
-    axes.tick_params(axis="y", left=False, labelsize=10, labelcolor=_DARK)
+    axes.tick_params(axis="y", left=False, labelsize=10, labelcolor=INK)

@@ -12,6 +12,7 @@ from planner.plan import (
     Assumption,
     AtPeak,
     Candidate,
+    DevicePrice,
     HostFigures,
     MemoryFigures,
     ModelFacts,
@@ -63,7 +64,16 @@ def document(
         assumptions=(*assumptions, *setting_notes(workload, cluster)),
         warnings=warnings,
         nearest_change=change,
+        prices=_prices(cluster),
     )
+
+
+def _prices(cluster: Cluster) -> tuple[DevicePrice, ...]:
+    prices = (
+        DevicePrice(usd_per_hour=price.usd_per_hour, provider=price.provider, date=price.date, source=price.source)
+        for price in cluster.gpu.prices
+    )
+    return tuple(sorted(prices, key=lambda price: price.usd_per_hour))
 
 
 def model_facts(source: ModelSource, spec: ModelSpec) -> ModelFacts:

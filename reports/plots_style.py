@@ -1,0 +1,100 @@
+"""How plots look, and how a figure becomes a file or a part of a page. Imported only where one is drawn."""
+
+import io
+import re
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from reports.html_markup import Html
+
+INK, MUTED, EDGE, GRID, ALARM, PAPER = "#222222", "#666666", "#b0b0b0", "#dddddd", "#c0392b", "#ffffff"
+BAND = "#f0f2f5"
+COLOURS = {
+    "parameters": "#4e79a7", "gradients": "#f28e2b", "optimizer_state": "#76b7b2", "activations": "#e15759",
+    "temporary": "#edc948", "communication": "#b07aa1", "buffers": "#9c755f", "inputs": "#59a14f",
+    "kv_cache": "#bab0ac", "cached": "#8cb4d8", "outside": "#ff9da7", "other": "#888888", "small": "#888888",
+}  # fmt: skip
+"""By category; mid-tones that stand out from white and from black."""
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": EDGE,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "plan",
+}
+_THEMED = {
+    INK: "var(--ink)", MUTED: "var(--muted)", EDGE: "var(--edge)", GRID: "var(--grid)", ALARM: "var(--alarm)",
+    PAPER: "var(--paper)", BAND: "var(--band)",
+}  # fmt: skip
+"""What changes with the theme; the page defines the variables."""
+_STYLE_ATTRIBUTE = re.compile(r'style="[^"]*"')
+_METADATA = re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
+_PATH = re.compile(r' d="([^"]*)"')
+_DECIMAL = re.compile(r"-?\d+\.\d+")
+_FONT = re.compile(r"font: ([^;\"]*?)(\d[\d.]*px) [^;\"]*")
+
+
+def style() -> Any:
+    """Context in which figures are drawn and written."""
+    return matplotlib.rc_context(STYLE)
+
+
+def as_file(figure: Figure, form: str) -> bytes:
+    """`png`, `svg` or `pdf`; the same bytes for the same figure."""
+    stream = io.BytesIO()
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
+    with style():
+        figure.savefig(stream, format=form, dpi=130, facecolor=PAPER, metadata=undated)
+    return stream.getvalue()
+
+
+def inline_svg(figure: Figure, name: str, title: str) -> Html:
+    """The figure as an `svg` element that takes the page's colours and font, scales with its width, and says `title`.
+
+    `name` keeps its ids apart from those of other plots on the page.
+    """
+    stream = io.StringIO()
+    with style():
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    text = stream.getvalue()
+    text = _COMMENT.sub("", _METADATA.sub("", text[text.index("<svg") :]))
+    text = _STYLE_ATTRIBUTE.sub(lambda found: _themed(found[0]), text)
+    text = _PATH.sub(lambda found: f' d="{_rounded(found[1])}"', text)
+    text = re.sub(r'\bid="([^"]*)"', rf'id="{name}-\1"', text)
+    text = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\1{name}-", text)
+    opening, rest = text.split(">", 1)
+    box = re.search(r'viewBox="([^"]*)"', opening)
+    view = box[1] if box else "0 0 100 100"
+    start = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    from reports.html_markup import tag
+
+    return Html(f'{start} viewBox="{view}" role="img">{tag("title", title)}{rest.strip()}')
+
+
+def shortened(text: str, longest: int) -> str:
+    """Without its middle where it is too long: what differs stands at the ends."""
+    if len(text) <= longest:
+        return text
+    half = (longest - 3) // 2
+    return f"{text[:half]} … {text[-half:]}"
+
+
+def _themed(attribute: str) -> str:
+    for colour, variable in _THEMED.items():
+        attribute = attribute.replace(colour, variable)
+    return _FONT.sub(r"font: \1\2 var(--font)", attribute)
+
+
+def _rounded(path: str) -> str:
+    shorter = _DECIMAL.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), path)
+    return " ".join(shorter.split())
