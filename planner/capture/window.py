@@ -16,7 +16,6 @@ from planner.capture.host_values import LoopReads
 from planner.capture.imports import when_imported
 from planner.capture.loaders import loaders
 from planner.capture.observe import Observed, loop_of, optimizer_facts, planned_name, waiting, watch, watch_trainer
-from planner.capture.origins import Origins
 from planner.capture.placement import Placement, parameters_on_meta
 from planner.capture.precision import Regions, autocast_regions
 from planner.capture.pretrained import weightless_models
@@ -34,6 +33,7 @@ from planner.trace.functions import DeviceFunctions, python_wrappers_open
 from planner.trace.inputs_known import KnownValues, remember_literals
 from planner.trace.kernels import KernelProfile, kernel_profile
 from planner.trace.layout import layout_of
+from planner.trace.origins import Origins
 from planner.trace.step import cast
 from planner.trace.storage import dump
 from planner.trace.tracer import buffer_sizes, parameter_infos
@@ -58,7 +58,7 @@ class Window:
             prepare=self._impose,
             around=self._regions.around_forward,
             placement=self._placement,
-            origin=Origins(Path(request.script)).current,
+            origin=Origins(Path(request.script).parent, Path(request.working_directory)).current,
         )
         self._started = time.monotonic()
 

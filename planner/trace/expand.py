@@ -197,6 +197,8 @@ class _Expansion:
             "tensor_module": np.concatenate([trace.tensor_module, modules.reshape(-1)]),
             "tensor_parameter": np.concatenate([trace.tensor_parameter, params.reshape(-1)]),
             "tensor_shape": trace.tensor_shape + [trace.tensor_shape[t] for t in template] * self._copies,
+            "tensor_origin": trace.tensor_origin
+            and trace.tensor_origin + [trace.tensor_origin[t] for t in template] * self._copies,
         }
 
     def _operator_columns(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,8 @@ class Session:
     variant: StepVariant
     profile: KernelProfile
     folds: Sequence[Fold] = ()
+    origin: Callable[[], str] = str
+    """Names the user's own line that runs."""
 
     def record(self, batch: TrainingBatch, micro_batch: int, tokens: int) -> Recording:
         """Records forward and backward on one micro batch."""
@@ -47,7 +49,7 @@ class Session:
         for name, value in batch.values.items():
             known.put(batch.tensors[name], value)
         tracker = ModuleTracker(self.model)
-        recorder = Recorder(tracker, self.profile, HostReads(known), self._wrappers())
+        recorder = Recorder(tracker, self.profile, HostReads(known), self._wrappers(), self.origin)
         inputs = {name: v for name, v in batch.tensors.items() if isinstance(v, torch.Tensor)}
         recorder.know([*self.model.parameters(), *self.model.buffers(), *inputs.values()])
         autocast = _autocast_of(self.variant.regime)
@@ -71,7 +73,7 @@ class Session:
                 stack.enter_context(flash_package())
             stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash()))
             assumed = stack.enter_context(fused_scans(self.model)) if self.profile.fused_scans else []
-            held = _run(self.model, batch, self.variant, autocast, tracker, recorder)
+            held = run_step(self.model, batch, self.variant, autocast, tracker, recorder)
         raw = recorder.finish()
         del held
         for parameter in self.model.parameters():
@@ -97,7 +99,7 @@ class Session:
         return self.variant.attention is Attention.FLASH and not uses_flash(self.model)
 
 
-def _run(
+def run_step(
     model: nn.Module,
     batch: TrainingBatch,
     variant: StepVariant,

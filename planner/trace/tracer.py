@@ -33,6 +33,8 @@ class Tracer:
     profile: KernelProfile
     has_sequence: bool
     fold: bool = True
+    origin: Callable[[], str] = str
+    """Names the user's own line that runs, where the model is the user's code."""
     notes: list[str] = field(default_factory=list)
     _folds: list[Fold] | None = None
     _prepared: str = ""
@@ -88,7 +90,7 @@ class Tracer:
         return self._folds
 
     def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold]) -> StepTrace:
-        session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds)
+        session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds, origin=self.origin)
         recordings: list[Recording] = []
         for size in sizes:
             recordings.append(self._record(session, variant, size))

@@ -1,5 +1,6 @@
 """Where torch comes in: builds the model that a source names and traces it."""
 
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -14,6 +15,7 @@ from planner.trace.events import StepTrace
 from planner.trace.inputs import TrainingBatch, training_batch
 from planner.trace.inputs_given import given_batch
 from planner.trace.kernels import kernel_profile
+from planner.trace.origins import Origins
 from planner.trace.tracer import Tracer
 from planner.trace.variant import StepVariant
 
@@ -41,6 +43,7 @@ class Workshop:
             make_batch=self._batch,
             profile=kernel_profile(device),
             has_sequence=self._spec.has_sequence,
+            origin=Origins(Path.cwd()).current if source.kind == "factory" else str,
         )
 
     def spec(self) -> ModelSpec:
