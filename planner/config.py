@@ -3,7 +3,8 @@
 Read from `plan.toml` or the `[tool.plan]` table of `pyproject.toml` in a directory or the nearest one above it that
 has one; of both in one directory, `plan.toml` counts. Keys are the options' own names (`seq-len = 2048`), `model` for
 MODEL; `[set]` holds what `--set` takes. `gpus` is the option where it is a string; as a table it describes GPUs
-(`[gpus.NAME]`), and its key `use` is then the option.
+(`[gpus.NAME]`), and its key `use` is then the option. `[checks.NAME]` are the jobs of `plan check`: see
+planner.regression.jobs.
 """
 
 import re
@@ -12,15 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.errors import InputError, NotBuiltError
+from planner.errors import InputError
 from planner.hardware.catalog import load_platforms
 from planner.hardware.names import squash
 from planner.hardware.user_gpus import parse_user_gpu
 from planner.nearest import did_you_mean
 
 _USE = "use"
-LATER = ("checks",)
-"""Tables that later versions bring; refused by name."""
+_CHECKS = "checks"
 _MAX_BYTES = 2**20
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]{0,39}")
 _OWN = "plan.toml"
@@ -46,17 +46,45 @@ def job_options(start: Path) -> JobOptions | None:
         return None
     path, table, prefix = found
     _check_keys(path, table, prefix)
-    values = dict(table)
+    values = {key: value for key, value in table.items() if key != _CHECKS}
     gpus = values.get("gpus")
     if isinstance(gpus, dict) and isinstance(gpus.get(_USE), str):
         values["gpus"] = gpus[_USE]
     elif isinstance(gpus, dict):
         del values["gpus"]
     for key, value in values.items():
-        values[key] = _flat(value) if key == "set" and isinstance(value, dict) else value
+        values[key] = flat(value) if key == "set" and isinstance(value, dict) else value
         if not _is_plain(values[key]) and key != "set":
             raise InputError(f"{path}: {prefix}{key} must be a string, a number, true or false, or a list of strings")
     return JobOptions(path=path, values=values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTables:
+    """The jobs of `plan check` as a configuration file has them."""
+
+    path: Path
+    """The file; its folder is the project's root."""
+    prefix: str
+    """What stands before `checks` in the file's keys: `tool.plan.` or nothing."""
+    tables: Mapping[str, object]
+    """By the job's name, unchecked."""
+
+
+def check_tables(start: Path) -> CheckTables | None:
+    """The jobs that the nearest file upward from the directory `start` names; None where there is no such file.
+
+    Raises InputError in one line, file and key named, where they are no tables.
+    """
+    found = _nearest(start.resolve())
+    if found is None:
+        return None
+    path, table, prefix = found
+    _check_keys(path, table, prefix)
+    checks = table.get(_CHECKS, {})
+    if not isinstance(checks, dict):
+        raise InputError(f"{path}: {prefix}{_CHECKS} must hold tables, such as [{prefix}{_CHECKS}.train]")
+    return CheckTables(path=path, prefix=prefix, tables=checks)
 
 
 def user_gpus(start: Path | None = None) -> dict[str, object]:
@@ -87,10 +115,8 @@ def user_gpus(start: Path | None = None) -> dict[str, object]:
 def _check_keys(path: Path, table: Mapping[str, object], prefix: str) -> None:
     from planner.options import job_option_names
 
-    known = ("model", "gpus", "set", *job_option_names())
+    known = ("model", "gpus", "set", _CHECKS, *job_option_names())
     for key in table:
-        if key in LATER:
-            raise NotBuiltError(f"{path}: [{prefix}{key}]")
         if key not in known:
             hint = did_you_mean(key[:40], known, limit=1)
             raise InputError(
@@ -98,11 +124,11 @@ def _check_keys(path: Path, table: Mapping[str, object], prefix: str) -> None:
             )
 
 
-def _flat(table: Mapping[str, object], before: str = "") -> dict[str, object]:
+def flat(table: Mapping[str, object], before: str = "") -> dict[str, object]:
     """`{"zero": {"overlap_comm": true}}` as `{"zero.overlap_comm": true}`: TOML reads dotted keys as tables."""
     found: dict[str, object] = {}
     for key, value in table.items():
-        inner = _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+        inner = flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
         found.update(inner)
     return found
 

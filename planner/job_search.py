@@ -66,7 +66,7 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         warnings=_warnings(workload, cluster, spec, source)
         + _against_script(request, cluster, spec, workload, found, note),
         change=None if fits else nearest_change(evaluator),
-        explain=request.explain,
+        explain=request.explained if request.explain else 0,
     )
     return Answer(
         document=told,

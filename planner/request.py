@@ -20,6 +20,7 @@ class Request:
     settings: tuple[str, ...]
     pinned: bool
     explain: bool
+    """Whether the largest tensors at the peak are named."""
     trust_remote_code: bool
     revision: str | None
     use_cache: bool
@@ -32,6 +33,8 @@ class Request:
     """Arguments of the training script that MODEL names, or `script`."""
     script: str | None = None
     """A training script that `model` is compared with."""
+    explained: int = 25
+    """How many kinds of tensors are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,6 @@ from planner.search.setting_notes import setting_notes
 from planner.speed.model import StepTime
 from planner.workload import Workload
 
-_EXPLAINED = 25
-
 
 def document(
     found: Found,
@@ -47,9 +45,9 @@ def document(
     assumptions: tuple[Assumption, ...],
     warnings: tuple[str, ...],
     change: str | None,
-    explain: bool = False,
+    explain: int = 0,
 ) -> PlanDocument:
-    """The document of one finished search."""
+    """The document of one finished search; `explain` is how many kinds of tensors at the peak are named."""
     return PlanDocument(
         command=command,
         created_with=dict(versions),
@@ -106,7 +104,7 @@ def _candidate(
     workload: Workload,
     reason: str | None = None,
     *,
-    explain: bool,
+    explain: int,
 ) -> Candidate:
     family, batch = judgement.family, judgement.batch
     verdict = "no" if reason is not None else judgement.verdict
@@ -127,7 +125,7 @@ def _candidate(
         reason=reason,
         command=launch_command(judgement, workload, cluster, _script(spec)) if reason is None else None,
         units=() if judgement.states_only else wrapped_classes(judgement),
-        explain=_explain(judgement) if explain and not judgement.states_only else None,
+        explain=_explain(judgement, explain) if explain and not judgement.states_only else None,
     )
 
 
@@ -205,7 +203,7 @@ _INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _SHAPE = re.compile(r"\[([\d, ]*)\] (\w+)")
 
 
-def _explain(judgement: Judgement) -> tuple[TensorLine, ...]:
+def _explain(judgement: Judgement, limit: int) -> tuple[TensorLine, ...]:
     """The largest tensors at the peak, equal ones of repeated blocks on one line."""
     phase = str(judgement.profile.phase_of_peak)
     lines: dict[tuple[str, ...], list[StandingTensor]] = {}
@@ -220,7 +218,7 @@ def _explain(judgement: Judgement) -> tuple[TensorLine, ...]:
         )
         lines.setdefault(key, []).append(tensor)
     merged = [_line(key, tensors, phase) for key, tensors in lines.items()]
-    return tuple(sorted(merged, key=lambda line: -line.bytes)[:_EXPLAINED])
+    return tuple(sorted(merged, key=lambda line: -line.bytes)[:limit])
 
 
 def _line(key: tuple[str, ...], tensors: list[StandingTensor], phase: str) -> TensorLine:

@@ -83,7 +83,6 @@ def test_the_list_marks_them(project: Path, capsys: pytest.CaptureFixture[str]) 
             "[tool.plan.gpsu.x]\nmemory = 1",
             "unknown key tool.plan.gpsu; known: options of plan by their names, such as seq-len. Did you mean",
         ),
-        ("pyproject.toml", "[tool.plan.checks]\n", "[tool.plan.checks] is not built yet"),
         ("pyproject.toml", "[tool]\nplan = 3", "tool.plan must be a table"),
         ("plan.toml", "gpus = 3", "gpus must be a string such as '8xH100', or hold tables"),
         ("plan.toml", "[gpus]\nx = 3", "[gpus.x] must be a table"),
