@@ -14,12 +14,12 @@ class Html(str):
     __slots__ = ()
 
 
-Child: TypeAlias = str | int | float | None | Iterable["Child"]
+Child: TypeAlias = str | int | float | Iterable["Child"] | None
 _VOID = frozenset({"meta", "br", "col", "link"})
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
-def tag(name: str, *children: Child, **attributes: str | int | None) -> Html:
+def tag(name: str, /, *children: Child, **attributes: str | int | None) -> Html:
     """One element. `class_` and `for_` lose their underscore, others turn it into a hyphen; None leaves one out.
 
     Strings are put on one line, without control characters, and escaped.

@@ -52,7 +52,7 @@ def draw(timeline: Timeline) -> Figure:
     step.set_label("step")
     peak.set_label("peak")
     figure.text(0.065, 0.945, shortened(one_line(timeline.title), _LONGEST), fontsize=14, fontweight="bold")
-    figure.text(0.065, 0.905, _told(timeline), color=MUTED)
+    figure.text(0.065, 0.905, told(timeline), color=MUTED)
     if timeline.moments:
         levels, shown = timeline.levels(), _shown(timeline)
         _draw_step(step, timeline, levels, shown)
@@ -64,7 +64,7 @@ def draw(timeline: Timeline) -> Figure:
     return figure
 
 
-def _told(timeline: Timeline) -> str:
+def told(timeline: Timeline) -> str:
     """The line under the title."""
     if not timeline.moments:
         return f"capacity {format_bytes(timeline.capacity)}"

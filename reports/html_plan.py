@@ -1,0 +1,274 @@
+"""The sections of a plan's page."""
+
+from planner.plan import Candidate, MemoryFigures, PlanDocument, SpeedFigures
+from planner.plan_timeline import Timeline
+from planner.units import format_bytes
+from reports import words
+from reports.clean import one_line
+from reports.command import command_lines
+from reports.cost import cost_lines, dollars, unit_words
+from reports.explain import HEADER, explain_rows, explained_share
+from reports.groups import group_rejected
+from reports.html_markup import Child, Html, escaped, table, tag
+from reports.html_page import bullets, cards, chip, facts, plot, section
+from reports.pareto import pareto_front
+
+_COMMAND_WIDTH = 96
+_CLOSER = Html(" ")
+
+
+def verdict_head(document: PlanDocument) -> list[Child]:
+    """The verdict, what it is about, and the figures that matter most."""
+    shown = words.focus(document)
+    verdict = "no" if document.best is None else document.best.verdict
+    spec = str(document.cluster["spec"])
+    if document.best is not None:
+        sentence = words.strategy_words(document.best.strategy) + words.place_words(document, document.best.strategy)
+    else:
+        sentence = "No plan fits this cluster"
+    parts: list[Child] = [
+        tag("div", words.VERDICTS[verdict], class_=f"verdict {verdict}"),
+        tag("h1", f"{document.model.id} on {spec}"),
+        tag("p", tag("b", sentence)),
+    ]
+    if verdict == "tight":
+        parts.append(tag("p", "The estimate's interval straddles the capacity: it may or may not fit."))
+    if document.nearest_change is not None:
+        parts.append(tag("p", "Nearest change that would fit:", _CLOSER, document.nearest_change))
+    if shown is not None:
+        parts.append(cards(_cards(document, shown)))
+    rows = (
+        ("Model", " · ".join(words.model_words(document))),
+        ("Cluster", " · ".join(words.cluster_words(document))),
+        ("Job", " · ".join(words.workload_words(document))),
+    )
+    return [*parts, facts(rows)]
+
+
+def _cards(document: PlanDocument, shown: Candidate) -> list[tuple[str, str]]:
+    found = []
+    memory, speed = shown.memory, shown.speed
+    if memory is not None:
+        room = memory.headroom_bytes
+        of = f"GiB used of {words.gib(memory.capacity_bytes)}"
+        found.append((words.gib(memory.device_used_bytes), of if document.plans else f"{of}, missing by least"))
+        found.append((words.gib(abs(room)), f"GiB {'free' if room >= 0 else 'too much'}"))
+    if speed is not None and document.plans:
+        found.append((words.seconds(speed.step_seconds), "per step, expected"))
+        rate, _, unit = words.throughput(speed).partition(" ")
+        found.append((rate, unit))
+        if speed.mfu is not None:
+            found.append((f"{speed.mfu:.0%}", "MFU"))
+        lines = [line for line in cost_lines(document, shown) if line.per_unit is not None]
+        if lines:
+            low, high = dollars(lines[0].per_unit), dollars(lines[-1].per_unit)
+            found.append((low if low == high else f"{low} to {high}", f"per {unit_words(document)}, rented"))
+    return found
+
+
+def memory_section(document: PlanDocument, top: int) -> Html:
+    """What fills the devices: every shown plan as a bar, then the best one's parts."""
+    shown = words.focus(document)
+    if shown is None or shown.memory is None:
+        return Html("")
+    from reports.plots_memory import breakdown
+
+    about = words.strategy_words(shown.strategy) + (" (does not fit)" if not document.plans else "")
+    pieces = [words.batch_words(shown.strategy), words.checkpointing_words(shown.strategy)]
+    pieces += words.memory_words(shown.memory) + words.host_words(document, shown.memory, explain=True)
+    return section(
+        "Memory",
+        plot("memory", lambda width: breakdown(document, width, top), "Memory of the worst rank, by plan and category"),
+        tag("h3", about),
+        tag("p", " · ".join(pieces)),
+        _parts(shown.memory),
+        _uncertain(shown.memory),
+        _phases(shown.memory),
+    )
+
+
+def _parts(memory: MemoryFigures) -> Html:
+    from reports.plots_style import COLOURS
+
+    rows: list[tuple[Child, ...]] = []
+    for key, label, size in words.memory_rows(memory):
+        swatch = tag("span", class_="swatch", style=f"background:{COLOURS.get(key, '#888888')}")
+        share = size / memory.device_used_bytes if memory.device_used_bytes else 0
+        rows.append((Html(swatch + escaped(label)), f"{size:,}", words.part_gib(size, memory), f"{share:.1%}"))
+    rows.append((tag("b", "used"), f"{memory.device_used_bytes:,}", words.gib(memory.device_used_bytes), ""))
+    rows.append(("capacity", f"{memory.capacity_bytes:,}", words.gib(memory.capacity_bytes), ""))
+    return table(("at the peak, worst rank", "bytes", "GiB", "share"), rows, label="memory by category")
+
+
+def _uncertain(memory: MemoryFigures) -> Html:
+    if not memory.uncertain:
+        return Html("")
+    rows = [
+        (term.name, *(words.gib(size) for size in (term.low_bytes, term.bytes, term.high_bytes)), chip(term.basis))
+        for term in memory.uncertain
+    ]
+    sources = [f"{term.name}: {term.source}" for term in memory.uncertain if term.source]
+    heads = ("not known exactly, GiB", "low", "expected", "high", "basis")
+    return Html(table(heads, rows, label="uncertain terms") + tag("div", bullets(sources), class_="aside"))
+
+
+def _phases(memory: MemoryFigures) -> Html:
+    if not memory.phase_peaks:
+        return Html("")
+    rows = [(phase.replace("_", " "), format_bytes(size)) for phase, size in memory.phase_peaks.items()]
+    rows.append(("between steps", format_bytes(memory.at_rest_bytes)))
+    return table(("phase", "most allocated"), rows, label="peaks by phase")
+
+
+def timeline_section(timeline: Timeline | None) -> Html:
+    """One step, event by event; nothing where there is none."""
+    if timeline is None:
+        return Html("")
+    from reports.timeline_picture import step_panel, told
+
+    def draw(width: float) -> object:
+        wide = width > 6
+        return step_panel(timeline, (width, 4.2 if wide else 3.8), 560 if wide else 220)
+
+    return section(
+        "One step",
+        plot("step", draw, "Memory over one step, by category", told(timeline)),  # type: ignore[arg-type]
+    )
+
+
+def alternatives_section(document: PlanDocument, top: int) -> Html:
+    """Every plan, the front of those that none beats, and why the others lose."""
+    front = {id(plan) for plan in pareto_front(document.plans)}
+    rows = [_plan_row(plan, id(plan) in front) for plan in document.plans[: max(top, 12)]]
+    more = len(document.plans) - len(rows)
+    heads = ("plan", "batch", "checkpointing", "verdict", "GiB used", "free", "step", "rate", "")
+    groups = group_rejected(document.rejected, document.plans)
+    lost = [
+        (words.strategy_words(group.closest.strategy), tag("span", group.reason), group.aside or "") for group in groups
+    ]
+    body: list[Child] = []
+    if rows:
+        body.append(table(heads, rows, text_columns=4, label="plans that fit"))
+        if more > 0:
+            body.append(tag("p", f"{more} more in the data at the end of this page", class_="muted"))
+    body.append(_pareto_plot(document))
+    if lost:
+        body.append(tag("h3", "What does not fit, and why"))
+        body.append(table(("strategy", "reason", "tried with"), lost, text_columns=3, label="what does not fit"))
+    return section("Alternatives", *body)
+
+
+def _pareto_plot(document: PlanDocument) -> Html:
+    figured = [plan for plan in document.plans if plan.memory and plan.speed]
+    if len(figured) < 2:
+        return Html("")
+    from reports.plots_memory import pareto
+
+    return plot("pareto", lambda width: pareto(document, width), "Memory against speed of every candidate")
+
+
+def _plan_row(plan: Candidate, on_front: bool) -> list[Child]:
+    choice, memory, speed = plan.strategy, plan.memory, plan.speed
+    return [
+        words.strategy_words(choice),
+        f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}",
+        choice.checkpointing,
+        tag("b", words.VERDICTS[plan.verdict], class_=plan.verdict),
+        "" if memory is None else words.gib(memory.device_used_bytes),
+        "" if memory is None else words.free_gib(memory),
+        "" if speed is None else words.seconds(speed.step_seconds),
+        "" if speed is None else words.throughput(speed).removesuffix(" per GPU"),
+        chip("Pareto") if on_front else "",
+    ]
+
+
+def speed_section(document: PlanDocument) -> Html:
+    """How long a step takes, from what, and what it costs where prices are known."""
+    best = document.best
+    if best is None or best.speed is None:
+        return Html("")
+    return section(
+        "Time and cost", tag("p", " · ".join(words.speed_words(best.speed))), _time_parts(best.speed),
+        _cost(document, best),
+    )  # fmt: skip
+
+
+def _time_parts(speed: SpeedFigures) -> Html:
+    rows = [(name.replace("_", " "), words.seconds(value)) for name, value in speed.parts.items() if value]
+    if not rows:
+        return Html("")
+    return table(("part of a step (they overlap)", "expected"), rows, label="parts of a step")
+
+
+def _cost(document: PlanDocument, best: Candidate) -> Html:
+    lines = cost_lines(document, best)
+    if not lines:
+        return tag("p", "No price is known for this device: no cost is told.", class_="muted")
+    rows = [
+        (
+            line.provider,
+            dollars(line.device_hour),
+            dollars(line.job_hour),
+            dollars(line.per_unit),
+            f"{dollars(line.low)} to {dollars(line.high)}",
+            line.date,
+        )
+        for line in lines
+    ]
+    heads = ("rented from", "device, hour", "all, hour", unit_words(document), "interval of the speed", "price of")
+    sources = tag(
+        "details", tag("summary", "sources of the prices"), bullets(f"{x.provider}: {x.source}" for x in lines)
+    )
+    return Html(table(heads, rows, label="cost") + sources)
+
+
+def basis_section(document: PlanDocument) -> Html:
+    """Warnings, what the figures rest on, and where every value of the job came from."""
+    assumptions = [Html(f"{escaped(text)} {chip(basis)}") for text, basis in words.ordered_assumptions(document)]
+    basis = document.workload.get("basis")
+    origins = basis if isinstance(basis, dict) else {}
+    rows = [
+        (name.replace("_", " "), _value(value), chip(str(origins.get(name, ""))))
+        for name, value in document.workload.items()
+        if name != "basis"
+    ]
+    values = tag("details", tag("summary", "every value of the job, and where it came from"),
+                 table(("value", "", ""), rows, text_columns=3, label="values of the job"))  # fmt: skip
+    warned = [tag("h3", "Warnings"), bullets(document.warnings)] if document.warnings else []
+    return section("What this rests on", *warned, bullets(assumptions), values)
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "searched"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items()) or "none"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def explain_section(candidate: Candidate | None) -> Html:
+    """The largest tensors at the peak, where they were kept."""
+    share = None if candidate is None else explained_share(candidate)
+    if candidate is None or share is None:
+        return Html("")
+    heading = f"Largest tensors at the peak ({words.gib(share[0])} of {words.gib(share[1])} GiB)"
+    rows = [(row[1], *row[2:5], row[0], chip(row[5])) for row in explain_rows(candidate)]
+    heads = (*HEADER[1:5], HEADER[0], HEADER[5])
+    return section(heading, table(heads, rows, text_columns=4, label="largest tensors"))
+
+
+def command_section(document: PlanDocument) -> Html:
+    """What runs the plan, and what made this page."""
+    parts: list[Child] = []
+    if document.best is not None and document.best.command is not None:
+        parts += [tag("p", "Run it:"), command_block(document.best.command)]
+    parts += [tag("p", "Made by:"), command_block(document.command)]
+    return section("Commands", *parts)
+
+
+def command_block(command: str) -> Html:
+    """A command as it is typed, in lines that can be copied."""
+    lines = command_lines(one_line(command), _COMMAND_WIDTH)
+    return tag(
+        "pre", Html("\n".join(escaped(line) if not line.startswith("  ") else "  " + escaped(line) for line in lines))
+    )
