@@ -195,11 +195,16 @@ _WORKSPACE = {9: 32 * 2**20, 10: 32 * 2**20, 12: 32 * 2**20}
 _WORKSPACE_BEFORE_HOPPER = 2 * 4096 * 1024 + 8 * 16 * 1024
 
 
+def workspace_bytes(capability: tuple[int, int] | None) -> int:
+    """One cuBLAS workspace on a GPU of this capability; 0 where there is no CUDA."""
+    return 0 if capability is None else _WORKSPACE.get(capability[0], _WORKSPACE_BEFORE_HOPPER)
+
+
 def place_workspaces(builder: StreamBuilder, capability: tuple[int, int] | None) -> None:
     """cuBLAS workspaces: one for the thread that runs forward, one for autograd's, never freed."""
-    if capability is None:
+    size = workspace_bytes(capability)
+    if not size:
         return
-    size = _WORKSPACE.get(capability[0], _WORKSPACE_BEFORE_HOPPER)
     first = builder.passes[0]
     builder.alloc(builder.at_mark(first, Mark.FORWARD), size, Category.TEMPORARY, "cuBLAS workspace (forward)")
     builder.alloc(builder.at_mark(first, Mark.BACKWARD), size, Category.TEMPORARY, "cuBLAS workspace (backward)")

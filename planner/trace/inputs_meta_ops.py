@@ -55,7 +55,17 @@ def ctc_loss_backward(grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any, *
     return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
 
 
+def in_place(*args: Any, **options: Any) -> None:
+    """One kernel that updates what it is given and makes nothing (pytorch aten/src/ATen/native/cuda/Fused*Kernel.cu)."""
+
+
 META_OPS: dict[Any, Callable[..., Any]] = {
+    **{
+        getattr(getattr(aten, name), overload): in_place
+        for name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+        for overload in getattr(aten, name).overloads()
+        if overload in ("default", "tensor_lr")
+    },
     aten._grouped_mm.default: grouped_mm,
     aten._ctc_loss.Tensor: ctc_loss,
     aten._ctc_loss_backward.Tensor: ctc_loss_backward,

@@ -54,6 +54,8 @@ class CudaProfile(KernelProfile):
         copies = operand_copies(operator, args, outputs)
         if operator == "embedding_dense_backward":
             return copies + _embedding_backward(args, outputs)
+        if operator == "_foreach_norm":
+            return copies + _foreach_norm(args)
         return copies + attention_scratch(operator, args, self.sm_count)
 
     def attention_backend(self, call: AttentionCall) -> AttentionBackend:
@@ -92,6 +94,15 @@ def _embedding_backward(args: tuple[Any, ...], outputs: list[torch.Tensor]) -> l
     segments = min(count, num_weights)
     partial = count // _ROWS_PER_THREAD + segments
     return [8 * count] * 6 + [4 * partial * width]
+
+
+_NORM_CHUNK = 65_536
+
+
+def _foreach_norm(args: tuple[Any, ...]) -> list[int]:
+    """pytorch aten/src/ATen/native/cuda/ForeachReduceOp.cu: foreach_tensor_norm_cuda: partial sums in fp32."""
+    sizes = [tensor.numel() for tensor in args[0]]
+    return [4 * len(sizes) * max(-(-size // _NORM_CHUNK) for size in sizes)] if any(sizes) else []
 
 
 def kernel_profile(device: DeviceKind) -> KernelProfile:
