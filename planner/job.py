@@ -1,5 +1,7 @@
 """Runs the main job: from words to a plan document, through the caches (I/O)."""
 
+from typing import TYPE_CHECKING
+
 from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from planner.errors import InputError, UsageError
 from planner.hardware.cluster import Cluster, cluster_document
@@ -9,9 +11,15 @@ from planner.plan import PlanDocument, from_json, to_json
 from planner.plan_codec import canonical
 from planner.request import Answer, Note, Request
 
+if TYPE_CHECKING:
+    from planner.job_search import OpenProvider
 
-def run_job(request: Request, note: Note) -> Answer:
-    """The answer to a request: kept from before when nothing it rests on has changed."""
+
+def run_job(request: Request, note: Note, open_provider: "OpenProvider | None" = None) -> Answer:
+    """The answer to a request: kept from before when nothing it rests on has changed.
+
+    `open_provider` gives the traces of a model by name in place of a new `TraceProvider`.
+    """
     cluster = find_cluster(request.gpus)
     if request.plot and cluster.gpu.is_cpu:
         raise UsageError("--plot draws CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
@@ -29,7 +37,7 @@ def run_job(request: Request, note: Note) -> Answer:
         return Answer(document=kept)
     from planner.job_search import plan_from_scratch
 
-    found = plan_from_scratch(request, cluster, source, note)
+    found = plan_from_scratch(request, cluster, source, note, open_provider)
     if request.use_cache and source.config is not None:
         write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
     return found
@@ -48,7 +56,7 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
 
 
 def _read(key: str, request: Request, note: Note) -> PlanDocument | None:
-    if not request.use_cache or request.snapshot or request.plot:
+    if not request.use_cache or request.snapshot or request.plot or request.timeline:
         return None
     path = cache_dir() / "plans" / f"{key}.json"
     try:

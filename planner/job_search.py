@@ -1,7 +1,7 @@
 """The part of the main job that searches: imported only when no kept plan answers."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from planner.cache_dir import versions
 from planner.hardware.cluster import Cluster
@@ -22,8 +22,13 @@ from planner.trace.provider import Provider, TraceProvider
 from planner.workload import Peft, Precision, Workload
 from planner.workload_options import Given, Options, adapter_of, make_workload, read_given
 
+OpenProvider = Callable[[Request, Cluster, ModelSource, Given, Note], Provider]
+"""Gives the traces of a model by name."""
 
-def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
+
+def plan_from_scratch(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: OpenProvider | None = None
+) -> Answer:
     """Searches, and says what was found.
 
     Without garbage collection meanwhile: it would walk everything that torch's import made, again and again.
@@ -31,18 +36,21 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
     collects = gc.isenabled()
     gc.disable()
     try:
-        return _search(request, cluster, source, note)
+        return _search(request, cluster, source, note, open_provider or trace_provider)
     finally:
         if collects:
             gc.enable()
 
 
-def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
+def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: OpenProvider) -> Answer:
     options = Options(dict(request.words))
     given = read_given(options, request.settings)
-    provider, spec, workload = (_of_script if source.kind == "script" else _of_model)(
-        request, cluster, source, given, note
-    )
+    if source.kind == "script":
+        provider, spec, workload = _of_script(request, cluster, source, given, note)
+    else:
+        provider = open_provider(request, cluster, source, given, note)
+        spec = provider.spec()
+        workload = make_workload(given, request.pinned, cluster, spec)
     evaluator = Evaluator(
         provider=provider,
         workload=workload,
@@ -68,18 +76,17 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note)
         change=None if fits else nearest_change(evaluator),
         explain=request.explained if request.explain else 0,
     )
+    drawn = request.plot or (request.timeline and not cluster.gpu.is_cpu)
     return Answer(
         document=told,
         snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,
-        timeline=predicted_timeline(found, request.pinned, spec.id) if request.plot else None,
+        timeline=predicted_timeline(found, request.pinned, spec.id) if drawn else None,
     )
 
 
-def _of_model(
-    request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note
-) -> tuple[Provider, ModelSpec, Workload]:
-    """A model by name: its own class is traced, and the options say how."""
-    provider = TraceProvider(
+def trace_provider(request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note) -> TraceProvider:
+    """Of a model by name: its own class is traced, and the options say how."""
+    return TraceProvider(
         source=source,
         device=device_kind(cluster.gpu),
         attention=given.attention or "sdpa",
@@ -87,8 +94,6 @@ def _of_model(
         use_cache=request.use_cache,
         note=note,
     )
-    spec = provider.spec()
-    return provider, spec, make_workload(given, request.pinned, cluster, spec)
 
 
 def _of_script(

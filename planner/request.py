@@ -29,6 +29,8 @@ class Request:
     """Whether the predicted memory snapshot is wanted; the search then runs, whatever was kept."""
     plot: bool = False
     """Whether the timeline of a step is wanted; the search then runs, whatever was kept."""
+    timeline: bool = False
+    """As `plot`, where there is one to be had: a CPU has no caching allocator that could be drawn."""
     script_words: tuple[str, ...] = ()
     """Arguments of the training script that MODEL names, or `script`."""
     script: str | None = None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.memory.stream import Phase, RankStream
+from planner.memory.stream import TRAINING_PHASES, Phase, RankStream
 from planner.trace.events import CATEGORIES, Category, IntArray, shape_at
 
 
@@ -40,7 +40,7 @@ _NOTHING = MemoryProfile(
     phase_of_peak=Phase.LOAD,
     at_peak=dict.fromkeys(CATEGORIES, 0),
     at_rest_bytes=0,
-    phase_peaks=dict.fromkeys(Phase, 0),
+    phase_peaks=dict.fromkeys(TRAINING_PHASES, 0),
 )
 
 
@@ -77,6 +77,8 @@ def alive_at(stream: RankStream, position: int) -> "np.ndarray[tuple[int], np.dt
 def phase_at(stream: RankStream, position: int) -> Phase:
     """Phase in which an event lies."""
     segment = int(stream.event_segment[position])
+    if stream.phases:
+        return stream.phases[segment]
     if segment == 0:
         return Phase.LOAD
     if segment in stream.step_segments:
@@ -113,9 +115,11 @@ def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.i
     }
 
 
-def standing(stream: RankStream, micro_batch: int, limit: int | None = None) -> list[StandingTensor]:
-    """The largest storages at the peak, largest first."""
-    sizes = stream.sizes(micro_batch)
+def standing(
+    stream: RankStream, micro_batch: int, limit: int | None = None, blocks: IntArray | None = None
+) -> list[StandingTensor]:
+    """The largest storages at the peak, largest first; `blocks` as in `measure`."""
+    sizes = stream.sizes(micro_batch) if blocks is None else blocks
     live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
     counts = alive_at(stream, int(np.argmax(live)))
     order = np.argsort(-(sizes * counts), kind="stable")[:limit]

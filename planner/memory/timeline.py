@@ -15,7 +15,7 @@ def timeline(stream: RankStream, micro_batch: int, result: AllocatorResult, *, t
     Where the run dies, the timeline ends there.
     """
     allocated, reserved = result.allocated, result.reserved
-    iteration, first, last = _iteration(stream, int(np.argmax(allocated)), len(allocated))
+    iteration, first, last = iteration_at(stream, int(np.argmax(allocated)), len(allocated))
     sizes = result.block_bytes(len(stream.fixed))
     standing = alive_at(stream, first - 1) if first else np.zeros(len(sizes), dtype=np.int64)
     start = np.bincount(stream.category, weights=sizes * standing, minlength=len(CATEGORIES))
@@ -48,7 +48,7 @@ def timeline(stream: RankStream, micro_batch: int, result: AllocatorResult, *, t
     )
 
 
-def _iteration(stream: RankStream, peak: int, handled: int) -> tuple[int, int, int]:
+def iteration_at(stream: RankStream, peak: int, handled: int) -> tuple[int, int, int]:
     """Number, first event and the event behind the last of the iteration that holds an event."""
     ends = [int(np.searchsorted(stream.event_segment, step, side="right")) for step in stream.step_segments]
     starts = [int(np.searchsorted(stream.event_segment, 1)), *ends[:-1]]

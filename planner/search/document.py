@@ -30,6 +30,7 @@ from planner.search.evaluate import Judgement
 from planner.search.search import Found
 from planner.search.setting_notes import setting_notes
 from planner.speed.model import StepTime
+from planner.trace.events import IntArray
 from planner.workload import Workload
 
 
@@ -54,9 +55,9 @@ def document(
         model=model_facts(source, spec),
         cluster=cluster_document(cluster),
         workload=workload_document(workload),
-        plans=tuple(_candidate(j, spec, cluster, workload, explain=explain) for j in found.plans),
+        plans=tuple(candidate_of(j, spec, cluster, workload, explain=explain) for j in found.plans),
         rejected=tuple(
-            _candidate(loser.judgement, spec, cluster, workload, loser.reason, explain=explain)
+            candidate_of(loser.judgement, spec, cluster, workload, loser.reason, explain=explain)
             for loser in found.rejected
         ),
         assumptions=(*assumptions, *setting_notes(workload, cluster)),
@@ -97,7 +98,7 @@ def model_facts(source: ModelSource, spec: ModelSpec) -> ModelFacts:
     )
 
 
-def _candidate(
+def candidate_of(
     judgement: Judgement,
     spec: ModelSpec,
     cluster: Cluster,
@@ -106,6 +107,7 @@ def _candidate(
     *,
     explain: int,
 ) -> Candidate:
+    """What the document says of one candidate; `reason` for one that lost."""
     family, batch = judgement.family, judgement.batch
     verdict = "no" if reason is not None else judgement.verdict
     return Candidate(
@@ -125,7 +127,7 @@ def _candidate(
         reason=reason,
         command=launch_command(judgement, workload, cluster, _script(spec)) if reason is None else None,
         units=() if judgement.states_only else wrapped_classes(judgement),
-        explain=_explain(judgement, explain) if explain and not judgement.states_only else None,
+        explain=tensor_lines(judgement, explain) if explain and not judgement.states_only else None,
     )
 
 
@@ -203,11 +205,13 @@ _INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _SHAPE = re.compile(r"\[([\d, ]*)\] (\w+)")
 
 
-def _explain(judgement: Judgement, limit: int) -> tuple[TensorLine, ...]:
-    """The largest tensors at the peak, equal ones of repeated blocks on one line."""
+def tensor_lines(
+    judgement: Judgement, limit: int | None = None, blocks: IntArray | None = None
+) -> tuple[TensorLine, ...]:
+    """The largest tensors at the peak, equal ones of repeated blocks on one line; `blocks` as in `measure`."""
     phase = str(judgement.profile.phase_of_peak)
     lines: dict[tuple[str, ...], list[StandingTensor]] = {}
-    for tensor in standing(judgement.plan.stream, judgement.batch.micro_batch):
+    for tensor in standing(judgement.plan.stream, judgement.batch.micro_batch, blocks=blocks):
         key = (
             str(tensor.category),
             _INDEX.sub("*", tensor.module),

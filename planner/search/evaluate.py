@@ -15,7 +15,7 @@ from planner.settings import SETTINGS
 from planner.speed.model import SpeedModel, StepTime, StepWork
 from planner.strategy.base import RankContext, RankPlan, loaded_in
 from planner.strategy.host_memory import HostJob, host_terms, shortage
-from planner.trace.events import StepTrace
+from planner.trace.events import IntArray, StepTrace
 from planner.trace.provider import Provider
 from planner.trace.variant import Regime, StepVariant
 from planner.workload import Workload
@@ -192,26 +192,29 @@ class Evaluator:
 
         On a CPU there is no caching allocator: what is allocated is what is held.
         """
+        return self.simulate_blocks(judgement)[0]
+
+    def simulate_blocks(self, judgement: Judgement) -> tuple[Judgement, IntArray]:
+        """As `simulate`, and the bytes that the allocator charges for each storage of the stream."""
         stream, micro_batch = judgement.plan.stream, judgement.batch.micro_batch
         if self.cluster.gpu.is_cpu:
             held = judgement.profile.peak_allocated_bytes
-            return replace(
-                judgement, simulated=Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0, caches=False)
-            )
+            simulated = Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0, caches=False)
+            return replace(judgement, simulated=simulated), stream.sizes(micro_batch)
         free = simulate(stream, micro_batch, settings=judgement.allocator)
-        reserved = free.peak_reserved_bytes
+        reserved, blocks = free.peak_reserved_bytes, free.block_bytes(len(stream.fixed))
         exact = replace(
             judgement,
-            profile=measure(stream, micro_batch, free.block_bytes(len(stream.fixed))),
+            profile=measure(stream, micro_batch, blocks),
             simulated=Simulated(reserved_bytes=reserved, squeezed_bytes=reserved, retries=0),
         )
         if exact.high_bytes <= exact.capacity_bytes:
-            return exact
+            return exact, blocks
         room = exact.capacity_bytes - sum(term.low for term in exact.terms)
         limited = simulate(stream, micro_batch, capacity=room, settings=judgement.allocator)
         squeezed = limited.peak_reserved_bytes if limited.oom_at is None else None
         under_pressure = Simulated(reserved_bytes=reserved, squeezed_bytes=squeezed, retries=limited.num_alloc_retries)
-        return replace(exact, simulated=under_pressure)
+        return replace(exact, simulated=under_pressure), blocks
 
     def judge_states(self, family: Family, batch: Batch) -> Judgement:
         """A lower bound without tracing: parameters, optimizer state and standing buffers alone."""

@@ -83,7 +83,7 @@ def _bounded(evaluator: Evaluator, family: Family, cuts: list[Batch]) -> tuple[l
     possible: list[Judgement] = []
     for batch in cuts:
         judgement = evaluator.judge(family, batch)
-        reason = _failure(evaluator, judgement)
+        reason = failure(evaluator, judgement)
         if reason is not None:
             return possible, Loser(judgement=judgement, reason=reason)
         possible.append(judgement)
@@ -112,7 +112,8 @@ def _ascending(workload: Workload, cuts: list[Batch]) -> list[Batch]:
     return cuts
 
 
-def _failure(evaluator: Evaluator, judgement: Judgement) -> str | None:
+def failure(evaluator: Evaluator, judgement: Judgement) -> str | None:
+    """Why a candidate cannot run, as far as its tensors and the node's RAM tell; None where they leave room."""
     if judgement.verdict == "no":
         return too_large(judgement)
     short = evaluator.host_shortage(judgement)
