@@ -24,6 +24,11 @@ class Phase(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     STEP = "optimizer step"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+TRAINING_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +236,8 @@ class RankStream:
     category: IntArray
     labels: list[str]
     label_modules: list[str]
+    phases: tuple[Phase, ...] = ()
+    """Of a generation: the phase of each segment. Empty for training, whose events tell it."""
 
     def sizes(self, micro_batch: int) -> IntArray:
         """Allocator bytes charged for every storage."""
@@ -305,4 +312,14 @@ def _carried(trace: StepTrace) -> IntArray:
     return np.flatnonzero((alive > 0) & (trace.tensor_parameter < 0))
 
 
-__all__ = ["BLOCK", "CATEGORIES", "Handle", "Pass", "Phase", "Point", "RankStream", "StreamBuilder"]
+__all__ = [
+    "BLOCK",
+    "CATEGORIES",
+    "TRAINING_PHASES",
+    "Handle",
+    "Pass",
+    "Phase",
+    "Point",
+    "RankStream",
+    "StreamBuilder",
+]

@@ -121,6 +121,13 @@ class Recorder(TorchDispatchMode):
         """Notes a point of the loop."""
         self._event(Kind.MARK, mark)
 
+    def categorise(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
+        """Puts recorded storages into another category than the one of their phase."""
+        for tensor in tensors:
+            tid = self._id_of(tensor)
+            if tid >= 0:
+                self.raw.tensors[tid].category = CATEGORY_INDEX[category]
+
     def gradient_ready(self, parameter: int, gradient: torch.Tensor) -> None:
         """Notes that `gradient` is the finished gradient of a parameter in this pass."""
         tid = self._ids.get(gradient.untyped_storage()._cdata)

@@ -1,0 +1,173 @@
+"""One device's allocations over a whole generation: load, prefill, decode steps.
+
+Of the decode steps the first one (or two) are there as they follow the prefill; the last one, at full context, stands
+for those between: its cache is put in place of the earlier one's, since more tokens never take less.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.infer.passes import Cut, joined, starts_of
+from planner.memory.stream import Phase, RankStream
+from planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, StepTrace
+
+LOAD = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """What stands on the device whatever is generated; bytes."""
+
+    weights: tuple[tuple[str, int], ...]
+    buffers: tuple[tuple[str, int], ...]
+    workspace: int = 0
+    """Of cuBLAS, made by the first product and never freed."""
+    warm_up: bool = False
+    """Whether loading first takes all weights' bytes as one block and gives it back.
+
+    transformers modeling_utils.py: caching_allocator_warmup, on accelerators; weights are then cut from that segment.
+    """
+
+    @property
+    def nbytes(self) -> int:
+        """Weights and buffers."""
+        return sum(size for _, size in (*self.weights, *self.buffers))
+
+
+@dataclass(slots=True)
+class _Events:
+    """A run as it is laid out."""
+
+    signs: list[IntArray] = field(default_factory=list)
+    tensors: list[IntArray] = field(default_factory=list)
+    segments: list[IntArray] = field(default_factory=list)
+
+    def add(self, signs: IntArray, tensors: IntArray, segments: IntArray) -> None:
+        self.signs.append(signs)
+        self.tensors.append(tensors)
+        self.segments.append(segments)
+
+    def one(self, sign: int, tensor: int, segment: int) -> None:
+        self.add(np.asarray([sign]), np.asarray([tensor]), np.asarray([segment]))
+
+
+class GenerationStream:
+    """Lays out one device's run."""
+
+    def __init__(self, states: States, cuts: tuple[Cut, ...]) -> None:
+        self._cuts = cuts
+        self._trace = cuts[0].trace
+        for part in cuts[1:]:
+            self._trace = joined(self._trace, part.trace)
+        self._events = _Events()
+        self._own: list[tuple[int, int, str, str]] = []
+        self._phases = [Phase.LOAD]
+        self._place_states(states)
+
+    def build(self) -> RankStream:
+        """The finished stream; its trace is that of all cuts together."""
+        offset = 0
+        for index, part in enumerate(self._cuts):
+            if index:
+                self._put_in_place(self._cuts[index - 1], part, offset)
+                offset += self._cuts[index - 1].trace.num_tensors
+            self._passes(part, offset, prefill=index == 0)
+        return self._stream()
+
+    # -- what stands ------------------------------------------------------------------------------------------
+
+    def _place_states(self, states: States) -> None:
+        if states.warm_up and states.weights:
+            whole = self._make(sum(size for _, size in states.weights), Category.TEMPORARY, "allocator warm-up", "")
+            self._events.one(1, whole, LOAD)
+            self._events.one(-1, whole, LOAD)
+        for category, label, entries in (
+            (Category.PARAMETERS, "weight", states.weights),
+            (Category.BUFFERS, "buffer", states.buffers),
+        ):
+            made = [self._make(size, category, label, name) for name, size in entries]
+            self._events.add(np.ones(len(made), np.int64), np.asarray(made, np.int64), np.zeros(len(made), np.int64))
+        for name, per_sample, fixed in self._trace.inputs:
+            self._events.one(1, self._make(fixed + per_sample, Category.INPUTS, name, ""), 1)
+        if states.workspace:
+            self._events.one(1, self._make(states.workspace, Category.TEMPORARY, "cuBLAS workspace", ""), 1)
+
+    def _make(self, nbytes: int, category: Category, label: str, module: str) -> int:
+        self._own.append((CATEGORY_INDEX[category], nbytes, label, module))
+        return self._trace.num_tensors + len(self._own) - 1
+
+    # -- passes -----------------------------------------------------------------------------------------------
+
+    def _passes(self, part: Cut, offset: int, *, prefill: bool) -> None:
+        trace = part.trace
+        events = np.arange(part.first, part.end)
+        kinds = trace.kind[events]
+        chosen = (kinds == Kind.ALLOC) | (kinds == Kind.FREE)
+        starts = starts_of(trace)
+        passes = np.searchsorted(starts[(starts >= part.first) & (starts < part.end)], events[chosen], side="right") - 1
+        first = len(self._phases)
+        self._events.add(
+            np.where(kinds[chosen] == Kind.ALLOC, 1, -1), trace.subject[events][chosen] + offset, first + passes
+        )
+        count = int(passes.max(initial=0)) + 1
+        self._phases += [Phase.PREFILL if prefill and index == 0 else Phase.DECODE for index in range(count)]
+
+    def _put_in_place(self, before: Cut, part: Cut, offset: int) -> None:
+        """What the earlier passes left goes, what the later ones begin with comes."""
+        segment = len(self._phases)
+        left = _alive_at_end(before)
+        self._events.add(np.full(len(left), -1), left + offset, np.full(len(left), segment))
+        shift = offset + before.trace.num_tensors
+        self._events.add(
+            np.ones(len(part.incoming), np.int64), part.incoming + shift, np.full(len(part.incoming), segment)
+        )
+
+    def _stream(self) -> RankStream:
+        columns = list(zip(*self._own, strict=True)) if self._own else [(), (), (), ()]
+        trace = self._trace
+        events = self._events
+        fixed = np.concatenate([trace.bytes_fixed + trace.bytes_per_sample, np.asarray(columns[1], dtype=np.int64)])
+        signs = np.concatenate(events.signs)
+        return RankStream(
+            trace=trace,
+            num_passes=1,
+            event_sign=signs,
+            event_tensor=np.concatenate(events.tensors),
+            event_segment=np.concatenate(events.segments),
+            event_in_backward=np.zeros(len(signs), dtype=np.bool_),
+            step_segments=(len(self._phases) - 1,),
+            fixed=fixed,
+            per_sample=np.zeros(len(fixed), dtype=np.int64),
+            cuda_stream=np.zeros(len(fixed), dtype=np.int64),
+            category=np.concatenate([trace.category, np.asarray(columns[0], dtype=np.int64)]),
+            labels=list(columns[2]),
+            label_modules=list(columns[3]),
+            phases=tuple(self._phases),
+        )
+
+
+def _alive_at_end(part: Cut) -> IntArray:
+    """Storages alive behind a cut, in the order in which they were made."""
+    trace = part.trace
+    kinds, subjects = trace.kind[part.first : part.end], trace.subject[part.first : part.end]
+    gone = set(subjects[kinds == Kind.FREE].tolist())
+    made = [*part.incoming.tolist(), *subjects[kinds == Kind.ALLOC].tolist()]
+    return np.asarray([tensor for tensor in made if tensor not in gone], dtype=np.int64)
+
+
+def cache_at_full_context(part: Cut) -> IntArray:
+    """Storages of the cache once the cut's last operator has run: before the caller drops it, after its growth."""
+    trace = part.trace
+    kinds = trace.kind[part.first : part.end]
+    last = int(np.flatnonzero(kinds == Kind.OPERATOR)[-1]) + part.first
+    alive = _alive_at_end(Cut(trace=trace, first=part.first, end=last + 1, incoming=part.incoming))
+    cached: IntArray = alive[trace.category[alive] == CATEGORY_INDEX[Category.KV_CACHE]]
+    return cached
+
+
+def nbytes_of(trace: StepTrace, tensors: Iterable[int]) -> int:
+    """Requested bytes of storages of a generation's trace."""
+    chosen = np.asarray(list(tensors), dtype=np.int64)
+    return int((trace.bytes_fixed + trace.bytes_per_sample)[chosen].sum())

@@ -1,0 +1,70 @@
+"""Where torch comes in: builds the model that is to generate, and records its generations."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from planner.errors import InputError, UsageError
+from planner.infer.generation import prepare_for_generation, record_generation
+from planner.infer.variant import GenerationVariant
+from planner.model.build import build_model, spec_of
+from planner.model.family import forward_names
+from planner.model.source import ModelSource
+from planner.model.spec import ModelSpec
+from planner.trace.device import DeviceKind
+from planner.trace.events import StepTrace
+from planner.trace.fit import Recording, fit
+from planner.trace.kernels import kernel_profile
+from planner.trace.layout import layout_of
+from planner.trace.tracer import buffer_sizes, parameter_infos
+
+
+class GenerationWorkshop:
+    """One built model on the meta device, in one weight type."""
+
+    def __init__(self, source: ModelSource, device: DeviceKind, attention: str, dtype: str) -> None:
+        if source.config is None:
+            raise UsageError(
+                f"--task infer plans models of transformers, whose generate it traces: {source.id} is none"
+                " (name a hub id, a folder or a config.json)"
+            )
+        self._id = source.id
+        self._profile = kernel_profile(device)
+        self._model: Any = build_model(source.config, attention=attention, dtype=getattr(torch, dtype))
+        self._spec = spec_of(self._model, model_id=source.id)
+        if not _generates(self._model):
+            raise UsageError(
+                f"{source.id}: {type(self._model).__name__} generates no text: --task infer plans models with generate"
+            )
+        prepare_for_generation(self._model)
+
+    def spec(self) -> ModelSpec:
+        """Parameters and identity."""
+        return self._spec
+
+    def trace(self, variant: GenerationVariant) -> StepTrace:
+        """Records the generation; problems inside the model's code become one line."""
+        try:
+            return trace_of(self._model, record_generation(self._model, variant, self._profile))
+        except InputError:
+            raise
+        except Exception as problem:
+            first = str(problem).strip().splitlines() or [""]
+            raise InputError(
+                f"{self._id}: {type(self._model).__name__}.generate cannot be traced:"
+                f" {type(problem).__name__}: {first[0][:200]}"
+            ) from problem
+
+
+def trace_of(model: Any, recording: Recording) -> StepTrace:
+    """The recording as arrays, its categories as the recorder gave them: nothing is kept for a backward pass."""
+    trace = fit((recording,), parameter_infos(model), buffer_sizes(model), layout_of(model), [])
+    categories = np.asarray([tensor.category for tensor in recording.raw.tensors], dtype=np.int64)
+    return replace(trace, category=categories)
+
+
+def _generates(model: Any) -> bool:
+    can = getattr(model, "can_generate", None)
+    return bool(can is not None and can() and "input_ids" in forward_names(model))

@@ -1,0 +1,137 @@
+"""What one rank takes of its device, and the verdict on it: the same for a training step and for a generation."""
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from planner.memory.allocator import DEFAULT_SETTINGS, simulate
+from planner.memory.allocator_settings import AllocatorSettings
+from planner.memory.overheads import Term, cached_blocks
+from planner.memory.profile import MemoryProfile, measure
+from planner.memory.stream import RankStream
+from planner.trace.events import IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """What the simulated caching allocator says."""
+
+    reserved_bytes: int
+    """Peak reserved on a device without limit."""
+    squeezed_bytes: int | None
+    """Peak reserved under the real capacity, cached memory given back on the way; None where the run dies."""
+    retries: int
+    """How often cached memory was given back under the real capacity."""
+    caches: bool = True
+    """Whether the device has a caching allocator at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """Memory of one rank against its device; bytes."""
+
+    profile: MemoryProfile
+    terms: tuple[Term, ...]
+    """What lies outside the allocator."""
+    host_bytes: int
+    capacity_bytes: int
+    """Of the device, without what is kept free for others."""
+    simulated: Simulated | None = None
+    """None where only the tensors were summed: a lower bound."""
+    shares_host: bool = False
+    """Whether the device's memory is the host's (CPU ranks): what goes to the host stays within capacity."""
+
+    @property
+    def _held(self) -> int:
+        """Bytes that the allocator takes from the device without limit, or at least."""
+        held = self.simulated.reserved_bytes if self.simulated else self.profile.peak_allocated_bytes
+        return held + self._host
+
+    @property
+    def _host(self) -> int:
+        """Bytes on the host where that is the device."""
+        return self.host_bytes if self.shares_host else 0
+
+    @property
+    def expected_bytes(self) -> int:
+        return self._held + sum(term.expected for term in self.terms)
+
+    @property
+    def low_bytes(self) -> int:
+        """The least that the device must have: what the allocator can be squeezed to."""
+        held = self._held
+        if self.simulated is not None and self.simulated.squeezed_bytes is not None:
+            held = min(held, self.simulated.squeezed_bytes + self._host)
+        return held + sum(term.low for term in self.terms)
+
+    @property
+    def high_bytes(self) -> int:
+        return self._held + sum(term.high for term in self.terms)
+
+    @property
+    def verdict(self) -> str:
+        """`fits` when the high end is within capacity, `no` when the run dies, else `tight`."""
+        if self.high_bytes <= self.capacity_bytes:
+            return "fits"
+        dies = self.simulated is not None and self.simulated.squeezed_bytes is None
+        return "no" if dies or self.low_bytes > self.capacity_bytes else "tight"
+
+    @property
+    def cached(self) -> Term | None:
+        """What the allocator keeps beyond the tensors at the peak, as far as that is known."""
+        if self.simulated is None or not self.simulated.caches:
+            return None
+        allocated = self.profile.peak_allocated_bytes
+        expected = self.simulated.reserved_bytes - allocated
+        room = self.capacity_bytes - allocated - sum(term.high for term in self.terms)
+        return cached_blocks(expected, self.simulated.reserved_bytes, room)
+
+    @property
+    def used_low_bytes(self) -> int:
+        """The least that the device can show in use: nothing cached at the peak."""
+        cached = self.cached
+        if cached is None:
+            return self.expected_bytes
+        return self.profile.peak_allocated_bytes + cached.low + sum(term.low for term in self.terms)
+
+    @property
+    def used_high_bytes(self) -> int:
+        """The most that the device can show in use."""
+        cached = self.cached
+        if cached is None:
+            return self.high_bytes
+        return self.profile.peak_allocated_bytes + cached.high + sum(term.high for term in self.terms)
+
+
+Use = TypeVar("Use", bound=DeviceUse)
+
+
+def simulated(
+    use: Use,
+    stream: RankStream,
+    micro_batch: int,
+    *,
+    settings: AllocatorSettings = DEFAULT_SETTINGS,
+    caches: bool,
+) -> tuple[Use, IntArray]:
+    """`use` with the caching allocator simulated, under the real capacity where it must be, and each storage's bytes.
+
+    Without one (`caches` is False: a CPU) what is allocated is what is held.
+    """
+    if not caches:
+        held = use.profile.peak_allocated_bytes
+        plain = Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0, caches=False)
+        return replace(use, simulated=plain), stream.sizes(micro_batch)
+    free = simulate(stream, micro_batch, settings=settings)
+    reserved, blocks = free.peak_reserved_bytes, free.block_bytes(len(stream.fixed))
+    exact = replace(
+        use,
+        profile=measure(stream, micro_batch, blocks),
+        simulated=Simulated(reserved_bytes=reserved, squeezed_bytes=reserved, retries=0),
+    )
+    if exact.high_bytes <= exact.capacity_bytes:
+        return exact, blocks
+    room = exact.capacity_bytes - sum(term.low for term in exact.terms)
+    limited = simulate(stream, micro_batch, capacity=room, settings=settings)
+    squeezed = limited.peak_reserved_bytes if limited.oom_at is None else None
+    under_pressure = Simulated(reserved_bytes=reserved, squeezed_bytes=squeezed, retries=limited.num_alloc_retries)
+    return replace(exact, simulated=under_pressure), blocks
