@@ -1,0 +1,122 @@
+"""A device map with what it costs: the answer of `solve` and of `evaluate`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.search.device_map.problem import DeviceName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageProof:
+    """How far one goal is proved: no map that is as good in the goals before has a value below `bound`."""
+
+    goal: str
+    """`offloaded bytes`, `disk bytes`, `boundaries` or `fullest device`."""
+    value: float
+    bound: float
+    method: str
+    """`nothing lower exists` (a combinatorial bound), `integer program`, `time limit` or `enumeration`."""
+
+    @property
+    def optimal(self) -> bool:
+        return self.value <= self.bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a map is judged by, in this order; smaller is better."""
+
+    offloaded_bytes: int
+    """Weights that are copied to the executing device for every token."""
+    disk_bytes: int
+    """Those of them that come from disk."""
+    boundaries: int
+    """Consecutive units (in execution order) that run on different devices."""
+    fullest: float
+    """Share of its free bytes that the fullest executing device needs, at its peak."""
+
+    @property
+    def key(self) -> tuple[int, int, int, float]:
+        """For comparison; `fullest` rounded to a millionth, below which no solver's answer is meant."""
+        return (self.offloaded_bytes, self.disk_bytes, self.boundaries, round(self.fullest, 6))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """Bytes on one device at full context."""
+
+    name: DeviceName
+    weight_bytes: int
+    """Resident weights, a tied tensor once."""
+    kept_bytes: int
+    """Key/value cache, state and buffers of the units that run here."""
+    headroom_bytes: int
+    """Free for the largest offloaded unit and workspace, at its turn."""
+    free_bytes: int | None
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.weight_bytes + self.kept_bytes + self.headroom_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A valid or invalid map and its figures."""
+
+    device_map: Mapping[str, DeviceName]
+    """Unit name to device; the main GPU is named first, since accelerate takes the first GPU it meets."""
+    execution_order: tuple[str, ...]
+    """Unit names as they run."""
+    main_device: DeviceName
+    """Where offloaded units run."""
+    devices: tuple[DeviceUse, ...]
+    cost: Cost
+    moved_bytes: int
+    """Bytes copied over all links per token: offloaded weights (from disk: read, then copied) and activations that
+    cross boundaries."""
+    seconds_per_token: float | None
+    """None where a rate that is needed is not known."""
+    proof: tuple[StageProof, ...] = ()
+    """Empty for a map that was evaluated, not searched."""
+    violations: tuple[str, ...] = ()
+    """One line each: a device over its free bytes, a tied tensor in two places."""
+
+    @property
+    def valid(self) -> bool:
+        return not self.violations
+
+    @property
+    def optimal(self) -> bool:
+        """Whether every goal is proved."""
+        return bool(self.proof) and all(stage.optimal for stage in self.proof)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for reports."""
+        return {
+            "device_map": dict(self.device_map),
+            "main_device": self.main_device,
+            "devices": [
+                {
+                    "device": use.name,
+                    "weight_bytes": use.weight_bytes,
+                    "kept_bytes": use.kept_bytes,
+                    "headroom_bytes": use.headroom_bytes,
+                    "peak_bytes": use.peak_bytes,
+                    "free_bytes": use.free_bytes,
+                }
+                for use in self.devices
+            ],
+            "offloaded_bytes": self.cost.offloaded_bytes,
+            "disk_bytes": self.cost.disk_bytes,
+            "boundaries": self.cost.boundaries,
+            "fullest": self.cost.fullest,
+            "moved_bytes_per_token": self.moved_bytes,
+            "seconds_per_token": self.seconds_per_token,
+            "optimal": self.optimal,
+            "proof": [
+                {"goal": stage.goal, "value": stage.value, "bound": stage.bound, "method": stage.method}
+                for stage in self.proof
+            ],
+            "violations": list(self.violations),
+        }

@@ -1,0 +1,171 @@
+"""The best map within a time limit, with how far each goal is proved."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from planner.errors import InputError
+from planner.search.device_map.arrange import greedy_map, map_of_counts
+from planner.search.device_map.evaluate import evaluate
+from planner.search.device_map.items import Item, items_of
+from planner.search.device_map.model import Mode
+from planner.search.device_map.placement import Placement, StageProof
+from planner.search.device_map.problem import Device, DeviceName, Problem
+from planner.search.device_map.stages import Clock, Stored, balance, fewest_devices, ordered, store
+from planner.units import format_bytes
+
+_ATTEMPTS = 4
+
+
+def solve(problem: Problem, *, limit_seconds: float = 10.0) -> Placement:
+    """The map with the least offloaded bytes, then disk bytes, then crossings, then fullest device.
+
+    Each goal is proved, or the placement says which one ran out of time and the bound that was reached. Raises
+    InputError when no map fits: the budgets are too small in total, or for one block.
+    """
+    clock = Clock.start(limit_seconds)
+    items = items_of(problem.units)
+    slack = 0
+    for _ in range(_ATTEMPTS):
+        found = _attempt(problem, items, clock, slack)
+        if found.valid:
+            return found
+        # The solver lets a row be overfull by its tolerance, a byte or two: take them off and solve again.
+        over = max((use.peak_bytes - use.free_bytes for use in found.devices if use.free_bytes is not None), default=0)
+        slack += max(over, 1)
+    raise InputError("device map: no map was found that fits to the byte; give a few KiB more on the fullest device")
+
+
+def _attempt(problem: Problem, items: Sequence[Item], clock: Clock, slack: int) -> Placement:
+    best: Placement | None = None
+    for stored in _best_stored(problem, items, clock, slack):
+        found = _arranged(problem, items, stored, clock, slack)
+        if best is None or (not best.valid, best.cost.key) > (not found.valid, found.cost.key):
+            best = found
+    if best is None:
+        raise _nothing_fits(problem, items)
+    return best
+
+
+def _modes(problem: Problem) -> list[Mode]:
+    """Nothing offloaded first; then one mode per kind of main device."""
+    running = problem.gpus or tuple(device for device in problem.devices if device.kind == "cpu")
+    storing = tuple(device for device in problem.devices if device not in running)
+    if not running:
+        raise InputError("device map: neither a GPU nor the CPU is among the devices, and a disk computes nothing")
+    modes = [Mode(main=None, running=running, storing=())]
+    if storing:
+        kinds: dict[object, Device] = {}
+        for device in running:
+            kinds.setdefault(replace(device, name=""), device)
+        modes += [Mode(main=device.name, running=running, storing=storing) for device in kinds.values()]
+    return modes
+
+
+def _best_stored(problem: Problem, items: Sequence[Item], clock: Clock, slack: int) -> list[Stored]:
+    """The modes that are best in the first two goals."""
+    resident, *offloading = _modes(problem)
+    found = store(problem, items, resident, clock, slack)
+    if found is not None:
+        return [found]
+    tried = [store(problem, items, mode, clock, slack) for mode in offloading]
+    possible = [stored for stored in tried if stored is not None]
+    least = min(((stored.offloaded, stored.disk) for stored in possible), default=None)
+    return [stored for stored in possible if (stored.offloaded, stored.disk) == least]
+
+
+def _arranged(problem: Problem, items: Sequence[Item], stored: Stored, clock: Clock, slack: int) -> Placement:
+    """The best order for one mode: crossings, then the fullest device."""
+    best = evaluate(problem, _named(problem, greedy_map(items, stored.kinds, stored.counts, stored.mode), stored.mode))
+    floor = _crossing_floor(problem, items, stored, clock, slack)
+    bound, method = float(floor), "nothing lower exists"
+    if best.cost.boundaries > floor:
+        order = ordered(problem, items, stored, slack, floor)
+        answer = order.model.program.minimise(order.crossings, clock.left() * 0.8)
+        method = "integer program" if answer.status == "optimal" else "time limit"
+        bound = max(floor, -(-(answer.bound - 1 - 1e-6) // 1)) if answer.bound > float("-inf") else floor
+        if answer.values:
+            counts = order.model.counts(answer)
+            device_map = map_of_counts(items, order.runs, counts, stored.mode, order.entries(answer))
+            best = _better(best, evaluate(problem, _named(problem, device_map, stored.mode)))
+        if answer.status == "optimal":
+            bound = min(bound, best.cost.boundaries)
+    proof = [
+        StageProof(
+            goal="offloaded bytes",
+            value=best.cost.offloaded_bytes,
+            bound=stored.offloaded_bound,
+            method="integer program" if stored.offloaded else "nothing lower exists",
+        ),
+        StageProof(goal="disk bytes", value=best.cost.disk_bytes, bound=stored.disk_bound, method="integer program"),
+        StageProof(goal="boundaries", value=best.cost.boundaries, bound=bound, method=method),
+    ]
+    return _balanced(problem, items, stored, best, proof, clock, slack)
+
+
+def _balanced(
+    problem: Problem,
+    items: Sequence[Item],
+    stored: Stored,
+    best: Placement,
+    proof: list[StageProof],
+    clock: Clock,
+    slack: int,
+) -> Placement:
+    order = ordered(problem, items, stored, slack, best.cost.boundaries)
+    answer, _ = balance(problem, order, best.cost.boundaries, clock.left())
+    if answer.values:
+        counts = order.model.counts(answer)
+        device_map = map_of_counts(items, order.runs, counts, stored.mode, order.entries(answer))
+        best = _better(best, evaluate(problem, _named(problem, device_map, stored.mode)))
+    fullest = best.cost.fullest
+    done = answer.status == "optimal"
+    bound = fullest if done and fullest <= answer.objective + 1e-6 else max(0.0, answer.bound)
+    method = "integer program" if done else "time limit"
+    proof = [*proof, StageProof(goal="fullest device", value=fullest, bound=bound, method=method)]
+    return replace(best, proof=tuple(proof))
+
+
+def _better(old: Placement, new: Placement) -> Placement:
+    return new if (not new.valid, new.cost.key) < (not old.valid, old.cost.key) else old
+
+
+def _crossing_floor(problem: Problem, items: Sequence[Item], stored: Stored, clock: Clock, slack: int) -> int:
+    """No map has fewer crossings: one less than the devices it needs, one more when its ends are tied."""
+    devices = fewest_devices(problem, stored, clock, slack)
+    ends_tied = items[0].tie is not None and items[0].tie == items[-1].tie and len(items) > 1
+    return devices if ends_tied and devices > 1 else devices - 1
+
+
+def _named(problem: Problem, where: Mapping[str, DeviceName], mode: Mode) -> dict[str, DeviceName]:
+    """The map with equal GPUs numbered by first use, and the main GPU named first."""
+    places = list(where.values())
+    rename: dict[DeviceName, DeviceName] = {}
+    kinds: dict[object, list[Device]] = {}
+    for device in mode.running:
+        kinds.setdefault(replace(device, name=""), []).append(device)
+    for group in kinds.values():
+        names = [device.name for device in group]
+        by_use = sorted(names, key=lambda name: places.index(name) if name in places else len(places))
+        rename |= dict(zip(by_use, names, strict=True))
+    renamed = {name: rename.get(place, place) for name, place in where.items()}
+    main = None if mode.main is None else rename.get(mode.main, mode.main)
+    first = next((name for name, place in renamed.items() if place == main), None)
+    return renamed if first is None else {first: renamed[first], **renamed}
+
+
+def _nothing_fits(problem: Problem, items: Sequence[Item]) -> InputError:
+    largest = max(items, key=lambda item: item.stored_bytes + item.kept_bytes + item.workspace_bytes)
+    size = largest.stored_bytes + largest.kept_bytes + largest.workspace_bytes
+    running = problem.gpus or tuple(device for device in problem.devices if device.kind == "cpu")
+    room = max((device.free_bytes for device in running if device.free_bytes is not None), default=0)
+    if all(device.free_bytes is not None and device.free_bytes < size for device in running):
+        return InputError(
+            f"device map: {largest.names[0]} needs {format_bytes(size)} on one device and the largest has "
+            f"{format_bytes(room)} free: give a device more, or quantise"
+        )
+    total = sum(item.stored_bytes + item.kept_bytes for item in items)
+    free = sum(device.free_bytes or 0 for device in problem.devices)
+    return InputError(
+        f"device map: the model needs {format_bytes(total)} and room for its largest offloaded block "
+        f"({format_bytes(largest.stream_bytes)}), and the devices have {format_bytes(free)} free: give more, or a disk"
+    )
