@@ -16,6 +16,11 @@ _EXACT_RESIDENT_MEMORY: Mapping[str, str] = {
 """glibc then gives freed tensors back at once: what a CPU rank holds becomes what its tensors take."""
 
 
+def exact_resident_memory() -> dict[str, str]:
+    """glibc's settings under which a CPU rank's resident memory is what its tensors take."""
+    return dict(_EXACT_RESIDENT_MEMORY)
+
+
 def batch_environment(target: Target) -> dict[str, str]:
     """The planned batch, for scripts that read it; and for Accelerate, what it reads itself."""
     strategy = target.strategy

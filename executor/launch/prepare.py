@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from executor.inference.job import is_inference
 from executor.job import Job
 from executor.launch.arguments import Told, tell
 from executor.launch.engines import find_engine
@@ -33,6 +34,10 @@ def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | No
 
     Raises InputError or UnreachableError for the script, UsageError for arguments that it would refuse.
     """
+    if is_inference(job.saved):
+        from executor.inference.launch import prepare_inference
+
+        return prepare_inference(job, attempt=attempt, folder=folder, resume_from=resume_from)
     script = read_script(job.script)
     drawn = draw(job, script, folder=folder.path, resume_from=resume_from)
     target = replace(drawn.target, logs=folder.logs, launcher=accelerate_words())

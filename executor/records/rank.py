@@ -83,7 +83,8 @@ class StepRecord:
     resident_bytes: int | None = None
     """Peak of the process's resident memory within the step where the kernel tells, else at its end."""
     phases: Mapping[str, int] = field(default_factory=dict)
-    """Peak allocated (CUDA) or resident (CPU) bytes by phase: forward, backward, optimizer."""
+    """Peak allocated (CUDA) or resident (CPU) bytes by phase: forward, backward, optimizer; of a batch of prompts
+    prefill, decode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,46 @@ class StepSummary:
     peak_resident_bytes: int | None = None
     phases: Mapping[str, int] = field(default_factory=dict)
     last_loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """One device of an inference rank; bytes."""
+
+    device: str
+    """`cuda:0`, `cpu`, `disk`."""
+    weight_bytes: int = 0
+    """Of the weights that the map keeps there."""
+    peak_bytes: int | None = None
+    """Highest allocated on a GPU, highest resident on the CPU; None for the disk."""
+    phases: Mapping[str, int] = field(default_factory=dict)
+    """The same by phase: load, prefill, decode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceFigures:
+    """What a rank that runs prompts measured; its steps are batches."""
+
+    layout: str
+    """`single`, `tensor`, `pipeline`, `replicas`."""
+    loaded_by: str
+    prompts: int
+    """Of the whole run."""
+    done_before: int
+    """Prompts that earlier attempts or runs had done."""
+    done: int
+    """Prompts that this rank has done in this attempt."""
+    load_seconds: float
+    prefill_seconds: float = 0.0
+    prefill_tokens: int = 0
+    """Padding included: what was computed."""
+    decode_seconds: float = 0.0
+    decode_steps: int = 0
+    """Forward passes of one token for each prompt of a batch."""
+    decode_tokens: int = 0
+    """What came of them, finished prompts not counted."""
+    devices: tuple[DeviceMemory, ...] = ()
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +169,8 @@ class RankRecord:
     summary: StepSummary = field(default_factory=StepSummary)
     error: RankError | None = None
     exit_code: int | None = None
+    inference: InferenceFigures | None = None
+    """None for a rank that trains."""
     checkpoints: tuple[str, ...] = ()
     """Folders that this rank saved completely, relative to the working directory where they lie below it."""
     notes: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from executor.runner import failure
+from executor.runner.current import set_recorder
 from executor.runner.ending import (
     Departure,
     Termination,
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     departure = Departure()
     departure.install()
     recorder = Recorder(options)
+    set_recorder(recorder)
     dump_stacks_on_signal(options.folder, options.rank)
     with contextlib.suppress(ValueError, OSError):
         Termination(lambda: recorder.finish("interrupted", None, None)).install()

@@ -33,6 +33,7 @@ def document(recorder: "Recorder", now: float, pid: int) -> str:
         "summary": recorder.ledger.summary(),
         "error": asdict(recorder.error) if recorder.error is not None else None,
         "exit_code": recorder.exit_code,
+        "inference": recorder.inference,
         "checkpoints": recorder.checkpoints,
         "notes": list(recorder.notes_now()),
     }

@@ -36,6 +36,8 @@ class Recorder:
         self.actual: dict[str, Any] = {}
         self.shapes: dict[tuple[int, ...], None] = {}
         self.checkpoints: list[str] = []
+        self.inference: dict[str, Any] | None = None
+        """Fields of `executor.records.rank.InferenceFigures`, kept by a script that runs prompts."""
         self.notes: dict[str, None] = {}
         self.started = time.time()
         self.base_resident = self.resident.resident()

@@ -32,12 +32,14 @@ LAUNCHER_FAILED = 125
 
 def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
     """Launches the job and gives its exit code; with --dry-run shows what would be launched."""
+    from executor.inference.job import is_inference
+    from executor.inference.launch import WORD
     from executor.job import Job
     from executor.launch.prepare import draw
     from executor.script.read import read_script
 
     check_options(args)
-    script = Path(args.execute).absolute()
+    script = _script(args)
     parsed = read_script(script)
     saved = _read(args) if args.plan is not None else _search(args, words, script, script_words)
     if saved is None:
@@ -57,11 +59,27 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     )
     if args.dry_run:
         return _show(job)
-    # What the script would refuse is said before there is a run.
-    draw(job, parsed, folder=Path.cwd())
     check_machine(saved)
+    # What the run would stumble over is said before there is one.
+    if is_inference(saved):
+        from executor.inference.preflight import preflight
+
+        preflight(saved, job.arguments if args.execute == WORD else None, Path.cwd())
+    else:
+        draw(job, parsed, folder=Path.cwd())
     check_port(hosts, job.machine_rank, rendezvous_port(hosts))
     return _launch(job)
+
+
+def _script(args: argparse.Namespace) -> Path:
+    """The script that --execute names: a file, or the built-in prompt runner."""
+    from executor.inference.launch import SCRIPT, WORD
+
+    if args.execute == WORD:
+        return SCRIPT
+    if args.execute.startswith("@"):
+        raise UsageError(f"--execute {args.execute}: {WORD} is the only built-in runner")
+    return Path(args.execute).absolute()
 
 
 def _read(args: argparse.Namespace) -> "SavedPlan":

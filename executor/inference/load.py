@@ -1,0 +1,123 @@
+"""Loads the model where the plan puts it: one process over a device map, or a shard or a stage in each of several."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from executor.inference.checkpoint import Checkpoint
+from executor.inference.job import CPU, InferenceJob
+from executor.inference.model import check_checkpoint, check_device_map, empty_model
+from executor.inference.stages import StageCache, place_stages, stage_of
+from planner.errors import InputError, PreflightError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A model ready to generate."""
+
+    model: Any
+    device: Any
+    """torch.device that its inputs go to."""
+    way: str
+    """How it was loaded, for the record."""
+
+    def cache(self) -> Any | None:
+        """A KV cache where the model's own would be wrong: on a later pipeline stage."""
+        stage = stage_of(self.model)
+        return None if stage is None else StageCache.of(self.model, stage)
+
+
+def load(job: InferenceJob, checkpoint: Checkpoint, folder: Path | None) -> Loaded:
+    """The model of this rank. `folder`: for what the map puts on disk.
+
+    Raises InputError where the checkpoint, the map and the class do not go together; PreflightError where the
+    installed transformers cannot spread this class over processes.
+    """
+    logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)
+    if job.layout in ("tensor", "pipeline"):
+        return _distributed(job, checkpoint)
+    return _mapped(job, checkpoint, folder)
+
+
+def _mapped(job: InferenceJob, checkpoint: Checkpoint, folder: Path | None) -> Loaded:
+    import torch
+
+    model = empty_model(checkpoint, job)
+    fit = check_checkpoint(model, checkpoint)
+    places = job.places
+    check_device_map(model, places)
+    main = torch.device(next((place for place in places.values() if isinstance(place, int)), CPU))
+    if not fit.direct:
+        return Loaded(model=_converted(job, checkpoint, folder, type(model)), device=main, way="from_pretrained")
+    from accelerate import load_checkpoint_and_dispatch
+
+    # offload_state_dict would write the weights that stay in RAM to a folder under /tmp first.
+    model = load_checkpoint_and_dispatch(
+        model,
+        str(checkpoint.entry),
+        device_map=dict(places),
+        offload_folder=None if folder is None else str(folder),
+        offload_state_dict=False,
+        skip_keys=getattr(model, "_skip_keys_device_placement", None),
+        force_hooks=False,
+    )
+    return Loaded(model=model, device=main, way="load_checkpoint_and_dispatch")
+
+
+def _converted(job: InferenceJob, checkpoint: Checkpoint, folder: Path | None, kind: Any) -> Any:
+    """Through transformers, which knows older names, fused experts, quantised weights and what stays in float32."""
+    import torch
+
+    model, found = kind.from_pretrained(
+        str(checkpoint.folder),
+        dtype=getattr(torch, job.dtype or checkpoint.dtype),
+        device_map=dict(job.places),
+        offload_folder=None if folder is None else str(folder),
+        output_loading_info=True,
+        **_common(job),
+    )
+    _nothing_missing(checkpoint, found)
+    return model.eval()
+
+
+def _distributed(job: InferenceJob, checkpoint: Checkpoint) -> Loaded:
+    """Shards by the class's own plan (`base_model_tp_plan`), or stages: each rank reads its part only."""
+    import torch
+
+    try:
+        from transformers.distributed import DistributedConfig
+    except ImportError:
+        raise PreflightError("the installed transformers spreads no model over processes: 5.20 or later does") from None
+    kind = type(empty_model(checkpoint, job))
+    sizes = {"tp_size": job.tensor_parallel, "pp_size": job.pipeline_parallel}
+    if job.pipeline_parallel > 1:
+        place_stages(job.stages)
+    try:
+        model, found = kind.from_pretrained(
+            str(checkpoint.folder),
+            dtype=getattr(torch, job.dtype or checkpoint.dtype),
+            distributed_config=DistributedConfig(**sizes),
+            output_loading_info=True,
+            **_common(job),
+        )
+    except (ValueError, AttributeError, TypeError) as error:
+        raise PreflightError(f"{kind.__name__} cannot be run as {job.layout} parallel: {error}") from None
+    _nothing_missing(checkpoint, found)
+    device = next(parameter for parameter in model.parameters()).device
+    return Loaded(model=model.eval(), device=device, way=f"from_pretrained, {job.layout} parallel")
+
+
+def _common(job: InferenceJob) -> dict[str, Any]:
+    found: dict[str, Any] = {"trust_remote_code": False, "use_safetensors": True, "local_files_only": True}
+    if job.attention:
+        found["attn_implementation"] = job.attention
+    return found
+
+
+def _nothing_missing(checkpoint: Checkpoint, found: dict[str, Any]) -> None:
+    for what, said in (("missing_keys", "lacks"), ("mismatched_keys", "has in another shape")):
+        names = sorted(str(name) for name in found.get(what) or ())
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise InputError(f"{checkpoint.folder} {said} {names[0]}{more}: fetch it again")
