@@ -8,8 +8,9 @@ VERBS = {
     "report": "planner.commands.report",
     "runs": "planner.commands.runs",
     "doctor": "planner.commands.doctor",
+    "check": "planner.commands.check",
     "from-config": "planner.commands.from_config",
 }
 """Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS = ("check", "explore", "calibrate")
+LATER_VERBS = ("explore", "calibrate")
 """Verbs of the interface that later versions bring; refused by name."""
