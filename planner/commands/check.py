@@ -3,7 +3,6 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,8 @@ from planner.config import CheckTables, JobOptions, check_tables
 from planner.errors import ExitCode, InputError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from planner.plan import PlanDocument
     from planner.regression.jobs import CheckJob
     from planner.regression.result import CheckReport

@@ -92,14 +92,14 @@ def _configuration(
     document: PlanDocument, candidate: Candidate, config: Mapping[str, object], code: bool
 ) -> dict[str, object]:
     model, cluster, workload = plain(document.model), document.cluster, document.workload
-    found: dict[str, object] = {f"model.{key}": model[key] for key in _OF_MODEL if model.get(key) is not None}
+    found: dict[str, object] = {f"model.{key}": model.get(key) for key in _OF_MODEL}
     if not code:  # of code, every comment is another digest
         found["model.config_digest"] = document.model.config_digest
-    found |= {f"config.{key}": value for key, value in flattened(config) if value is not None}
+    found |= {f"config.{key}": value for key, value in flattened(config)}
     found |= {f"cluster.{key}": cluster[key] for key in _OF_CLUSTER if key in cluster}
     found |= {f"workload.{key}": value for key, value in flattened(workload) if not key.startswith("basis.")}
-    strategy = plain(candidate.strategy)
-    return found | {f"strategy.{key}": value for key, value in strategy.items() if key not in _DERIVED}
+    found |= {f"strategy.{key}": value for key, value in plain(candidate.strategy).items() if key not in _DERIVED}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def flattened(value: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
@@ -140,7 +140,7 @@ def _standing(candidate: Candidate, sources: Sources, peak: int) -> tuple[dict[s
         key = Standing(
             category=tensor.category,
             module=tensor.module,
-            operator=tensor.operator or "",
+            operator="" if tensor.category == "optimizer_state" else tensor.operator or "",
             file="" if place is None else place.file,
             text="" if place is None else sources.text(place),
         ).key()
