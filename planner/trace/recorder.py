@@ -40,6 +40,8 @@ class RawTensor:
     """Whether it is a kernel's own temporary, from `KernelProfile.scratch`."""
     origin: str = ""
     """Line of the user's own script that made it: `train.py:88`; empty elsewhere."""
+    name: str = ""
+    """The parameter, buffer or state that it is, where a whole block is recorded; empty elsewhere."""
 
 
 @dataclass(slots=True)
