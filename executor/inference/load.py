@@ -1,12 +1,13 @@
 """Loads the model where the plan puts it: one process over a device map, or a shard or a stage in each of several."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from executor.inference.checkpoint import Checkpoint
-from executor.inference.job import CPU, InferenceJob
+from executor.inference.job import CPU, DISK, InferenceJob, Place
 from executor.inference.model import check_checkpoint, check_device_map, empty_model
 from executor.inference.stages import StageCache, place_stages, stage_of
 from planner.errors import InputError, PreflightError
@@ -56,13 +57,29 @@ def _mapped(job: InferenceJob, checkpoint: Checkpoint, folder: Path | None) -> L
     model = load_checkpoint_and_dispatch(
         model,
         str(checkpoint.entry),
-        device_map=dict(places),
+        device_map=_several(model, places, main),
         offload_folder=None if folder is None else str(folder),
         offload_state_dict=False,
         skip_keys=getattr(model, "_skip_keys_device_placement", None),
         force_hooks=False,
     )
     return Loaded(model=model, device=main, way="load_checkpoint_and_dispatch")
+
+
+def _several(model: Any, places: Mapping[str, Place], main: Any) -> dict[str, Any]:
+    """The map; one that has the disk alone also puts a module without weights where the others compute.
+
+    accelerate takes a map's only place for a torch device (utils/modeling.py: load_state_dict; big_modeling.py:
+    dispatch_model), which `disk` is not.
+    """
+    if set(places.values()) != {DISK}:
+        return dict(places)
+    bare = next(
+        (name for name, module in model.named_modules() if name and not any(True for _ in module.parameters())), None
+    )
+    if bare is None:
+        raise InputError(f"the device map puts all of {type(model).__name__} on disk: leave one module in memory")
+    return {**places, bare: main.index if main.type == "cuda" else CPU}
 
 
 def _converted(job: InferenceJob, checkpoint: Checkpoint, folder: Path | None, kind: Any) -> Any:

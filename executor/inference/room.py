@@ -66,6 +66,11 @@ def offload_folder(parent: Path, rank: int, places: Mapping[str, Place]) -> Iter
         clear(parent, rank)
 
 
+def clear_offload(run_folder: Path) -> None:
+    """What a killed process of a run has left on disk."""
+    clear(run_folder / OFFLOAD_FOLDER)
+
+
 def clear(parent: Path, rank: int | None = None) -> None:
     """Removes what one process offloaded, or all of them; an empty parent goes with it."""
     shutil.rmtree(parent if rank is None else parent / f"rank-{rank}", ignore_errors=True)

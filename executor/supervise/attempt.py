@@ -17,7 +17,7 @@ from executor.records.run import Attempt
 from executor.run_folder import RunFolder
 from executor.supervise.classify import Verdict, classify
 from executor.supervise.disk import full_disks
-from executor.supervise.evidence import Evidence, error_line, parse_exits, parse_launcher_signal
+from executor.supervise.evidence import Evidence, RankExit, error_line, parse_exits, parse_launcher_signal
 from executor.supervise.host_memory import oom_kills
 from executor.supervise.interrupts import Interrupts
 from executor.supervise.limits import Limits
@@ -104,6 +104,8 @@ def run_attempt(
     ).wait()
     ranks = tuple(rank for rank in folder.ranks() if rank.attempt == attempt.number)
     evidence = _evidence(ending, ranks, folder, job, oom_kills() - kills)
+    if not evidence.exits and ending.launcher_code:
+        evidence = replace(evidence, exits=own_exit(ranks, started.launcher.pid, ending.launcher_code))
     verdict = classify(evidence)
     settle_logs(folder.logs, limits.log_bytes)
     ended = replace(
@@ -120,6 +122,13 @@ def run_attempt(
     verdict = replace(verdict, explanation=ended.explanation)
     return Outcome(
         attempt=ended, verdict=verdict, ranks=ranks, data_limits=ending.data_limits, strays=len(ending.strays)
+    )
+
+
+def own_exit(ranks: tuple[RankRecord, ...], launcher: int, code: int) -> tuple[RankExit, ...]:
+    """The end of a rank that was started without a launcher around it; nothing where there was one."""
+    return tuple(
+        RankExit(rank=rank.rank, exit_code=code, pid=rank.pid, first=True) for rank in ranks if rank.pid == launcher
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from executor.inference.job import is_inference
+from executor.inference.replan import smaller_batch
 from executor.job import Job
 from executor.launch.prepare import draw
 from executor.records.rank import RankRecord
@@ -45,6 +47,9 @@ def replan(
     cannot be asked about (its model cannot be reached any more) is taken as it is. `keeps` tells whether a strategy can
     go on from what was saved, `stop` whether an interrupt came meanwhile.
     """
+    if is_inference(job.saved):
+        smaller, change = smaller_batch(job)
+        return Replan(job=smaller, changes=(change,))
     saved, before = job.saved, job.saved.plan.strategy
     able, missing = abilities(job, ranks, folder)
     why = tuple(f"why the estimate was wrong: {line}" for line in explain_estimate(saved, ranks, data_limits))

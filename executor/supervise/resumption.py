@@ -6,6 +6,7 @@ from pathlib import Path
 
 from executor.checkpoints.find import newest_complete, torn
 from executor.checkpoints.resume import decide_resume, make_ready, plan_resume
+from executor.inference.job import is_inference
 from executor.job import Job
 from executor.names import CONVERTED_FOLDER
 from executor.records.rank import RankRecord
@@ -28,6 +29,8 @@ class Resumption:
 
 def find_resumption(job: Job, folder: RunFolder, roots: Iterable[Path]) -> Resumption:
     """The newest complete checkpoint of this run, made ready for the job's strategy; nothing where none can be had."""
+    if is_inference(job.saved):
+        return Resumption()  # each prompt that is done lies beside the output: its ranks look there
     places = (folder.path, *roots)
     notes = [f"skipped {one.path}: {one.reason}" for one in torn(places)]
     found = newest_complete(places, run_id=folder.run_id)

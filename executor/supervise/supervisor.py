@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from executor import names
+from executor.inference.room import clear_offload
 from executor.job import Job
 from executor.records.run import Attempt, RunRecord, RunStatus
 from executor.run_folder import RunFolder, create
@@ -161,6 +162,7 @@ class _Run:
             interrupts=self.noted,
             listener=Listener(output=self._output, pulse=self._pulse, note=self._note),
         )
+        clear_offload(self._folder.path)
         if outcome.strays:
             self._note(f"{outcome.strays} processes that the job left behind were killed")
         self.ledger.update(outcome.attempt)

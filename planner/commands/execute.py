@@ -61,6 +61,8 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         return _show(job)
     check_machine(saved)
     # What the run would stumble over is said before there is one.
+    if args.execute == WORD and not is_inference(saved):
+        raise UsageError(f"{WORD} runs prompts, and the plan is for training: plan with --task infer")
     if is_inference(saved):
         from executor.inference.preflight import preflight
 
