@@ -19,8 +19,10 @@ def evaluate(problem: Problem, device_map: Mapping[str, DeviceName], *, proof: S
     runs_on = {unit.name: _executing(problem, where[unit.name], main) for unit in problem.units}
     devices = tuple(_use(problem, device, where, runs_on) for device in problem.devices)
     crossing = _crossings(problem, runs_on)
-    offloaded = [unit for unit in problem.units if runs_on[unit.name] != where[unit.name]]
-    from_disk = [unit for unit in offloaded if _kind(problem, where[unit.name]) == "disk"]
+    streamed = [unit for unit in problem.units if runs_on[unit.name] != where[unit.name]]
+    best_kind = "gpu" if problem.gpus else "cpu"
+    offloaded = [unit for unit in problem.units if _kind(problem, where[unit.name]) != best_kind]
+    from_disk = [unit for unit in problem.units if _kind(problem, where[unit.name]) == "disk"]
     executing = set(runs_on.values())
     cost = Cost(
         offloaded_bytes=sum(unit.weight_bytes for unit in offloaded),
@@ -35,7 +37,9 @@ def evaluate(problem: Problem, device_map: Mapping[str, DeviceName], *, proof: S
         main_device=main,
         devices=devices,
         cost=cost,
-        moved_bytes=cost.offloaded_bytes + staged + sum(unit.output_bytes for unit, _, _ in crossing),
+        moved_bytes=sum(unit.weight_bytes for unit in streamed)
+        + staged
+        + sum(unit.output_bytes for unit, _, _ in crossing),
         seconds_per_token=_seconds(problem, where, runs_on, crossing),
         proof=tuple(proof),
         violations=_violations(problem, devices, where),
@@ -78,8 +82,13 @@ def unit_devices(problem: Problem, device_map: Mapping[str, DeviceName]) -> dict
 
 
 def main_device(problem: Problem, device_map: Mapping[str, DeviceName]) -> DeviceName:
-    """Where offloaded modules run: the first GPU that the map names, else the CPU (accelerate, `dispatch_model`)."""
-    return next((name for name in device_map.values() if _kind(problem, name) == "gpu"), "cpu")
+    """Where offloaded modules run: the lowest GPU that the map names, else the CPU.
+
+    accelerate's `dispatch_model` takes the first of a set of GPU indices, which is the lowest (below eight); older
+    versions took the first in the map, so `evaluate` names it first as well.
+    """
+    used = set(device_map.values())
+    return next((device.name for device in problem.gpus if device.name in used), "cpu")
 
 
 def _kind(problem: Problem, name: DeviceName) -> str:

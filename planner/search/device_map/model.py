@@ -63,7 +63,7 @@ class Model:
         for device in (*self.mode.running, *self.mode.storing):
             self._capacity(device)
         self._ties()
-        if main is not None:
+        if main is not None and self.mode.running[0].kind == "gpu":
             self.program.at_least({self.count[i, main]: 1.0 for i in range(len(self.runs))}, 1.0)
         return self
 

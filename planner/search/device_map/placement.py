@@ -28,7 +28,8 @@ class Cost:
     """What a map is judged by, in this order; smaller is better."""
 
     offloaded_bytes: int
-    """Weights that are copied to the executing device for every token."""
+    """Weights that are not on a GPU (without any GPU: not in host memory): copied to where they run for every token,
+    or, when no GPU holds anything, run by the CPU."""
     disk_bytes: int
     """Those of them that come from disk."""
     boundaries: int
@@ -65,7 +66,7 @@ class Placement:
     """A valid or invalid map and its figures."""
 
     device_map: Mapping[str, DeviceName]
-    """Unit name to device; the main GPU is named first, since accelerate takes the first GPU it meets."""
+    """Unit name to device; the main GPU is named first (older accelerate takes the first GPU it meets)."""
     execution_order: tuple[str, ...]
     """Unit names as they run."""
     main_device: DeviceName

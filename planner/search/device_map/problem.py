@@ -2,7 +2,7 @@
 
 Mirrors how accelerate runs a device map (accelerate, `big_modeling.py: dispatch_model`, `hooks.py:
 AlignDevicesHook`): a module placed on a GPU is resident and runs there; a module placed on `cpu` or `disk` runs
-on the *main* GPU (the first GPU that the map names), its weights are copied there for each forward and dropped
+on the *main* GPU (the lowest that the map names), its weights are copied there for each forward and dropped
 after it, and what is kept between steps (key/value cache, buffers) lives where it runs. Without any GPU the CPU
 is the main device and only `disk` streams.
 """
@@ -78,7 +78,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Units in execution order and devices in order of preference: GPUs, then `cpu`, then `disk`."""
+    """Units in execution order; devices with GPUs by index, then `cpu`, then `disk`."""
 
     units: tuple[Unit, ...]
     devices: tuple[Device, ...]
@@ -92,7 +92,8 @@ class Problem:
 
     @property
     def gpus(self) -> tuple[Device, ...]:
-        return tuple(device for device in self.devices if device.kind == "gpu")
+        """By index."""
+        return tuple(sorted((d for d in self.devices if d.kind == "gpu"), key=lambda device: str(device.name).zfill(6)))
 
     def device(self, name: DeviceName) -> Device | None:
         """The device called `name`, or None."""

@@ -54,10 +54,11 @@ def _modes(problem: Problem) -> list[Mode]:
         raise InputError("device map: neither a GPU nor the CPU is among the devices, and a disk computes nothing")
     modes = [Mode(main=None, running=running, storing=())]
     if storing:
-        kinds: dict[object, Device] = {}
-        for device in running:
-            kinds.setdefault(replace(device, name=""), device)
-        modes += [Mode(main=device.name, running=running, storing=storing) for device in kinds.values()]
+        kinds: dict[object, int] = {}
+        for index, device in enumerate(running):
+            kinds.setdefault(replace(device, name=""), index)
+        # The main device is the lowest in use; of equal devices the lowest is as good as any.
+        modes += [Mode(main=running[at].name, running=running[at:], storing=storing) for at in kinds.values()]
     return modes
 
 
@@ -69,8 +70,20 @@ def _best_stored(problem: Problem, items: Sequence[Item], clock: Clock, slack: i
         return [found]
     tried = [store(problem, items, mode, clock, slack) for mode in offloading]
     possible = [stored for stored in tried if stored is not None]
+    if not possible and problem.gpus:
+        possible = _without_gpus(problem, items, clock, slack)
     least = min(((stored.offloaded, stored.disk) for stored in possible), default=None)
     return [stored for stored in possible if (stored.offloaded, stored.disk) == least]
+
+
+def _without_gpus(problem: Problem, items: Sequence[Item], clock: Clock, slack: int) -> list[Stored]:
+    """The CPU runs everything, as accelerate does when its map names no GPU: when no GPU has room for a block."""
+    rest = tuple(device for device in problem.devices if device.kind != "gpu")
+    if not any(device.kind == "cpu" for device in rest):
+        return []
+    tried = [store(problem, items, mode, clock, slack) for mode in _modes(replace(problem, devices=rest))]
+    weights = sum(item.weight_bytes for item in items)
+    return [replace(found, offloaded=weights, offloaded_bound=float(weights)) for found in tried if found][:1]
 
 
 def _arranged(problem: Problem, items: Sequence[Item], stored: Stored, clock: Clock, slack: int) -> Placement:
@@ -145,7 +158,8 @@ def _named(problem: Problem, where: Mapping[str, DeviceName], mode: Mode) -> dic
         kinds.setdefault(replace(device, name=""), []).append(device)
     for group in kinds.values():
         names = [device.name for device in group]
-        by_use = sorted(names, key=lambda name: places.index(name) if name in places else len(places))
+        uses = {name: places.index(name) if name in places else len(places) for name in names}
+        by_use = sorted(names, key=lambda name: (name != mode.main, uses[name]))
         rename |= dict(zip(by_use, names, strict=True))
     renamed = {name: rename.get(place, place) for name, place in where.items()}
     main = None if mode.main is None else rename.get(mode.main, mode.main)

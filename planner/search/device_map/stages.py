@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.errors import InputError
 from planner.search.device_map.arrange import Counts
 from planner.search.device_map.items import Item, Run, kinds_of, runs_of
 from planner.search.device_map.model import Mode, Model
@@ -59,19 +60,21 @@ def store(problem: Problem, items: Sequence[Item], mode: Mode, clock: Clock, sla
     model = fresh()
     stores = [device.name for device in mode.storing]
     first = model.program.minimise(model.offloaded(stores), clock.left())
+    if first.status == "unknown":
+        raise InputError("device map: no map was found within the time limit; give the search more seconds")
     if not first.values:
         return None
     counts = model.counts(first)
     offloaded = _bytes(kinds, counts, stores)
     best, disk_bound = counts, 0.0
-    if mode.main != "cpu" and len(stores) == 2 and _bytes(kinds, counts, ["disk"]):
+    if len(stores) == 2 and _bytes(kinds, counts, ["disk"]):
         model = fresh()
         model.program.at_most(model.offloaded(stores), offloaded / scale)
         second = model.program.minimise(model.offloaded(["disk"]), clock.left())
         if second.values:
             best = model.counts(second)
         disk_bound = _proved(second, _bytes(kinds, best, ["disk"]), scale)
-    elif mode.main == "cpu":
+    elif stores == ["disk"]:
         disk_bound = _proved(first, offloaded, scale)
     return Stored(
         mode=mode,
