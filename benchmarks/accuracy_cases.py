@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.published_lora import setup_with_adapters
 from benchmarks.published_rows import Row, Setup, setup_of
+from benchmarks.titan_cases import TitanCase, titan_case_of
 from planner.workload import Peft
 
 _ASIDE = {
@@ -23,8 +24,6 @@ _ASIDE = {
     "peft-metamathqa": "lengths vary and the peak includes evaluation and generation at a batch of 50",
     "primus": "Megatron-LM under Primus; does not say which statistic it reports",
     "qwen-readme": "does not say which statistic it reports",
-    "torchao": "torchtitan's own models, per-operator checkpointing, compile or float8",
-    "torchtitan": "torchtitan's own models and per-operator checkpointing, mostly compiled",
     "torchtune": "torchtune's own models and adapters",
     "hf-docs": "transformers 4.27's own AdamW and eager attention of its time",
     "gptq-for-llama": "inference",
@@ -45,15 +44,34 @@ class Case:
     """As `--gpus` takes it."""
 
     @property
+    def strategy(self) -> str:
+        return self.setup.strategy
+
+    @property
+    def seq_len(self) -> int:
+        return self.setup.seq_len
+
+    @property
+    def kernels(self) -> str:
+        """What the run had in place of transformers' own; around a quantised base its plugin fuses adapters as well
+        (fms-acceleration plugins/fused-ops-and-kernels: fused_ops/unsloth_lora), which is not mirrored."""
+        words = ["fused norms and rotary"] if self.setup.fused_kernels else []
+        if self.setup.fused_kernels and self.peft is Peft.QLORA:
+            words.append("fused adapters (not mirrored)")
+        return ", ".join([*words, self.setup.loss])
+
+    @property
     def peft(self) -> Peft:
         if self.lora is None:
             return Peft.NONE
         return Peft.QLORA if dict(self.lora)["quantised"] else Peft.LORA
 
 
-def case_of(row: Row) -> Case | str:
+def case_of(row: Row) -> Case | TitanCase | str:
     """How a row ran, or why it is set aside."""
     group = str(row["group"])
+    if group in ("torchtitan", "torchao"):
+        return titan_case_of(row)
     if group != "fms-acceleration":
         return _ASIDE.get(group, "of a source that no declaration knows")
     if row["confidence"] == "low":

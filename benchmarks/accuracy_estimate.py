@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks import published_lora, published_runs
 from benchmarks.accuracy_cases import Case
+from benchmarks.titan_cases import TitanCase
+from benchmarks.titan_estimate import TitanEstimator
 from planner.hardware.cluster import parse_cluster
 from planner.search.candidates import Batch, Family
 from planner.search.evaluate import Evaluator, Judgement
@@ -44,9 +46,12 @@ class Estimator:
 
     def __init__(self) -> None:
         self._providers: dict[Case, _Declared] = {}
+        self._titan = TitanEstimator()
 
-    def judge(self, case: Case, micro_batch: int) -> Judgement:
+    def judge(self, case: Case | TitanCase, micro_batch: int) -> Judgement:
         """The case under the real capacity of its GPUs."""
+        if isinstance(case, TitanCase):
+            return self._titan.judge(case, micro_batch)
         setup = case.setup
         provider: Any = self._providers.setdefault(case, _Declared(case))
         evaluator = Evaluator(
@@ -67,8 +72,10 @@ class Estimator:
         return evaluator.simulate(evaluator.judge(family, batch))
 
 
-def states_of(case: Case, trace: StepTrace) -> int:
+def states_of(case: Case | TitanCase, trace: StepTrace) -> int:
     """k·P/W: weights, gradients, two moments and the foreach optimizer's list; a frozen parameter its 16 bits alone."""
+    if isinstance(case, TitanCase):
+        return case.states(sum(p.numel for p in trace.parameters))
     setup = case.setup
     if case.lora is None:
         return setup.bytes_per_parameter * sum(p.numel for p in trace.parameters) // setup.world_size

@@ -3,10 +3,10 @@
 from benchmarks.accuracy_cases import Case, case_of
 from benchmarks.accuracy_estimate import Estimator, states_of
 from benchmarks.published_rows import Row
+from benchmarks.titan_cases import TitanCase
 from planner.memory.allocator import simulate
 from planner.search.evaluate import Judgement
 from planner.units import GIB
-from planner.workload import Peft
 
 ALONE = 0.03
 """Rows where the states by themselves come this close to the measured peak say little about anything else."""
@@ -30,26 +30,17 @@ def died_line_of(estimator: Estimator, row: Row) -> Row | str:
     return _described(row, case) | _figures(judgement)
 
 
-def _described(row: Row, case: Case) -> Row:
+def _described(row: Row, case: Case | TitanCase) -> Row:
     return {
         "id": row["id"],
-        "group": f"{row['group']}, {row['task']}, {case.setup.strategy}",
+        "group": f"{row['group']}, {row['task']}, {case.strategy}",
         "source": row["source"],
         "model": row["model"],
         "gpus": case.cluster,
         "micro_batch": int(row["micro_batch_per_gpu"]),
-        "seq_len": case.setup.seq_len,
-        "kernels": _kernels(case),
+        "seq_len": case.seq_len,
+        "kernels": case.kernels,
     }
-
-
-def _kernels(case: Case) -> str:
-    """What the run had in place of transformers' own; around a quantised base its plugin fuses adapters as well
-    (fms-acceleration plugins/fused-ops-and-kernels: fused_ops/unsloth_lora), which is not mirrored."""
-    words = ["fused norms and rotary"] if case.setup.fused_kernels else []
-    if case.setup.fused_kernels and case.peft is Peft.QLORA:
-        words.append("fused adapters (not mirrored)")
-    return ", ".join([*words, case.setup.loss])
 
 
 def _figures(judgement: Judgement) -> Row:
@@ -69,7 +60,7 @@ def _figures(judgement: Judgement) -> Row:
     }
 
 
-def _errors(row: Row, case: Case, judgement: Judgement) -> Row:
+def _errors(row: Row, case: Case | TitanCase, judgement: Judgement) -> Row:
     """Measured figures in bytes; errors are estimate / measured - 1."""
     measured, found = row["measured"], {}
     if "peak_allocated_gib" in measured:
@@ -79,6 +70,11 @@ def _errors(row: Row, case: Case, judgement: Judgement) -> Row:
         found |= {"measured_peak_allocated": round(peak), "states": states, "states_error": states / peak - 1}
         found |= {"peak_allocated_error": judgement.profile.peak_allocated_bytes / peak - 1}
         found |= {"above_states_error": above, "states_suffice": abs(states / peak - 1) <= ALONE}
+    if "peak_active_gib" in measured:
+        # What was freed and still waits for another stream counts as active: FSDP2 records no streams, nothing waits.
+        active = measured["peak_active_gib"] * GIB
+        found |= {"measured_peak_active": round(active)}
+        found |= {"peak_active_error": judgement.profile.peak_allocated_bytes / active - 1}
     if "peak_reserved_gib" in measured:
         reserved = measured["peak_reserved_gib"] * GIB
         found |= {"measured_peak_reserved": round(reserved)}

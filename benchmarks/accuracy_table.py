@@ -12,9 +12,10 @@ _HEAD = """# Estimates against published measurements
 
 Written by `python -m benchmarks.accuracy`; no GPU takes part. Errors are estimate / measured − 1, figures of their
 absolute values. *Beyond states*: rows whose peak k·P/W alone misses by more than 3 %; the others are counted apart and
-prove little. *Above states* is the error of what is left of those peaks once the states are taken off. *Device* is
-nvidia-smi's memory in use, sampled each second, against the interval that `plan` prints. *False fits*: runs that died
-and are called `fits`; *false no*: runs that lived and are called `no`.
+prove little. *Above states* is the error of what is left of those peaks once the states are taken off. *Peak active*
+counts what is freed and waits for another stream as well. *Device* is nvidia-smi's memory in use, sampled each second,
+against the interval that `plan` prints. *False fits*: runs that died and are called `fits`; *false no*: runs that lived
+and are called `no`.
 """
 
 
@@ -40,6 +41,7 @@ def _group(name: str, lived: list[Row], died: list[Row]) -> Row:
         "peak_allocated": spread(line["peak_allocated_error"] for line in lived if "peak_allocated_error" in line),
         "peak_allocated_beyond_states": spread(line["peak_allocated_error"] for line in beyond),
         "above_states": spread(line["above_states_error"] for line in beyond),
+        "peak_active": spread(line["peak_active_error"] for line in lived if "peak_active_error" in line),
         "peak_reserved": spread(line["peak_reserved_error"] for line in lived if "peak_reserved_error" in line),
         "device": spread(line["device_error"] for line in device),
         "device_inside": sum(line["device_inside"] for line in device),
@@ -77,8 +79,8 @@ def markdown(found: Row) -> str:
 
 
 _GROUP = ("group", "lived", "died", "states suffice", "peak allocated: rows, median / p95 / worst", "beyond states",
-          "above states", "peak reserved", "device", "inside", "width of capacity", "false fits", "false no",
-          "tight: lived, died")  # fmt: skip
+          "above states", "peak active", "peak reserved", "device", "inside", "width of capacity", "false fits",
+          "false no", "tight: lived, died")  # fmt: skip
 _LIVED = ("row", "group", "model", "GPUs", "micro batch", "kernels, loss", "peak allocated", "error", "above states",
           "reserved", "measured reserved", "error", "device interval", "measured device", "error", "inside", "retries",
           "verdict")  # fmt: skip
@@ -92,7 +94,14 @@ def _table(columns: tuple[str, ...], lines: list[list[str]]) -> str:
 
 
 def _group_cells(line: Row) -> list[str]:
-    spreads = ("peak_allocated", "peak_allocated_beyond_states", "above_states", "peak_reserved", "device")
+    spreads = (
+        "peak_allocated",
+        "peak_allocated_beyond_states",
+        "above_states",
+        "peak_active",
+        "peak_reserved",
+        "device",
+    )
     return [
         line["group"],
         str(line["lived"]),

@@ -22,7 +22,7 @@ from planner.strategy.fsdp_accumulation import refuses_reduce
 from planner.strategy.fsdp_collectives import collectives
 from planner.strategy.fsdp_layout import Layout
 from planner.strategy.fsdp_passes import Passes, Unsharded
-from planner.strategy.fsdp_units import wrapping_notes
+from planner.strategy.fsdp_units import Wrapping, wrap_units, wrapping_notes
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category
 from planner.trace.variant import Regime
@@ -70,10 +70,10 @@ class FullyShardedDataParallel:
         return sharded_rank(context)
 
 
-def sharded_rank(context: RankContext) -> RankPlan:
-    """One rank's plan, with as many replicas of the sharded whole as the context says."""
+def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
+    """One rank's plan, with as many replicas of the sharded whole as the context says; `wrap` is accelerate's way."""
     regime = FullyShardedDataParallel().regime(context.precision, context.stack, context.peft)
-    layout = Layout(context, regime)
+    layout = Layout(context, regime, wrap)
     passes, builder = Passes(layout), layout.builder
     _place_shards(layout)
     unsharded: dict[str, Unsharded] = {}

@@ -7,7 +7,7 @@ from planner.dtypes import is_floating
 from planner.memory.stream import StreamBuilder
 from planner.strategy import fsdp_float8
 from planner.strategy.base import MASTER, Offload, RankContext, nbytes
-from planner.strategy.fsdp_units import ROOT, Unit, shard, wrap_units
+from planner.strategy.fsdp_units import ROOT, Unit, Wrapping, shard, wrap_units
 from planner.strategy.module_times import ModuleTimes, module_times
 from planner.trace.events import Mark
 from planner.trace.variant import Regime
@@ -17,7 +17,7 @@ from planner.workload import Peft
 class Layout:
     """One rank's units with their sizes and times; places nothing."""
 
-    def __init__(self, context: RankContext, regime: Regime) -> None:
+    def __init__(self, context: RankContext, regime: Regime, wrap: Wrapping = wrap_units) -> None:
         trace = context.trace
         self.context = context
         self.trace = trace
@@ -28,7 +28,7 @@ class Layout:
         self.builder = StreamBuilder(trace, context.accumulation_steps)
         self.float8 = fsdp_float8.gathered(context)
         reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
-        self.units = wrap_units(trace, reshard)
+        self.units = wrap(trace, reshard)
         self.shards = [shard(parameter, context.shard_ranks) for parameter in trace.parameters]
         self.times: ModuleTimes = module_times(trace)
         self.on_host = context.offload is Offload.ALL

@@ -4,6 +4,7 @@ Mirrors accelerate utils/fsdp_utils.py: fsdp2_prepare_model; torch/distributed/f
 _fsdp_init.py (_get_managed_modules), _fsdp_param.py (_init_sharded_param).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from planner.dtypes import is_floating
@@ -21,6 +22,10 @@ class Unit:
     modules: tuple[str, ...]
     reshard_after_forward: bool
     parameters: list[int] = field(default_factory=list)
+
+
+Wrapping = Callable[[StepTrace, bool], list[Unit]]
+"""Units of a step; the flag says whether blocks are resharded after forward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +64,20 @@ def wrap_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
     modules = tuple(dict.fromkeys(name for name in tail if name and name not in taken))
     if modules:
         units.append(Unit(name="tail", modules=modules, reshard_after_forward=False))
-    root = Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)
-    owners = {module: unit for unit in units for module in unit.modules}
+    return with_parameters(trace, [*units, Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)])
+
+
+def with_parameters(trace: StepTrace, units: list[Unit]) -> list[Unit]:
+    """Those of the units that own a parameter, which goes to the innermost; the root stands last."""
+    root = units[-1]
+    owners = {module: unit for unit in units[:-1] for module in unit.modules}
     for index, parameter in enumerate(trace.parameters):
         if not is_floating(parameter.dtype):
             continue
         _owner(parameter.module, owners, root).parameters.append(index)
-    for unit in (*units, root):
+    for unit in units:
         unit.parameters = [index for module in unit.modules for index in _children_first(trace, unit, module)]
-    return [unit for unit in (*units, root) if unit.parameters]
+    return [unit for unit in units if unit.parameters]
 
 
 def blocks_around_embeddings(trace: StepTrace) -> list[str]:

@@ -27,7 +27,7 @@ def estimator() -> Estimator:
     return Estimator()
 
 
-@pytest.mark.parametrize("name", ["tm-fms-acceleration-0119", "tm-fms-acceleration-0134"])
+@pytest.mark.parametrize("name", ["tm-fms-acceleration-0119", "tm-fms-acceleration-0134", "tm-torchtitan-0048"])
 def test_the_committed_figures_are_those_of_the_code(estimator: Estimator, name: str) -> None:
     assert line_of(estimator, LIVED[name]) == LINES[name]
 
@@ -52,7 +52,7 @@ def test_no_run_that_died_fits_and_none_that_lived_is_refused() -> None:
 
 
 def test_peaks_are_within_a_hundredth_of_a_percent_where_states_do_not_suffice() -> None:
-    beyond = [line for line in COMMITTED["lived"] if not line["states_suffice"]]
+    beyond = [line for line in COMMITTED["lived"] if line.get("states_suffice") is False]
     mirrored = [line for line in beyond if "not mirrored" not in line["kernels"]]
     assert len(mirrored) >= 26
     assert max(abs(line["peak_allocated_error"]) for line in mirrored) < 1e-4
@@ -60,6 +60,16 @@ def test_peaks_are_within_a_hundredth_of_a_percent_where_states_do_not_suffice()
     # Fused adapters around a quantised base save and overwrite other tensors than peft's own.
     assert max(abs(line["peak_allocated_error"]) for line in beyond) < 1e-2
     assert max(abs(line["above_states_error"]) for line in beyond) < 1e-2
+
+
+def test_peak_reserved_under_fsdp2_with_expandable_segments() -> None:
+    """Runs of torchtitan on Hopper: those of one node within its printed digits; three that are not are named."""
+    lines = {line["id"]: line["peak_reserved_error"] for line in COMMITTED["lived"] if "peak_reserved_error" in line}
+    unexplained = {"tm-torchtitan-0004": 0.031, "tm-torchtitan-0055": 0.005, "tm-torchtitan-0057": 0.095}
+    assert len(lines) == 14
+    assert all(abs(lines[name]) < known for name, known in unexplained.items())
+    assert max(abs(error) for name, error in lines.items() if name not in unexplained) < 0.0012
+    assert abs(LINES["tm-torchtitan-0048"]["peak_active_error"]) < 1e-6
 
 
 def test_three_micro_batches_leave_the_same_context_beside_the_simulated_reserved() -> None:

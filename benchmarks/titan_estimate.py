@@ -1,0 +1,101 @@
+"""Estimates of torchtitan's runs: its model traced, FSDP2 replayed as torchtitan wraps it."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from benchmarks.titan_cases import TitanCase
+from benchmarks.titan_model import TitanModel
+from planner.hardware.cluster import parse_cluster
+from planner.search.candidates import Batch, Family
+from planner.search.evaluate import Evaluator, Judgement
+from planner.speed.roofline import RooflineModel
+from planner.strategy.base import Offload, RankContext, RankPlan
+from planner.strategy.fsdp import FullyShardedDataParallel, sharded_rank
+from planner.strategy.fsdp_units import ROOT, Unit, with_parameters
+from planner.trace.events import StepTrace
+from planner.trace.inputs import TrainingBatch
+from planner.trace.inputs_given import given_batch
+from planner.trace.kernels import CudaProfile
+from planner.trace.tracer import Tracer
+from planner.trace.variant import StepVariant
+from planner.workload import Checkpointing, Optimizer, Precision, Stack, Workload
+
+if TYPE_CHECKING:
+    from planner.trace.provider import TraceProvider
+
+_H100 = CudaProfile(capability=(9, 0), sm_count=132)
+SETTINGS = (("alloc.expandable_segments", "true"), ("dtype.reduce", "float32"))
+"""run_llama_train.sh and job_config.training.mixed_precision_reduce."""
+
+
+class TitanFsdp(FullyShardedDataParallel):
+    """FSDP2 with a unit for each block and one for all the rest (parallelize_llama.py: apply_fsdp)."""
+
+    def __init__(self, case: TitanCase) -> None:
+        self._case = case
+
+    def rank(self, context: RankContext) -> RankPlan:
+        return sharded_rank(context, self._units)
+
+    def _units(self, trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
+        blocks = [f"layers.{index}" for index in range(self._case.titan.layers)]
+        kept = {"default": blocks[-1:], "always": [], "never": blocks}[self._case.reshard]
+        units = [Unit(name=name, modules=(name,), reshard_after_forward=name not in kept) for name in blocks]
+        return with_parameters(trace, [*units, Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)])
+
+
+@dataclass(slots=True)
+class _Traced:
+    """Stands where `plan` has its provider."""
+
+    case: TitanCase
+    known: list[StepTrace] = field(default_factory=list)
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        for trace in self.known:
+            if trace.samples[0] <= micro_batch <= trace.samples[-1]:
+                return trace
+        self.known.append(trace_of(self.case, variant, micro_batch))
+        return self.known[-1]
+
+
+def trace_of(case: TitanCase, variant: StepVariant, micro_batch: int) -> StepTrace:
+    """The step as torchtitan makes it; FSDP2 gives the blocks 16-bit weights."""
+    with torch.device("meta"):
+        model = TitanModel(case.titan)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16()
+    return Tracer(model=model, make_batch=_batch, profile=_H100, has_sequence=True).trace(variant, micro_batch)
+
+
+def _batch(model: Any, batch: int, seq_len: int) -> TrainingBatch:
+    ids = torch.zeros(1, seq_len, dtype=torch.int64)
+    return given_batch(model, {"tokens": ids, "labels": ids}, batch=batch)
+
+
+class TitanEstimator:
+    """Judges runs; those that differ in the micro batch alone share a trace."""
+
+    def __init__(self) -> None:
+        self._providers: dict[TitanCase, _Traced] = {}
+
+    def judge(self, case: TitanCase, micro_batch: int) -> Judgement:
+        """The run under the real capacity of its GPUs."""
+        provider: Any = self._providers.setdefault(case, _Traced(case))
+        evaluator = Evaluator(
+            provider=cast("TraceProvider", provider),
+            workload=Workload(
+                seq_len=case.seq_len,
+                precision=Precision.BF16_MIXED,
+                optimizer=Optimizer.ADAMW,
+                attention=case.attention,
+                stack=Stack.PLAIN,
+                settings=SETTINGS,
+            ),
+            cluster=parse_cluster(case.cluster),
+            speed=RooflineModel(),
+        )
+        family = Family(strategy=TitanFsdp(case), offload=Offload.NONE, checkpointing=Checkpointing.NONE)
+        return evaluator.simulate(evaluator.judge(family, Batch(micro_batch=micro_batch, accumulation_steps=1)))
