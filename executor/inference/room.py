@@ -1,7 +1,7 @@
 """Whether the machine has the room that a device map asks for, and the folder for what goes to disk (I/O)."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from planner.units import format_bytes
 
 OFFLOAD_FOLDER = "offload"
 """Below the run folder: weights that the map puts on disk, one file each."""
+OFFLOAD_OPTION = "--offload-folder"
 _SLACK = 16 * 2**20
 """Bytes left free beside the weights: indexes, the run's own records."""
 
@@ -66,9 +67,19 @@ def offload_folder(parent: Path, rank: int, places: Mapping[str, Place]) -> Iter
         clear(parent, rank)
 
 
-def clear_offload(run_folder: Path) -> None:
-    """What a killed process of a run has left on disk."""
+def clear_offload(run_folder: Path, arguments: Sequence[str], directory: Path) -> None:
+    """What a killed process of a run has left on disk, wherever its words put it."""
     clear(run_folder / OFFLOAD_FOLDER)
+    for at, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name == OFFLOAD_OPTION:
+            chosen = value if equals else next(iter(arguments[at + 1 : at + 2]), "")
+            clear(offload_parent(directory / chosen, run_folder.name))
+
+
+def offload_parent(chosen: Path, run_id: str) -> Path:
+    """One run's own folder below the one that was chosen."""
+    return chosen / f"plan-{run_id}"
 
 
 def clear(parent: Path, rank: int | None = None) -> None:

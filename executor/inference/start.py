@@ -13,6 +13,7 @@ from executor.inference.progress import Progress
 from executor.inference.prompts import Prompts, read_prompts
 from executor.inference.ranks import ranks_of
 from executor.inference.room import OFFLOAD_FOLDER, check_devices, check_disk
+from executor.inference.room import offload_parent as own_folder
 from executor.inference.session import Session, identity
 from executor.inference.tokens import Tokens, check_lengths, tokenise
 from planner.errors import UnreachableError, UsageError
@@ -107,7 +108,7 @@ def offload_parent(request: Request) -> Path:
     """Folder that holds what goes to disk."""
     folder = os.environ.get(names.RUN_FOLDER)
     if request.offload_folder is not None:
-        return request.offload_folder / f"plan-{os.environ.get(names.RUN_ID) or os.getpid()}"
+        return own_folder(request.offload_folder, os.environ.get(names.RUN_ID) or str(os.getpid()))
     return Path(folder) / OFFLOAD_FOLDER if folder else request.output.with_name(request.output.name + ".offload")
 
 

@@ -162,7 +162,7 @@ class _Run:
             interrupts=self.noted,
             listener=Listener(output=self._output, pulse=self._pulse, note=self._note),
         )
-        clear_offload(self._folder.path)
+        clear_offload(self._folder.path, self.job.arguments, self.job.working_directory)
         if outcome.strays:
             self._note(f"{outcome.strays} processes that the job left behind were killed")
         self.ledger.update(outcome.attempt)

@@ -44,6 +44,8 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     saved = _read(args) if args.plan is not None else _search(args, words, script, script_words)
     if saved is None:
         return ExitCode.NOTHING_FITS
+    if args.execute == WORD and not is_inference(saved):
+        raise UsageError(f"{WORD} runs prompts, and the plan is for training: plan with --task infer")
     for warning in saved.warnings:
         say(warning)
     hosts = hosts_of(args, saved)
@@ -61,8 +63,6 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         return _show(job)
     check_machine(saved)
     # What the run would stumble over is said before there is one.
-    if args.execute == WORD and not is_inference(saved):
-        raise UsageError(f"{WORD} runs prompts, and the plan is for training: plan with --task infer")
     if is_inference(saved):
         from executor.inference.preflight import preflight
 
