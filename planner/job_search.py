@@ -73,7 +73,7 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         assumptions=_plan_notes(found) + _assumptions(workload, sites, (*notes, *spec.notes)),
         warnings=_warnings(workload, cluster, spec, source)
         + _against_script(request, cluster, spec, workload, found, note),
-        change=None if fits else nearest_change(evaluator),
+        change=None if fits or not request.suggest else nearest_change(evaluator),
         explain=request.explained if request.explain else 0,
     )
     drawn = request.plot or (request.timeline and not cluster.gpu.is_cpu)

@@ -1,7 +1,7 @@
 """What the main job is asked for, and what it gives."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class Request:
     """Arguments of the training script that MODEL names, or `script`."""
     script: str | None = None
     """A training script that `model` is compared with."""
+    suggest: bool = True
+    """Whether the nearest change that would fit is looked for where nothing fits."""
+    follow: bool = False
+    """Whether a training script is watched beyond its first step, for what it never gives back."""
     explained: int = 25
     """How many kinds of tensors are named."""
 
@@ -49,6 +53,8 @@ class Answer:
     nothing fits."""
     timeline: "Timeline | None" = None
     """Of the same plan; None likewise."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Of a training script: lines of the user's files at which memory is decided, by what happens there."""
 
 
 Note = Callable[[str], None]

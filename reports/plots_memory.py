@@ -12,7 +12,7 @@ from planner.units import GIB
 from reports import words
 from reports.clean import one_line
 from reports.pareto import pareto_front
-from reports.plots_style import ALARM, COLOURS, EDGE, GRID, INK, MUTED, PAPER, shortened, style
+from reports.plots_style import ALARM, COLOURS, EDGE, GRID, INK, MUTED, PAPER, TITLE_INCHES, add_title, shortened, style
 
 _LABELS = {"cached": "cached blocks", "outside": "CUDA context, NCCL", "other": "other", "kv_cache": "KV cache"}
 
@@ -38,19 +38,25 @@ def candidate_label(candidate: Candidate) -> str:
     return shortened(f"{one_line(words.strategy_words(choice))} {batch}{checkpointing}", 40)
 
 
-def breakdown(document: PlanDocument, width: float = 9.6, top: int = 5) -> Figure:
+def breakdown(document: PlanDocument, width: float = 9.6, top: int = 5, *, titled: bool = False) -> Figure:
     """A stacked bar for each plan, the capacity as a line, the estimate's interval as a whisker. `width` in inches."""
     shown = shown_candidates(document, top)
     narrow = width < 6
     with style():
         rows = 2 if not narrow else 4
-        height = 0.5 + (0.62 if narrow else 0.36) * max(1, len(shown)) + 0.24 * rows
+        head = TITLE_INCHES if titled else 0.0
+        height = 0.5 + (0.62 if narrow else 0.36) * max(1, len(shown)) + 0.24 * rows + head
         figure = Figure(figsize=(width, height))
         axes = figure.subplots()
         left = 0.12 if narrow else 2.35
         figure.subplots_adjust(
-            left=left / width, right=1 - 0.75 / width, top=1 - 0.08 / height, bottom=(0.42 + 0.24 * rows) / height
+            left=left / width,
+            right=1 - 0.9 / width,
+            top=1 - (0.08 + head) / height,
+            bottom=(0.42 + 0.24 * rows) / height,
         )
+        if titled:
+            add_title(figure, f"{document.model.id} on {document.cluster['spec']}", "memory of the worst rank, GiB")
         if not shown:
             axes.set_axis_off()
             axes.text(0.5, 0.5, "nothing was evaluated in full", ha="center")
@@ -61,16 +67,22 @@ def breakdown(document: PlanDocument, width: float = 9.6, top: int = 5) -> Figur
         return figure
 
 
-def pareto(document: PlanDocument, width: float = 9.6) -> Figure:
+def pareto(document: PlanDocument, width: float = 9.6, *, titled: bool = False) -> Figure:
     """Memory used against speed of every evaluated candidate; those that none beats in both are joined."""
     narrow = width < 6
     with style():
-        height = 3.4
+        head = TITLE_INCHES if titled else 0.0
+        height = 3.4 + head
         figure = Figure(figsize=(width, height))
         axes = figure.subplots()
         figure.subplots_adjust(
-            left=0.72 / width, right=1 - 0.15 / width, top=1 - 0.15 / height, bottom=(0.86 if narrow else 0.66) / height
+            left=0.72 / width,
+            right=1 - 0.15 / width,
+            top=1 - (0.15 + head) / height,
+            bottom=(0.86 if narrow else 0.66) / height,
         )
+        if titled:
+            add_title(figure, f"{document.model.id} on {document.cluster['spec']}", "memory against speed")
         evaluated = [one for one in (*document.plans, *document.rejected) if one.memory and one.speed]
         if not evaluated:
             axes.set_axis_off()
@@ -99,10 +111,10 @@ def _draw_bars(axes: Any, shown: Sequence[Candidate], narrow: bool) -> list[str]
             axes.plot([low, high], [row, row], color=INK, linewidth=1.2, marker="|", markersize=7)
         fits = memory.device_used_high_bytes <= memory.capacity_bytes
         verdict = words.VERDICTS[candidate.verdict]
-        end = max(start, high)
         axes.annotate(
-            f"{start:.1f} {verdict}", (end, row), (5, 0), textcoords="offset points", va="center", fontsize=8.5,
-            color=INK if fits else ALARM, annotation_clip=False,
+            f"{start:.1f} {verdict}", (1, row), (6, 0), xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points", va="center", fontsize=8.5, color=INK if fits else ALARM,
+            annotation_clip=False,
         )  # fmt: skip
         if narrow:
             axes.annotate(candidate_label(candidate), (0, row), (0, 13), textcoords="offset points", fontsize=8.5)

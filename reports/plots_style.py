@@ -7,7 +7,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from reports.html_markup import Html
+from reports.clean import one_line
+from reports.html_markup import Html, tag
 
 INK, MUTED, EDGE, GRID, ALARM, PAPER = "#222222", "#666666", "#b0b0b0", "#dddddd", "#c0392b", "#ffffff"
 BAND = "#f0f2f5"
@@ -76,9 +77,20 @@ def inline_svg(figure: Figure, name: str, title: str) -> Html:
     box = re.search(r'viewBox="([^"]*)"', opening)
     view = box[1] if box else "0 0 100 100"
     start = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    from reports.html_markup import tag
-
     return Html(f'{start} viewBox="{view}" role="img">{tag("title", title)}{rest.strip()}')
+
+
+TITLE_INCHES = 0.62
+"""Height that `add_title` takes."""
+
+
+def add_title(figure: Figure, title: str, under: str) -> None:
+    """Two lines at the top of a figure that stands alone."""
+    height, width = float(figure.get_figheight()), float(figure.get_figwidth())
+    left = 0.12 / width
+    longest = int(width * 9)
+    figure.text(left, 1 - 0.3 / height, shortened(one_line(title), longest), fontsize=13, fontweight="bold")
+    figure.text(left, 1 - 0.52 / height, under, color=MUTED)
 
 
 def shortened(text: str, longest: int) -> str:

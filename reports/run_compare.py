@@ -10,6 +10,8 @@ from planner.dtypes import tensor_bytes
 from planner.errors import InputError
 from planner.plan import CATEGORY_NAMES
 from planner.units import ceil_div
+from reports import run_inference
+from reports.run_figures import Compared, RankLine, most
 
 PHASES = {"forward": "forward", "backward": "backward", "optimizer": "optimizer step"}
 """A rank's word for a phase, and the plan's."""
@@ -23,52 +25,6 @@ _TOTALS = "the device tells totals: what stands in them is known from a memory s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One figure, in bytes, seconds or per second."""
-
-    name: str
-    predicted: float | None = None
-    low: float | None = None
-    """Ends of the predicted interval, where it has one."""
-    high: float | None = None
-    measured: float | None = None
-    comparable: bool = True
-    """Whether both mean the same."""
-
-    @property
-    def ratio(self) -> float | None:
-        """Measured over predicted; None where that says nothing."""
-        if not self.comparable or not self.predicted or self.measured is None:
-            return None
-        return self.measured / self.predicted
-
-    @property
-    def inside(self) -> bool | None:
-        """Whether what was measured lies in the interval; None without one."""
-        if not self.comparable or self.low is None or self.high is None or self.measured is None:
-            return None
-        return self.low <= self.measured <= self.high
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLine:
-    """One rank of the latest attempt."""
-
-    rank: int
-    device: str
-    status: str
-    steps: int
-    peak_bytes: int | None
-    """Allocated on CUDA; resident less base on CPU."""
-    reserved_bytes: int | None
-    device_used_bytes: int | None
-    phases: dict[str, int]
-    step_seconds: float | None
-    last_loss: float | None
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
     """What a report of a run shows, beside the records themselves."""
 
@@ -79,10 +35,14 @@ class RunComparison:
     speed: tuple[Compared, ...]
     ranks: tuple[RankLine, ...]
     notes: tuple[str, ...]
+    inference: bool = False
+    """Whether prompts were run; the ranks' steps are batches then."""
 
 
 def compare_run(run: WholeRun) -> RunComparison:
     """The worst rank of the latest attempt against its plan; without a plan, what was measured alone."""
+    if run_inference.is_inference(run):
+        return _prompts(run)
     cpu = bool(run.ranks) and all(rank.device == "cpu" for rank in run.ranks)
     notes = [*run.problems]
     if cpu:
@@ -97,6 +57,19 @@ def compare_run(run: WholeRun) -> RunComparison:
         speed=_speed(run),
         ranks=tuple(_line(rank, cpu) for rank in run.ranks),
         notes=tuple(notes),
+    )
+
+
+def _prompts(run: WholeRun) -> RunComparison:
+    return RunComparison(
+        cpu=bool(run.ranks) and all(rank.device == "cpu" for rank in run.ranks),
+        memory=run_inference.memory(run),
+        phases=run_inference.phases(run),
+        categories=(),
+        speed=run_inference.speed(run),
+        ranks=tuple(run_inference.line(rank, _error(rank)) for rank in run.ranks),
+        notes=(*run.problems, *run_inference.notes(run)),
+        inference=True,
     )
 
 
@@ -115,7 +88,7 @@ def _above_base(rank: RankRecord, resident: int | None) -> int | None:
 
 def _memory(run: WholeRun, cpu: bool) -> tuple[Compared, ...]:
     plan = run.plan.plan.memory if run.plan is not None else None
-    measured = _most(peak_of(rank, cpu) for rank in run.ranks)
+    measured = most(peak_of(rank, cpu) for rank in run.ranks)
     if cpu:
         expected = None if plan is None else plan.peak_allocated_bytes + plan.host_bytes
         return (Compared(name="resident above base", predicted=expected, measured=measured, comparable=False),)
@@ -126,14 +99,14 @@ def _memory(run: WholeRun, cpu: bool) -> tuple[Compared, ...]:
         Compared(
             name="peak reserved",
             predicted=None if plan is None else plan.peak_reserved_bytes,
-            measured=_most(rank.summary.peak_reserved_bytes for rank in run.ranks),
+            measured=most(rank.summary.peak_reserved_bytes for rank in run.ranks),
         ),
         Compared(
             name="device used",
             predicted=None if plan is None else plan.device_used_bytes,
             low=None if plan is None else plan.device_used_low_bytes,
             high=None if plan is None else plan.device_used_high_bytes,
-            measured=_most(rank.summary.peak_device_used_bytes for rank in run.ranks),
+            measured=most(rank.summary.peak_device_used_bytes for rank in run.ranks),
         ),
     )
 
@@ -143,7 +116,7 @@ def _phases(run: WholeRun, cpu: bool) -> tuple[Compared, ...]:
     predicted = {} if plan is None else dict(plan.phase_peaks)
     found = []
     for phase, word in PHASES.items():
-        measured = _most(_phase(rank, phase, cpu) for rank in run.ranks)
+        measured = most(_phase(rank, phase, cpu) for rank in run.ranks)
         if measured is not None or word in predicted:
             found.append(Compared(name=word, predicted=predicted.get(word), measured=measured, comparable=not cpu))
     return tuple(found)
@@ -187,7 +160,7 @@ def _weights(run: WholeRun) -> int | None:
 
 def _speed(run: WholeRun) -> tuple[Compared, ...]:
     plan = run.plan.plan.speed if run.plan is not None else None
-    slowest = _most(rank.summary.seconds_median for rank in run.ranks)
+    slowest = most(rank.summary.seconds_median for rank in run.ranks)
     found = [
         Compared(
             name="step",
@@ -226,11 +199,14 @@ def _rate(ranks: Iterable[RankRecord], count: Callable[[StepRecord], int | None]
     return total if seen else None
 
 
+def _error(rank: RankRecord) -> str | None:
+    if rank.error is None:
+        return None
+    place = "" if rank.error.file is None else f" at {rank.error.file}:{rank.error.line}"
+    return f"{rank.error.type}: {rank.error.message}{place}"
+
+
 def _line(rank: RankRecord, cpu: bool) -> RankLine:
-    error = None
-    if rank.error is not None:
-        place = "" if rank.error.file is None else f" at {rank.error.file}:{rank.error.line}"
-        error = f"{rank.error.type}: {rank.error.message}{place}"
     return RankLine(
         rank=rank.rank,
         device=rank.device,
@@ -242,9 +218,5 @@ def _line(rank: RankRecord, cpu: bool) -> RankLine:
         phases={name: peak for name in PHASES if (peak := _phase(rank, name, cpu)) is not None},
         step_seconds=rank.summary.seconds_median,
         last_loss=rank.summary.last_loss,
-        error=error,
+        error=_error(rank),
     )
-
-
-def _most(values: Iterable[int | float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)

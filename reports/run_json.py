@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from executor.records.whole import WholeRun
 from planner.plan_codec import dump, plain
-from reports.run_compare import Compared, RunComparison
+from reports.run_compare import RunComparison
+from reports.run_figures import Compared
 from reports.run_list import RunLine
 
 SCHEMA_VERSION = 1

@@ -15,8 +15,8 @@ def render_run_markdown(run: WholeRun, comparison: RunComparison) -> str:
     for heading, header, rows in run_words.tables(comparison):
         blocks += [f"## {heading}", _table(header, rows)]
     if comparison.ranks:
-        rank_rows = [run_words.rank_row(line) for line in comparison.ranks]
-        blocks += ["## Ranks of the latest attempt", _table(run_words.RANK_HEADER, rank_rows)]
+        header, *rank_rows = run_words.rank_table(comparison)
+        blocks += ["## Ranks of the latest attempt", _table(header, rank_rows)]
     attempts = run.record.attempts
     if attempts:
         attempt_rows = [run_words.attempt_row(attempt, run.record.updated) for attempt in attempts]

@@ -17,8 +17,7 @@ def render_run_text(run: WholeRun, comparison: RunComparison, *, ascii_only: boo
     for heading, header, rows in run_words.tables(comparison):
         blocks.append([heading, *columns([header, *rows], clean)])
     if comparison.ranks:
-        rank_rows = [run_words.RANK_HEADER, *(run_words.rank_row(line) for line in comparison.ranks)]
-        blocks.append(["Ranks of the latest attempt", *columns(rank_rows, clean)])
+        blocks.append(["Ranks of the latest attempt", *columns(run_words.rank_table(comparison), clean)])
     attempts = run.record.attempts
     if attempts:
         attempt_rows = [run_words.attempt_row(attempt, run.record.updated) for attempt in attempts]

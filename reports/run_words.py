@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from executor.records.run import Attempt
 from executor.records.whole import WholeRun
 from planner.units import format_bytes
-from reports import words
-from reports.run_compare import Compared, RankLine, RunComparison
+from reports import run_inference, words
+from reports.run_compare import RunComparison
+from reports.run_figures import Compared, RankLine
 
 STATUS = {
     "preparing": "PREPARING",
@@ -20,6 +21,7 @@ STATUS = {
 }
 UNKNOWN = "-"
 HEADER = ("", "predicted", "measured", "measured/predicted")
+PROMPT_HEADER = ("rank", "device", "status", "batches", "peak", *run_inference.PHASES, "batch", "tokens/s")
 RANK_HEADER = ("rank", "device", "status", "steps", "peak", "forward", "backward", "optimizer", "step", "loss")
 ATTEMPT_HEADER = ("attempt", "strategy", "steps", "time", "ended by", "exit")
 
@@ -36,8 +38,10 @@ def facts(run: WholeRun) -> list[tuple[str, str]]:
     found = [("script", " ".join([record.script, *record.script_arguments]))]
     if run.plan is not None:
         choice = run.plan.plan.strategy
-        pieces = [run.plan.model.id, words.strategy_words(choice), words.batch_words(choice), choice.precision]
-        found.append(("plan", " · ".join([*pieces, words.checkpointing_words(choice)])))
+        batch = [words.batch_words(choice), choice.precision, words.checkpointing_words(choice)]
+        if run_inference.is_inference(run):
+            batch = [run_inference.batch_words(run), choice.precision]
+        found.append(("plan", " · ".join([run.plan.model.id, words.strategy_words(choice), *batch])))
         found.append(("cluster", str(run.plan.cluster["spec"])))
     found.append(("started", stamp(record.started)))
     found.append(("took", duration((record.ended or record.updated) - record.started)))
@@ -80,7 +84,7 @@ def tables(comparison: RunComparison) -> list[tuple[str, tuple[str, ...], list[t
 
 
 def _unit(figure: Compared) -> str:
-    return "seconds" if figure.name == "step" else "rate"
+    return "seconds" if figure.name == "step" or figure.name in run_inference.SECONDS else "rate"
 
 
 def amount(value: float | None, unit: str) -> str:
@@ -90,6 +94,21 @@ def amount(value: float | None, unit: str) -> str:
     if unit == "bytes":
         return format_bytes(int(value))
     return words.seconds(value) if unit == "seconds" else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def rank_table(comparison: RunComparison) -> list[tuple[str, ...]]:
+    """The ranks, under their header."""
+    if comparison.inference:
+        return [PROMPT_HEADER, *(prompt_row(line) for line in comparison.ranks)]
+    return [RANK_HEADER, *(rank_row(line) for line in comparison.ranks)]
+
+
+def prompt_row(line: RankLine) -> tuple[str, ...]:
+    """One rank under `PROMPT_HEADER`."""
+    phases = [amount(line.phases.get(name), "bytes") for name in run_inference.PHASES]
+    peak, batch = amount(line.peak_bytes, "bytes"), amount(line.step_seconds, "seconds")
+    rate = amount(line.tokens_per_second, "rate")
+    return (str(line.rank), line.device, line.status, str(line.steps), peak, *phases, batch, rate)
 
 
 def rank_row(line: RankLine) -> tuple[str, ...]:

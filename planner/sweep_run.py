@@ -1,0 +1,107 @@
+"""Runs a sweep: every value checked before any work, then one job after the other, traces shared (I/O)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.errors import InputError, PlanError, UsageError
+from planner.plan import PlanDocument
+from planner.request import Note, Request
+from planner.sweep_axes import Axis, points
+from planner.sweep_document import SweepAxis, SweepDocument, SweepPoint, point_of, refused_point
+
+MakeRequest = Callable[[Sequence[str]], Request]
+"""From words that are added to the command line to the request of one point; raises PlanError."""
+Progress = Callable[[int, int], None]
+"""Told how many points of how many are done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """A sweep's document, and each point's own, None where it was refused."""
+
+    document: SweepDocument
+    documents: tuple[PlanDocument | None, ...]
+
+
+def run_sweep(
+    axes: Sequence[Axis], make: MakeRequest, note: Note, *, command: str, progress: Progress = lambda done, of: None
+) -> Swept:
+    """Plans every point. A value that makes sense nowhere is refused before any work; points whose values do not go
+    together are kept with the reason."""
+    from planner.cache_dir import versions
+    from planner.job import run_job
+
+    spanned = points(axes)
+    asked = [_ask(axes, values, make) for values in spanned]
+    _check_values(axes, spanned, asked)
+    _check_models(axes, asked)
+    found: list[SweepPoint] = []
+    documents: list[PlanDocument | None] = []
+    warnings: dict[str, None] = {}
+    for done, (values, request) in enumerate(zip(spanned, asked, strict=True)):
+        progress(done, len(spanned))
+        document, point = None, None
+        if isinstance(request, Request):
+            try:
+                document = run_job(request, note).document
+            except (UsageError, InputError) as problem:
+                point = refused_point(values, request.command, str(problem))
+            else:
+                point = point_of(values, request.command, document)
+                warnings.update(dict.fromkeys(document.warnings))
+        else:
+            point = refused_point(values, "", str(request))
+        found.append(point)
+        documents.append(document)
+    progress(len(spanned), len(spanned))
+    told = SweepDocument(
+        command=command,
+        created_with=dict(versions()),
+        axes=tuple(SweepAxis(name=axis.name, values=axis.values) for axis in axes),
+        points=tuple(found),
+        warnings=tuple(warnings),
+    )
+    return Swept(document=told, documents=tuple(documents))
+
+
+def _ask(axes: Sequence[Axis], values: tuple[str, ...], make: MakeRequest) -> Request | PlanError:
+    """The request of a point, checked as far as can be without work; else what is wrong with it."""
+    words = [word for axis, value in zip(axes, values, strict=True) for word in axis.words(value)]
+    try:
+        request = make(words)
+        _check(request)
+    except (UsageError, InputError) as problem:
+        return problem
+    return request
+
+
+def _check(request: Request) -> None:
+    from planner.hardware.find import find_cluster
+    from planner.workload_options import Options, read_given
+
+    find_cluster(request.gpus)
+    if dict(request.words).get("task", "train") == "train":
+        read_given(Options(dict(request.words)), request.settings)
+
+
+def _check_values(
+    axes: Sequence[Axis], spanned: Sequence[tuple[str, ...]], asked: Sequence[Request | PlanError]
+) -> None:
+    """The first error of a value that no point can use."""
+    for column, axis in enumerate(axes):
+        for value in axis.values:
+            mine = [one for values, one in zip(spanned, asked, strict=True) if values[column] == value]
+            errors = [one for one in mine if isinstance(one, PlanError)]
+            if len(errors) == len(mine):
+                raise UsageError(f"--sweep {axis.name}={value[:60]}: {errors[0]}")
+
+
+def _check_models(axes: Sequence[Axis], asked: Sequence[Request | PlanError]) -> None:
+    """Every model of the sweep is found before the first is planned."""
+    if not any(axis.name == "model" for axis in axes):
+        return
+    from planner.model.source import resolve
+
+    models: Mapping[str, Request] = {one.model: one for one in asked if isinstance(one, Request)}
+    for model, request in models.items():
+        resolve(model, trust_remote_code=request.trust_remote_code, revision=request.revision)

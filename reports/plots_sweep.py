@@ -1,0 +1,228 @@
+"""Plots of a sweep: a heat map of two options, and curves along the first."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from planner.sweep_document import SweepDocument, SweepPoint
+from planner.units import GIB
+from reports import words
+from reports.clean import one_line
+from reports.plots_style import ALARM, EDGE, GRID, INK, MUTED, TITLE_INCHES, add_title, shortened, style
+from reports.sweep_words import VERDICTS, fits, grids, share_used
+
+_LINES = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f", "#edc948", "#e15759")
+_HEAT = LinearSegmentedColormap.from_list("used", ["#dcebdd", "#9fcfa4", "#e9d37b", "#e8a05a"])
+_LOST, _REFUSED = "#e39a92", "#d5d8dc"
+_DARK = "#1b1b1b"
+"""Words on a cell, whatever the theme: cells are light."""
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kK]?)")
+_GPUS = re.compile(r"(?:(\d+)x)?(\d+)x[A-Za-z]")
+
+
+def heatmap(document: SweepDocument, width: float | None = None, *, titled: bool = True) -> Figure:
+    """Every point as a cell: its share of the capacity, its verdict and how fast it is. `width` in inches."""
+    maps = grids(document)
+    rows = sum(len(grid) for _, grid in maps)
+    across = len(maps[0][1][0])
+    with style():
+        wide = width or max(5.0, min(16.0, 1.6 + 1.15 * across))
+        head = TITLE_INCHES if titled else 0.0
+        height = head + 0.52 * len(maps) + 0.55 * rows
+        figure = Figure(figsize=(wide, height))
+        if titled:
+            add_title(figure, _subject(document), "share of the capacity in use on the worst rank, and speed")
+        top = height - head
+        for caption, grid in maps:
+            bottom = top - 0.5 - 0.55 * len(grid)
+            axes = figure.add_axes((1.35 / wide, bottom / height, 1 - 1.4 / wide, 0.55 * len(grid) / height))
+            _draw_grid(axes, document, grid, caption, wide)
+            top = bottom - 0.02
+        return figure
+
+
+def curves(document: SweepDocument, width: float = 9.6, *, titled: bool = True, scaling: bool = False) -> Figure:
+    """Memory, and speed beside it, along the first option; a line for each value of the second.
+
+    `scaling` adds to the speed what the first point would give if it grew with the number of GPUs.
+    """
+    narrow = width < 6
+    with style():
+        head = TITLE_INCHES if titled else 0.0
+        height = head + (6.6 if narrow else 3.9)
+        figure = Figure(figsize=(width, height))
+        if titled:
+            add_title(figure, _subject(document), "best plan of every point; hollow: does not fit")
+        memory, speed = figure.subplots(2, 1) if narrow else figure.subplots(1, 2)
+        figure.subplots_adjust(
+            left=0.7 / width, right=1 - 0.15 / width, top=1 - (head + 0.1) / height, bottom=0.85 / height, hspace=0.35,
+            wspace=0.24,
+        )  # fmt: skip
+        _draw_curves(memory, document, _used)
+        _draw_capacity(memory, document)
+        memory.set_ylabel("GiB used on the worst rank", fontsize=9, color=MUTED)
+        tokens = all(point.sequence for point in document.points)
+        _draw_curves(speed, document, _rate if tokens else _samples)
+        speed.set_ylabel("tokens per second, all GPUs" if tokens else "samples per second", fontsize=9, color=MUTED)
+        if scaling:
+            _draw_ideal(speed, document, _rate if tokens else _samples)
+        handles, names = speed.get_legend_handles_labels()
+        if len(names) > 1 or scaling:
+            figure.legend(
+                handles, names, loc="lower center", ncols=2 if narrow else 5, frameon=False, fontsize=9, borderaxespad=0
+            )
+        return figure
+
+
+def _subject(document: SweepDocument) -> str:
+    """The model where it is the same everywhere, else what varies."""
+    models = {point.model for point in document.points if point.model}
+    names = " × ".join(axis.name for axis in document.axes)
+    return f"{next(iter(models))}: {names}" if len(models) == 1 else names
+
+
+def _draw_grid(
+    axes: Any, document: SweepDocument, grid: Sequence[Sequence[SweepPoint]], caption: str, wide: float
+) -> None:
+    across = len(grid[0])
+    each = (wide - 1.4) / across
+    for down, row in enumerate(grid):
+        for column, point in enumerate(row):
+            axes.add_patch(_cell_patch(column, down, point))
+            lines = _cell_words(point, each)
+            axes.text(column + 0.5, down + 0.5, "\n".join(lines), ha="center", va="center", fontsize=8.5, color=_DARK)
+    axes.set_xlim(0, across)
+    axes.set_ylim(len(grid), 0)
+    longest = max(4, int(each * 13))
+    axes.set_xticks(
+        [at + 0.5 for at in range(across)],
+        [shortened(one_line(v), longest) for v in document.axes[1].values] if len(document.axes) > 1 else [""],
+    )
+    axes.set_yticks(
+        [at + 0.5 for at in range(len(grid))], [shortened(one_line(v), 16) for v in document.axes[0].values]
+    )
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=9, labelcolor=INK, pad=3)
+    axes.spines[:].set_visible(False)
+    second = document.axes[1].name if len(document.axes) > 1 else ""
+    words_above = f"{document.axes[0].name} ↓   {second} →" if second else f"{document.axes[0].name} ↓"
+    axes.text(-1.25 * across / (wide - 1.4), -0.62, caption or words_above, fontsize=8.5, color=MUTED, va="center")
+
+
+def _cell_patch(column: int, down: int, point: SweepPoint) -> Any:
+    from matplotlib.patches import Rectangle
+
+    share = share_used(point)
+    if point.verdict == "refused":
+        colour: Any = _REFUSED
+    elif not fits(point) or share is None:
+        colour = _LOST
+    else:
+        colour = _HEAT(min(1.0, share))
+    return Rectangle((column + 0.015, down + 0.03), 0.97, 0.94, facecolor=colour, linewidth=0)
+
+
+def _cell_words(point: SweepPoint, inches: float) -> list[str]:
+    """Two short lines; the verdict in words wherever it is not `fits`."""
+    share, plan = share_used(point), point.plan
+    if point.verdict == "refused":
+        return ["refused"]
+    first = f"{share:.0%}" if share is not None else ""
+    if point.verdict != "fits":
+        first = f"{first} {VERDICTS[point.verdict]}".strip()
+    if not fits(point) or plan is None:
+        return [first]
+    name = words.strategy_words(plan.strategy)
+    rate = (
+        "" if plan.speed is None else _short_rate(plan.speed.tokens_per_second_per_gpu, plan.speed.samples_per_second)
+    )
+    second = f"{name}, {rate}" if rate else name
+    return [first, second if len(second) < inches * 13 else shortened(name, max(6, int(inches * 13)))]
+
+
+def _short_rate(tokens: float | None, samples: float) -> str:
+    value, unit = (samples, "/s") if tokens is None else (tokens, " tok/s")
+    return f"{value / 1000:.1f}k{unit}" if value >= 1000 else f"{value:.3g}{unit}"
+
+
+def _used(point: SweepPoint) -> float | None:
+    memory = None if point.plan is None else point.plan.memory
+    return None if memory is None else memory.device_used_bytes / GIB
+
+
+def _rate(point: SweepPoint) -> float | None:
+    """Tokens per second of all devices."""
+    speed = None if point.plan is None else point.plan.speed
+    if speed is None or speed.tokens_per_second_per_gpu is None or not fits(point):
+        return None
+    return speed.tokens_per_second_per_gpu * (point.gpus or 1)
+
+
+def _samples(point: SweepPoint) -> float | None:
+    speed = None if point.plan is None else point.plan.speed
+    return speed.samples_per_second if speed is not None and fits(point) else None
+
+
+def positions(values: Sequence[str]) -> list[float] | None:
+    """Numbers that values stand for: `8k`, `4`, the devices of `2x8xH100`; None where one stands for none."""
+    found = []
+    for value in values:
+        number, gpus = _NUMBER.fullmatch(value), _GPUS.match(value)
+        if number:
+            found.append(float(number[1]) * (1024 if number[2] else 1))
+        elif gpus:
+            found.append(float(int(gpus[1] or 1) * int(gpus[2])))
+        else:
+            return None
+    return found if len(set(found)) == len(found) and min(found) > 0 else None
+
+
+def _draw_curves(axes: Any, document: SweepDocument, figure_of: Any) -> None:
+    first = document.axes[0]
+    numbers = positions(first.values)
+    at = numbers or list(map(float, range(len(first.values))))
+    rest = [tuple(values) for values in dict.fromkeys(point.values[1:] for point in document.points)]
+    for number, others in enumerate(rest[: len(_LINES)]):
+        mine = [point for point in document.points if point.values[1:] == others]
+        pairs = [(x, figure_of(point), fits(point)) for x, point in zip(at, mine, strict=True)]
+        known = [(x, y) for x, y, _ in pairs if y is not None]
+        label = ", ".join(f"{a.name} {v}" for a, v in zip(document.axes[1:], others, strict=True)) or "best plan"
+        colour = _LINES[number]
+        if known:
+            axes.plot(*zip(*known, strict=True), color=colour, linewidth=1.5, label=one_line(label), zorder=3)
+        for x, y, good in pairs:
+            if y is not None:
+                face = colour if good else "none"
+                axes.plot([x], [y], "o", markersize=5, markerfacecolor=face, markeredgecolor=colour, zorder=4)
+    if numbers and max(numbers) / min(numbers) > 3:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_minor_locator(NullLocator())
+    labels = [shortened(one_line(value), 12) for value in first.values]
+    axes.set_xticks(at, labels, rotation=30 if max(map(len, labels)) > 6 else 0, fontsize=8.5)
+    axes.set_xlabel(first.name, fontsize=9, color=MUTED, loc="left")
+    axes.set_ylim(bottom=0)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _draw_capacity(axes: Any, document: SweepDocument) -> None:
+    memories = [point.plan.memory for point in document.points if point.plan is not None and point.plan.memory]
+    capacities = {memory.capacity_bytes for memory in memories}
+    if len(capacities) == 1:
+        axes.axhline(next(iter(capacities)) / GIB, color=ALARM, linewidth=1.3, zorder=2)
+
+
+def _draw_ideal(axes: Any, document: SweepDocument, figure_of: Any) -> None:
+    at = positions(document.axes[0].values)
+    known = [(x, y) for x, point in zip(at or (), document.points, strict=False) if (y := figure_of(point))]
+    if not at or not known:
+        return
+    x0, y0 = known[0]
+    axes.plot(
+        [x for x, _ in known], [y0 * x / x0 for x, _ in known], color=EDGE, linewidth=1.2, linestyle=(0, (4, 3)),
+        label="in proportion to the first that fits", zorder=1,
+    )  # fmt: skip
