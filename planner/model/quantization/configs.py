@@ -8,7 +8,7 @@ from planner.errors import InputError
 from planner.model.config_reader import shown
 from planner.model.quantization.compressed import compressed_scheme
 from planner.model.quantization.scheme import Method, Scheme
-from planner.model.quantization.values import flag, names, number, one_of
+from planner.model.quantization.values import check_pattern, flag, names, number, one_of
 from planner.model.quantization.words import AWQ_GROUPS, GPTQ_BITS, GPTQ_GROUPS
 from planner.nearest import did_you_mean
 
@@ -110,6 +110,13 @@ def _gptq(values: dict[str, Any]) -> Scheme:
     bits = number(values, "bits", _WHERE, default=None, allowed=GPTQ_BITS)
     group = number(values, "group_size", _WHERE, default=128, allowed=(-1, *GPTQ_GROUPS))
     desc_act = flag(values, "desc_act", _WHERE)
+    dynamic = values.get("dynamic") or {}
+    if not isinstance(dynamic, Mapping):
+        raise InputError(f"{_WHERE}: dynamic is {shown(dynamic)}: write an object of patterns")
+    for pattern in dynamic:
+        check_pattern(pattern.removeprefix("-:").removeprefix("+:"), f"{_WHERE}: dynamic")
+        if not pattern.startswith("-:"):
+            raise InputError(f"{_WHERE}: dynamic gives {shown(pattern)} other bits than the rest: not planned yet")
     named = f"gptq-{bits}bit-{'channel' if group == -1 else group}"
     return Scheme(
         method=Method.GPTQ,
