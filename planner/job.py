@@ -51,7 +51,7 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
         canonical(cluster_document(cluster)).decode(),
         # The document leaves out what a user may change about a GPU of theirs, such as its context.
         repr(cluster.gpu),
-        repr((request.words, request.settings, request.pinned, request.explain and request.explained)),
+        repr((request.words, request.settings, request.pinned, request.explain and request.explained, request.suggest)),
     )
 
 

@@ -132,7 +132,17 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--snapshot", metavar="FILE", help="write the predicted memory snapshot, for PyTorch's memory viewer"
     )
     group.add_argument(
-        "--plot", metavar="FILE", help="draw the timeline of a step (.png, .svg, .pdf), or write its events (.csv)"
+        "--plot",
+        metavar="[KIND:]FILE",
+        action="append",
+        help="draw the timeline of a step (.png, .svg, .pdf; .csv: its events); KIND: breakdown, pareto, scaling,"
+        " sequence; of a sweep heatmap, curve",
+    )
+    group.add_argument(
+        "--sweep",
+        metavar="OPTION=A,B",
+        action="append",
+        help="plan every value of an option (also gpus, model, a KEY of --set); repeat it for a grid",
     )
     group.add_argument("--force", action="store_true", help="overwrite existing files")
     group.add_argument("--top", metavar="N", help="how many plans to show")
@@ -172,7 +182,6 @@ _LATER = (
     _Later("--new-tokens"),
     _Later("--kv-dtype"),
     _Later("--compile", False),
-    _Later("--sweep"),
     _Later("--readonly", False),
     _Later("--max"),
 )
@@ -202,8 +211,6 @@ def refuse_what_is_not_built(args: argparse.Namespace) -> None:
             raise NotBuiltError(option.name if value is True else f"{option.name} {value}")
     if args.task == "infer":
         raise NotBuiltError("--task infer")
-    if args.format in ("csv", "html"):
-        raise NotBuiltError(f"--format {args.format}")
 
 
 def join_negative(words: Sequence[str]) -> list[str]:

@@ -14,7 +14,9 @@ from planner.verbs import LATER_VERBS, VERBS
 
 if TYPE_CHECKING:
     from planner.plan import PlanDocument
-    from planner.request import Answer
+    from planner.plan_timeline import Timeline
+    from planner.request import Answer, Request
+    from reports.plots import PlotTarget
 
 
 def run_words(words: Sequence[str], script_words: Sequence[str]) -> int:
@@ -54,6 +56,26 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
 
 
 def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
+    if args.sweep:
+        from planner.commands.sweep import sweep
+
+        return sweep(args, words, script_words)
+    check_subject(args)
+    top = positive(args.top, "--top") or 5
+    check_targets(args)
+    answer = find_plans(args, words, script_words)
+    write_report(args, answer.document, top, answer.timeline)
+    if args.snapshot is not None:
+        _write_snapshot(args, answer)
+    if args.plot:
+        from planner.commands.plots import write_plots
+
+        write_plots(args, answer, words, script_words)
+    return ExitCode.OK if any(plan.fits for plan in answer.document.plans) else ExitCode.NOTHING_FITS
+
+
+def check_subject(args: argparse.Namespace) -> None:
+    """UsageError unless it is said what is planned, and for which GPUs."""
     if args.model is None and args.named_model is not None:
         raise UsageError(f"which script is --model {args.named_model} compared with? plan train.py --model ...")
     if args.model is None:
@@ -65,15 +87,6 @@ def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[
         if verb is not None:
             raise UsageError(f"{args.model} is no verb. Did you mean plan {verb}? To plan a model, add --gpus")
         raise UsageError(f"which GPUs? add --gpus, such as: plan {args.model} --gpus 8xH100")
-    top = positive(args.top, "--top") or 5
-    check_targets(args)
-    answer = find_plans(args, words, script_words)
-    write_report(args, answer.document, top)
-    if args.snapshot is not None:
-        _write_snapshot(args, answer)
-    if args.plot is not None:
-        _write_plot(args, answer)
-    return ExitCode.OK if any(plan.fits for plan in answer.document.plans) else ExitCode.NOTHING_FITS
 
 
 def find_plans(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str] = ()) -> "Answer":
@@ -81,12 +94,23 @@ def find_plans(args: argparse.Namespace, words: Sequence[str], script_words: Seq
 
     `script_words` are the arguments of the training script, where one is what is planned.
     """
+    from planner.job import run_job
+
+    try:
+        return run_job(request_of(args, words, script_words), Notes())
+    except UnreachableError as problem:
+        verb = _verb_like(args.model)
+        hint = "" if verb is None else f" Or did you mean the verb: plan {verb}?"
+        raise UnreachableError(f"{problem}{hint}") from None
+
+
+def request_of(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str] = ()) -> "Request":
+    """What parsed options ask for; arguments as of `find_plans`."""
     # transformers' own log lines would stand between ours; who wants them says so in this variable.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from planner.job import run_job
     from planner.request import Request
 
-    request = Request(
+    return Request(
         model=args.named_model or args.model,
         script=args.model if args.named_model else None,
         gpus=args.gpus,
@@ -100,15 +124,24 @@ def find_plans(args: argparse.Namespace, words: Sequence[str], script_words: Seq
         command="plan "
         + " ".join(shlex.quote(word) for word in (*words, *(("--", *script_words) if script_words else ()))),
         snapshot=args.snapshot is not None,
-        plot=args.plot is not None,
+        plot=any(target.kind == "timeline" for target in plot_targets(args)),
+        timeline=form_of(args) == "html",
         script_words=tuple(script_words),
     )
-    try:
-        return run_job(request, Notes())
-    except UnreachableError as problem:
-        verb = _verb_like(args.model)
-        hint = "" if verb is None else f" Or did you mean the verb: plan {verb}?"
-        raise UnreachableError(f"{problem}{hint}") from None
+
+
+def plot_targets(args: argparse.Namespace) -> "list[PlotTarget]":
+    """What --plot asks for; UsageError for what cannot be drawn."""
+    if not args.plot:
+        return []
+    from reports.plots import read_target
+
+    return [read_target(text, sweeping=bool(args.sweep)) for text in args.plot]
+
+
+def form_of(args: argparse.Namespace) -> str:
+    """The form of the report: `text`, `json`, `md`, `csv` or `html`."""
+    return "json" if args.json else args.format or "text"
 
 
 def _job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
@@ -149,8 +182,9 @@ class Notes:
 
 def check_targets(args: argparse.Namespace) -> None:
     """Output files are refused before the work, not after it."""
-    written = (("-o", args.output), ("--save", args.save), ("--snapshot", args.snapshot), ("--plot", args.plot))
-    for option, target in written:
+    plots = [("--plot", target.path) for target in plot_targets(args)]
+    seen: set[str] = set()
+    for option, target in (("-o", args.output), ("--save", args.save), ("--snapshot", args.snapshot), *plots):
         if target is None:
             continue
         folder = os.path.dirname(os.path.abspath(target))
@@ -160,17 +194,22 @@ def check_targets(args: argparse.Namespace) -> None:
             raise UsageError(f"{option} {target} is a folder: name a file")
         if os.path.exists(target) and not args.force:
             raise UsageError(f"{option} {target} exists: add --force to overwrite it")
-    if args.plot is not None:
-        from reports.timeline import check_ending
-
-        check_ending(args.plot)
+        if os.path.abspath(target) in seen and not target.startswith("/dev/"):
+            raise UsageError(f"{option} {target}: another output is written there already")
+        seen.add(os.path.abspath(target))
     if args.json and args.format not in (None, "json"):
         raise UsageError(f"--json and --format {args.format} contradict each other")
+    if form_of(args) in ("csv", "html"):
+        from reports.requires import need_matplotlib, need_pandas
+
+        (need_pandas if args.format == "csv" else need_matplotlib)(f"--format {args.format}")
 
 
-def write_report(args: argparse.Namespace, document: "PlanDocument", top: int) -> None:
+def write_report(
+    args: argparse.Namespace, document: "PlanDocument", top: int, timeline: "Timeline | None" = None
+) -> None:
     """Prints or writes the document in the form that was asked for, and saves its best plan where it is to be."""
-    form = "json" if args.json else args.format or "text"
+    form = form_of(args)
     if form == "json":
         from reports.json_report import render_json
 
@@ -179,16 +218,30 @@ def write_report(args: argparse.Namespace, document: "PlanDocument", top: int) -
         from reports.markdown import render_markdown
 
         text = render_markdown(document, top=top, explain=args.explain)
+    elif form == "csv":
+        from reports.csv_report import render_csv
+
+        text = render_csv(document)
+    elif form == "html":
+        from reports.html import render_html
+
+        text = render_html(document, timeline=timeline, top=top)
     else:
         text = _terminal(args, document, top)
     if args.save is not None:
         save_best(args, document)
+    write_out(args, text)
+
+
+def write_out(args: argparse.Namespace, text: str) -> None:
+    """The report to the file of -o, else to stdout; it ends with a newline."""
+    whole = text if text.endswith("\n") else text + "\n"
     if args.output is not None:
         from planner.plan_io import write_text
 
-        write_text(args.output, text if text.endswith("\n") else text + "\n", force=args.force)
+        write_text(args.output, whole, force=args.force)
     else:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.write(whole)
         sys.stdout.flush()
 
 
@@ -219,15 +272,6 @@ def save_best(args: argparse.Namespace, document: "PlanDocument") -> None:
         print(f"plan: note: nothing fits, so {args.save} was not written", file=sys.stderr)
         return
     save(saved_plan(document), args.save, force=args.force)
-
-
-def _write_plot(args: argparse.Namespace, answer: "Answer") -> None:
-    from reports.timeline import write_timeline
-
-    if answer.timeline is None:
-        print(f"plan: note: nothing fits, so {args.plot} was not written; --pin draws how it runs out", file=sys.stderr)
-        return
-    write_timeline(answer.timeline, args.plot, force=args.force)
 
 
 def _write_snapshot(args: argparse.Namespace, answer: "Answer") -> None:
