@@ -6,6 +6,7 @@ from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_ent
 from planner.errors import InputError, UsageError
 from planner.hardware.cluster import Cluster, cluster_document
 from planner.hardware.find import find_cluster
+from planner.infer.words import is_inference
 from planner.model.source import ModelSource, resolve
 from planner.plan import PlanDocument, from_json, to_json
 from planner.plan_codec import canonical
@@ -20,6 +21,9 @@ def run_job(request: Request, note: Note, open_provider: "OpenProvider | None" =
 
     `open_provider` gives the traces of a model by name in place of a new `TraceProvider`.
     """
+    infers = is_inference(dict(request.words))
+    if infers and request.script is not None:
+        raise UsageError("--task infer plans a model, not a training script: leave the script out")
     cluster = find_cluster(request.gpus)
     if request.plot and cluster.gpu.is_cpu:
         raise UsageError("--plot draws CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
@@ -35,12 +39,28 @@ def run_job(request: Request, note: Note, open_provider: "OpenProvider | None" =
     kept = _read(key, request, note)
     if kept is not None:
         return Answer(document=kept)
-    from planner.job_search import plan_from_scratch
-
-    found = plan_from_scratch(request, cluster, source, note, open_provider)
+    found = (
+        _generation(request, cluster, source, note)
+        if infers
+        else _training(request, cluster, source, note, open_provider)
+    )
     if request.use_cache and source.config is not None:
         write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
     return found
+
+
+def _generation(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
+    from planner.infer.job import plan_generation
+
+    return plan_generation(request, cluster, source, note)
+
+
+def _training(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: "OpenProvider | None"
+) -> Answer:
+    from planner.job_search import plan_from_scratch
+
+    return plan_from_scratch(request, cluster, source, note, open_provider)
 
 
 def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:

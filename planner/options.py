@@ -7,7 +7,8 @@ from typing import NamedTuple, NoReturn
 from planner.errors import NotBuiltError, UsageError
 from planner.verbs import VERBS
 
-_JOB_GROUPS = ("job", "batch", "adapters", "spreading over GPUs")
+_JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs")
+GPUS_HELP = "8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ..."
 _RUN_OPTIONS = ("hosts", "max-restarts")
 
 
@@ -38,16 +39,31 @@ def main_parser() -> Parser:
         dest="named_model",
         help="plan this model; what the script named in its place does differently is listed",
     )
-    parser.add_argument("--gpus", metavar="SPEC", help="8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ...")
+    parser.add_argument("--gpus", metavar="SPEC", help=GPUS_HELP)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    _add_job(parser.add_argument_group("job"))
-    _add_batch(parser.add_argument_group("batch"))
-    _add_adapters(parser.add_argument_group("adapters"))
-    _add_spread(parser.add_argument_group("spreading over GPUs"))
+    add_job_options(parser)
     _add_output(parser.add_argument_group("output"))
     _add_execution(parser.add_argument_group("running"))
     _add_later(parser)
     return parser
+
+
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the main job that describe it, for verbs that take the same."""
+    for title, add in zip(_JOB_GROUPS, (_add_job, _add_batch, _add_inference, _add_adapters, _add_spread), strict=True):
+        add(parser.add_argument_group(title))
+
+
+def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    """Name without dashes and value of every job option that was given."""
+    names = (
+        "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
+        "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
+        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "pp",
+    )  # fmt: skip
+    given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
+    task = (("task", "infer"),) if args.task == "infer" else ()
+    return (*task, *((name, value) for name, value in given if value is not None))
 
 
 def job_option_names() -> tuple[str, ...]:
@@ -104,6 +120,21 @@ def _add_batch(group: argparse._ArgumentGroup) -> None:
         group.add_argument(name, metavar="N", help=words)
 
 
+def _add_inference(group: argparse._ArgumentGroup) -> None:
+    for name, metavar, words in (
+        ("--context", "N", "prompt plus new tokens of one sample"),
+        ("--batch", "N", "samples that one replica generates together; default: 1"),
+        ("--new-tokens", "N", "tokens generated for each sample; default: 1"),
+        ("--kv-dtype", "T", "auto (the computation's), fp8 (transformers' quantised cache)"),
+        (
+            "--quantize",
+            "Q",
+            "none, int8, nf4, nf4-dq, gptq-4bit-128, awq-4bit-128, fp8, mxfp4, torchao-int4, gguf:FILE",
+        ),
+    ):
+        group.add_argument(name, metavar=metavar, help=words)
+
+
 def _add_adapters(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--peft", metavar="P", help="none, lora, qlora (bitsandbytes NF4 base)")
     group.add_argument("--lora-rank", metavar="N", help="default: 16")
@@ -114,12 +145,19 @@ def _add_adapters(group: argparse._ArgumentGroup) -> None:
 
 def _add_spread(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--strategy", metavar="S", help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3"
+        "--strategy",
+        metavar="S",
+        help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3; inference:"
+        " single, replicas, tp, pp, device-map",
     )
     group.add_argument(
         "--dp-replicate", metavar="N", help="replicas of the sharded model under hsdp; default: one on each node"
     )
-    group.add_argument("--offload", metavar="O", help="none, optimizer (ZeRO), all (ZeRO-3, FSDP2, HSDP)")
+    group.add_argument("--tp", metavar="N", help="tensor parallel degree (inference)")
+    group.add_argument("--pp", metavar="N", help="pipeline stages (inference)")
+    group.add_argument(
+        "--offload", metavar="O", help="none, optimizer (ZeRO), all (ZeRO-3, FSDP2, HSDP; inference: CPU, then disk)"
+    )
     group.add_argument("--pin", action="store_true", help="search nothing: options not given take their neutral value")
 
 
@@ -172,15 +210,8 @@ class _Later(NamedTuple):
 
 
 _LATER = (
-    _Later("--tp"),
-    _Later("--pp"),
     _Later("--cp"),
     _Later("--ep"),
-    _Later("--quantize"),
-    _Later("--context"),
-    _Later("--batch"),
-    _Later("--new-tokens"),
-    _Later("--kv-dtype"),
     _Later("--compile", False),
     _Later("--readonly", False),
     _Later("--max"),
@@ -200,7 +231,7 @@ def _dest(option: _Later) -> str:
     return "later_" + option.name.strip("-").replace("-", "_")
 
 
-_NEUTRAL = {"--tp": "1", "--pp": "1", "--cp": "1", "--ep": "1"}
+_NEUTRAL = {"--cp": "1", "--ep": "1"}
 
 
 def refuse_what_is_not_built(args: argparse.Namespace) -> None:
@@ -209,8 +240,6 @@ def refuse_what_is_not_built(args: argparse.Namespace) -> None:
         value = getattr(args, _dest(option))
         if value not in (None, False) and value != _NEUTRAL.get(option.name):
             raise NotBuiltError(option.name if value is True else f"{option.name} {value}")
-    if args.task == "infer":
-        raise NotBuiltError("--task infer")
 
 
 def join_negative(words: Sequence[str]) -> list[str]:

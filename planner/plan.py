@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from planner.infer.workload import InferWorkload
 from planner.plan_codec import decode, dump, load_object, plain
 from planner.plan_figures import (
     CATEGORY_NAMES,
@@ -190,7 +191,7 @@ def settle_sections(document: object) -> None:
         raise ValueError("workload.basis must tell the origin of every value of the workload, and no other")
 
 
-def workload_document(workload: Workload) -> dict[str, object]:
+def workload_document(workload: Workload | InferWorkload) -> dict[str, object]:
     """The `workload` section: every value by its name, and under `basis` where each came from.
 
     A value still None is one that the search chooses; the plans hold what was chosen.

@@ -85,6 +85,11 @@ SETTINGS: Mapping[str, Setting] = {
     "data.padding": Setting(
         "padding", "none, longest (samples of a micro batch differ in length), or the share of every sample (none)"
     ),
+    "cache.implementation": Setting(
+        "choice",
+        "inference: which cache of transformers keeps keys and values (dynamic)",
+        choices=("dynamic", "static"),
+    ),
     "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),
     "alloc.expandable_segments": Setting("flag", "whether segments of CUDA's allocator grow (false)"),
     "alloc.max_split_size_mb": Setting("mib", "MiB from which on cached blocks are not split (no limit)", 20),

@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from planner.workload import Attention, Basis
 
+MOST_TOKENS = 2**23
+"""Tokens of a batch that are traced at most: masks and ids up to this size have known values while tracing."""
+
 
 class WeightType(StrEnum):
     """Types in which weights can be loaded and computed; inference knows no mixed precision."""

@@ -62,7 +62,7 @@ def measure(stream: RankStream, micro_batch: int, blocks: IntArray | None = None
         phase_of_peak=phase_at(stream, peak_at),
         at_peak={category: int(by_category[index]) for index, category in enumerate(CATEGORIES)},
         at_rest_bytes=int(live[last_step[-1]]),
-        phase_peaks=_phase_peaks(stream, live),
+        phase_peaks=_generation_peaks(stream, live) if stream.phases else _phase_peaks(stream, live),
     )
 
 
@@ -113,6 +113,17 @@ def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.i
         phase: max(int(before[entries[phase]].max(initial=0)), int(live[mask].max(initial=0)))
         for phase, mask in masks.items()
     }
+
+
+def _generation_peaks(stream: RankStream, live: IntArray) -> dict[Phase, int]:
+    """The same for a generation, whose segments each lie in one phase."""
+    before = np.concatenate([[0], live])
+    peaks: dict[Phase, int] = {}
+    for segment, phase in enumerate(stream.phases):
+        at = np.searchsorted(stream.event_segment, segment), np.searchsorted(stream.event_segment, segment, "right")
+        most = max(int(before[at[0]]), int(live[at[0] : at[1]].max(initial=0)))
+        peaks[phase] = max(peaks.get(phase, 0), most)
+    return peaks
 
 
 def standing(

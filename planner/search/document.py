@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from planner.hardware.cluster import Cluster, cluster_document
 from planner.memory.overheads import Term
 from planner.memory.profile import StandingTensor, standing
+from planner.memory.stream import RankStream
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec
 from planner.plan import (
@@ -26,6 +27,7 @@ from planner.plan import (
     workload_document,
 )
 from planner.search.command import launch_command, wrapped_classes
+from planner.search.device_use import DeviceUse
 from planner.search.evaluate import Judgement
 from planner.search.search import Found
 from planner.search.setting_notes import setting_notes
@@ -122,7 +124,7 @@ def candidate_of(
             precision=str(workload.precision),
         ),
         verdict=verdict,  # type: ignore[arg-type]
-        memory=None if judgement.states_only else _memory(judgement),
+        memory=None if judgement.states_only else memory_figures(judgement, _host(judgement)),
         speed=None if judgement.states_only else _speed(judgement.time, spec.has_sequence),
         reason=reason,
         command=launch_command(judgement, workload, cluster, _script(spec)) if reason is None else None,
@@ -136,25 +138,26 @@ def _script(spec: ModelSpec) -> str | None:
     return spec.id if spec.id.endswith(".py") else None
 
 
-def _memory(judgement: Judgement) -> MemoryFigures:
-    profile = judgement.profile
-    terms = {term.name: term for term in judgement.terms}
+def memory_figures(use: DeviceUse, host: HostFigures | None) -> MemoryFigures:
+    """The memory section: what a rank takes of its device."""
+    profile = use.profile
+    terms = {term.name: term for term in use.terms}
     return MemoryFigures(
         peak_allocated_bytes=profile.peak_allocated_bytes,
-        peak_reserved_bytes=judgement.simulated.reserved_bytes if judgement.simulated else None,
-        device_used_bytes=judgement.expected_bytes,
-        device_used_low_bytes=judgement.used_low_bytes,
-        device_used_high_bytes=judgement.used_high_bytes,
-        capacity_bytes=judgement.capacity_bytes,
+        peak_reserved_bytes=use.simulated.reserved_bytes if use.simulated else None,
+        device_used_bytes=use.expected_bytes,
+        device_used_low_bytes=use.used_low_bytes,
+        device_used_high_bytes=use.used_high_bytes,
+        capacity_bytes=use.capacity_bytes,
         phase_of_peak=str(profile.phase_of_peak),
         at_peak=AtPeak(**{str(category): size for category, size in profile.at_peak.items()}),
         outside_allocator=OutsideAllocator(cuda_context=terms["CUDA context"].expected, nccl=terms["NCCL"].expected),
-        uncertain=tuple(_uncertain(term) for term in (*_cached(judgement), *judgement.terms) if term.high),
+        uncertain=tuple(_uncertain(term) for term in (*_cached(use), *use.terms) if term.high),
         at_rest_bytes=profile.at_rest_bytes,
         phase_peaks={str(phase): size for phase, size in profile.phase_peaks.items()},
-        num_alloc_retries=judgement.simulated.retries if judgement.simulated else 0,
-        host_bytes=judgement.host_bytes,
-        host=_host(judgement),
+        num_alloc_retries=use.simulated.retries if use.simulated else 0,
+        host_bytes=use.host_bytes,
+        host=host,
     )
 
 
@@ -165,8 +168,8 @@ def _host(judgement: Judgement) -> HostFigures | None:
     return HostFigures(**expected, terms=tuple(_uncertain(term) for term in judgement.host_terms))
 
 
-def _cached(judgement: Judgement) -> tuple[Term, ...]:
-    return (judgement.cached,) if judgement.cached else ()
+def _cached(use: DeviceUse) -> tuple[Term, ...]:
+    return (use.cached,) if use.cached else ()
 
 
 def _uncertain(term: Term) -> UncertainTerm:
@@ -209,9 +212,16 @@ def tensor_lines(
     judgement: Judgement, limit: int | None = None, blocks: IntArray | None = None
 ) -> tuple[TensorLine, ...]:
     """The largest tensors at the peak, equal ones of repeated blocks on one line; `blocks` as in `measure`."""
-    phase = str(judgement.profile.phase_of_peak)
+    stream, micro_batch = judgement.plan.stream, judgement.batch.micro_batch
+    return standing_lines(stream, micro_batch, str(judgement.profile.phase_of_peak), limit, blocks)
+
+
+def standing_lines(
+    stream: RankStream, micro_batch: int, phase: str, limit: int | None = None, blocks: IntArray | None = None
+) -> tuple[TensorLine, ...]:
+    """The same of any rank's stream; `phase` is that of its peak."""
     lines: dict[tuple[str, ...], list[StandingTensor]] = {}
-    for tensor in standing(judgement.plan.stream, judgement.batch.micro_batch, blocks=blocks):
+    for tensor in standing(stream, micro_batch, blocks=blocks):
         key = (
             str(tensor.category),
             _INDEX.sub("*", tensor.module),

@@ -1,0 +1,132 @@
+"""Turns what a search for a way to generate found into the plan document."""
+
+from collections.abc import Mapping
+
+from planner.hardware.cluster import Cluster, cluster_document
+from planner.infer.evaluate import InferJudgement
+from planner.infer.limits import Limits
+from planner.infer.search import Found
+from planner.infer.workload import InferWorkload
+from planner.memory.stream import Phase
+from planner.model.source import ModelSource
+from planner.model.spec import ModelSpec
+from planner.plan import (
+    Assumption,
+    Candidate,
+    InferenceFigures,
+    PlanDocument,
+    SpeedFigures,
+    StrategyChoice,
+    TensorLine,
+    workload_document,
+)
+from planner.search.document import memory_figures, model_facts, standing_lines
+
+_NO_LIMITS = Limits(max_context=None, max_batch=None, bounds={})
+
+
+def document(
+    found: Found,
+    *,
+    source: ModelSource,
+    spec: ModelSpec,
+    cluster: Cluster,
+    workload: InferWorkload,
+    command: str,
+    versions: Mapping[str, str],
+    assumptions: tuple[Assumption, ...],
+    warnings: tuple[str, ...],
+    change: str | None,
+    limits: Limits | None,
+    explain: int,
+) -> PlanDocument:
+    """The document of one finished search; `limits` are those of its best plan."""
+
+    def candidate(judgement: InferJudgement, reason: str | None, own: Limits | None) -> Candidate:
+        return _candidate(judgement, workload, reason, own or _NO_LIMITS, explain)
+
+    return PlanDocument(
+        command=command,
+        created_with=dict(versions),
+        model=model_facts(source, spec),
+        cluster=cluster_document(cluster),
+        workload=workload_document(workload),
+        plans=tuple(candidate(j, None, limits if index == 0 else None) for index, j in enumerate(found.plans)),
+        rejected=tuple(candidate(loser.judgement, loser.reason, None) for loser in found.rejected),
+        assumptions=assumptions,
+        warnings=warnings,
+        nearest_change=change,
+    )
+
+
+def _candidate(
+    judgement: InferJudgement, workload: InferWorkload, reason: str | None, limits: Limits, explain: int
+) -> Candidate:
+    layout = judgement.layout
+    verdict = "no" if reason is not None else judgement.verdict
+    return Candidate(
+        strategy=StrategyChoice(
+            name=layout.name,
+            data_parallel=layout.data_parallel,
+            tensor_parallel=layout.tensor_parallel,
+            pipeline_parallel=layout.pipeline_parallel,
+            offload=layout.offload,
+            micro_batch_size=judgement.batch,
+            precision=str(workload.precision),
+        ),
+        verdict=verdict,  # type: ignore[arg-type]
+        memory=memory_figures(judgement, None),
+        speed=_speed(judgement),
+        reason=reason,
+        explain=_explained(judgement, explain) if explain else None,
+        placement=judgement.placement,
+        inference=_figures(judgement, limits),
+    )
+
+
+def _figures(judgement: InferJudgement, limits: Limits) -> InferenceFigures:
+    times = judgement.times
+    return InferenceFigures(
+        prompt_tokens=judgement.prompt,
+        weight_bytes=judgement.weight_bytes,
+        kv_cache_bytes=judgement.kv_cache_bytes,
+        load_peak_bytes=judgement.phase_peak(Phase.LOAD),
+        prefill_peak_bytes=judgement.phase_peak(Phase.PREFILL),
+        decode_peak_bytes=judgement.phase_peak(Phase.DECODE),
+        cpu_bytes=judgement.cpu_bytes,
+        disk_bytes=judgement.disk_bytes,
+        max_context=limits.max_context,
+        max_batch=limits.max_batch,
+        limits=dict(limits.bounds),
+        prefill_seconds=times.prefill.step_seconds,
+        decode_seconds=times.decode.step_seconds,
+        prefill_tokens_per_second=judgement.prefill_tokens_per_second,
+        decode_tokens_per_second=judgement.decode_tokens_per_second,
+    )
+
+
+def _speed(judgement: InferJudgement) -> SpeedFigures:
+    """The decode step at full context, which is what a generation repeats."""
+    times = judgement.times
+    step, devices = times.decode, judgement.layout.data_parallel * judgement.layout.ranks
+    return SpeedFigures(
+        step_seconds=step.step_seconds,
+        step_seconds_low=step.low_seconds,
+        step_seconds_high=step.high_seconds,
+        tokens_per_second_per_gpu=judgement.samples / step.step_seconds / devices,
+        samples_per_second=judgement.samples / judgement.seconds_per_sample,
+        mfu=step.mfu,
+        basis=step.basis,  # type: ignore[arg-type]
+        parts={
+            "prefill": times.prefill.step_seconds,
+            "prefill_low": times.prefill.low_seconds,
+            "prefill_high": times.prefill.high_seconds,
+            "decode": step.step_seconds,
+            "communication": step.communication_seconds,
+            "host_transfer": step.host_transfer_seconds,
+        },
+    )
+
+
+def _explained(judgement: InferJudgement, count: int) -> tuple[TensorLine, ...]:
+    return standing_lines(judgement.stream, 1, str(judgement.profile.phase_of_peak), count)

@@ -1,0 +1,200 @@
+"""Judges one way to run a generation: memory of the worst device, and speed."""
+
+from dataclasses import dataclass, field, replace
+
+from planner.dtypes import element_bits
+from planner.hardware.cluster import Cluster
+from planner.infer.layout import Layout
+from planner.infer.passes import Cut, cut, starts_of
+from planner.infer.provider import GenerationProvider
+from planner.infer.speed import PassTimes, pass_time
+from planner.infer.stream import GenerationStream, States, cache_at_full_context, nbytes_of
+from planner.infer.variant import GenerationVariant
+from planner.infer.workload import CacheKind, InferWorkload
+from planner.memory.allocator_words import allocator_settings
+from planner.memory.overheads import Term, cuda_context, nccl
+from planner.memory.profile import measure
+from planner.memory.stream import Phase, RankStream
+from planner.plan_inference import Placement
+from planner.search.device_use import DeviceUse, simulated
+from planner.speed.model import SpeedModel
+from planner.strategy.base import workspace_bytes
+from planner.trace.events import ParameterInfo, StepTrace
+from planner.units import ceil_div
+
+_STEPS = 3
+"""Passes of a generation that is longer than the planner records: prefill, first decode step, another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """One generation at full length, as the planner has it."""
+
+    cuts: tuple[Cut, ...]
+    """The run: prefill and first steps, then, where there are more, the step at full context."""
+
+    @property
+    def prefill(self) -> Cut:
+        return cut(self.cuts[0].trace, 0, 0)
+
+    @property
+    def last(self) -> Cut:
+        """The decode step at full context alone."""
+        if len(self.cuts) > 1:
+            return self.cuts[-1]
+        trace = self.cuts[0].trace
+        return cut(trace, len(starts_of(trace)) - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferJudgement(DeviceUse):
+    """What one candidate takes and gives."""
+
+    layout: Layout
+    context: int
+    batch: int
+    """Samples of one replica."""
+    stream: RankStream
+    weight_bytes: int
+    kv_cache_bytes: int
+    new_tokens: int
+    times: PassTimes
+    placement: Placement | None = None
+    cpu_bytes: int = 0
+    """RAM for weights that are offloaded."""
+    disk_bytes: int = 0
+    shortage: str | None = None
+    """What else than the devices does not suffice, in words."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        """Prompt tokens of all replicas."""
+        return self.samples * self.prompt / self.times.prefill.step_seconds
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """New tokens of all replicas, at full context."""
+        return self.samples / self.times.decode.step_seconds
+
+    @property
+    def seconds_per_sample(self) -> float:
+        """Of one batch from prompt to last token; every decode step is counted as the one at full context."""
+        return self.times.prefill.step_seconds + (self.new_tokens - 1) * self.times.decode.step_seconds
+
+    @property
+    def samples(self) -> int:
+        """Of all replicas together."""
+        return self.batch * self.layout.data_parallel
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of the first pass of one sample."""
+        return self.stream.trace.tokens_per_sample
+
+    def phase_peak(self, phase: Phase) -> int:
+        """Most allocated in a phase."""
+        return self.profile.phase_peaks.get(phase, 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class GenerationEvaluator:
+    """Evaluates candidates of one model, workload and cluster."""
+
+    provider: GenerationProvider
+    workload: InferWorkload
+    cluster: Cluster
+    speed: SpeedModel
+    encoder_decoder: bool = False
+    _kept: dict[tuple[Layout, int, int], InferJudgement] = field(default_factory=dict)
+
+    def judge(self, layout: Layout, *, context: int | None = None, batch: int | None = None) -> InferJudgement:
+        """The candidate at a context and batch (the workload's own where not given), its allocator simulated."""
+        key = (layout, context or self.workload.context, batch or self.workload.batch)
+        if key not in self._kept:
+            self._kept[key] = self._judge(*key)
+        return self._kept[key]
+
+    def refuses(self, layout: Layout) -> str | None:
+        """Why a layout makes no sense here, or None."""
+        if layout.name not in ("single", "replicas"):
+            return "not built yet in this version"
+        return None
+
+    def _judge(self, layout: Layout, context: int, batch: int) -> InferJudgement:
+        generated = self.generation(layout, context, batch)
+        trace = generated.cuts[0].trace
+        states = self._states(trace)
+        stream = GenerationStream(states, generated.cuts).build()
+        use = InferJudgement(
+            layout=layout,
+            context=context,
+            batch=batch,
+            stream=stream,
+            profile=measure(stream, 1),
+            terms=(cuda_context(self.cluster), self._nccl(layout)),
+            host_bytes=0,
+            capacity_bytes=self.cluster.capacity_bytes - self.workload.reserve_bytes,
+            shares_host=self.cluster.gpu.is_cpu,
+            weight_bytes=states.nbytes,
+            kv_cache_bytes=nbytes_of(generated.last.trace, cache_at_full_context(generated.last)),
+            new_tokens=self.workload.new_tokens,
+            times=self._times(generated, context),
+        )
+        settings = allocator_settings(dict(self.workload.settings))
+        return simulated(use, stream, 1, settings=settings, caches=not self.cluster.gpu.is_cpu)[0]
+
+    def generation(self, layout: Layout, context: int, batch: int) -> Generated:
+        """The recorded passes of a generation to `context`."""
+        new = min(self.workload.new_tokens, context - 1)
+        if new < _STEPS:
+            whole = self._variant(layout, context, batch, prompt=context - new, steps=new + 1)
+            return Generated(cuts=(cut(self.provider.trace(whole), 0),))
+        begun = self._variant(layout, context, batch, prompt=context - new, steps=_STEPS)
+        full = replace(begun, prefix=new - _STEPS + 1) if self.encoder_decoder else replace(begun, prompt=context - 2)
+        return Generated(
+            cuts=(cut(self.provider.trace(begun), 0, 1), cut(self.provider.trace(full), _STEPS - 1)),
+        )
+
+    def _variant(self, layout: Layout, context: int, batch: int, *, prompt: int, steps: int) -> GenerationVariant:
+        workload = self.workload
+        return GenerationVariant(
+            prompt=prompt,
+            steps=steps,
+            batch=batch,
+            dtype=workload.precision.dtype,
+            cache=workload.cache,
+            cache_length=context if workload.cache is CacheKind.STATIC else None,
+            kv_dtype=workload.kv_dtype,
+            attention=workload.attention,
+            quantize=workload.quantize,
+            tensor_parallel=layout.tensor_parallel,
+        )
+
+    def _states(self, trace: StepTrace) -> States:
+        is_cpu = self.cluster.gpu.is_cpu
+        return States(
+            weights=tuple((parameter.name, parameter_bytes(parameter)) for parameter in trace.parameters),
+            buffers=tuple(trace.buffer_bytes),
+            workspace=0 if is_cpu else workspace_bytes(self.cluster.gpu.compute_capability),
+            warm_up=not is_cpu,
+        )
+
+    def _nccl(self, layout: Layout) -> Term:
+        """Replicas of a generation never meet; the ranks of one do."""
+        if layout.ranks > 1:
+            return nccl(self.cluster)
+        return Term(name="NCCL", low=0, expected=0, high=0, basis="source", source="replicas do not communicate")
+
+    def _times(self, generated: Generated, context: int) -> PassTimes:
+        dtype = self.workload.precision.dtype
+        prompt = generated.cuts[0].trace.tokens_per_sample
+        return PassTimes(
+            prefill=pass_time(generated.prefill, self.cluster, self.speed, dtype=dtype, length=prompt, causal=True),
+            decode=pass_time(generated.last, self.cluster, self.speed, dtype=dtype, length=context, causal=False),
+        )
+
+
+def parameter_bytes(parameter: ParameterInfo) -> int:
+    """Bytes of a parameter as it stands in the model."""
+    return ceil_div(parameter.numel * element_bits(parameter.dtype), 8)

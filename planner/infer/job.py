@@ -1,0 +1,114 @@
+"""Runs `--task infer` from words to a plan document: imported only when no kept plan answers."""
+
+import gc
+
+from planner.cache_dir import versions
+from planner.hardware.cluster import Cluster
+from planner.infer.document import document
+from planner.infer.evaluate import GenerationEvaluator
+from planner.infer.limits import limits
+from planner.infer.nearest import nearest_change
+from planner.infer.options import make_workload, read_given, weight_type
+from planner.infer.provider import GenerationProvider
+from planner.infer.search import Found, search
+from planner.infer.workload import CacheKind, InferWorkload, WeightType
+from planner.model.source import ModelSource
+from planner.plan import Assumption
+from planner.request import Answer, Note, Request
+from planner.speed.roofline import RooflineModel
+from planner.trace.device import device_kind
+
+
+def plan_generation(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
+    """Searches, and says what was found.
+
+    Without garbage collection meanwhile: it would walk everything that torch's import made, again and again.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _plan(request, cluster, source, note)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _plan(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
+    given = read_given(dict(request.words), request.settings)
+    dtype = weight_type(given.precision, source)
+    provider = GenerationProvider(
+        source=source,
+        device=device_kind(cluster.gpu),
+        attention=given.attention or "sdpa",
+        dtype=dtype[0].dtype,
+        use_cache=request.use_cache,
+        note=note,
+    )
+    spec = provider.spec()
+    workload = make_workload(given, request.pinned, cluster, spec, dtype)
+    evaluator = GenerationEvaluator(
+        provider=provider,
+        workload=workload,
+        cluster=cluster,
+        speed=RooflineModel(),
+        encoder_decoder=spec.kind == "encoder-decoder",
+    )
+    found = search(evaluator)
+    best = found.plans[0] if found.plans and found.plans[0].verdict == "fits" else None
+    told = document(
+        found,
+        source=source,
+        spec=spec,
+        cluster=cluster,
+        workload=workload,
+        command=request.command,
+        versions=versions(),
+        assumptions=_assumptions(workload, found, provider),
+        warnings=_warnings(workload, cluster, source),
+        change=None if best is not None else nearest_change(evaluator, found),
+        limits=None if best is None else limits(evaluator, best, spec.max_positions),
+        explain=25 if request.explain else 0,
+    )
+    return Answer(document=told)
+
+
+def _assumptions(workload: InferWorkload, found: Found, provider: GenerationProvider) -> tuple[Assumption, ...]:
+    fixed = [
+        Assumption(text="prompts of a batch are equally long: no padding, no attention mask", basis="assumed"),
+        Assumption(text="greedy decoding, one sequence per prompt; no sample ends early", basis="assumed"),
+        Assumption(
+            text="weights are loaded by transformers' from_pretrained, which first takes their bytes as one block",
+            basis="source",
+        ),
+    ]
+    if workload.new_tokens == 1:
+        fixed.append(
+            Assumption(text="figures are at full context: the decode step that fills it is counted", basis="traced")
+        )
+    if workload.cache is CacheKind.STATIC:
+        fixed.append(
+            Assumption(
+                text="generate compiles decoding with a static cache on a GPU; counted is the step as written",
+                basis="assumed",
+            )
+        )
+    sites, notes = provider.told()
+    told = [
+        Assumption(text=f"host read {site}", basis="traced" if "follows from" in site else "assumed") for site in sites
+    ]
+    best = found.plans[0].notes if found.plans else ()
+    return (
+        *fixed,
+        *told,
+        *(Assumption(text=text, basis="traced") for text in notes),
+        *(Assumption(text=text, basis="source") for text in best),
+    )
+
+
+def _warnings(workload: InferWorkload, cluster: Cluster, source: ModelSource) -> tuple[str, ...]:
+    found: list[str] = []
+    if workload.precision is WeightType.BF16 and not cluster.gpu.supports_bf16:
+        found.append(
+            f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; --precision fp16 suits it"
+        )
+    return tuple(found)

@@ -1,0 +1,83 @@
+"""The longest context and the largest batch that fit: by evaluating real traces, not by a formula."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from planner.infer.evaluate import GenerationEvaluator, InferJudgement
+from planner.infer.workload import MOST_TOKENS
+
+CONTEXT_STEP = 64
+"""Tokens to which the longest context is found."""
+MOST_BATCH = 4096
+_ROUNDS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How far a plan can be taken."""
+
+    max_context: int | None
+    max_batch: int | None
+    bounds: Mapping[str, str]
+    """Of each: `memory` (one step more does not fit), `positions` (the model has no more), `searched` (all that was
+    tried fits)."""
+
+
+def limits(evaluator: GenerationEvaluator, plan: InferJudgement, positions: int | None) -> Limits:
+    """Those of a plan that fits, with its layout."""
+    workload = evaluator.workload
+
+    def at_context(units: int) -> InferJudgement:
+        return evaluator.judge(plan.layout, context=units * CONTEXT_STEP)
+
+    bounds: dict[str, str] = {}
+    most = min(positions or MOST_TOKENS, MOST_TOKENS // workload.batch)
+    context = workload.context
+    first = -(-max(context, workload.new_tokens + 1) // CONTEXT_STEP)
+    if evaluator.judge(plan.layout, context=most).verdict == "fits":
+        context, bounds["max_context"] = most, "positions" if positions and most == positions else "searched"
+    elif first * CONTEXT_STEP < most and at_context(first).verdict == "fits":
+        context, bounds["max_context"] = _largest(at_context, first, most // CONTEXT_STEP + 1) * CONTEXT_STEP, "memory"
+    else:
+        bounds["max_context"] = "memory"
+
+    def at_batch(batch: int) -> InferJudgement:
+        return evaluator.judge(plan.layout, batch=batch)
+
+    many = max(workload.batch, min(MOST_BATCH, MOST_TOKENS // workload.context))
+    if at_batch(many).verdict == "fits":
+        batch, bounds["max_batch"] = many, "searched"
+    else:
+        batch, bounds["max_batch"] = _largest(at_batch, workload.batch, many), "memory"
+    return Limits(max_context=context, max_batch=batch, bounds=bounds)
+
+
+def _largest(at: Callable[[int], InferJudgement], fits: int, fails: int) -> int:
+    """The largest size that fits, between one that does and one that does not.
+
+    Guided by what memory grows by: the next size tried is where a line through the two would meet the capacity.
+    """
+    low, high = at(fits), None
+    for round_ in range(_ROUNDS * 4):
+        if fails - fits <= 1:
+            break
+        guess = _between(fits, fails, low, high, halve=round_ >= _ROUNDS)
+        judged = at(guess)
+        if judged.verdict == "fits":
+            fits, low = guess, judged
+        else:
+            fails, high = guess, judged
+    return fits
+
+
+def _between(fits: int, fails: int, low: InferJudgement, high: InferJudgement | None, *, halve: bool) -> int:
+    if high is None:
+        # Nothing is known above: as much again as the free part allows, by what this size itself takes.
+        spent = max(1, low.profile.peak_allocated_bytes - low.weight_bytes)
+        guess = int(fits * (1 + (low.capacity_bytes - low.high_bytes) / spent))
+    elif halve or high.high_bytes <= low.high_bytes:
+        guess = (fits + fails) // 2
+    else:
+        share = (low.capacity_bytes - low.high_bytes) / (high.high_bytes - low.high_bytes)
+        guess = fits + int((fails - fits) * share)
+    return min(max(guess, fits + 1), fails - 1)

@@ -1,0 +1,62 @@
+"""How long a prefill and a decode step take, from the speed model that training steps use."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.hardware.cluster import Cluster
+from planner.infer.passes import Cut, operators_of
+from planner.speed.model import Collective, OptimizerWork, SpeedModel, StepTime, StepWork
+from planner.trace.events import StepTrace
+
+_NO_OPTIMIZER = OptimizerWork(parameter_bytes_read_written=0)
+_GATHERS = frozenset({"index", "index_select"})
+"""They read of a table (experts' weights, a cache) what they put out, not all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTimes:
+    """Seconds of one forward pass each, of the slowest rank."""
+
+    prefill: StepTime
+    decode: StepTime
+
+
+def pass_time(
+    part: Cut,
+    cluster: Cluster,
+    speed: SpeedModel,
+    *,
+    dtype: str,
+    length: int,
+    causal: bool,
+    collectives: tuple[Collective, ...] = (),
+) -> StepTime:
+    """Time of a cut that is one pass.
+
+    `length`: keys that each query sees; `causal`: whether fused attention skips half of them (a prefill, no decode).
+    """
+    trace = replace(_gathers_as_read(operators_of(part)), tokens_per_sample=max(1, length))
+    work = StepWork(
+        trace=trace,
+        micro_batch=1,  # a generation's trace holds its own batch
+        compute_dtype=dtype,
+        collectives=collectives,
+        optimizer=_NO_OPTIMIZER,
+        data_parallel=1,
+        causal_attention=causal,
+    )
+    return speed.step_time(work, cluster)
+
+
+def _gathers_as_read(trace: StepTrace) -> StepTrace:
+    gathers = [index for index, name in enumerate(trace.operator_names) if name in _GATHERS]
+    chosen = np.flatnonzero(np.isin(trace.op_name, gathers))
+    if not len(chosen):
+        return trace
+    sizes = trace.bytes_fixed + trace.bytes_per_sample
+    moved = trace.op_bytes_fixed.copy()
+    for operator in chosen:
+        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
+        moved[operator] = 2.0 * float(sizes[written[written >= 0]].sum())
+    return replace(trace, op_bytes_fixed=moved)
