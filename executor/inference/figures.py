@@ -111,6 +111,7 @@ class Figures:
             "done_before": self.done_before,
             "done": self.done,
             "load_seconds": self.load_seconds,
+            "libraries_bytes": self.base_resident,
             "prefill_seconds": self.prefill_seconds,
             "prefill_tokens": self.prefill_tokens,
             "decode_seconds": self.decode_seconds,

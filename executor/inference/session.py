@@ -9,7 +9,7 @@ from typing import Any
 from executor.inference.checkpoint import Checkpoint
 from executor.inference.decode import Batch, Item, run_batch
 from executor.inference.figures import Figures, device_name
-from executor.inference.job import DISK, InferenceJob
+from executor.inference.job import DISK, InferenceJob, Place
 from executor.inference.load import load
 from executor.inference.measure import Meter
 from executor.inference.model import bytes_by_place, empty_model
@@ -65,6 +65,7 @@ class Session:
 
         job = on_rank(self.job, self.ranks)
         folder = stack.enter_context(offload_folder(self.offload, self.ranks.rank, job.places))
+        meta = empty_model(self.checkpoint, job)  # what it imports is no part of the load
         names = tuple(dict.fromkeys(device_name(place) for place in job.places.values() if place != DISK))
         meter = Meter(torch, names)
         figures = Figures(
@@ -78,7 +79,7 @@ class Session:
         if not mine:
             return figures
         loaded = load(job, self.checkpoint, folder)
-        weights, parameters = self._weights(job, loaded.model)
+        weights, parameters = _weights(job, loaded.model, meta)
         figures.loaded(loaded.way, meter.cut(), weights, parameters)
         for items in batches(mine, job.batch):
             batch = run_batch(
@@ -95,14 +96,6 @@ class Session:
             figures.batch(batch)
             _told(batch, figures)
         return figures
-
-    def _weights(self, job: InferenceJob, model: Any) -> tuple[dict[int | str, int], int | None]:
-        """Bytes of weights by place; on several ranks of one replica what this one holds."""
-        if job.layout in ("tensor", "pipeline"):
-            size = sum(_local(parameter) for parameter in model.parameters())
-            return {job.main_device: size}, None
-        meta = empty_model(self.checkpoint, job)
-        return dict(bytes_by_place(meta, job.places)), sum(parameter.numel() for parameter in meta.parameters())
 
     def _result(self, item: Item, output: tuple[int, ...]) -> Result:
         prompt = self.prompts.items[item.index]
@@ -146,6 +139,13 @@ def identity(checkpoint: Checkpoint, prompts: Prompts, new_tokens: int, sampling
         "new tokens": new_tokens,
         "sampling": [sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed],
     }
+
+
+def _weights(job: InferenceJob, model: Any, meta: Any) -> tuple[dict[Place, int], int | None]:
+    """Bytes of weights by place, of this rank's part; and the whole model's parameters where this rank has all."""
+    if job.layout in ("tensor", "pipeline"):
+        return {job.main_device: sum(_local(parameter) for parameter in model.parameters())}, None
+    return bytes_by_place(meta, job.places), sum(parameter.numel() for parameter in meta.parameters())
 
 
 def _local(parameter: Any) -> int:

@@ -132,6 +132,8 @@ class InferenceFigures:
     done: int
     """Prompts that this rank has done in this attempt."""
     load_seconds: float
+    libraries_bytes: int = 0
+    """Resident before the first weight was read: the interpreter, its libraries, the empty model."""
     prefill_seconds: float = 0.0
     prefill_tokens: int = 0
     """Padding included: what was computed."""
