@@ -54,10 +54,12 @@ def embedded_json(text: str, identifier: str) -> Html:
 
 def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], *, text_columns: int = 1, label: str = "") -> Html:
     """A table that scrolls by itself where it is wider than the page; all but the first `text_columns` are figures."""
-    side = [None if column < text_columns else "n" for column in range(99)]
-    head = tag("tr", [tag("th", cell, scope="col", class_=side[at]) for at, cell in enumerate(header)])
+    heads = list(header)
+    side = [None if column < text_columns else "n" for column in range(len(heads))]
+    head = tag("tr", [tag("th", cell, scope="col", class_=side[at]) for at, cell in enumerate(heads)])
     body = [tag("tr", [tag("td", cell, class_=side[at]) for at, cell in enumerate(row)]) for row in rows]
-    whole = tag("table", tag("thead", head), tag("tbody", body))
+    brief = "brief" if len(heads) <= 3 and len(heads) - text_columns in (1, 2) else None
+    whole = tag("table", tag("thead", head), tag("tbody", body), class_=brief)
     return tag("div", whole, class_="scroll", role="region", tabindex=0, aria_label=label or "table")
 
 

@@ -24,7 +24,7 @@ dt{color:var(--muted)}dd{margin:0}
 .card b{display:block;font-size:1.25rem;line-height:1.3;font-weight:650}
 .card span{display:block;color:var(--muted);font-size:.85rem}
 .scroll{overflow-x:auto;margin:8px 0}
-table{border-collapse:collapse;font-size:.9rem;width:100%}
+table{border-collapse:collapse;font-size:.9rem;width:100%}table.brief{width:auto;min-width:min(100%,430px)}
 th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--grid);vertical-align:top}
 th{color:var(--muted);font-weight:500;white-space:nowrap}
 th:last-child,td:last-child{padding-right:4px}

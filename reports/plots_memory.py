@@ -90,7 +90,7 @@ def pareto(document: PlanDocument, width: float = 9.6, *, titled: bool = False) 
             return figure
         _draw_points(axes, document, evaluated)
         axes.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2 if narrow else 4, frameon=False, fontsize=9
+            loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2 if narrow else 4, frameon=False, fontsize=9
         )
         return figure
 
@@ -123,6 +123,7 @@ def _draw_bars(axes: Any, shown: Sequence[Candidate], narrow: bool) -> list[str]
         axes.set_yticks([])
     else:
         axes.set_yticks(range(len(shown)), [candidate_label(one) for one in shown])
+    axes.tick_params(axis="x", labelsize=8.5)
     axes.tick_params(axis="y", left=False, labelcolor=INK, labelsize=9)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x", color=GRID, linewidth=0.6, zorder=0)
@@ -185,7 +186,8 @@ def _draw_points(axes: Any, document: PlanDocument, evaluated: Sequence[Candidat
         )  # fmt: skip
     axes.set_ylim(0, max(_point(one)[1] for one in evaluated) * 1.18)
     axes.set_xlim(0, max(capacity, *(_point(one)[0] for one in evaluated)) * 1.05)
-    axes.set_xlabel("GiB used on the worst rank", fontsize=9, loc="left", color=MUTED)
+    axes.tick_params(labelsize=8.5)
+    axes.set_xlabel("GiB used on the worst rank", fontsize=9, color=MUTED)
     axes.set_ylabel("samples per second", fontsize=9, color=MUTED)
     axes.grid(color=GRID, linewidth=0.6, zorder=0)
     axes.set_axisbelow(True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from planner.sweep_document import SweepDocument, SweepPoint
 from planner.units import GIB
@@ -18,6 +18,8 @@ from reports.sweep_words import VERDICTS, fits, grids, share_used
 _LINES = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f", "#edc948", "#e15759")
 _HEAT = LinearSegmentedColormap.from_list("used", ["#dcebdd", "#9fcfa4", "#e9d37b", "#e8a05a"])
 _LOST, _REFUSED = "#e39a92", "#d5d8dc"
+_ROW = 0.64
+"""Inches of a heat map's row."""
 _DARK = "#1b1b1b"
 """Words on a cell, whatever the theme: cells are light."""
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kK]?)")
@@ -30,16 +32,16 @@ def heatmap(document: SweepDocument, width: float | None = None, *, titled: bool
     rows = sum(len(grid) for _, grid in maps)
     across = len(maps[0][1][0])
     with style():
-        wide = width or max(5.0, min(16.0, 1.6 + 1.15 * across))
+        wide = width or max(7.0, min(16.0, 1.6 + 1.15 * across))
         head = TITLE_INCHES if titled else 0.0
-        height = head + 0.52 * len(maps) + 0.55 * rows
+        height = head + 0.52 * len(maps) + _ROW * rows
         figure = Figure(figsize=(wide, height))
         if titled:
             add_title(figure, _subject(document), "share of the capacity in use on the worst rank, and speed")
         top = height - head
         for caption, grid in maps:
-            bottom = top - 0.5 - 0.55 * len(grid)
-            axes = figure.add_axes((1.35 / wide, bottom / height, 1 - 1.4 / wide, 0.55 * len(grid) / height))
+            bottom = top - 0.5 - _ROW * len(grid)
+            axes = figure.add_axes((1.35 / wide, bottom / height, 1 - 1.4 / wide, _ROW * len(grid) / height))
             _draw_grid(axes, document, grid, caption, wide)
             top = bottom - 0.02
         return figure
@@ -94,7 +96,7 @@ def _draw_grid(
         for column, point in enumerate(row):
             axes.add_patch(_cell_patch(column, down, point))
             lines = _cell_words(point, each)
-            axes.text(column + 0.5, down + 0.5, "\n".join(lines), ha="center", va="center", fontsize=8.5, color=_DARK)
+            axes.text(column + 0.5, down + 0.5, "\n".join(lines), ha="center", va="center", fontsize=8.2, color=_DARK)
     axes.set_xlim(0, across)
     axes.set_ylim(len(grid), 0)
     longest = max(4, int(each * 13))
@@ -127,7 +129,7 @@ def _cell_patch(column: int, down: int, point: SweepPoint) -> Any:
 
 
 def _cell_words(point: SweepPoint, inches: float) -> list[str]:
-    """Two short lines; the verdict in words wherever it is not `fits`."""
+    """Up to three short lines; the verdict in words wherever it is not `fits`."""
     share, plan = share_used(point), point.plan
     if point.verdict == "refused":
         return ["refused"]
@@ -136,12 +138,13 @@ def _cell_words(point: SweepPoint, inches: float) -> list[str]:
         first = f"{first} {VERDICTS[point.verdict]}".strip()
     if not fits(point) or plan is None:
         return [first]
-    name = words.strategy_words(plan.strategy)
-    rate = (
-        "" if plan.speed is None else _short_rate(plan.speed.tokens_per_second_per_gpu, plan.speed.samples_per_second)
-    )
-    second = f"{name}, {rate}" if rate else name
-    return [first, second if len(second) < inches * 13 else shortened(name, max(6, int(inches * 13)))]
+    longest = max(6, int(inches * 13))
+    lines = [first, shortened(words.strategy_words(plan.strategy), longest)]
+    if plan.speed is not None:
+        lines.append(
+            shortened(_short_rate(plan.speed.tokens_per_second_per_gpu, plan.speed.samples_per_second), longest)
+        )
+    return lines
 
 
 def _short_rate(tokens: float | None, samples: float) -> str:
@@ -204,6 +207,8 @@ def _draw_curves(axes: Any, document: SweepDocument, figure_of: Any) -> None:
     labels = [shortened(one_line(value), 12) for value in first.values]
     axes.set_xticks(at, labels, rotation=30 if max(map(len, labels)) > 6 else 0, fontsize=8.5)
     axes.set_xlabel(first.name, fontsize=9, color=MUTED, loc="left")
+    axes.tick_params(axis="y", labelsize=8.5)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_ylim(bottom=0)
     axes.grid(color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
