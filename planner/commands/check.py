@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.commands.check_output import FORMATS
 from planner.config import CheckTables, JobOptions, check_tables
 from planner.errors import ExitCode, InputError, UsageError
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from planner.regression.result import CheckReport
     from planner.regression.run import Checked
 
-_FORMATS = ("text", "json", "junit", "md", "github")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `plan check`."""
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--init", action="store_true", help="propose jobs from what the repository holds, as TOML")
     parser.add_argument("--write", action="store_true", help="with --init: append them to the configuration file")
     parser.add_argument("--measured", metavar="RUN", help="compare a recorded run with the plan and the baseline")
-    parser.add_argument("--format", choices=_FORMATS, default="text", help="default: text")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of stdout")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
@@ -123,8 +122,9 @@ def _planner(args: argparse.Namespace) -> _Planner:
 
 
 def _show(args: argparse.Namespace, report: "CheckReport") -> None:
-    text = _rendered(args, report)
-    whole = text if text.endswith("\n") else text + "\n"
+    from planner.commands.check_output import rendered, tell_github
+
+    whole = rendered(report, args.format, ascii_only=args.ascii)
     if args.output is not None:
         from planner.plan_io import write_text
 
@@ -132,12 +132,8 @@ def _show(args: argparse.Namespace, report: "CheckReport") -> None:
     else:
         sys.stdout.write(whole)
         sys.stdout.flush()
-
-
-def _rendered(args: argparse.Namespace, report: "CheckReport") -> str:
-    from planner.regression.result import report_to_json
-
-    return report_to_json(report)
+    if args.format == "github":
+        tell_github(report)
 
 
 def _say_problems(report: "CheckReport") -> None:
