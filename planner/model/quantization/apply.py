@@ -12,7 +12,7 @@ from transformers.pytorch_utils import Conv1D
 from planner.errors import InputError
 from planner.model.headers import StoredTensor
 from planner.model.quantization.compressed_layers import CompressedIntMeta
-from planner.model.quantization.float_layers import replace_channel_fp8, replace_fp8, replace_mxfp4
+from planner.model.quantization.float_layers import DEQUANTISED, replace_channel_fp8, replace_fp8, replace_mxfp4
 from planner.model.quantization.four_bit import KERNEL, Inference4bitMeta
 from planner.model.quantization.int8 import Linear8bitMeta
 from planner.model.quantization.layer import entry, sizes_of
@@ -44,7 +44,7 @@ def quantise(
     gpu = target or Target()
     before = _elements(model)
     layers, elements, kernel, notes = _REPLACE[scheme.method](model, scheme, gpu, training)
-    if not layers and not notes:
+    if not layers and kernel != DEQUANTISED:
         raise InputError(f"--quantize {scheme.word}: {type(model).__name__} has no layer that {scheme.method} stores")
     _mark(model, scheme)
     for module in model.modules():

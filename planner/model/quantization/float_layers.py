@@ -23,6 +23,7 @@ FP8_CAPABILITY = (8, 9)
 """quantizer_finegrained_fp8.py and quantizer_compressed_tensors.py: validate_environment."""
 MXFP4_CAPABILITY = (7, 5)
 """quantizer_mxfp4.py: validate_environment."""
+DEQUANTISED = "torch aten: linear, on weights dequantised while loading"
 _TRITON = "kernels-community/finegrained-fp8 matmul_2d, matmul_grouped (transformers integrations/finegrained_fp8.py)"
 _DEEPGEMM = "deepseek-ai/DeepGEMM through transformers integrations/deepgemm.py: deepgemm_fp8_fp4_linear"
 _MXFP4 = "triton-lang/triton python/triton_kernels/matmul_ogs.py through transformers integrations/mxfp4.py"
@@ -107,7 +108,7 @@ def replace_mxfp4(model: Any, scheme: Scheme, target: Target) -> Replaced:
 def _dequantised(what: str, needed: tuple[int, int], target: Target) -> Replaced:
     has, wants = (".".join(map(str, pair)) for pair in (target.capability, needed))
     note = f"{what} needs compute capability {wants}; on {has} transformers dequantises the weights while it loads them"
-    return 0, 0, "torch aten: linear", [note]
+    return 0, 0, DEQUANTISED, [note]
 
 
 @contextlib.contextmanager

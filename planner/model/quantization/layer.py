@@ -13,26 +13,35 @@ from planner.model.headers import StoredTensor
 from planner.model.quantization.scheme import Target
 
 _LIBRARY = torch.library.Library("plan", "FRAGMENT")
-_LIBRARY.define("packed_mm(Tensor x, Tensor[] stored, int rows, ScalarType dtype) -> Tensor")
+_LIBRARY.define("packed_mm(Tensor x, Tensor[] stored, int rows, int computed, ScalarType dtype) -> Tensor")
 
 
-def _packed_mm(x: torch.Tensor, stored: list[torch.Tensor], rows: int, dtype: torch.dtype) -> torch.Tensor:
+def _packed_mm(
+    x: torch.Tensor, stored: list[torch.Tensor], rows: int, computed: int, dtype: torch.dtype
+) -> torch.Tensor:
     return x.new_empty((*x.shape[:-1], rows), dtype=dtype)
 
 
 _LIBRARY.impl("packed_mm", _packed_mm, "Meta")
 
 
-def _packed_mm_flops(x: tuple[int, ...], stored: object, rows: int, dtype: object, out_val: object = None) -> int:
-    return 2 * rows * math.prod(x)
+def _packed_mm_flops(
+    x: tuple[int, ...], stored: object, rows: int, computed: int, dtype: object, *args: object, **kwargs: object
+) -> int:
+    return 2 * computed * math.prod(x)
 
 
 register_flop_formula(torch.ops.plan.packed_mm)(_packed_mm_flops)
 
 
-def packed_mm(x: torch.Tensor, stored: list[torch.Tensor], rows: int, dtype: torch.dtype) -> torch.Tensor:
-    """One kernel that reads `stored` packed: [..., in] to [..., rows] of `dtype`; nothing else is allocated."""
-    out: torch.Tensor = torch.ops.plan.packed_mm(x, stored, rows, dtype)
+def packed_mm(
+    x: torch.Tensor, stored: list[torch.Tensor], rows: int, dtype: torch.dtype, computed: int | None = None
+) -> torch.Tensor:
+    """One kernel that reads `stored` packed: [..., in] to [..., rows] of `dtype`; nothing else is allocated.
+
+    `computed`: outputs before a fused activation halves them.
+    """
+    out: torch.Tensor = torch.ops.plan.packed_mm(x, stored, rows, computed or rows, dtype)
     return out
 
 

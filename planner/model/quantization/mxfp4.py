@@ -37,7 +37,7 @@ class Mxfp4ExpertsMeta(Mxfp4GptOssExperts):
         """
         routes = top_k_index.numel()
         rows = hidden_states.unsqueeze(1).expand(-1, top_k_index.shape[-1], -1)
-        gated = self._product(rows, "gate_up_proj", self.intermediate_size)
+        gated = self._product(rows, "gate_up_proj", self.intermediate_size)  # SwiGLU halves it inside the kernel
         scattered = self._product(gated, "down_proj", self.hidden_size)
         out = torch.empty_like(hidden_states)
         assert scattered.shape[0] * scattered.shape[1] == routes
@@ -45,7 +45,7 @@ class Mxfp4ExpertsMeta(Mxfp4GptOssExperts):
 
     def _product(self, rows: torch.Tensor, name: str, columns: int) -> torch.Tensor:
         stored = [getattr(self, name), getattr(self, f"{name}_scales"), getattr(self, f"{name}_bias")]
-        return packed_mm(rows, stored, columns, rows.dtype)
+        return packed_mm(rows, stored, columns, rows.dtype, computed=stored[0].shape[1])
 
     def checkpoint(self) -> dict[str, StoredTensor]:
         """As published: blocks of 16 bytes, scales, and biases in 16 bit."""
