@@ -1,10 +1,14 @@
 """The plan document: what `--json` prints and every report shows. Versioned; plain values only."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Literal
 
 from planner.infer.workload import InferWorkload
+from planner.notebook import shown
 from planner.plan_codec import decode, dump, load_object, plain
 from planner.plan_figures import (
     CATEGORY_NAMES,
@@ -30,6 +34,7 @@ __all__ = [
     "AtPeak",
     "Candidate",
     "DevicePlacement",
+    "DevicePrice",
     "Evidence",
     "HostFigures",
     "InferenceFigures",
@@ -171,6 +176,9 @@ class PlanDocument:
             if candidate.verdict != "no" or not candidate.reason:
                 raise ValueError("a rejected candidate needs the verdict 'no' and a reason")
 
+    def _repr_html_(self) -> str | None:
+        return shown("plan_fragment", self)
+
     @property
     def best(self) -> Candidate | None:
         """The first plan, or None where nothing fits even tightly."""
@@ -236,3 +244,13 @@ def check_version(value: Mapping[str, object], where: str, kind: VersionedKind =
             f"{where}: schema_version is {version!r:.40}, this version reads {SCHEMA_VERSION}:"
             " make the plan again, or update gpu-plan"
         )
+
+
+class _CallableModule(ModuleType):
+    """This module, which `from planner import plan` finds: called, it plans."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return import_module("planner.api").plan(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.errors import InputError
+from planner.notebook import shown
 from planner.plan import SCHEMA_VERSION, Candidate, PlanDocument, check_version
 from planner.plan_codec import decode, dump, load_object
 
@@ -71,6 +72,9 @@ class SweepDocument:
         if any(len(point.values) != len(self.axes) for point in self.points):
             raise ValueError("a point has as many values as there are axes")
 
+    def _repr_html_(self) -> str | None:
+        return shown("sweep_fragment", self)
+
     @property
     def fits(self) -> bool:
         """Whether any point has a plan that fits."""
@@ -88,7 +92,7 @@ def point_of(values: tuple[str, ...], command: str, document: PlanDocument) -> S
     """What a plan document says of a point."""
     best = document.best
     nearest = max(document.rejected, key=_headroom, default=None)
-    shown = best or nearest
+    plan = best or nearest
     gpus = document.cluster["gpus"]
     return SweepPoint(
         values=values,
@@ -97,7 +101,7 @@ def point_of(values: tuple[str, ...], command: str, document: PlanDocument) -> S
         model=document.model.id,
         gpus=gpus if isinstance(gpus, int) else None,
         sequence=document.model.has_sequence,
-        plan=shown if shown is not None and shown.memory is not None else best,
+        plan=plan if plan is not None and plan.memory is not None else best,
         reason=None if best is not None else (nearest.reason if nearest is not None else None) or "nothing was found",
         nearest_change=document.nearest_change,
         num_plans=len(document.plans),

@@ -37,7 +37,9 @@ def candidate_row(candidate: Candidate | None) -> Row:
     row["strategy"] = row.pop("name")
     memory, speed = candidate.memory, candidate.speed
     if memory is not None:
-        row.update(_prefixed("", memory, leave=("at_peak", "outside_allocator", "uncertain", "phase_peaks", "host", "rank")))
+        row.update(
+            _prefixed("", memory, leave=("at_peak", "outside_allocator", "uncertain", "phase_peaks", "host", "rank"))
+        )
         row["worst_rank"] = memory.rank
         row.update(_prefixed("at_peak_", memory.at_peak))
         row.update(_prefixed("outside_", memory.outside_allocator))

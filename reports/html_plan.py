@@ -138,24 +138,30 @@ def timeline_section(timeline: Timeline | None) -> Html:
 
 def alternatives_section(document: PlanDocument, top: int) -> Html:
     """Every plan, the front of those that none beats, and why the others lose."""
-    front = {id(plan) for plan in pareto_front(document.plans)}
-    rows = [_plan_row(plan, id(plan) in front) for plan in document.plans[: max(top, 12)]]
-    more = len(document.plans) - len(rows)
-    heads = ("plan", "batch", "checkpointing", "verdict", "GiB used", "free", "step", "rate", "")
     groups = group_rejected(document.rejected, document.plans)
     lost = [
         (words.strategy_words(group.closest.strategy), tag("span", group.reason), group.aside or "") for group in groups
     ]
     body: list[Child] = []
-    if rows:
-        body.append(table(heads, rows, text_columns=4, label="plans that fit"))
-        if more > 0:
+    if document.plans:
+        shown = max(top, 12)
+        body.append(plan_table(document, shown))
+        if len(document.plans) > shown:
+            more = len(document.plans) - shown
             body.append(tag("p", f"{more} more in the data at the end of this page", class_="muted"))
     body.append(_pareto_plot(document))
     if lost:
         body.append(tag("h3", "What does not fit, and why"))
         body.append(table(("strategy", "reason", "tried with"), lost, text_columns=3, label="what does not fit"))
     return section("Alternatives", *body)
+
+
+def plan_table(document: PlanDocument, count: int) -> Html:
+    """The first `count` plans, best first."""
+    front = {id(plan) for plan in pareto_front(document.plans)}
+    rows = [_plan_row(plan, id(plan) in front) for plan in document.plans[:count]]
+    heads = ("plan", "batch", "checkpointing", "verdict", "GiB used", "free", "step", "rate", "")
+    return table(heads, rows, text_columns=4, label="plans that fit")
 
 
 def _pareto_plot(document: PlanDocument) -> Html:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from planner import __version__
 from planner.errors import ExitCode, UnreachableError, UsageError
-from planner.options import join_negative, main_parser, positive, refuse_what_is_not_built, unknown_options
+from planner.options import (
+    given_job_words,
+    join_negative,
+    main_parser,
+    positive,
+    refuse_what_is_not_built,
+    unknown_options,
+)
 from planner.verbs import LATER_VERBS, VERBS
 
 if TYPE_CHECKING:
@@ -114,7 +121,7 @@ def request_of(args: argparse.Namespace, words: Sequence[str], script_words: Seq
         model=args.named_model or args.model,
         script=args.model if args.named_model else None,
         gpus=args.gpus,
-        words=_job_words(args),
+        words=given_job_words(args),
         settings=tuple(args.settings),
         pinned=args.pin,
         explain=args.explain,
@@ -142,16 +149,6 @@ def plot_targets(args: argparse.Namespace) -> "list[PlotTarget]":
 def form_of(args: argparse.Namespace) -> str:
     """The form of the report: `text`, `json`, `md`, `csv` or `html`."""
     return "json" if args.json else args.format or "text"
-
-
-def _job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
-    names = (
-        "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
-        "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
-        "fused_loss",
-    )  # fmt: skip
-    given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
-    return tuple((name, value) for name, value in given if value is not None)
 
 
 def _verb_like(word: str) -> str | None:

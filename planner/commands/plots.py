@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from planner.commands.plan import plot_targets
+from planner.commands.sweep import run, show_progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from planner.plan import PlanDocument
     from planner.request import Answer
     from planner.sweep_document import SweepDocument
+    from planner.sweep_run import Progress
     from reports.plots import PlotTarget
 
 
@@ -22,7 +24,7 @@ def write_plots(args: argparse.Namespace, answer: "Answer", words: Sequence[str]
         if target.kind == "timeline":
             _write_timeline(args, target, answer)
             continue
-        figure = _figure(target, args, answer.document, words, script_words)
+        figure = figure_of(target.kind, answer.document, words, script_words, show_progress)
         if figure is None:
             print(f"plan: note: nothing fits, so {target.path} was not written", file=sys.stderr)
         else:
@@ -55,31 +57,25 @@ def _write_timeline(args: argparse.Namespace, target: "PlotTarget", answer: "Ans
     write_timeline(answer.timeline, target.path, force=args.force)
 
 
-def _figure(
-    target: "PlotTarget",
-    args: argparse.Namespace,
-    document: "PlanDocument",
-    words: Sequence[str],
-    script_words: Sequence[str],
+def figure_of(
+    kind: str, document: "PlanDocument", words: Sequence[str], script_words: Sequence[str], progress: "Progress"
 ) -> "Figure | None":
-    if target.kind in ("breakdown", "pareto"):
+    """A figure of a plan document; None where nothing fits. `words` made it, further points are planned on top."""
+    if kind in ("breakdown", "pareto"):
         from reports.plots_memory import breakdown, pareto
 
-        return breakdown(document, titled=True) if target.kind == "breakdown" else pareto(document, titled=True)
-    from planner.commands.sweep import run, without_shown
+        return breakdown(document, titled=True) if kind == "breakdown" else pareto(document, titled=True)
+    from planner.sweep_kinds import scaling_axes, sequence_axes, sequence_words
     from reports.plots_sweep import curves
 
-    if target.kind == "scaling":
-        from planner.sweep_kinds import scaling_axes
-
-        return curves(run(args, scaling_axes(document), _without(words, "--gpus"), script_words).document, scaling=True)
-    from planner.sweep_kinds import sequence_axes, sequence_words
-
+    if kind == "scaling":
+        axes = scaling_axes(document)
+        return curves(run(axes, _without(words, "--gpus"), script_words, progress).document, scaling=True)
     fixed = sequence_words(document)
     if fixed is None:
         return None
-    left = _without(without_shown(words), "--seq-len", "--micro-batch", "--global-batch", "--grad-accum", *fixed[::2])
-    return curves(run(args, sequence_axes(document), [*left, *fixed], script_words).document)
+    left = _without(words, "--seq-len", "--micro-batch", "--global-batch", "--grad-accum", *fixed[::2])
+    return curves(run(sequence_axes(document), [*left, *fixed], script_words, progress).document)
 
 
 def _without(words: Sequence[str], *options: str) -> list[str]:

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.errors import ExitCode, UsageError
@@ -12,7 +13,7 @@ from planner.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from planner.sweep_axes import Axis
     from planner.sweep_document import SweepDocument
-    from planner.sweep_run import MakeRequest, Swept
+    from planner.sweep_run import MakeRequest, Progress, Swept
 
 _SHOWN = ("-o", "--output", "--format", "--plot", "--save", "--snapshot", "--top", "--sweep")
 """Options with a value that say how a sweep is shown, and nothing of a point."""
@@ -25,9 +26,9 @@ def sweep(args: argparse.Namespace, words: Sequence[str], script_words: Sequence
     from planner.sweep_axes import parse_axes
 
     axes = parse_axes(args.sweep)
-    _check(args, axes)
+    check(args, axes)
     check_targets(args)
-    swept = run(args, axes, words, script_words)
+    swept = run(axes, words, script_words, show_progress)
     _write(args, swept.document)
     if args.plot:
         from planner.commands.plots import write_sweep_plots
@@ -36,14 +37,14 @@ def sweep(args: argparse.Namespace, words: Sequence[str], script_words: Sequence
     return ExitCode.OK if swept.document.fits else ExitCode.NOTHING_FITS
 
 
-def run(args: argparse.Namespace, axes: "Sequence[Axis]", words: Sequence[str], script_words: Sequence[str]) -> "Swept":
+def run(axes: "Sequence[Axis]", words: Sequence[str], script_words: Sequence[str], progress: "Progress") -> "Swept":
     """Every point of the axes on top of the other words."""
     from planner.commands.plan import Notes
     from planner.sweep_run import run_sweep
 
     dashes = ["--", *script_words] if script_words else []
     command = "plan " + " ".join(shlex.quote(word) for word in [*words, *dashes])
-    return run_sweep(axes, maker(words, script_words), Notes(), command=command, progress=_progress)
+    return run_sweep(axes, maker(words, script_words), Notes(), command=command, progress=progress)
 
 
 def maker(words: Sequence[str], script_words: Sequence[str]) -> "MakeRequest":
@@ -60,7 +61,7 @@ def maker(words: Sequence[str], script_words: Sequence[str]) -> "MakeRequest":
         parsed = main_parser().parse_args(join_negative(whole))
         refuse_what_is_not_built(parsed)
         check_subject(parsed)
-        return request_of(parsed, whole, script_words)
+        return replace(request_of(parsed, whole, script_words), suggest=False)
 
     return make
 
@@ -80,7 +81,7 @@ def without_shown(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def _check(args: argparse.Namespace, axes: "Sequence[Axis]") -> None:
+def check(args: argparse.Namespace, axes: "Sequence[Axis]") -> None:
     """UsageError for options that do not go with a sweep, or say what an axis varies."""
     for option, value in (("--save", args.save), ("--snapshot", args.snapshot)):
         if value is not None:
@@ -100,7 +101,7 @@ def _check(args: argparse.Namespace, axes: "Sequence[Axis]") -> None:
         raise UsageError("which GPUs? add --gpus, or --sweep gpus=1xH100,8xH100")
 
 
-def _progress(done: int, of: int) -> None:
+def show_progress(done: int, of: int) -> None:
     """For people at a terminal, on one line that is wiped at the end."""
     if sys.stderr.isatty():
         text = f"plan: {done} of {of} points ..." if done < of else ""

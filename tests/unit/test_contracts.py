@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-JOINING = {"planner.cli", "planner.commands", "planner.__main__"}
+JOINING = {
+    "planner.cli",
+    "planner.commands",
+    "planner.__main__",
+    "planner.api",
+    "planner.api_result",
+    "planner.api_words",
+}
 """The composition root: the one place that may know both planner and reports."""
 
 

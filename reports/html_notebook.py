@@ -1,0 +1,101 @@
+"""Plans, sweeps and runs as fragments that a notebook shows: own style, no network, no scripts."""
+
+import importlib.util
+import re
+
+from executor.records.run import RunRecord
+from executor.records.whole import WholeRun
+from planner.plan import PlanDocument
+from planner.sweep_document import SweepDocument
+from reports import run_words, words
+from reports.groups import group_rejected
+from reports.html_markup import Child, Html, escaped, join, table, tag
+from reports.html_page import bullets, facts
+from reports.html_plan import plan_table, verdict_head
+from reports.html_style import CSS
+from reports.html_sweep import point_table, sweep_plots
+
+_PLANS = 5
+
+
+def plan_fragment(document: PlanDocument) -> str:
+    """Verdict, key figures, memory bars where matplotlib is installed, the best plans, why others lose."""
+    parts: list[Child] = [*verdict_head(document), _bars(document)]
+    if document.plans:
+        parts.append(plan_table(document, _PLANS))
+    lost = group_rejected(document.rejected, document.plans)[:3]
+    if lost:
+        parts += [tag("p", "Does not fit:", class_="muted"), bullets(group.reason for group in lost)]
+    if document.warnings:
+        parts += [tag("p", "Warnings:", class_="muted"), bullets(document.warnings)]
+    return fragment(*parts)
+
+
+def sweep_fragment(document: SweepDocument) -> str:
+    """Heat map and curves where matplotlib is installed, and a line for each point."""
+    return fragment(sweep_plots(document) if _draws() else None, point_table(document))
+
+
+def run_record_fragment(record: RunRecord) -> str:
+    """A run's attempts and how it ended."""
+    return fragment(*_run(record, record.status, []))
+
+
+def run_fragment(run: WholeRun) -> str:
+    """A run against its plan, and its attempts."""
+    from reports.run_compare import compare_run
+
+    comparison = compare_run(run)
+    parts = [table(header, rows, label=heading) for heading, header, rows in run_words.tables(comparison)]
+    return fragment(*_run(run.record, run.status, parts))
+
+
+def fragment(*children: Child) -> str:
+    """Children under the page's style, which applies to nothing else of the notebook."""
+    return tag("div", tag("style", Html(scoped(CSS, ".gpu-plan"))), tag("div", *children, class_="gpu-plan"))
+
+
+_RULE = re.compile(r"(@?)([^{}@]+)\{([^{}]*)\}")
+
+
+def scoped(css: str, root: str) -> str:
+    """A style sheet whose rules apply below `root` only; what is about printed pages is left out."""
+
+    def below(found: re.Match[str]) -> str:
+        if found[1]:
+            return ""
+        selectors = ",".join(_below(selector.strip(), root) for selector in found[2].split(","))
+        return f"{selectors}{{{found[3]}}}"
+
+    return _RULE.sub(below, css)
+
+
+def _below(selector: str, root: str) -> str:
+    return root if selector in (":root", "body", "main") else f"{root} {selector}"
+
+
+def _bars(document: PlanDocument) -> Html:
+    shown = words.focus(document)
+    if shown is None or shown.memory is None or not _draws():
+        return Html("")
+    from reports.html_page import plot
+    from reports.plots_memory import breakdown
+
+    return plot("memory", lambda width: breakdown(document, width, _PLANS), "Memory of the worst rank")
+
+
+def _draws() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def _run(record: RunRecord, status: str, parts: list[Html]) -> list[Child]:
+    verdict = "fits" if status == "succeeded" else "no" if status in ("failed", "launcher_failed") else "tight"
+    attempts = [run_words.attempt_row(attempt, record.updated) for attempt in record.attempts]
+    told = [("script", " ".join([record.script, *record.script_arguments])), ("message", record.message)]
+    return [
+        tag("div", run_words.STATUS.get(status, status), class_=f"verdict {verdict}"),
+        tag("p", Html(f"<b>{escaped(record.run_id)}</b>")),
+        facts((name, value) for name, value in told if value),
+        join(parts),
+        table(run_words.ATTEMPT_HEADER, attempts, text_columns=5, label="attempts") if attempts else None,
+    ]
