@@ -73,6 +73,9 @@ def unit_devices(problem: Problem, device_map: Mapping[str, DeviceName]) -> dict
         while key and key not in device_map:
             key = key.rpartition(".")[0]
         parts = inside.get(unit.name, set())
+        if key not in device_map and not parts and not unit.weight_bytes:
+            found[unit.name] = main_device(problem, device_map)  # as hooks place buffers that no key covers
+            continue
         if key not in device_map and not parts:
             raise InputError(f"device map: no device is given for {unit.name}")
         if len(parts | ({device_map[key]} if key in device_map else set())) > 1:

@@ -40,8 +40,9 @@ class Model:
     """(run, device) to the variable that counts the run's items placed there."""
     present: dict[tuple[int, DeviceName], int] = field(default_factory=dict)
     """(run, running device) to 1 when any of the run's items runs there."""
-    need: dict[DeviceName, Terms] = field(default_factory=dict)
-    """Peak of each device, as a linear sum in scaled bytes."""
+    need: dict[DeviceName, list[Terms]] = field(default_factory=dict)
+    """Per device linear sums in scaled bytes: what it holds with each headroom that it may need; the peak is the
+    largest. Rows instead of one headroom variable keep the program free of continuous variables."""
 
     def build(self) -> "Model":
         """Adds counts, capacities, headroom and ties."""
@@ -76,35 +77,32 @@ class Model:
             if device.name == self.mode.main:
                 for store in self.mode.storing:
                     terms[self.count[index, store.name]] = run.item.kept_bytes / self.scale
-        headroom = self._headroom(device)
-        if headroom is not None:
-            terms[headroom] = 1.0
-        self.need[device.name] = terms
+        self.need[device.name] = [terms, *({**terms, **headroom} for headroom in self._headrooms(device))]
         if device.free_bytes is not None:
-            self.program.at_most(terms, (device.free_bytes - self.slack) / self.scale)
+            for need in self.need[device.name]:
+                self.program.at_most(need, (device.free_bytes - self.slack) / self.scale)
 
-    def _headroom(self, device: Device) -> int | None:
-        """Variable at least as large as what any one item needs free on `device` at its turn."""
-        demands: list[tuple[int, list[DeviceName], int]] = []
+    def _headrooms(self, device: Device) -> list[Terms]:
+        """One term per size that must be free on `device` when an item of that need is there."""
+        demands: dict[int, list[tuple[int, list[DeviceName]]]] = {}
         stores = [store.name for store in self.mode.storing]
         for index, run in enumerate(self.runs):
             item = run.item
             if device in self.mode.running:
-                demands.append((index, [device.name], item.workspace_bytes))
+                demands.setdefault(item.workspace_bytes, []).append((index, [device.name]))
             if device.name == self.mode.main and stores:
-                demands.append((index, stores, item.workspace_bytes + item.stream_bytes))
+                demands.setdefault(item.workspace_bytes + item.stream_bytes, []).append((index, stores))
             if device.kind == "cpu" and device in self.mode.storing and "disk" in stores:
-                demands.append((index, ["disk"], item.stream_bytes))
-        demands = [demand for demand in demands if demand[2]]
-        if not demands:
-            return None
-        variable = self.program.variable(high=max(size for _, _, size in demands) / self.scale, whole=False)
-        for index, places, size in demands:
-            used = self.program.variable()
-            counts = {self.count[index, place]: 1.0 for place in places}
-            self.program.at_most({**counts, used: -self.runs[index].count}, 0.0)
-            self.program.at_least({variable: 1.0, used: -size / self.scale}, 0.0)
-        return variable
+                demands.setdefault(item.stream_bytes, []).append((index, ["disk"]))
+        demands.pop(0, None)
+        found: list[Terms] = []
+        for size, places in demands.items():
+            needed = self.program.variable()
+            for index, names in places:
+                counts = {self.count[index, name]: 1.0 for name in names}
+                self.program.at_most({**counts, needed: -self.runs[index].count}, 0.0)
+            found.append({needed: size / self.scale})
+        return found
 
     def _ties(self) -> None:
         first: dict[int, int] = {}

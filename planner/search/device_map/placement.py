@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil, isfinite
 from typing import Any
 
 from planner.search.device_map.problem import DeviceName
@@ -39,8 +40,10 @@ class Cost:
 
     @property
     def key(self) -> tuple[int, int, int, float]:
-        """For comparison; `fullest` rounded to a millionth, below which no solver's answer is meant."""
-        return (self.offloaded_bytes, self.disk_bytes, self.boundaries, round(self.fullest, 6))
+        """For comparison; `fullest` rounded up to a millionth, as fine as it is searched."""
+        share = self.fullest * 10**6
+        rounded = ceil(share - 1e-6) / 10**6 if isfinite(share) else share
+        return (self.offloaded_bytes, self.disk_bytes, self.boundaries, rounded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from planner.search.device_map.items import Item, items_of
 from planner.search.device_map.model import Mode
 from planner.search.device_map.placement import Placement, StageProof
 from planner.search.device_map.problem import Device, DeviceName, Problem
-from planner.search.device_map.stages import Clock, Stored, balance, fewest_devices, ordered, store
+from planner.search.device_map.stages import SHARE_STEPS, Clock, Stored, balance, fewest_devices, ordered, store
 from planner.units import format_bytes
 
 _ATTEMPTS = 4
@@ -22,7 +22,7 @@ def solve(problem: Problem, *, limit_seconds: float = 10.0) -> Placement:
     Each goal is proved, or the placement says which one ran out of time and the bound that was reached. Raises
     InputError when no map fits: the budgets are too small in total, or for one block.
     """
-    clock = Clock.start(limit_seconds)
+    clock = Clock.start(0.9 * limit_seconds)  # the solver looks at its clock only now and then
     items = items_of(problem.units)
     slack = 0
     for _ in range(_ATTEMPTS):
@@ -125,14 +125,15 @@ def _balanced(
     slack: int,
 ) -> Placement:
     order = ordered(problem, items, stored, slack, best.cost.boundaries)
-    answer, _ = balance(problem, order, best.cost.boundaries, clock.left())
+    answer = balance(problem, order, best.cost.boundaries, clock.left())
     if answer.values:
         counts = order.model.counts(answer)
         device_map = map_of_counts(items, order.runs, counts, stored.mode, order.entries(answer))
         best = _better(best, evaluate(problem, _named(problem, device_map, stored.mode)))
     fullest = best.cost.fullest
     done = answer.status == "optimal"
-    bound = fullest if done and fullest <= answer.objective + 1e-6 else max(0.0, answer.bound)
+    least = -(-(answer.bound - 1e-6) // 1) / SHARE_STEPS if answer.bound > 0 else 0.0
+    bound = fullest if fullest <= least else least
     method = "integer program" if done else "time limit"
     proof = [*proof, StageProof(goal="fullest device", value=fullest, bound=bound, method=method)]
     return replace(best, proof=tuple(proof))

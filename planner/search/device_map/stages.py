@@ -187,14 +187,17 @@ def _one_or_two_ends(
                 program.at_most(ends, 2.0)
 
 
-def balance(problem: Problem, order: Ordered, crossings: int, seconds: float) -> tuple[Answer, int]:
-    """Least share of the fullest running device with at most `crossings` crossings; the answer and its variable."""
+SHARE_STEPS = 10**6
+"""The fullest device is found to a millionth of its free bytes."""
+
+
+def balance(problem: Problem, order: Ordered, crossings: int, seconds: float) -> Answer:
+    """Least share of the fullest running device, in `SHARE_STEPS`, with at most `crossings` crossings."""
     program = order.model.program
-    share = program.variable(high=1.0, whole=False)
+    share = program.variable(high=SHARE_STEPS)
     program.at_most(order.crossings, crossings + 1)
     for device in order.model.mode.running:
         if device.free_bytes:
-            need = dict(order.model.need[device.name])
-            need[share] = -device.free_bytes / order.model.scale
-            program.at_most(need, 0.0)
-    return program.minimise({share: 1.0}, seconds), share
+            for need in order.model.need[device.name]:
+                program.at_most({**need, share: -device.free_bytes / order.model.scale / SHARE_STEPS}, 0.0)
+    return program.minimise({share: 1.0}, seconds)
