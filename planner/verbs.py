@@ -10,7 +10,8 @@ VERBS = {
     "doctor": "planner.commands.doctor",
     "check": "planner.commands.check",
     "from-config": "planner.commands.from_config",
+    "explore": "planner.commands.explore",
 }
 """Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS = ("explore", "calibrate")
+LATER_VERBS = ("calibrate",)
 """Verbs of the interface that later versions bring; refused by name."""

@@ -1,0 +1,248 @@
+"""The explorer: a Textual application around one session."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.events import Resize
+from textual.widgets import Footer, Input, Static
+
+from tui.choices import CHOICES, GPUS, STEPPED
+from tui.scene import Scene
+from tui.session import Session
+from tui.state import State
+from tui.widgets.picture import HostView, MemoryView, OptionsView, TimelineView, TitleView, VerdictView
+from tui.widgets.plans import PlansTable
+from tui.widgets.status import StatusView
+
+LEAST_WIDTH, LEAST_HEIGHT = 72, 20
+
+
+def _steps() -> list[BindingType]:
+    """A key for each option: lower case moves on, upper case moves back."""
+    found: list[BindingType] = []
+    for name in STEPPED:
+        choice = CHOICES[name]
+        found.append(Binding(choice.key, f"step('{name}')", choice.label, show=False, tooltip=choice.help))
+        found.append(Binding(choice.key.upper(), f"step('{name}', False)", choice.label, show=False))
+    return found
+
+
+class ExplorerApp(App[int]):
+    """`plan explore`."""
+
+    CSS_PATH = "explorer.tcss"
+    TITLE = "plan explore"
+    ENABLE_COMMAND_PALETTE = True
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012  as the base class has it
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall"), (50, "-huge")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "form", "Edit", tooltip="every option in a form"),
+        Binding("b", "best", "Best", tooltip="follow the best plan"),
+        Binding("d", "drill", "Why", tooltip="what stands at the peak"),
+        Binding("v", "pin", "Compare", tooltip="remember this one, then see every difference"),
+        Binding("x", "leave", "Export", tooltip="copy, save, report"),
+        Binding("question_mark,f1", "help", "Help", key_display="?"),
+        Binding("q", "quit", "Quit"),
+        Binding("g", "step_gpu_kind(True)", "next GPU", show=False),
+        Binding("G", "step_gpu_kind(False)", "previous GPU", show=False),
+        Binding("n", "step_gpus(True)", "twice the GPUs", show=False),
+        Binding("N", "step_gpus(False)", "half the GPUs", show=False),
+        Binding("backspace", "undo", "undo", show=False),
+        Binding("slash", "filter", "filter plans", show=False),
+        Binding("t", "sort", "sort plans", show=False),
+        Binding("h", "losers", "hide losers", show=False),
+        Binding("f5", "restart", "restart the planner", show=False),
+        *_steps(),
+    ]
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        ascii_only: bool = False,
+        readonly: bool = False,
+        engines: "Callable[[Session], Any] | None" = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        environment = os.environ if environment is None else environment
+        self.ascii_only, self.readonly = ascii_only, readonly
+        self._letters = ascii_only or bool(environment.get("NO_COLOR"))
+        self._engines = engines
+        self.session = Session(state, self._changed)
+        self._processes: list[Any] = []
+        self._pending = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="small")
+        with Vertical(id="main"):
+            yield TitleView(id="title")
+            with Container(id="body"):
+                yield OptionsView(id="options")
+                with Vertical(id="picture"):
+                    yield VerdictView(id="verdict")
+                    yield MemoryView(id="memory")
+                    yield HostView(id="host")
+                    yield TimelineView(id="timeline")
+            yield PlansTable(id="plans")
+            yield Input(id="filter", placeholder="filter plans: words such as zero fits full", compact=True)
+            yield StatusView(id="status")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one(PlansTable).focus()
+        self._show()
+        self.set_interval(0.5, self._tick)
+        # Planner processes start once there is something to see.
+        self.call_after_refresh(self._start)
+
+    async def _start(self) -> None:
+        if self._engines is not None:
+            self._processes = await self._engines(self.session)
+            return
+        from tui.engine.client import PlannerProcess
+
+        replay, search = (
+            PlannerProcess(kind, self.session.on_reply, self.session.on_end) for kind in ("replay", "search")
+        )
+        self._processes = [replay, search]
+        try:
+            await replay.start()
+            await search.start()
+        except OSError as error:
+            self.session.on_end("evaluation", f"cannot be started: {error.strerror or error}")
+            return
+        self.session.connect(replay, search)
+
+    async def action_restart(self) -> None:
+        """New planner processes, the same state."""
+        await self._stop()
+        await self._start()
+
+    async def _stop(self) -> None:
+        processes, self._processes = self._processes, []
+        for process in processes:
+            await process.stop()
+
+    async def on_unmount(self) -> None:
+        await self._stop()
+
+    def scene(self) -> Scene:
+        """This moment, for whoever draws it."""
+        session = self.session
+        busy = ""
+        if session.busy is not None:
+            seconds = int(session.seconds_busy)
+            busy = session.busy.words + (f" {seconds} s" if seconds else "")
+        return Scene(
+            state=session.state,
+            picture=session.picture,
+            current=session.current,
+            found=session.found,
+            searching=session.searching,
+            busy=busy,
+            problem=session.problem,
+            ascii_only=self.ascii_only,
+            letters=self._letters,
+            readonly=self.readonly,
+            pinned=session.pinned,
+        )
+
+    def _changed(self) -> None:
+        """Draws at once: a picture must follow its key."""
+        if self.is_running:
+            self._show()
+
+    def _show(self) -> None:
+        scene = self.scene()
+        screen = self.screen_stack[0]
+        for view in (TitleView, OptionsView, VerdictView, MemoryView, HostView, TimelineView, StatusView):
+            screen.query_one(view).show(scene)
+        screen.query_one(PlansTable).show(scene)
+        for top in self.screen_stack[1:]:
+            follow = getattr(top, "follow", None)
+            if follow is not None:
+                follow(scene)
+
+    def _tick(self) -> None:
+        if self.session.busy is not None:
+            self._show()
+
+    def on_resize(self, event: Resize) -> None:
+        size = event.size
+        small = size.width < LEAST_WIDTH or size.height < LEAST_HEIGHT
+        self.screen_stack[0].set_class(small, "-small")
+        self.screen_stack[0].query_one("#small", Static).update(
+            f"This terminal is {size.width} x {size.height}.\n"
+            f"The explorer needs {LEAST_WIDTH} x {LEAST_HEIGHT}: enlarge it."
+        )
+        self.call_after_refresh(self._show)
+
+    def action_step(self, name: str, forward: bool = True) -> None:
+        """An option's next or previous value."""
+        before = self.session.state
+        self.session.change(before.stepped(name, forward, shown=self.scene().value(name)))
+        if name == "lora-rank" and before == self.session.state:
+            self.notify("there are no adapters: press k for LoRA first")
+
+    def action_step_gpus(self, forward: bool) -> None:
+        """Twice or half as many GPUs."""
+        self.session.change(self.session.state.more_gpus(forward))
+
+    def action_step_gpu_kind(self, forward: bool) -> None:
+        """The next or the previous kind of GPU."""
+        self.session.change(self.session.state.other_gpu(GPUS, forward))
+
+    def action_undo(self) -> None:
+        """The state before."""
+        if not self.session.undo():
+            self.notify("nothing to undo")
+
+    def action_best(self) -> None:
+        """Follows the best plan."""
+        from reports.words import focus
+
+        found = self.session.found if not self.session.searching else None
+        best = None if found is None else focus(found)
+        self.session.change(self.session.state.following_best(None if best is None else best.strategy))
+
+    def action_sort(self) -> None:
+        """The next order of the table of plans."""
+        from tui.figures import SORTS
+
+        table = self.query_one(PlansTable)
+        table.sort_by = SORTS[(SORTS.index(table.sort_by) + 1) % len(SORTS)]
+        table.redraw()
+        self.notify(f"plans in order of {table.sort_by}")
+
+    def action_losers(self) -> None:
+        """Hides or shows what does not fit."""
+        table = self.query_one(PlansTable)
+        table.losers = not table.losers
+        table.redraw()
+
+    def action_filter(self) -> None:
+        """Opens the filter line."""
+        field = self.query_one("#filter", Input)
+        field.add_class("-on")
+        field.focus()
+
+    @on(Input.Changed, "#filter")
+    def _filter_changed(self, event: Input.Changed) -> None:
+        table = self.query_one(PlansTable)
+        table.filter_text = event.value
+        table.redraw()
+
+    @on(Input.Submitted, "#filter")
+    def _filter_done(self, event: Input.Submitted) -> None:
+        event.input.set_class(bool(event.value), "-on")
+        self.query_one(PlansTable).focus()
+
+    @on(PlansTable.Chosen)
+    def _plan_chosen(self, event: PlansTable.Chosen) -> None:
+        self.session.change(self.session.state.at(event.candidate.strategy))

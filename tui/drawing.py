@@ -1,0 +1,227 @@
+"""Lines of the explorer's picture: options, verdict, bars, legend. Pure: values in, styled text out."""
+
+from rich.cells import cell_len, set_cell_size
+from rich.style import Style
+from rich.text import Text
+
+from planner.plan import MemoryFigures
+from reports import words
+from tui.choices import CHOICES, STEPPED
+from tui.figures import VERDICTS, Stack, parts_of, stack
+from tui.palette import BAD, COLOURS, LETTERS, VERDICT_COLOURS, ink
+from tui.scene import Scene
+
+KEY = "bold #b07aa1"
+SHORT = {"micro-batch": "micro", "grad-accum": "accum", "checkpointing": "ckpt", "seq-len": "seq", "lora-rank": "rank"}
+_MARKS = {"given": "", "tried": "*", "best": "", "default": ""}
+
+
+def shortened(text: str, width: int, ascii_only: bool = False) -> str:
+    """`text` in at most `width` cells, its end left out where it must be."""
+    if cell_len(text) <= width:
+        return text
+    mark = "~" if ascii_only else "…"
+    return set_cell_size(text, max(0, width - 1)).rstrip() + mark if width > 0 else ""
+
+
+def title_text(scene: Scene, width: int) -> Text:
+    """Model, machines, and whether the picture follows the best plan."""
+    state = scene.state
+    right = "best plan" if state.following else "your configuration"
+    right += "  read only" if scene.readonly else ""
+    gpus = scene.safe(state.gpus)
+    room = max(8, width - cell_len(gpus) - cell_len(right) - 8)
+    model = shortened(scene.safe(state.model), room, scene.ascii_only)
+    text = Text(" " + model, style="bold")
+    text.append("  on  ", style="dim")
+    text.append(gpus, style=Style(bold=True, meta={"@click": "app.step_gpus(True)"}))
+    pad = max(1, width - text.cell_len - cell_len(right) - 1)
+    text.append(" " * pad)
+    text.append(right, style="italic")
+    return _cut(text, width)
+
+
+def options_text(scene: Scene, width: int, column: bool) -> Text:
+    """Every option with its key and its value: in a column, or flowing over the width."""
+    pieces = [_gpu_piece(scene, column), _count_piece(scene, column)]
+    pieces += [_piece(scene, name, column, width) for name in STEPPED]
+    if column:
+        return Text("\n").join(_cut(piece, width) for piece in pieces)
+    lines, line = [], Text()
+    for piece in pieces:
+        if line.cell_len and line.cell_len + 2 + piece.cell_len > width:
+            lines.append(line)
+            line = Text()
+        if line.cell_len:
+            line.append("  ")
+        line.append_text(piece)
+    return Text("\n").join([*lines, line])
+
+
+def _piece(scene: Scene, name: str, column: bool, width: int) -> Text:
+    choice = CHOICES[name]
+    label = choice.label if column else SHORT.get(name, choice.label)
+    value = scene.safe(scene.value(name)) + _MARKS[scene.origin(name)]
+    click = Style(meta={"@click": f"app.step('{name}')"})
+    text = Text(" " if column else "")
+    text.append(choice.key, style=KEY)
+    text.append(f" {label:<15}" if column else f" {label} ", style=click + Style(dim=True))
+    style = Style(bold=scene.origin(name) != "default")
+    text.append(shortened(value, max(4, width - 19), scene.ascii_only) if column else value, style=click + style)
+    return text
+
+
+def _gpu_piece(scene: Scene, column: bool) -> Text:
+    return _machine(scene, "g", "GPU", scene.state.gpus.rpartition("x")[2], "app.step_gpu_kind(True)", column)
+
+
+def _count_piece(scene: Scene, column: bool) -> Text:
+    count = scene.state.gpus.rpartition("x")[0] or "1"
+    return _machine(scene, "n", "GPUs", count, "app.step_gpus(True)", column)
+
+
+def _machine(scene: Scene, key: str, label: str, value: str, action: str, column: bool) -> Text:
+    click = Style(meta={"@click": action})
+    text = Text(" " if column else "")
+    text.append(key, style=KEY)
+    text.append(f" {label:<15}" if column else f" {label} ", style=click + Style(dim=True))
+    text.append(scene.safe(value), style=click + Style(bold=True))
+    return text
+
+
+def verdict_text(scene: Scene, width: int) -> Text:
+    """FITS, TIGHT or DIES; what is used; how fast it is expected to be."""
+    candidate = scene.candidate
+    if scene.problem:
+        return Text.assemble((" NO PICTURE  ", f"bold {BAD}"), scene.safe(scene.problem))
+    if candidate is None or candidate.memory is None:
+        return _without_figures(scene, width)
+    choice, memory = candidate.strategy, candidate.memory
+    certain = scene.picture is not None and scene.picture.exact
+    known = certain or candidate.verdict == "no"
+    text = Text(" ")
+    text.append(VERDICTS[candidate.verdict] if known else ".....", style=f"bold {VERDICT_COLOURS[candidate.verdict]}")
+    text.append("  " + scene.safe(words.strategy_words(choice)), style="bold")
+    text.append(f"  {scene.safe(words.batch_words(choice))}", style="dim")
+    lines = [_cut(text, width)]
+    pieces = words.memory_words(memory) if certain else [f"at least {words.gib(memory.device_used_bytes)} GiB"]
+    lines.append(_joined(scene, pieces, width))
+    if candidate.speed is not None:
+        lines.append(_joined(scene, words.speed_words(candidate.speed), width))
+    if candidate.reason is not None:
+        lines.append(_cut(Text(" " + scene.safe(candidate.reason), style=BAD), width))
+    return Text("\n").join(lines)
+
+
+def _without_figures(scene: Scene, width: int) -> Text:
+    if scene.found is not None and not scene.found.plans and not scene.searching:
+        lines = [Text.assemble((" DIES  ", f"bold {BAD}"), ("no plan fits these machines", "bold"))]
+        if scene.found.nearest_change:
+            lines.append(Text(" " + scene.safe(scene.found.nearest_change)))
+        return Text("\n").join(_cut(line, width) for line in lines)
+    return Text(f" {scene.busy or 'starting'} ...", style="italic")
+
+
+def _joined(scene: Scene, pieces: list[str], width: int) -> Text:
+    dot = " - " if scene.ascii_only else " · "
+    line = ""
+    for piece in map(scene.safe, pieces):
+        longer = line + dot + piece if line else piece
+        if cell_len(longer) > width - 2:
+            break
+        line = longer
+    return Text(" " + line)
+
+
+def memory_text(scene: Scene, width: int, thick: bool) -> Text:
+    """A stacked bar for each class of ranks against the capacity, the ruler, and the categories by name."""
+    candidate, picture = scene.candidate, scene.picture
+    if candidate is None or candidate.memory is None or picture is None:
+        return Text("")
+    memory = candidate.memory
+    inner = max(10, width - 2)
+    whole = stack(parts_of(memory), memory.capacity_bytes, memory.device_used_high_bytes, inner)
+    bar = _bar(scene, whole)
+    lines = [bar, bar.copy()] if thick and not scene.letters else [bar]
+    for rank in picture.ranks[1:]:
+        parts = [(key, key.replace("_", " "), size) for key, size in rank.at_peak if size]
+        scale = max(memory.capacity_bytes, memory.device_used_high_bytes)
+        other = stack(parts, scale, scale, inner)
+        lines.append(_bar(scene, other))
+        name = f" {rank.name} allocates {words.gib(rank.peak_allocated_bytes)} GiB"
+        lines.append(_cut(Text(name, style="dim"), width))
+    lines.insert(1 if len(lines) == 1 or lines[1] is not lines[-1] else 2, _ruler(scene, whole, memory))
+    return Text("\n").join([*lines, *_legend(scene, whole, memory, inner)])
+
+
+def _bar(scene: Scene, whole: Stack) -> Text:
+    text = Text(" ")
+    for segment in whole.segments:
+        if scene.letters:
+            text.append(LETTERS.get(segment.key, "o") * segment.cells)
+            continue
+        label = f" {segment.label} {words.gib(segment.bytes)}"
+        shown = label if cell_len(label) < segment.cells else ""
+        filled = scene.safe(shown).rjust(0) if shown else ""
+        # Leading spaces are eaten by the cleaning above.
+        filled = (" " + filled if filled else "").ljust(segment.cells)[: segment.cells]
+        text.append(filled, style=f"{ink(segment.key)} on {COLOURS.get(segment.key, '#888888')}")
+    used = sum(segment.cells for segment in whole.segments)
+    maybe, free = ("+", ".") if scene.ascii_only else ("▒", "░")
+    text.append(maybe * whole.maybe, style="dim")
+    text.append(free * max(0, whole.capacity - used - whole.maybe), style="dim")
+    return text
+
+
+def _ruler(scene: Scene, whole: Stack, memory: MemoryFigures) -> Text:
+    """Where the capacity lies under the bar, and what lies beyond it."""
+    line, end = ("-", "|") if scene.ascii_only else ("─", "┤")
+    beyond = whole.width - whole.capacity
+    text = Text(" " + line * max(0, whole.capacity - 1) + end, style="dim")
+    label = f"{words.gib(memory.capacity_bytes)} GiB"
+    if beyond:
+        text.append(("!" if scene.letters else "━") * beyond, style=f"bold {BAD}")
+    free = memory.headroom_bytes
+    room = f" {words.gib(abs(free))} GiB {'free' if free >= 0 else 'too much'} of {label} "
+    at = 2 if len(room) + 4 < whole.capacity else 0
+    plain = text.plain
+    if at:
+        head = text[: whole.capacity - len(room) - 1]
+        return head + Text(room, style="bold" if free >= 0 else f"bold {BAD}") + text[whole.capacity - 1 :]
+    return Text(plain)
+
+
+def _legend(scene: Scene, whole: Stack, memory: MemoryFigures, width: int) -> list[Text]:
+    """Every category with its GiB, flowing."""
+    lines, line = [], Text(" ")
+    for segment in whole.segments:
+        piece = Text()
+        if scene.letters:
+            piece.append(LETTERS.get(segment.key, "o"), style="bold")
+        else:
+            piece.append("■", style=COLOURS.get(segment.key, "#888888"))
+        piece.append(f" {scene.safe(segment.label)} {words.part_gib(segment.bytes, memory)}")
+        if line.cell_len > 1 and line.cell_len + 2 + piece.cell_len > width:
+            lines.append(line)
+            line = Text(" ")
+        if line.cell_len > 1:
+            line.append("  ")
+        line.append_text(piece)
+    return [*lines, line]
+
+
+def host_text(scene: Scene, width: int) -> Text:
+    """RAM of a node, beside what the node has."""
+    candidate, document = scene.candidate, scene.document
+    if candidate is None or candidate.memory is None or document is None:
+        return Text("")
+    pieces = words.host_words(document, candidate.memory, explain=True)
+    if not pieces:
+        pieces = ["the device's memory is the host's own"]
+    return _joined(scene, pieces, width)
+
+
+def _cut(text: Text, width: int) -> Text:
+    cut = text.copy()
+    cut.truncate(width, overflow="ellipsis")
+    return cut

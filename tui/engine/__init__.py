@@ -1,0 +1,1 @@
+"""The planner beside the explorer: child processes that evaluate, search and trace, so that no screen ever waits."""

@@ -1,0 +1,175 @@
+"""One configuration, evaluated from kept traces: first the tensors' sums, then the simulated allocator.
+
+The same values as `plan ... --pin` gives: by the same functions, without the search around them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from planner.cache_dir import versions
+from planner.errors import UsageError
+from planner.hardware.cluster import Cluster, cluster_document
+from planner.hardware.find import find_cluster
+from planner.memory.profile import measure
+from planner.model.source import ModelSource
+from planner.model.spec import ModelSpec
+from planner.plan import PlanDocument, TensorLine, workload_document
+from planner.request import Note, Request
+from planner.search.candidates import Batch, Family, batches, families
+from planner.search.document import candidate_of, model_facts, tensor_lines
+from planner.search.evaluate import Evaluator, Judgement
+from planner.search.reasons import fragmented
+from planner.search.search import failure
+from planner.speed.roofline import RooflineModel
+from planner.strategy.base import RankPlan
+from planner.trace.provider import Provider, TraceProvider
+from planner.trace.storage import dump
+from planner.workload import Workload
+from planner.workload_options import Options, make_workload, read_given
+from tui.engine.columns import columns
+from tui.engine.messages import Parcel, Picture, RankClass
+from tui.engine.providers import KeptTraces, Providers, Watched
+
+T = TypeVar("T", bound=TraceProvider)
+
+Streams = dict[tuple[str, str, str, int, tuple[int, ...]], RankPlan]
+_KEPT = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A request with everything that it takes to judge it."""
+
+    source: ModelSource
+    cluster: Cluster
+    spec: ModelSpec
+    workload: Workload
+    evaluator: Evaluator
+    family: Family
+    batch: Batch
+    request: Request
+
+
+class Replays(Generic[T]):
+    """Evaluates configurations; what each strategy makes of a trace is kept for the next micro batch."""
+
+    def __init__(self, providers: Providers[T]) -> None:
+        self._providers = providers
+        self._streams: OrderedDict[object, Streams] = OrderedDict()
+
+    def pictures(self, request: Request) -> Iterator[Picture]:
+        """The picture from sums alone, then the exact one. Raises PlanError as the main job, or UntracedError."""
+        setup = self._setup(request)
+        judgement = setup.evaluator.judge(setup.family, setup.batch)
+        yield Picture(document=_document(setup, judgement), exact=False, ranks=_ranks(judgement))
+        exact, blocks = setup.evaluator.simulate_blocks(judgement)
+        yield Picture(
+            document=_document(setup, exact),
+            exact=True,
+            columns=columns(exact.plan.stream, blocks),
+            ranks=_ranks(exact),
+        )
+
+    def tensors(self, request: Request) -> tuple[TensorLine, ...]:
+        """All tensors at the peak of the exact picture. Raises as `pictures`."""
+        setup = self._setup(request)
+        exact, blocks = setup.evaluator.simulate_blocks(setup.evaluator.judge(setup.family, setup.batch))
+        return tensor_lines(exact, blocks=blocks)
+
+    def parcel(self, request: Request, note: Note) -> Parcel:
+        """The trace that a request's picture replays. Raises as `pictures`."""
+        setup = self._setup(request, note)
+        variant = setup.evaluator.variant(setup.family)
+        trace = setup.evaluator.provider.trace(variant, setup.batch.micro_batch)
+        return Parcel(request=request, spec=setup.spec, variant=variant.key(), trace=dump(trace))
+
+    def take(self, parcel: Parcel) -> None:
+        """Keeps a trace that another process made."""
+        cluster, source = find_cluster(parcel.request.gpus), self._providers.source(parcel.request)
+        given = read_given(Options(dict(parcel.request.words)), parcel.request.settings)
+        provider = self._providers.open(parcel.request, cluster, source, given, lambda _: None)
+        if isinstance(provider, KeptTraces):
+            provider.take(parcel)
+
+    def _setup(self, request: Request, note: Note = lambda _: None) -> Setup:
+        cluster = find_cluster(request.gpus)
+        source = self._providers.source(request)
+        given = read_given(Options(dict(request.words)), request.settings)
+        inner = self._providers.open(request, cluster, source, given, note)
+        provider = Watched(inner, lambda: None)
+        spec = provider.spec()
+        workload = make_workload(given, True, cluster, spec)
+        evaluator = Evaluator(
+            provider=provider,
+            workload=workload,
+            cluster=cluster,
+            speed=RooflineModel(),
+            host_limit=cluster.host_ram_bytes,
+            stored=None if source.stored is None else frozenset(source.stored.by_dtype),
+            _plans=self._plans(request, provider, workload),
+        )
+        family = next(families(workload, cluster, spec.can_checkpoint))
+        batch = batches(workload, cluster.world_size)[0]
+        refusal = _refusal(evaluator, family, batch)
+        if refusal is not None:
+            raise UsageError(f"{family.strategy.title}: {refusal}: change that option or leave it out")
+        return Setup(
+            source=source, cluster=cluster, spec=spec, workload=workload, evaluator=evaluator, family=family,
+            batch=batch, request=request,
+        )  # fmt: skip
+
+    def _plans(self, request: Request, provider: Watched, workload: Workload) -> Streams:
+        """What strategies made of traces, which depends neither on the batch nor on what is searched."""
+        common = replace(
+            workload, micro_batch=None, global_batch=None, grad_accum=None, strategy=None, offload=None,
+            checkpointing=None, basis=(),
+        )  # fmt: skip
+        key = (id(provider.inner), common, request.gpus)
+        found = self._streams.pop(key, {})
+        while self._streams and sum(map(len, self._streams.values())) + len(found) >= _KEPT:
+            self._streams.popitem(last=False)
+        while len(found) >= _KEPT:
+            found.pop(next(iter(found)))
+        self._streams[key] = found
+        return found
+
+
+def _refusal(evaluator: Evaluator, family: Family, batch: Batch) -> str | None:
+    provider: Provider = evaluator.provider
+    trace = provider.stepless(evaluator.variant(family).regime)
+    return family.strategy.refuses(evaluator.context(family, batch.accumulation_steps, trace))
+
+
+def _document(setup: Setup, judgement: Judgement) -> PlanDocument:
+    reason = failure(setup.evaluator, judgement)
+    if reason is None and judgement.verdict == "no":
+        reason = fragmented(judgement)
+    candidate = candidate_of(judgement, setup.spec, setup.cluster, setup.workload, reason, explain=0)
+    return PlanDocument(
+        command=setup.request.command,
+        created_with=dict(versions()),
+        model=model_facts(setup.source, setup.spec),
+        cluster=cluster_document(setup.cluster),
+        workload=workload_document(setup.workload),
+        plans=(candidate,) if reason is None else (),
+        rejected=() if reason is None else (candidate,),
+    )
+
+
+def _ranks(judgement: Judgement) -> tuple[RankClass, ...]:
+    """The worst rank first, then others that go through something else."""
+    found = []
+    for plan in (judgement.plan, *judgement.plan.rivals):
+        profile = judgement.profile if plan is judgement.plan else measure(plan.stream, judgement.batch.micro_batch)
+        found.append(
+            RankClass(
+                name="",
+                at_peak=tuple((str(category), size) for category, size in profile.at_peak.items()),
+                peak_allocated_bytes=profile.peak_allocated_bytes,
+            )
+        )
+    worst, *others = found
+    named = [replace(worst, name="worst rank" if others else "every rank")]
+    return (*named, *(replace(other, name="another rank") for other in others))

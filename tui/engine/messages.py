@@ -1,0 +1,129 @@
+"""What the explorer asks of its planner processes, and what they answer. Plain values, pickled between our own."""
+
+import pickle
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Literal
+
+from planner.plan import PlanDocument, TensorLine
+from planner.request import Request
+
+if TYPE_CHECKING:
+    from planner.model.spec import ModelSpec
+
+Kind = Literal["picture", "tensors", "trace", "search", "document"]
+"""`picture`: one configuration's figures; `tensors`: all that stands at its peak; `trace`: what the picture lacks;
+`search`: the table of plans; `document`: the whole answer of the main job for one configuration, to leave with."""
+
+_HEAD = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A question; a newer one of the same kind takes its place."""
+
+    number: int
+    kind: Kind
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """A step of the worst rank, drawn in columns: in each, the moment at which most is allocated."""
+
+    categories: tuple[str, ...]
+    levels: tuple[tuple[int, ...], ...]
+    """For each column the bytes of each category."""
+    phases: tuple[str, ...]
+    """The phase of each column."""
+    peak: int
+    """The column that holds the peak."""
+    events: int
+    """Allocations and frees in the step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankClass:
+    """Ranks that are alike."""
+
+    name: str
+    at_peak: tuple[tuple[str, int], ...]
+    """Bytes by category at the peak."""
+    peak_allocated_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """One configuration, evaluated."""
+
+    document: PlanDocument
+    """With that configuration alone."""
+    exact: bool
+    """Whether the allocator was simulated; else the figures are the tensors' sums, a lower bound."""
+    columns: Columns | None = None
+    ranks: tuple[RankClass, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """A trace on its way from the process that traces to the one that replays."""
+
+    request: Request
+    """Whose model, device, attention and adapters it is of."""
+    spec: "ModelSpec"
+    variant: str
+    """Key of what was traced."""
+    trace: bytes
+    """As `planner.trace.storage.dump` writes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer, or a part of one. Only what belongs to its kind is set."""
+
+    number: int
+    """Of the ask."""
+    kind: Literal["picture", "tensors", "untraced", "traced", "found", "progress", "refused", "broken"]
+    """`untraced`: the picture needs a trace that is not kept; `refused`: the options make no sense, in words;
+    `broken`: a fault of ours."""
+    picture: Picture | None = None
+    tensors: tuple[TensorLine, ...] = ()
+    document: PlanDocument | None = None
+    parcel: Parcel | None = None
+    text: str = ""
+
+
+def write(stream: BinaryIO, message: object) -> None:
+    """One message, with its length before it."""
+    stream.write(packed(message))
+    stream.flush()
+
+
+def packed(message: object) -> bytes:
+    """One message as bytes."""
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _HEAD.pack(len(content)) + content
+
+
+def read(stream: BinaryIO) -> object | None:
+    """The next message; None at the end."""
+    head = stream.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    (size,) = _HEAD.unpack(head)
+    content = stream.read(size)
+    return pickle.loads(content) if len(content) == size else None
+
+
+HEAD_BYTES = _HEAD.size
+
+
+def length(head: bytes) -> int:
+    """Bytes of the message that follows its head."""
+    (size,) = _HEAD.unpack(head)
+    return int(size)
+
+
+def unpacked(content: bytes) -> object:
+    """A message of our own child."""
+    return pickle.loads(content)

@@ -1,0 +1,108 @@
+"""Traces that stay in memory between questions, with what each question may do about a missing one."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from planner.hardware.cluster import Cluster
+from planner.model.source import ModelSource, resolve
+from planner.model.spec import ModelSpec
+from planner.request import Note, Request
+from planner.trace.device import device_kind
+from planner.trace.events import StepTrace
+from planner.trace.provider import Provider, TraceProvider
+from planner.trace.storage import load
+from planner.trace.variant import Regime, StepVariant
+from planner.workload_options import Given, adapter_of
+from tui.engine.messages import Parcel
+
+_KEPT = 4
+T = TypeVar("T", bound=TraceProvider)
+
+
+class UntracedError(Exception):
+    """A trace is needed that nobody has made yet."""
+
+
+class KeptTraces(TraceProvider):
+    """Traces of the cache alone: what is missing is said, not made."""
+
+    __slots__ = ()
+
+    def take(self, parcel: Parcel) -> None:
+        """Keeps what another process traced."""
+        self._spec = parcel.spec
+        trace = load(parcel.trace)
+        self._traces[(parcel.variant, trace.samples)] = trace
+
+    def _open_workshop(self) -> "object":  # type: ignore[override]
+        raise UntracedError
+
+
+@dataclass(slots=True)
+class Watched:
+    """A provider for one question: asks before every trace whether the answer is still wanted, knows what it used."""
+
+    inner: Provider
+    check: Callable[[], None]
+    _used: dict[int, StepTrace] = field(default_factory=dict)
+
+    def spec(self) -> ModelSpec:
+        self.check()
+        return self.inner.spec()
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        self.check()
+        found = self.inner.trace(variant, micro_batch)
+        self._used[id(found)] = found
+        return found
+
+    def stepless(self, regime: Regime) -> StepTrace:
+        self.check()
+        return self.inner.stepless(regime)
+
+    def told(self) -> tuple[list[str], list[str]]:
+        """Of the traces that this question used."""
+        used = self._used.values()
+        sites = dict.fromkeys(site for trace in used for site in trace.host_reads)
+        notes = dict.fromkeys(note for trace in used for note in trace.notes)
+        return list(sites), list(notes)
+
+
+class Providers(Generic[T]):
+    """Providers by model, device, attention and adapter; the least recently used is forgotten."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._kept: OrderedDict[tuple[object, ...], T] = OrderedDict()
+        self._sources: dict[tuple[object, ...], ModelSource] = {}
+
+    def source(self, request: Request) -> ModelSource:
+        """The model's configuration, read once."""
+        key = (request.model, request.trust_remote_code, request.revision)
+        if key not in self._sources:
+            self._sources[key] = resolve(
+                request.model, trust_remote_code=request.trust_remote_code, revision=request.revision
+            )
+        return self._sources[key]
+
+    def open(self, request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note) -> T:
+        """As `planner.job_search.trace_provider`, and kept."""
+        device, attention, adapter = device_kind(cluster.gpu), given.attention or "sdpa", adapter_of(given, cluster)
+        key = (source.digest, source.id, device, str(attention), adapter, request.use_cache)
+        found = self._kept.pop(key, None)
+        if found is None:
+            found = self._kind(
+                source=source,
+                device=device,
+                attention=attention,
+                adapter=adapter,
+                use_cache=request.use_cache,
+                note=note,
+            )
+        found.note = note
+        self._kept[key] = found
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return found

@@ -1,0 +1,226 @@
+"""What the explorer knows at a moment, and how it learns more: joins the state with the planner processes.
+
+Knows no screen: whoever shows it is told through one callback that something changed.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from planner.plan import PlanDocument, TensorLine
+from reports.words import focus
+from tui.engine.messages import Ask, Kind, Parcel, Picture, Reply
+from tui.state import State
+
+_KEPT = 128
+_UNDONE = 200
+
+
+class Channel(Protocol):
+    """Where asks go: a planner process."""
+
+    def send(self, message: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """What is going on in the background, and since when."""
+
+    words: str
+    since: float
+
+
+class Session:
+    """State, pictures and the table of plans."""
+
+    def __init__(self, state: State, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.state = state
+        self.picture: Picture | None = None
+        self.picture_of: str = ""
+        """The command line whose figures the picture shows."""
+        self.found: PlanDocument | None = None
+        self.found_of: str = ""
+        self.problem: str = ""
+        """Why there is no picture of this state; empty where there is one."""
+        self.busy: Busy | None = None
+        self.tensors: tuple[TensorLine, ...] | None = None
+        self.pinned: PlanDocument | None = None
+        """The configuration that others are compared with."""
+        self._changed, self._clock = changed, clock
+        self._replay: Channel | None = None
+        self._search: Channel | None = None
+        self._number = 0
+        self._asked: dict[Kind, int] = {}
+        self._kept: OrderedDict[str, Picture] = OrderedDict()
+        self._past: list[State] = []
+        self._delivered = ""
+        self._sought = ""
+        self._waiting: dict[int, Callable[[Reply], None]] = {}
+
+    def connect(self, replay: Channel, search: Channel) -> None:
+        """Begins to ask: first of all for what is in view."""
+        self._replay, self._search = replay, search
+        self._delivered = self._sought = ""
+        self.look()
+
+    @property
+    def current(self) -> bool:
+        """Whether the picture is of this very state, and exact."""
+        return self.picture is not None and self.picture.exact and self.picture_of == self.state.focus_command
+
+    @property
+    def searching(self) -> bool:
+        """Whether the table of plans is of an earlier state."""
+        return self.found_of != self.state.command
+
+    def change(self, state: State) -> None:
+        """Another state; the one before can be had back."""
+        if state == self.state:
+            return
+        self._past = [*self._past[-_UNDONE:], self.state]
+        self.state = state
+        self.look()
+
+    def undo(self) -> bool:
+        """The state before; False where there is none."""
+        if not self._past:
+            return False
+        self.state = self._past.pop()
+        self.look()
+        return True
+
+    def look(self) -> None:
+        """Shows what is known of the state, and asks for the rest."""
+        self.problem, self.tensors = "", None
+        command = self.state.focus_command
+        kept = self._kept.get(command)
+        if kept is not None:
+            self.picture, self.picture_of, self.busy = kept, command, None
+            self._seek()
+        elif self.state.following and not self.state.focus:
+            self._seek()
+        else:
+            self._ask("picture", self._replay)
+        self._changed()
+
+    @property
+    def seconds_busy(self) -> float:
+        """How long what is going on has been going on."""
+        return 0.0 if self.busy is None else self._clock() - self.busy.since
+
+    def ask_tensors(self) -> None:
+        """Asks for all tensors at the peak of the picture."""
+        if self.tensors is None:
+            self._ask("tensors", self._replay)
+
+    def ask_document(self, then: Callable[[Reply], None]) -> None:
+        """The whole answer of the main job for the configuration in the picture, as the command line would give it."""
+        self._waiting[self._ask("document", self._search)] = then
+        self._begin("evaluating")
+
+    def pin(self) -> None:
+        """Remembers the configuration in the picture, to compare others with; the same one again: none."""
+        shown = self.picture.document if self.picture is not None and self.picture.exact else None
+        self.pinned = None if shown is not None and self.pinned == shown else shown
+        self._changed()
+
+    def on_reply(self, reply: Reply) -> None:
+        """Takes what a planner process says."""
+        waiting = self._waiting.get(reply.number)
+        if waiting is not None and reply.kind != "progress":
+            del self._waiting[reply.number]
+            self.busy = None
+            waiting(reply)
+        elif waiting is None and reply.number not in self._asked.values():
+            return  # Of a state that has been left.
+        else:
+            self._take(reply)
+        self._changed()
+
+    def on_end(self, kind: str, how: str) -> None:
+        """A planner process is gone."""
+        self.busy = None
+        self.problem = f"the planner's {kind} process {how}. Press F5 to start it again."
+        self._changed()
+
+    def _take(self, reply: Reply) -> None:
+        match reply.kind:
+            case "picture":
+                self._take_picture(reply)
+            case "tensors":
+                self.tensors = reply.tensors
+            case "untraced":
+                self._trace()
+            case "traced" if reply.parcel is not None:
+                self._deliver(reply.parcel)
+            case "found" if reply.document is not None:
+                self._take_found(reply.document)
+            case "progress":
+                self._begin(reply.text)
+            case "refused" | "broken":
+                self._take_refusal(reply)
+
+    def _take_picture(self, reply: Reply) -> None:
+        assert reply.picture is not None
+        self.picture, self.picture_of = reply.picture, self.state.focus_command
+        if reply.picture.exact:
+            self._kept[self.picture_of] = reply.picture
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            self.busy = None
+            self._seek()
+
+    def _trace(self) -> None:
+        if self._delivered == self.state.focus_command:
+            self.problem = "what was traced is not what is replayed: were files changed meanwhile? Press F5."
+            return
+        self._sought = ""  # A search that is running makes way for the trace.
+        self._ask("trace", self._search)
+        self._begin("tracing")
+
+    def _deliver(self, parcel: Parcel) -> None:
+        self._delivered = self.state.focus_command
+        if self._replay is not None:
+            self._replay.send(parcel)
+        self.busy = None
+        self._ask("picture", self._replay)
+
+    def _take_found(self, document: PlanDocument) -> None:
+        self.busy = None
+        self.found, self.found_of = document, self.state.command
+        shown = focus(document)
+        if self.state.following and shown is not None:
+            followed = self.state.following_best(shown.strategy)
+            moved = followed != self.state or not self.current
+            self.state = followed
+            if moved:
+                self._delivered = ""
+                self._ask("picture", self._replay)
+
+    def _take_refusal(self, reply: Reply) -> None:
+        self.busy = None
+        self.problem = reply.text if reply.kind == "refused" else f"the planner failed: {reply.text}"
+        if reply.number == self._asked.get("picture"):
+            self._seek()
+
+    def _seek(self) -> None:
+        """The table of plans, where it is not being made already."""
+        if self.state.command in (self._sought, self.found_of):
+            return
+        self._sought = self.state.command
+        self._ask("search", self._search)
+        self._begin("searching")
+
+    def _ask(self, kind: Kind, where: Channel | None) -> int:
+        self._number += 1
+        self._asked[kind] = self._number
+        request = self.state.search_request if kind == "search" else self.state.focus_request
+        if where is not None:
+            where.send(Ask(number=self._number, kind=kind, request=request))
+        return self._number
+
+    def _begin(self, words: str) -> None:
+        since = self.busy.since if self.busy is not None and self.busy.words == words else self._clock()
+        self.busy = Busy(words=words, since=since)

@@ -1,0 +1,37 @@
+"""A widget that is a function of the scene."""
+
+from rich.text import Text
+from textual.app import RenderResult
+from textual.geometry import Size
+from textual.widget import Widget
+
+from tui.scene import Scene
+
+
+class Drawn(Widget):
+    """Draws `lines` anew whenever it is shown another scene."""
+
+    scene: Scene | None = None
+
+    def show(self, scene: Scene) -> None:
+        """The scene to draw from now on; its height may change with it."""
+        before = self._lines(self.size.width)
+        self.scene = scene
+        after = self._lines(self.size.width)
+        if before.plain.count("\n") != after.plain.count("\n"):
+            self.refresh(layout=True)
+        elif before != after:
+            self.refresh()
+
+    def lines(self, scene: Scene, width: int) -> Text:
+        """What is drawn at `width`."""
+        raise NotImplementedError
+
+    def _lines(self, width: int) -> Text:
+        return Text("") if self.scene is None or width <= 0 else self.lines(self.scene, width)
+
+    def render(self) -> RenderResult:
+        return self._lines(self.size.width)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return self._lines(width).plain.count("\n") + 1

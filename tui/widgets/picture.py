@@ -1,0 +1,60 @@
+"""The picture: title, options, verdict, memory, host RAM, timeline."""
+
+from rich.text import Text
+
+from tui import drawing
+from tui.scene import Scene
+from tui.timeline_drawing import timeline_text
+from tui.widgets.drawn import Drawn
+
+
+class TitleView(Drawn):
+    """Model and machines."""
+
+    def lines(self, scene: Scene, width: int) -> Text:
+        return drawing.title_text(scene, width)
+
+
+class OptionsView(Drawn):
+    """Every option with its key; flowing, or in a column where it is narrow by layout."""
+
+    def lines(self, scene: Scene, width: int) -> Text:
+        return drawing.options_text(scene, width, column=self.screen.has_class("-wide"))
+
+
+class VerdictView(Drawn):
+    """FITS, TIGHT or DIES."""
+
+    def lines(self, scene: Scene, width: int) -> Text:
+        return drawing.verdict_text(scene, width)
+
+
+class MemoryView(Drawn):
+    """The stacked bars."""
+
+    def lines(self, scene: Scene, width: int) -> Text:
+        return drawing.memory_text(scene, width, thick=self.screen.size.height >= 32)
+
+
+class HostView(Drawn):
+    """RAM of a node."""
+
+    def lines(self, scene: Scene, width: int) -> Text:
+        return drawing.host_text(scene, width)
+
+
+class TimelineView(Drawn):
+    """The step's memory over time."""
+
+    def lines(self, scene: Scene, width: int) -> Text:
+        memory = None if scene.candidate is None else scene.candidate.memory
+        if scene.picture is None or scene.picture.columns is None or memory is None:
+            return Text("")
+        return timeline_text(
+            scene.picture.columns,
+            width,
+            max(3, self.size.height),
+            capacity=memory.capacity_bytes - memory.outside_allocator.total,
+            letters=scene.letters,
+            ascii_only=scene.ascii_only,
+        )
