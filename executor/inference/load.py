@@ -8,7 +8,7 @@ from typing import Any
 
 from executor.inference.checkpoint import Checkpoint
 from executor.inference.job import CPU, DISK, InferenceJob, Place
-from executor.inference.model import check_checkpoint, check_device_map, empty_model
+from executor.inference.model import check_checkpoint, check_device_map, empty_model, tied_places
 from executor.inference.stages import StageCache, place_stages, stage_of
 from planner.errors import InputError, PreflightError
 
@@ -49,7 +49,8 @@ def _mapped(job: InferenceJob, checkpoint: Checkpoint, folder: Path | None) -> L
     places = job.places
     check_device_map(model, places)
     main = torch.device(next((place for place in places.values() if isinstance(place, int)), CPU))
-    if not fit.direct:
+    # accelerate 1.15 writes a tied tensor to disk under the one name that is stored, and looks for the other.
+    if not fit.direct or DISK in tied_places(model, places):
         return Loaded(model=_converted(job, checkpoint, folder, type(model)), device=main, way="from_pretrained")
     from accelerate import load_checkpoint_and_dispatch
 

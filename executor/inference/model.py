@@ -147,6 +147,11 @@ def _check_blocks(model: Any, places: Mapping[str, Place]) -> None:
             raise InputError(f"the device map splits {name} over GPUs {gpus}: a {type(module).__name__} stays whole")
 
 
+def tied_places(model: Any, places: Mapping[str, Place]) -> set[Place | None]:
+    """Where tensors lie that have several names."""
+    return {place_of(names[0], places) for names in _own_tensors(model) if len(names) > 1}
+
+
 def _check_tied(model: Any, places: Mapping[str, Place]) -> None:
     for names in _own_tensors(model):
         found = {name: place_of(name, places) for name in names}
