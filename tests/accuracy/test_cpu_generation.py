@@ -1,0 +1,87 @@
+"""Traced generations against the CPU allocator's own events, on real models with random weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.infer.workload import CacheKind, CacheType
+from planner.workload import Attention
+from tests.support.generation_reference import (
+    Generation,
+    peaks_of_run,
+    peaks_of_trace,
+    real,
+    stream_of_run,
+    stream_of_trace,
+    traced,
+)
+
+GENERATORS = (
+    "llama-2", "llama-3", "qwen2", "gpt2", "pythia", "gemma-2", "gemma-3", "mixtral", "qwen3-moe", "olmoe",
+    "deepseek-v3", "t5", "mamba", "jamba", "qwen3-next",
+)  # fmt: skip
+SAMPLE = ("llama-3", "gemma-3", "mixtral", "deepseek-v3", "t5", "jamba")
+SAME_STREAM = ("llama-2", "llama-3", "qwen2", "gpt2", "pythia", "gemma-2", "gemma-3", "mixtral", "t5")
+"""Those whose every allocation and free agrees in order; the others differ in oneDNN's and histc's transient copies."""
+
+
+def both(case: Generation) -> tuple[list[int], list[int]]:
+    return peaks_of_trace(traced(case)), peaks_of_run(real(case))
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_peaks_of_prefill_and_decode_equal(name: str) -> None:
+    """Grouped queries, a window, experts, latent attention, an encoder, state-space layers."""
+    replay, run = both(Generation(architecture=name))
+    assert replay == run
+    assert len(run) == 3
+    assert run[0] > run[1] > 10_000
+
+
+def test_every_allocation_and_free_in_order() -> None:
+    case = Generation(architecture="llama-3")
+    assert np.array_equal(stream_of_trace(traced(case)), stream_of_run(real(case)))
+
+
+def test_a_cache_that_is_allocated_whole() -> None:
+    replay, run = both(Generation(architecture="llama-3", cache=CacheKind.STATIC))
+    assert replay == run
+
+
+def test_a_cache_in_eight_bits() -> None:
+    replay, run = both(Generation(architecture="llama-3", kv_dtype=CacheType.FP8))
+    assert replay == run
+
+
+def test_the_comparison_can_fail() -> None:
+    """The figures tell one more token, and another cache, apart."""
+    case = Generation(architecture="llama-3")
+    ours = peaks_of_trace(traced(case))
+    assert ours != peaks_of_run(real(replace(case, prompt=41)))
+    assert ours != peaks_of_trace(traced(replace(case, cache=CacheKind.STATIC)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GENERATORS)
+@pytest.mark.parametrize("attention", [Attention.SDPA, Attention.EAGER])
+@pytest.mark.parametrize(("batch", "prompt", "steps"), [(1, 40, 3), (2, 40, 3), (3, 17, 4), (2, 90, 2)])
+def test_all(name: str, attention: Attention, batch: int, prompt: int, steps: int) -> None:
+    case = Generation(architecture=name, attention=attention, batch=batch, prompt=prompt, steps=steps)
+    replay, run = both(case)
+    assert replay == run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAME_STREAM)
+def test_all_streams(name: str) -> None:
+    case = Generation(architecture=name)
+    assert np.array_equal(stream_of_trace(traced(case)), stream_of_run(real(case)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama-2", "qwen2", "gemma-2", "gemma-3", "mixtral"])
+@pytest.mark.parametrize("steps", [2, 4])
+def test_all_static(name: str, steps: int) -> None:
+    replay, run = both(Generation(architecture=name, cache=CacheKind.STATIC, steps=steps))
+    assert replay == run
