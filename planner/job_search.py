@@ -81,6 +81,7 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         document=told,
         snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,
         timeline=predicted_timeline(found, request.pinned, spec.id) if drawn else None,
+        places=_places(provider) if source.kind == "script" else {},
     )
 
 
@@ -103,6 +104,12 @@ def _of_script(
     from planner.capture.job import captured_job
 
     return captured_job(request, cluster, source, given, note)
+
+
+def _places(provider: Provider) -> dict[str, str]:
+    from planner.capture.provider import CapturedProvider
+
+    return provider.places() if isinstance(provider, CapturedProvider) else {}
 
 
 def _against_script(

@@ -62,7 +62,9 @@ def main(words: list[str]) -> NoReturn:
         try:
             runpy.run_path(request.script, run_name="__main__")
         except BaseException as problem:
+            window.end()
             result.end(_failed(problem, script, window))
+        window.end()
         result.end(_no_step(script, window))
 
 

@@ -43,6 +43,7 @@ def provider_of(request: Request, cluster: Cluster, script: Path, note: Note) ->
             working_directory=str(Path.cwd()),
             device=planned_device(cluster),
             world_size=cluster.world_size,
+            follow=request.follow,
         ),
         use_cache=request.use_cache,
         note=note,

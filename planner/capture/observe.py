@@ -27,6 +27,8 @@ class Observed:
     clipping: float | None = None
     trainers: list[Any] = field(default_factory=list)
     lightning: bool = False
+    construct: Callable[[], None] = lambda: None
+    """Called when an optimizer is constructed."""
     compiled: bool = False
 
 
@@ -44,6 +46,7 @@ def watch(observed: Observed, stack: contextlib.ExitStack, on_step: Callable[[An
 
     def constructed(self: Any, *args: Any, **kwargs: Any) -> None:
         observed.made.append(self)
+        observed.construct()
         optimizer_init(self, *args, **kwargs)
 
     stack.enter_context(mock.patch.object(optimizer.Optimizer, "__init__", constructed))

@@ -71,6 +71,10 @@ class CapturedProvider:
         notes = dict.fromkeys(note for _, trace in self._traces.values() for note in trace.notes)
         return list(sites), [*notes, *(self._facts.notes if self._facts else ())]
 
+    def places(self) -> dict[str, str]:
+        """Lines of the user's files at which memory is decided."""
+        return {kind: place for facts, _ in self._traces.values() for kind, place in facts.places.items()}
+
     def _natural(self) -> StepTrace:
         facts, trace = self._captured(self.request)
         self._facts = facts

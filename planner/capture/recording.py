@@ -18,7 +18,7 @@ from planner.trace.host_reads import HostReads
 from planner.trace.inputs_known import KnownValues
 from planner.trace.kernels import KernelProfile
 from planner.trace.modules import ModuleTracker
-from planner.trace.recorder import Recorder
+from planner.trace.recorder import Held, Recorder
 
 
 class StepRecorder:
@@ -57,6 +57,12 @@ class StepRecorder:
         """Models that ran without training before the step: a teacher's place on the device is taken as well."""
         self.backward_passes = 0
         self.forward_passes = 0
+        self.afterwards: Callable[[], None] | None = None
+        """Called before each forward pass of the model once the recording is done."""
+        self.joined: Callable[[], None] = lambda: None
+        """Called when a further model joins the step."""
+        self.retained: Callable[[], None] = lambda: None
+        """Called when a backward pass is told to keep its graph."""
         self.done = False
 
     # -- installation ------------------------------------------------------------------------------
@@ -79,6 +85,8 @@ class StepRecorder:
             return out
 
         def watched_backward(*args: Any, **kwargs: Any) -> Any:
+            if _retains(args, kwargs):
+                self.retained()
             self._before_backward()
             self._in_backward = True
             try:
@@ -113,9 +121,13 @@ class StepRecorder:
             args, kwargs = tree_map_only(torch.Tensor, self._placement.twin, (args, kwargs))
         if next(root.parameters(), None) is None:
             return args, kwargs
+        if self.done and self.afterwards is not None and root is self.model:
+            self.afterwards()
         if self.model is None and _trains(root):
             self._begin(root, args, kwargs)
         elif self.model is None:
+            if not self._aside:
+                self.joined()
             self._aside.append(root)
         elif self._recorder is not None and self.backward_passes == 0 and not self._holds(root):
             self._join(root)
@@ -152,6 +164,7 @@ class StepRecorder:
         """A further model of the step, trained or frozen: its parameters follow those of the first."""
         assert self._recorder is not None
         assert self._tracker is not None
+        self.joined()
         if any(parameter.requires_grad for parameter in model.parameters()):
             self._prepare(model)
         self.others.append(model)
@@ -191,6 +204,10 @@ class StepRecorder:
 
     # -- the end -------------------------------------------------------------------------------------
 
+    def alive(self) -> list[Held]:
+        """What stands at the end of the step and is no gradient; asked before `finish`."""
+        return [] if self._recorder is None else self._recorder.alive()
+
     def finish(self) -> Recording:
         """The recorded micro step. InputError where there was no forward or no backward."""
         if self._recorder is None or self.backward_passes == 0:
@@ -226,6 +243,11 @@ def inner_model(module: nn.Module) -> nn.Module:
 
 def _trains(module: nn.Module) -> bool:
     return module.training and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+
+
+def _retains(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether torch.autograd.backward(tensors, grad_tensors, retain_graph, ...) is told to keep the graph."""
+    return bool(kwargs.get("retain_graph", args[2] if len(args) > 2 else False))
 
 
 def _named_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:

@@ -40,6 +40,8 @@ class CaptureRequest:
     """Samples per batch that loaders are made to give; None: the script's own."""
     configs: Mapping[str, str] = field(default_factory=dict)
     """Model configs by hub id, as JSON text: what the closed network would have given."""
+    follow: bool = False
+    """Whether the script is watched beyond its first step, for what it never gives back."""
     seconds: float = 60.0
     resident_bytes: int = 4 * 2**30
     processes: int = 64
@@ -93,6 +95,8 @@ class CapturedFacts:
     compiled: bool = False
     models: int = 1
     notes: tuple[str, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Lines of the user's files by kind: see planner.capture.noticed."""
     resident_bytes: int = 0
     """Peak of the child."""
     seconds: float = 0.0

@@ -15,6 +15,7 @@ from planner.capture.distributed import one_rank
 from planner.capture.host_values import LoopReads
 from planner.capture.imports import when_imported
 from planner.capture.loaders import loaders
+from planner.capture.noticed import HELD, MODEL, OPTIMIZER, RETAINED, Afterwards, Noticed, held_places
 from planner.capture.observe import Observed, loop_of, optimizer_facts, planned_name, waiting, watch, watch_trainer
 from planner.capture.placement import Placement, parameters_on_meta
 from planner.capture.precision import Regions, autocast_regions
@@ -34,6 +35,7 @@ from planner.trace.inputs_known import KnownValues, remember_literals
 from planner.trace.kernels import KernelProfile, kernel_profile
 from planner.trace.layout import layout_of
 from planner.trace.origins import Origins
+from planner.trace.recorder import Held
 from planner.trace.step import cast
 from planner.trace.storage import dump
 from planner.trace.tracer import buffer_sizes, parameter_infos
@@ -50,7 +52,10 @@ class Window:
         self._reads = LoopReads(self._known)
         self._regions = Regions(request.regime, on_cpu=request.device.capability_major is None)
         self._placement = Placement(self._known, on_cpu=request.device.capability_major is None)
-        self._observed = Observed()
+        origin = Origins(Path(request.script).parent, Path(request.working_directory)).current
+        self._noticed = Noticed(origin)
+        self._observed = Observed(construct=lambda: self._noticed.note(OPTIMIZER))
+        self._afterwards: Afterwards | None = None
         self._recorder = StepRecorder(
             known=self._known,
             reads=self._reads,
@@ -58,8 +63,10 @@ class Window:
             prepare=self._impose,
             around=self._regions.around_forward,
             placement=self._placement,
-            origin=Origins(Path(request.script).parent, Path(request.working_directory)).current,
+            origin=origin,
         )
+        self._recorder.retained = lambda: self._noticed.note(RETAINED)
+        self._recorder.joined = lambda: self._noticed.note(MODEL)
         self._started = time.monotonic()
 
     @property
@@ -78,6 +85,7 @@ class Window:
         stack.enter_context(autocast_regions(self._regions))
         stack.enter_context(remember_literals(self._known))
         watch_trainer(self._observed)
+        self._noticed.watch(stack)
         if self._request.regime is not None and not self._request.regime.outputs_to_fp32:
             when_imported("accelerate.accelerator", _keep_outputs)
         stack.enter_context(self._placement)
@@ -97,7 +105,15 @@ class Window:
 
     # -- the end ---------------------------------------------------------------------------------------
 
+    def end(self) -> None:
+        """The script is over: what was captured is delivered, if anything was."""
+        if self._afterwards is not None:
+            self._afterwards.end()
+
     def _stepped(self, optimizer: Any) -> None:
+        if self._afterwards is not None:
+            self._afterwards.stepped()
+            return
         model = self._recorder.model
         if model is None:
             raise InputError("an optimizer steps before any model has run forward in training mode")
@@ -114,9 +130,20 @@ class Window:
                 " gradients yet): capture reads steps of one backward pass"
             )
         passes = self._recorder.backward_passes
+        alive = self._recorder.alive() if self._request.follow else []
         recording = self._recorder.finish()
         trace = fit((recording,), _parameters(models), _buffers(models), layout_of(model), [])
-        self._deliver(self._facts(models, passes), dump(trace))
+        facts = self._facts(models, passes)
+
+        def deliver(held: list[Held]) -> None:
+            found = held_places(recording.raw, held)
+            places = {**self._noticed.places, **({HELD: found.place} if found.place else {})}
+            self._deliver(replace(facts, places=places), dump(replace(trace, held=found.tensors)))
+
+        if not alive:
+            deliver([])
+        self._afterwards = Afterwards(alive, deliver)
+        self._recorder.afterwards = self._afterwards.forward
 
     def _facts(self, models: list[nn.Module], passes: int) -> CapturedFacts:
         model = models[0]

@@ -14,10 +14,10 @@ from planner.errors import ExitCode, InputError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.plan import PlanDocument
     from planner.regression.jobs import CheckJob
     from planner.regression.result import CheckReport
     from planner.regression.run import Checked
+    from planner.request import Answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +99,7 @@ class _Planner:
 
         self._use_cache, self._note = use_cache, Notes()
 
-    def __call__(self, job: "CheckJob", gpus: str) -> "PlanDocument":
+    def __call__(self, job: "CheckJob", gpus: str) -> "Answer":
         from planner.commands.plan import request_of
         from planner.job import run_job
         from planner.job_words import job_words
@@ -113,8 +113,8 @@ class _Planner:
         args.explain = True
         # What a script or factory is made of is watched by the check itself, and over all of the project.
         args.no_cache = job.runs_code or not self._use_cache
-        request = replace(request_of(args, words, job.args), explained=EXPLAINED)
-        return run_job(request, self._note).document
+        request = replace(request_of(args, words, job.args), explained=EXPLAINED, follow=True)
+        return run_job(request, self._note)
 
 
 def _planner(args: argparse.Namespace) -> _Planner:

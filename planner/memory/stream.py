@@ -309,6 +309,7 @@ def _carried(trace: StepTrace) -> IntArray:
     alive = np.zeros(trace.num_tensors, dtype=np.int64)
     np.add.at(alive, trace.subject[trace.kind == Kind.ALLOC], 1)
     np.add.at(alive, trace.subject[trace.kind == Kind.FREE], -1)
+    alive[trace.held] = 0  # never bound anew: every step leaves its own behind
     return np.flatnonzero((alive > 0) & (trace.tensor_parameter < 0))
 
 

@@ -60,6 +60,8 @@ class Baseline:
     """Bytes at the peak by `Standing.key`; the smallest together under `OTHERS`."""
     verdict: str
     versions: Mapping[str, str]
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Of a script: what the lines say at which memory is decided, by kind."""
     digest: str = field(init=False)
     """Of everything else."""
 
@@ -67,7 +69,7 @@ class Baseline:
         if self.schema_version != SCHEMA_VERSION:
             raise ValueError(f"schema_version is {self.schema_version}, not {SCHEMA_VERSION}")
         whole = (self.job, self.configuration, self.figures, self.phase_of_peak, self.standing, self.verdict)
-        digest = hashlib.sha256(canonical([*whole, self.versions])).hexdigest()
+        digest = hashlib.sha256(canonical([*whole, self.versions, self.places])).hexdigest()
         object.__setattr__(self, "digest", f"sha256:{digest}")
 
 

@@ -9,8 +9,10 @@ from planner.regression.baseline import Baseline
 from planner.regression.changes import changed_inputs
 from planner.regression.computed import Computed
 from planner.regression.culprits import Culprit, culprits
+from planner.regression.hints import RECOMPUTED, Noted, hints
 from planner.regression.jobs import CheckJob
 from planner.regression.limits import grown
+from planner.regression.places import place_of
 from planner.regression.result import CheckFigure, Finding, Status
 from planner.units import format_bytes
 
@@ -28,6 +30,7 @@ LABELS: Mapping[str, str] = {
     "host.save_bytes": "RAM of a node to save",
     "host.most_bytes": "RAM of a node",
     "step_microseconds": "step time",
+    RECOMPUTED: "recomputation in a step",
 }
 _SHOWN = 8
 _LEAST_SHARE = 0.002
@@ -50,14 +53,23 @@ def judge(job: CheckJob, now: Computed, baseline: Baseline | None) -> Judged:
     if baseline is None:
         findings.append(_no_baseline(job))
     else:
-        found = culprits(baseline.standing, now.state.standing, now.lines)
-        findings += _growth(job, now, baseline, found)
-        if any(figure.change for figure in figures if figure.unit == "bytes"):
-            findings += _behind(found, now.state.figures["peak_allocated_bytes"])
-        findings += changed_inputs(job, baseline, now.state)
+        findings += _against(job, now, baseline)
         findings += _information(figures)
     status = _status(findings, new=baseline is None)
     return Judged(status=status, figures=figures, findings=tuple(sorted(findings, key=_order)))
+
+
+def _against(job: CheckJob, now: Computed, baseline: Baseline) -> list[Finding]:
+    """Growth, what stands behind it, and what was changed."""
+    key = "peak_allocated_bytes"
+    peak, before = now.state.figures[key], baseline.figures.get(key, 0)
+    inputs = list(changed_inputs(job, baseline, now))
+    causes: list[Finding] = []
+    if any(baseline.figures.get(name) != now.state.figures.get(name) for name in JUDGED):
+        noted = {kind: Noted(text=text, place=place_of(now.places[kind])) for kind, text in now.state.places.items()}
+        causes += hints(baseline, now.state, noted, peak - before)
+        causes += _behind(culprits(baseline.standing, now.state.standing, now.lines), peak)
+    return [*_growth(job, now, baseline, causes, inputs), *causes, *inputs]
 
 
 def label_of(name: str) -> str:
@@ -119,9 +131,13 @@ def _no_baseline(job: CheckJob) -> Finding:
     return Finding(level="notice", kind="information", message=said, file=job.path.name, line=job.line)
 
 
-def _growth(job: CheckJob, now: Computed, baseline: Baseline, found: Sequence[Culprit]) -> Iterator[Finding]:
-    """One finding for each judged figure beyond its threshold, placed at the line that takes most of it."""
-    first = next((culprit for culprit in found if culprit.change > 0), None)
+def _growth(
+    job: CheckJob, now: Computed, baseline: Baseline, causes: Sequence[Finding], inputs: Sequence[Finding]
+) -> Iterator[Finding]:
+    """One finding for each judged figure beyond its threshold, placed where its first cause is."""
+    first = next((cause for cause in causes if (cause.delta_bytes or 0) > 0), None)
+    here = Finding(level="notice", kind="information", message="", file=job.path.name, line=job.line)
+    placed = next((finding for finding in (*([first] if first else []), *causes[:1], *inputs) if finding.file), here)
     for name in JUDGED:
         before, after = baseline.figures.get(name), now.state.figures.get(name)
         if before is None or after is None:
@@ -130,15 +146,13 @@ def _growth(job: CheckJob, now: Computed, baseline: Baseline, found: Sequence[Cu
         if not (failed or warned):
             continue
         limit = f"fail = {job.fail.text!r}" if failed else f"warn = {job.warn.text!r}"
-        on_device = name != "host.most_bytes"
-        why = f"; {described(first)}" if first is not None and on_device else ""
-        placed = first if first is not None and on_device and first.standing.file else None
+        why = "" if first is None else f"; {first.message}"
         yield Finding(
             level="error" if failed else "warning",
             kind="growth",
             message=f"{label_of(name)} {grown(before, after)}, beyond {limit}{why}",
-            file=job.path.name if placed is None else placed.standing.file,
-            line=job.line if placed is None else placed.line,
+            file=placed.file,
+            line=placed.line,
             delta_bytes=after - before,
         )
 
@@ -175,7 +189,7 @@ def described(culprit: Culprit) -> str:
 def _information(figures: Sequence[CheckFigure]) -> Iterator[Finding]:
     """The step's expected time, which no threshold applies to."""
     for figure in figures:
-        if figure.unit == "microseconds" and figure.baseline and figure.change is not None:
+        if figure.name == "step_microseconds" and figure.baseline and figure.change is not None:
             share = figure.change / figure.baseline
             if abs(share) >= _STEP_SHARE and figure.current is not None:
                 said = (
@@ -198,5 +212,6 @@ _LEVELS = ("error", "warning", "notice")
 _KINDS = ("problem", "budget", "growth", "measured", "culprit", "input", "information")
 
 
-def _order(finding: Finding) -> tuple[int, int, int]:
-    return _LEVELS.index(finding.level), _KINDS.index(finding.kind), -abs(finding.delta_bytes or 0)
+def _order(finding: Finding) -> tuple[int, int]:
+    """Within a kind, findings stand in the order in which they were made: causes by their weight."""
+    return _LEVELS.index(finding.level), _KINDS.index(finding.kind)

@@ -8,6 +8,7 @@ from planner.plan import Candidate, PlanDocument
 from planner.plan_codec import plain
 from planner.regression.baseline import OTHERS, Baseline, Standing
 from planner.regression.places import Sources
+from planner.request import Answer
 
 EXPLAINED = 400
 """Kinds of tensors that the plan is asked for: more than the peak of any model has been seen to hold."""
@@ -35,35 +36,51 @@ class Computed:
     state: Baseline
     lines: Mapping[str, int] = field(default_factory=dict)
     """By key of `state.standing`: line of the file that its key names, now."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """By kind, as in `state.places`: `train.py:88`, relative to the root."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """By key of the model's own config.json, as in `state.configuration`: `model/config.json:12`."""
     fits: Mapping[str, Fit] = field(default_factory=dict)
     """By cluster, as `--gpus` names it."""
     words: str = ""
     """The job in words."""
 
 
-def computed(
-    name: str, document: PlanDocument, sources: Sources, config: Mapping[str, object], *, code: bool
-) -> Computed:
-    """`config`: the model's own config where the project holds it; `code`: whether the project's code is the model.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnConfig:
+    """A config.json of the project."""
+
+    values: Mapping[str, object] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Of its keys: `model/config.json:12`."""
+
+
+def computed(name: str, answer: Answer, sources: Sources, config: OwnConfig, *, code: bool) -> Computed:
+    """`config`: the model's own where the project holds it; `code`: whether the project's code is the model.
 
     InputError where the configuration could not be evaluated, with the planner's reason.
     """
+    document = answer.document
     candidate = candidate_of(document)
     memory = candidate.memory
     if memory is None:
         raise InputError(candidate.reason or "nothing could be evaluated")
     standing, lines = _standing(candidate, sources, memory.peak_allocated_bytes)
+    places = {kind: place for kind, origin in answer.places.items() if (place := sources.place(origin)) is not None}
     return Computed(
         state=Baseline(
             job=name,
-            configuration=_configuration(document, candidate, config, code),
+            configuration=_configuration(document, candidate, config.values, code),
             figures=dict(_figures(candidate)),
             phase_of_peak=memory.phase_of_peak,
             standing=standing,
             verdict=candidate.verdict,
             versions=dict(document.created_with),
+            places={kind: sources.text(place) for kind, place in places.items()},
         ),
         lines=lines,
+        places={kind: str(place) for kind, place in places.items()},
+        config=dict(config.places),
         words=_words(document, candidate),
     )
 
@@ -129,6 +146,7 @@ def _figures(candidate: Candidate) -> Iterator[tuple[str, int]]:
             yield f"host.{name}", getattr(memory.host, name)
     if speed is not None:
         yield "step_microseconds", round(speed.step_seconds * 1e6)
+        yield "recompute_microseconds", round(speed.parts.get("recompute", 0.0) * 1e6)
 
 
 def _standing(candidate: Candidate, sources: Sources, peak: int) -> tuple[dict[str, int], dict[str, int]]:

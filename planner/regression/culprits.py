@@ -1,9 +1,12 @@
 """Which tensors a growth comes from. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.regression.baseline import OTHERS, Standing
+
+_OPERATORS = 3
+"""How many are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +15,6 @@ class Culprit:
 
     standing: Standing
     change: int
-    before: int
     line: int | None = None
     """Of the file that `standing` names, now."""
 
@@ -30,12 +32,31 @@ def culprits(before: Mapping[str, int], after: Mapping[str, int], lines: Mapping
     }
     for alike in (_same_module, _same_line, _same_operator):
         _net(changes, alike)
-    found = [
-        Culprit(standing=Standing.of_key(key), change=change, before=before.get(key, 0), line=lines.get(key))
-        for key, change in changes.items()
-        if change
-    ]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for key, change in changes.items():
+        if change:
+            groups.setdefault((str(change > 0), *_shown_together(Standing.of_key(key))), []).append(key)
+    found = [_merged(_ordered(keys, changes), changes, lines) for keys in groups.values()]
     return tuple(sorted(found, key=lambda culprit: (-abs(culprit.change), culprit.standing.key())))
+
+
+def _shown_together(standing: Standing) -> tuple[str, ...]:
+    """What one line made, or else one module."""
+    if standing.text:
+        return standing.category, standing.file, standing.text
+    return standing.category, standing.module
+
+
+def _merged(keys: list[str], changes: Mapping[str, int], lines: Mapping[str, int]) -> Culprit:
+    """Tensors of one line as one, under the module of the largest and the operators of all."""
+    all_of = [Standing.of_key(key) for key in keys]
+    operators = list(dict.fromkeys(standing.operator for standing in all_of if standing.operator))
+    named = ", ".join(operators[:_OPERATORS]) + (", ..." if len(operators) > _OPERATORS else "")
+    return Culprit(
+        standing=replace(all_of[0], operator=named),
+        change=sum(changes[key] for key in keys),
+        line=next((lines[key] for key in keys if key in lines), None),
+    )
 
 
 def _net(changes: dict[str, int], alike: Callable[[Standing], tuple[str, ...] | None]) -> None:

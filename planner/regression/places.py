@@ -23,6 +23,12 @@ class Place:
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
+def place_of(text: str) -> Place:
+    """What `str` of a place wrote."""
+    file, _, line = text.rpartition(":")
+    return Place(file=file, line=int(line)) if line.isdigit() and file else Place(file=text)
+
+
 def toml_line(text: str, table: Sequence[str], key: str | None = None) -> int | None:
     """Line of a table's header, or of `key` in it; None where it is written in another form, such as inline."""
     wanted, inside, header = list(table), False, None

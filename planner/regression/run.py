@@ -2,23 +2,23 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.config import CheckTables
 from planner.errors import InputError, PlanError
-from planner.plan import PlanDocument
 from planner.plan_io import write_text
 from planner.regression.baseline import Baseline, baseline_from_json, baseline_to_json
 from planner.regression.compare import judge
-from planner.regression.computed import Computed, Fit, computed, fit_of
+from planner.regression.computed import Computed, OwnConfig, computed, fit_of
 from planner.regression.jobs import CheckJob, read_jobs
-from planner.regression.places import Sources
+from planner.regression.places import Place, Sources, json_line
 from planner.regression.result import Finding, JobResult
 from planner.regression.state import keep, kept, state_key
+from planner.request import Answer
 
-Plan = Callable[[CheckJob, str], PlanDocument]
+Plan = Callable[[CheckJob, str], Answer]
 """(job, GPUs) -> the pinned plan with its tensors explained; the project's root is the working directory."""
 FOLDER = ".plan"
 _MAX_BYTES = 2**22
@@ -129,28 +129,28 @@ def _now(job: CheckJob, plan: Plan, *, use_cache: bool) -> tuple[Computed, bool]
 def _compute(job: CheckJob, plan: Plan) -> Computed:
     root = job.path.parent.resolve()
     home = (root / job.model).resolve().parent if job.model.endswith(".py") else root
-    document = plan(job, job.gpus)
-    config = {} if job.runs_code else _own_config(root / job.model)
-    found = computed(job.name, document, Sources(root=root, home=home), config, code=job.runs_code)
-    fits = {gpus: _fit(job, gpus, document, plan) for gpus in _clusters(job)}
-    return Computed(state=found.state, lines=found.lines, words=found.words, fits=fits)
+    answer = plan(job, job.gpus)
+    config = OwnConfig() if job.runs_code else _own_config(root / job.model, root)
+    found = computed(job.name, answer, Sources(root=root, home=home), config, code=job.runs_code)
+    others = {gpus: plan(job, gpus) if gpus != job.gpus else answer for gpus in _clusters(job)}
+    return replace(found, fits={gpus: fit_of(other.document) for gpus, other in others.items()})
 
 
 def _clusters(job: CheckJob) -> Iterator[str]:
     yield from dict.fromkeys(budget.gpus or job.gpus for budget in job.budgets if budget.fits)
 
 
-def _fit(job: CheckJob, gpus: str, document: PlanDocument, plan: Plan) -> Fit:
-    return fit_of(document if gpus == job.gpus else plan(job, gpus))
-
-
-def _own_config(path: Path) -> Mapping[str, object]:
+def _own_config(path: Path, root: Path) -> OwnConfig:
     """The config.json of a model that the project holds; nothing for one by its hub id."""
-    file = path / "config.json" if path.is_dir() else path
-    if file.suffix != ".json" or not file.is_file():
-        return {}
-    value = json.loads(file.read_bytes())
-    return value if isinstance(value, dict) else {}
+    file = (path / "config.json" if path.is_dir() else path).resolve()
+    if file.suffix != ".json" or not file.is_file() or not file.is_relative_to(root):
+        return OwnConfig()
+    text = file.read_text(encoding="utf-8-sig")
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        return OwnConfig()
+    where = file.relative_to(root).as_posix()
+    return OwnConfig(values=value, places={key: str(Place(file=where, line=json_line(text, key))) for key in value})
 
 
 def _updated(checked: Checked) -> Checked:

@@ -173,6 +173,8 @@ class StepTrace:
     layout: ModuleLayout = field(default_factory=ModuleLayout)
     tensor_origin: list[str] = field(default_factory=list)
     """Of a captured script: the user's line that made each storage, or ''. Empty for a model by name."""
+    held: list[int] = field(default_factory=list)
+    """Of a captured script: storages that it never gives back, a step's worth of them for every step."""
     host_reads: list[str] = field(default_factory=list)
     """Each answered host read: site, answer, what it assumes."""
     notes: list[str] = field(default_factory=list)

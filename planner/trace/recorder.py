@@ -44,6 +44,14 @@ class RawTensor:
     """The parameter, buffer or state that it is, where a whole block is recorded; empty elsewhere."""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A storage that was alive when the recording ended."""
+
+    storage: weakref.ref[Any]
+    tensor: RawTensor
+
+
 @dataclass(slots=True)
 class RawOperator:
     """One kernel launch."""
@@ -254,6 +262,11 @@ class Recorder(TorchDispatchMode):
         self._event(Kind.OPERATOR, len(self.raw.operators) - 1)
 
     # -- the end --------------------------------------------------------------------------------------
+
+    def alive(self) -> list[Held]:
+        """Storages that stand now, but for gradients; asked before `finish`, which forgets them."""
+        tensors = self.raw.tensors
+        return [Held(watch, tensors[tid]) for tid, watch in self._watch.items() if tensors[tid].parameter < 0]
 
     def finish(self) -> RawTrace:
         """The recorded step; storages still alive simply have no FREE event."""

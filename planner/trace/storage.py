@@ -11,7 +11,7 @@ import numpy as np
 from planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
 
 _ARRAYS = tuple(name for name, hint in get_type_hints(StepTrace).items() if get_origin(hint) is np.ndarray)
-_FORMAT = 2
+_FORMAT = 3
 
 
 class CorruptTraceError(Exception):
@@ -33,6 +33,7 @@ def dump(trace: StepTrace) -> bytes:
         "tokens_per_sample": trace.tokens_per_sample,
         "layout": asdict(trace.layout),
         "origins": _numbered(trace.tensor_origin),
+        "held": trace.held,
         "host_reads": trace.host_reads,
         "notes": trace.notes,
     }
@@ -78,6 +79,7 @@ def load(content: bytes) -> StepTrace:
             tokens_per_sample=rest["tokens_per_sample"],
             layout=ModuleLayout(**layout),
             tensor_origin=[rest["origins"][0][index] for index in rest["origins"][1]],
+            held=[int(tensor) for tensor in rest["held"]],
             host_reads=rest["host_reads"],
             notes=rest["notes"],
         )

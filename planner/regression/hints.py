@@ -1,0 +1,72 @@
+"""What the user's own lines did to memory, where a captured script shows it. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.regression.baseline import Baseline
+from planner.regression.places import Place
+from planner.regression.result import Finding
+
+OPTIMIZER, CHECKPOINTING, MODEL, HELD = "optimizer", "checkpointing", "second model", "held"
+RETAINED = "retained graph"
+"""Kinds of places, as planner.capture.noticed has them."""
+RECOMPUTED = "recompute_microseconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """A place as it is now: what its line says, and where it stands."""
+
+    text: str
+    place: Place
+
+
+def hints(before: Baseline, now: Baseline, places: dict[str, Noted], delta: int) -> Iterator[Finding]:
+    """The causes of a growth by `delta` bytes that can be named outright, the most certain first."""
+    new = {kind: noted for kind, noted in places.items() if kind not in before.places}
+    if HELD in new:
+        held = new[HELD]
+        kept = places.get(RETAINED)
+        told = "" if kept is None else f", and `{kept.text}` ({kept.place}) keeps its graph"
+        yield _finding(
+            f"every step leaves memory behind: what `{held.text}` makes is never given back{told}", kept or held, delta
+        )
+    elif RETAINED in new:
+        kept = new[RETAINED]
+        yield _finding(f"the graph is kept after backward: `{kept.text}`", kept, delta)
+    if MODEL in new:
+        model = new[MODEL]
+        yield _finding(f"a second model stands beside the first: `{model.text}`", model, delta)
+    if before.figures.get(RECOMPUTED, 0) and not now.figures.get(RECOMPUTED, 0):
+        gone = before.places.get(CHECKPOINTING)
+        told = f": `{gone}` is gone" if gone and CHECKPOINTING not in places else ""
+        grown = now.figures.get("at_peak.activations", 0) - before.figures.get("at_peak.activations", 0)
+        yield _finding(f"activations are kept, nothing is recomputed in backward any more{told}", None, max(grown, 0))
+    yield from _optimizer(before, now, places)
+
+
+def _optimizer(before: Baseline, now: Baseline, places: dict[str, Noted]) -> Iterator[Finding]:
+    growth = {
+        name: now.figures.get(name, 0) - before.figures.get(name, 0)
+        for name in (*now.figures, *before.figures)
+        if name.startswith("at_peak.")
+    }
+    state = growth.get("at_peak.optimizer_state", 0)
+    if state <= 0 or state < max(growth.values()) or OPTIMIZER not in places:
+        return
+    made = places[OPTIMIZER]
+    was, is_now = (side.configuration.get("workload.optimizer") for side in (before, now))
+    words = f" ({was} -> {is_now})" if was != is_now else ""
+    yield _finding(f"optimizer state grew{words}: `{made.text}`", made, state)
+
+
+def _finding(message: str, noted: Noted | None, delta: int) -> Finding:
+    place = None if noted is None else noted.place
+    return Finding(
+        level="notice",
+        kind="culprit",
+        message=message if place is None else f"{message} in {place}",
+        file=None if place is None else place.file,
+        line=None if place is None else place.line,
+        delta_bytes=delta,
+    )
