@@ -83,7 +83,7 @@ class Inference4bitMeta(Linear4bitMeta):
         state: dict[str, Any] = {"quant_type": self.number, "blocksize": BLOCK}
         state |= {"dtype": str(self.compute_dtype).removeprefix("torch."), "shape": shape}
         if self.double_quant:
-            state |= {"nested_blocksize": SCALE_BLOCK, "nested_dtype": "float32", "nested_offset": 0.04}
+            state |= {"nested_blocksize": SCALE_BLOCK, "nested_dtype": "float32", "nested_offset": 0.04123456789012345}
         return len(json.dumps(state))
 
 

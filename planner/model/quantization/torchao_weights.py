@@ -36,8 +36,9 @@ class Int8WeightMeta(StoredLinear):
         return (rows @ self.weight.to(grad.dtype)).view(*grad.shape[:-1], self.in_features)
 
     def checkpoint(self) -> dict[str, StoredTensor]:
-        """prototype/safetensors: flatten_tensor_state_dict, which leaves out the unused zero points."""
+        """prototype/safetensors: flatten_tensor_state_dict, with the unused zero points."""
         held = {"_weight_qdata": entry(self.weight), "_weight_scale": entry(self.scale)}
+        held["_weight_zero_point"] = entry(self.zero_point)
         return {**held, **self.bias_entry()}
 
 
