@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.plan import Candidate
-from reports.words import checkpointing_words
+from reports.words import checkpointing_words, shape_words
 
 _NUMBER = re.compile(r"\d[\d,.]*")
 
@@ -27,7 +27,9 @@ class LosingGroup:
         """With what options the closest was tried, and how many more are like it."""
         choice = self.closest.strategy
         pieces = []
-        if self.closest.memory is not None:
+        if self.closest.inference is not None:
+            pieces += shape_words(self.closest)
+        elif self.closest.memory is not None:
             pieces.append(f"micro batch {choice.micro_batch_size}, {checkpointing_words(choice)}")
         if len(self.members) > 1:
             pieces.append(f"{len(self.members) - 1} more alike")

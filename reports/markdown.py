@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from planner.plan import Candidate, MemoryFigures, PlanDocument
-from reports import words
+from reports import infer_words, words
 from reports.clean import markdown, markdown_code, one_line
 from reports.explain import HEADER, explain_rows, explained_share
 from reports.groups import group_rejected
@@ -74,7 +74,7 @@ def _candidate(candidate: Candidate, document: PlanDocument, explain: bool) -> I
     choice, memory = candidate.strategy, candidate.memory
     title = markdown(words.strategy_words(choice)) + words.place_words(document, choice)
     yield f"## {words.VERDICTS[candidate.verdict]}: {title}"
-    lines = [_joined([words.batch_words(choice), words.checkpointing_words(choice)])]
+    lines = [_joined(words.shape_words(candidate))]
     if candidate.verdict == "tight":
         lines.append("the estimate's interval straddles the capacity")
     if not document.plans:
@@ -84,7 +84,8 @@ def _candidate(candidate: Candidate, document: PlanDocument, explain: bool) -> I
         if host := words.host_words(document, memory, explain=explain):
             lines.append(_joined(host))
     if candidate.speed is not None and document.plans:
-        lines.append(_joined(words.speed_words(candidate.speed)))
+        lines.append(_joined(words.rate_words(candidate)))
+    lines += [_joined(pieces) for pieces in infer_words.lines(candidate)]
     yield _bullets(lines)
     if memory is not None:
         yield _memory_table(memory)
@@ -101,8 +102,10 @@ def _memory_table(memory: MemoryFigures) -> str:
     return _table(("memory per GPU", "GiB", "of capacity"), cells, frozenset({1, 2}))
 
 
-def _ranking(plans: Iterable[Candidate]) -> str:
-    header = ("plan", "micro batch × accumulation", "checkpointing", "GiB used", "GiB free", "step", "speed", "")
+def _ranking(plans: Sequence[Candidate]) -> str:
+    infers = any(plan.inference is not None for plan in plans)
+    shape = ("batch × replicas", "prefill") if infers else ("micro batch × accumulation", "checkpointing")
+    header = ("plan", *shape, "GiB used", "GiB free", "step", "speed", "")
     return _table(header, [_ranking_row(plan) for plan in plans], frozenset({3, 4, 5, 6}))
 
 
@@ -110,8 +113,7 @@ def _ranking_row(plan: Candidate) -> list[str]:
     choice, memory, speed = plan.strategy, plan.memory, plan.speed
     return [
         markdown(words.strategy_words(choice)),
-        f"{choice.micro_batch_size} × {choice.gradient_accumulation_steps}",
-        markdown(choice.checkpointing),
+        *(markdown(cell.replace("×", " × ")) for cell in words.ranking_words(plan)),
         "" if memory is None else words.gib(memory.device_used_bytes),
         "" if memory is None else words.free_gib(memory),
         "" if speed is None else words.seconds(speed.step_seconds),

@@ -4,7 +4,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.plan import Candidate, MemoryFigures, PlanDocument
-from reports import words
+from reports import infer_words, words
 from reports.bars import category_bars, total_bar
 from reports.clean import ascii_line, one_line
 from reports.command import command_lines
@@ -173,13 +173,15 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explai
     if not document.plans:
         headline.append("  " + words.miss_words(document), style="red")
     grid.add_row(Text(verdict, style=_VERDICT_STYLES[candidate.verdict]), headline)
-    grid.add_row("", page.joined([words.batch_words(choice), words.checkpointing_words(choice)], _LABEL + 1))
+    grid.add_row("", page.joined(words.shape_words(candidate), _LABEL + 1))
     if memory is not None:
         grid.add_row("", page.joined(words.memory_words(memory), _LABEL + 1))
         if host := words.host_words(document, memory, explain=explain):
             grid.add_row("", page.joined(host, _LABEL + 1))
     if candidate.speed is not None and document.plans:
-        grid.add_row("", page.joined(words.speed_words(candidate.speed), _LABEL + 1))
+        grid.add_row("", page.joined(words.rate_words(candidate), _LABEL + 1))
+    for pieces in infer_words.lines(candidate):
+        grid.add_row("", page.joined(pieces, _LABEL + 1))
     yield Text("")
     yield grid
     if memory is not None:
@@ -206,12 +208,13 @@ def _bars(memory: MemoryFigures, page: _Page) -> Text:
     return text
 
 
-def _ranking(plans: Iterable[Candidate], page: _Page) -> Table:
+def _ranking(plans: Sequence[Candidate], page: _Page) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     wide = page.width >= 100
     table.add_column("  plan", no_wrap=True, overflow="ellipsis")
     table.add_column("batch", no_wrap=True)
-    table.add_column("checkpointing" if wide else "ckpt", no_wrap=True)
+    infers = any(plan.inference is not None for plan in plans)
+    table.add_column("prefill" if infers else "checkpointing" if wide else "ckpt", no_wrap=True)
     for name in ("GiB", "free", "step", "tokens/s/GPU" if wide else "tok/s"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -228,10 +231,9 @@ def _ranking_row(plan: Candidate, page: _Page) -> list[Text]:
     if speed is not None:
         tokens = speed.tokens_per_second_per_gpu
         step, rate = words.seconds(speed.step_seconds), "" if tokens is None else f"{tokens:,.0f}"
-    batch = f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}"
     title = page.safe(words.strategy_words(choice))
-    checkpointing = page.safe(choice.checkpointing)
-    return [Text(cell) for cell in ("  " + title, batch, checkpointing, used, free, step, rate)]
+    first, second = (page.safe(cell) for cell in words.ranking_words(plan))
+    return [Text(cell) for cell in ("  " + title, first, second, used, free, step, rate)]
 
 
 def _losers(document: PlanDocument, page: _Page, top: int) -> Iterable[RenderableType]:

@@ -11,6 +11,7 @@ from planner.plan import (
     UncertainTerm,
 )
 from planner.units import GIB, format_bytes, format_count, format_gib
+from reports import infer_words
 
 STRATEGIES = {
     "single": "single device",
@@ -22,6 +23,10 @@ STRATEGIES = {
     "zero2": "ZeRO-2",
     "zero3": "ZeRO-3",
     "megatron": "Megatron",
+    "replicas": "replicas",
+    "tp": "tensor parallel",
+    "pp": "pipeline stages",
+    "device-map": "device map",
 }
 VERDICTS = {"fits": "FITS", "tight": "TIGHT", "no": "NO"}
 _DEGREES = (("tensor_parallel", "TP"), ("pipeline_parallel", "PP"), ("context_parallel", "CP"))
@@ -81,6 +86,8 @@ def miss_words(document: PlanDocument) -> str:
 def workload_words(document: PlanDocument) -> list[str]:
     """What is to be run, in pieces; what the search chose stands with the plan."""
     workload = document.workload
+    if workload.get("task") == "infer":
+        return infer_words.job_words(workload)
     pieces = [str(workload.get("task", "train"))]
     if document.model.has_sequence and workload.get("seq_len") is not None:
         pieces.append(f"sequence length {workload['seq_len']}")
@@ -110,6 +117,33 @@ def batch_words(choice: StrategyChoice) -> str:
         pieces.append(f"{choice.data_parallel} ranks")
     product = f" = global batch {choice.global_batch_size}" if len(pieces) > 1 else ""
     return " × ".join(pieces) + product
+
+
+def shape_words(candidate: Candidate) -> list[str]:
+    """Batch and checkpointing of a candidate, in pieces."""
+    choice = candidate.strategy
+    if candidate.inference is not None:
+        return infer_words.shape_words(choice)
+    return [batch_words(choice), checkpointing_words(choice)]
+
+
+def ranking_words(candidate: Candidate) -> tuple[str, str]:
+    """Batch, and checkpointing or a generation's prefill, as a table of plans shows them."""
+    choice, figures = candidate.strategy, candidate.inference
+    if figures is None:
+        return f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}", choice.checkpointing
+    prefill = "" if figures.prefill_seconds is None else seconds(figures.prefill_seconds)
+    return f"{choice.micro_batch_size}×{choice.data_parallel}", prefill
+
+
+def rate_words(candidate: Candidate) -> list[str]:
+    """How fast a candidate is expected to be, in pieces; none where it was not evaluated."""
+    if candidate.speed is None:
+        return []
+    if candidate.inference is not None:
+        basis = _RATES.get(candidate.speed.basis, f"speed is {candidate.speed.basis}")
+        return infer_words.speed_words(candidate.inference, candidate.speed, basis)
+    return speed_words(candidate.speed)
 
 
 def checkpointing_words(choice: StrategyChoice) -> str:
