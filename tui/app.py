@@ -1,14 +1,16 @@
 """The explorer: a Textual application around one session."""
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.events import Resize
+from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
 from tui.choices import CHOICES, GPUS, STEPPED
@@ -18,6 +20,11 @@ from tui.state import State
 from tui.widgets.picture import HostView, MemoryView, OptionsView, TimelineView, TitleView, VerdictView
 from tui.widgets.plans import PlansTable
 from tui.widgets.status import StatusView
+
+if TYPE_CHECKING:
+    from tui.screens.form import Applied
+    from tui.screens.launch import Launch
+    from tui.screens.runs import Watch
 
 LEAST_WIDTH, LEAST_HEIGHT = 72, 20
 
@@ -56,6 +63,9 @@ class ExplorerApp(App[int]):
         Binding("slash", "filter", "filter plans", show=False),
         Binding("t", "sort", "sort plans", show=False),
         Binding("h", "losers", "hide losers", show=False),
+        Binding("y", "copy", "copy the command", show=False),
+        Binding("w", "runs", "runs", show=False),
+        Binding("ctrl+r", "launch", "launch", show=False),
         Binding("f5", "restart", "restart the planner", show=False),
         *_steps(),
     ]
@@ -165,9 +175,9 @@ class ExplorerApp(App[int]):
             screen.query_one(view).show(scene)
         screen.query_one(PlansTable).show(scene)
         for top in self.screen_stack[1:]:
-            follow = getattr(top, "follow", None)
-            if follow is not None:
-                follow(scene)
+            tell = getattr(top, "tell", None)
+            if tell is not None and self.session.tensors is not None:
+                tell(self.session.tensors)
 
     def _tick(self) -> None:
         if self.session.busy is not None:
@@ -246,3 +256,124 @@ class ExplorerApp(App[int]):
     @on(PlansTable.Chosen)
     def _plan_chosen(self, event: PlansTable.Chosen) -> None:
         self.session.change(self.session.state.at(event.candidate.strategy))
+
+    def action_form(self) -> None:
+        """Every option at once."""
+        from tui.screens.form import FormScreen
+
+        self.push_screen(FormScreen(self.scene()))
+
+    def on_applied(self, message: "Applied") -> None:
+        """The form was filled in."""
+        self.session.change(message.state)
+
+    def action_drill(self) -> None:
+        """What stands at the peak."""
+        from tui.screens.drill import DrillScreen
+
+        if self.session.picture is None:
+            self.notify("there is no picture yet")
+            return
+        self.session.ask_tensors()
+        self.push_screen(DrillScreen(self.scene(), self.session.tensors))
+
+    def action_pin(self) -> None:
+        """Remembers the configuration in the picture, or compares with the one that is remembered."""
+        session = self.session
+        if not session.current or session.picture is None:
+            self.notify("the picture is not complete yet")
+        elif session.pinned is None or session.pinned == session.picture.document:
+            session.pin()
+            self.notify("pinned: change something, then v shows every difference" if session.pinned else "not pinned")
+        else:
+            from tui.screens.compare import CompareScreen
+
+            self.push_screen(CompareScreen(self.scene()))
+
+    def action_repin(self) -> None:
+        """Pins the configuration in the picture in place of the one before."""
+        self.session.pinned = None
+        self.session.pin()
+
+    def action_leave(self) -> None:
+        """Copy, save, report."""
+        from tui.screens.leave import LeaveScreen
+
+        self.push_screen(LeaveScreen(self.scene(), self.session.ask_document))
+
+    def action_copy(self) -> None:
+        """The command of the picture to the clipboard."""
+        command = self.session.state.focus_command
+        self.copy_to_clipboard(command)
+        self.notify(command, title="copied", markup=False)
+
+    def action_help(self) -> None:
+        """Keys, and how to read the picture."""
+        from tui.screens.help import HelpScreen
+
+        self.push_screen(HelpScreen(getattr(self.screen, "help_words", "")))
+
+    def action_launch(self) -> None:
+        """Shows what would run, and launches it after a yes."""
+        from tui.screens.launch import LaunchScreen
+
+        if self.readonly:
+            self.notify("--readonly: nothing is launched", severity="warning")
+        elif self.session.picture is None:
+            self.notify("there is no picture yet")
+        else:
+            self.push_screen(LaunchScreen(self.scene(), self.session.ask_document))
+
+    async def on_launch(self, message: "Launch") -> None:
+        """The person has seen everything and said yes."""
+        from tui.launching import Launched
+        from tui.screens.watch import WatchScreen
+
+        launched = Launched(message.plan, message.script, message.arguments)
+        try:
+            await launched.start()
+        except OSError as error:
+            self.notify(f"it cannot be started: {error.strerror or error}", severity="error")
+            return
+        self.push_screen(WatchScreen(self.scene(), launched))
+
+    def action_runs(self) -> None:
+        """Runs of this folder."""
+        from pathlib import Path
+
+        from tui.screens.runs import RunsScreen
+
+        self.push_screen(RunsScreen(self.scene(), Path.cwd()))
+
+    def on_watch(self, message: "Watch") -> None:
+        """A run that goes on."""
+        from tui.screens.watch import WatchScreen
+
+        self.push_screen(WatchScreen(self.scene(), folder=message.folder))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Everything that a key does, by name."""
+        yield from super().get_system_commands(screen)
+        for name in STEPPED:
+            choice = CHOICES[name]
+            for way, forward in (("next", True), ("previous", False)):
+                yield SystemCommand(f"{choice.label}: {way}", choice.help, partial(self.action_step, name, forward))
+        for title, words, action in (
+            ("GPUs: twice as many", "n", partial(self.action_step_gpus, True)),
+            ("GPUs: half as many", "N", partial(self.action_step_gpus, False)),
+            ("GPU: next kind", "g", partial(self.action_step_gpu_kind, True)),
+            ("GPU: previous kind", "G", partial(self.action_step_gpu_kind, False)),
+            ("Edit every option", "e", self.action_form),
+            ("Follow the best plan", "b", self.action_best),
+            ("Undo", "Backspace", self.action_undo),
+            ("Why: what stands at the peak", "d", self.action_drill),
+            ("Pin, or compare with what is pinned", "v", self.action_pin),
+            ("Copy the command", "y", self.action_copy),
+            ("Export: plan, report", "x", self.action_leave),
+            ("Launch", "Ctrl+R", self.action_launch),
+            ("Runs: predicted beside measured", "w", self.action_runs),
+            ("Sort the plans", "t", self.action_sort),
+            ("Filter the plans", "/", self.action_filter),
+            ("Hide or show what does not fit", "h", self.action_losers),
+        ):
+            yield SystemCommand(title, words, action)

@@ -1,0 +1,53 @@
+"""Every difference between the pinned configuration and the one in the picture."""
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+from textual.widgets import DataTable
+
+from tui.figures import differences
+from tui.palette import BAD, GOOD
+from tui.scene import Scene
+from tui.screens.panel import Panel
+
+
+class CompareScreen(Panel):
+    """Pinned beside now; keys of the picture do not act here: Esc first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "repin", "Pin this one instead")]
+    title_words = "Pinned against now"
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self._scene = scene
+
+    def body(self) -> list[Widget]:
+        return [DataTable[Text](id="compare", cursor_type="row", cell_padding=1)]
+
+    def on_mount(self) -> None:
+        table = self.query_one("#compare", DataTable)
+        table.add_columns("", "what", "pinned", "now", "change")
+        before, after = self._scene.pinned, self._scene.document
+        if before is None or after is None:
+            return
+        section = ""
+        for line in differences(before, after):
+            style = "" if line.worse is None else BAD if line.worse else GOOD
+            table.add_row(
+                Text("" if line.section == section else line.section, style="dim"),
+                Text(self._scene.safe(line.name)),
+                Text(self._scene.safe(line.before)),
+                Text(self._scene.safe(line.after)),
+                Text(self._scene.safe(line.change), style=style),
+            )
+            section = line.section
+        if not table.row_count:
+            self.say_title("Pinned against now: nothing differs")
+        table.focus()
+
+    def action_repin(self) -> None:
+        """The configuration in the picture becomes the pinned one."""
+        self.app.run_action("app.repin")  # type: ignore[unused-coroutine]
+        self.dismiss(None)

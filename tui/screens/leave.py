@@ -1,0 +1,145 @@
+"""Leave with something: the exact command, the plan as a file, a report."""
+
+import os
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from planner.errors import PlanError, UsageError
+from planner.plan import PlanDocument
+from planner.plan_io import save, write_text
+from planner.plan_saved import saved_plan
+from tui.engine.messages import Reply
+from tui.scene import Scene
+from tui.screens.panel import Panel
+
+FORMS = {
+    "plan": ("the plan, for plan --plan FILE --execute SCRIPT", ".plan.json"),
+    "text": ("report as plain text", ".txt"),
+    "md": ("report for a pull request (Markdown)", ".md"),
+    "html": ("report as one page (HTML)", ".html"),
+    "json": ("everything as JSON, for scripts", ".json"),
+    "csv": ("the figures as a table (CSV)", ".csv"),
+}
+"""What can be written, and how its file ends."""
+
+
+class LeaveScreen(Panel):
+    """What to take along; files are asked for by name, and one that exists is replaced only after a second yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "Copy the command")]
+    title_words = "Leave with something"
+
+    def __init__(self, scene: Scene, ask: Callable[[Callable[[Reply], None]], None]) -> None:
+        super().__init__()
+        self._scene, self._ask = scene, ask
+        self._form = ""
+        self._confirmed = ""
+
+    def body(self) -> list[Widget]:
+        options = [Option("copy the command of this configuration", id="copy")]
+        if not self._scene.readonly:
+            options += [Option(words, id=form) for form, (words, _) in FORMS.items()]
+            options.append(Option("launch it: shows the whole command and every file first", id="launch"))
+        told = "" if not self._scene.readonly else "--readonly: no file is written and nothing is launched"
+        return [
+            Static(Text(self._scene.safe(self._scene.state.focus_command)), id="leave-command"),
+            OptionList(*options, id="leave-list"),
+            Input(id="leave-file", placeholder="file", compact=True),
+            Static(told, id="leave-note"),
+        ]
+
+    def on_mount(self) -> None:
+        self.query_one("#leave-file").display = False
+        self.query_one(OptionList).focus()
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        chosen = str(event.option.id)
+        if chosen == "copy":
+            self.action_copy()
+        elif chosen == "launch":
+            self.dismiss(None)
+            self.app.call_later(self.app.run_action, "app.launch")
+        else:
+            self._form = chosen
+            field = self.query_one("#leave-file", Input)
+            field.display = True
+            name = PurePath(self._scene.state.model).name.replace(":", "-")[:60]
+            field.value = f"{name}{FORMS[chosen][1]}"
+            field.focus()
+
+    def action_copy(self) -> None:
+        """The command to the clipboard."""
+        self.app.copy_to_clipboard(self._scene.state.focus_command)
+        self._say("copied; where the terminal has no clipboard: select the line above")
+
+    @on(Input.Submitted)
+    def _named(self, event: Input.Submitted) -> None:
+        event.stop()
+        path = os.path.expanduser(event.value.strip())
+        if not path:
+            self._say("name a file")
+        elif os.path.lexists(path) and self._confirmed != path:
+            self._confirmed = path
+            self._say(f"{path} exists: Enter once more replaces it, as --force does")
+        else:
+            self._say("making it ...")
+            self._ask(lambda reply: self._write(reply, path))
+
+    def _write(self, reply: Reply, path: str) -> None:
+        if reply.document is None:
+            self._say(f"not written: {reply.text}")
+            return
+        try:
+            written = write(reply.document, self._form, path, force=self._confirmed == path)
+        except PlanError as problem:
+            self._say(str(problem))
+        else:
+            self._say(written)
+
+    def _say(self, words: str) -> None:
+        if self.is_attached:
+            self.query_one("#leave-note", Static).update(Text(self._scene.safe(words)))
+
+
+def write(document: PlanDocument, form: str, path: str, *, force: bool) -> str:
+    """Writes one of `FORMS`; gives what to say. Raises PlanError as `planner.plan_io` does."""
+    if form == "plan":
+        if document.best is None:
+            raise UsageError("it does not fit: there is no plan to save")
+        save(saved_plan(document), path, force=force)
+    else:
+        write_text(path, rendered(document, form), force=force)
+    return f"wrote {path}"
+
+
+def rendered(document: PlanDocument, form: str) -> str:
+    """The report as `plan --format` writes it to a file."""
+    if form == "md":
+        from reports.markdown import render_markdown
+
+        return render_markdown(document)
+    if form == "json":
+        from reports.json_report import render_json
+
+        return render_json(document) + "\n"
+    if form == "html":
+        from reports.html import render_html
+
+        return render_html(document)
+    if form == "csv":
+        from reports.csv_report import render_csv
+
+        return render_csv(document)
+    from reports.terminal import render_terminal
+
+    return render_terminal(document, width=100, color=False)
