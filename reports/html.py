@@ -1,6 +1,7 @@
 """A plan as one HTML file that needs nothing from elsewhere: to be attached, archived and printed."""
 
-from planner.plan import PlanDocument, to_json
+from planner.plan import PlanDocument
+from planner.plan_codec import dump
 from planner.plan_timeline import Timeline
 from reports import words
 from reports.html_markup import embedded_json, tag
@@ -35,7 +36,7 @@ def render_html(document: PlanDocument, *, timeline: Timeline | None = None, top
         basis_section(document),
         explain_section(words.focus(document)),
         command_section(document),
-        embedded_json(to_json(document), JSON_ID),
+        embedded_json(dump(document, indent=None), JSON_ID),
         _footer(document),
     )
 

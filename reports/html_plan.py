@@ -50,8 +50,9 @@ def _cards(document: PlanDocument, shown: Candidate) -> list[tuple[str, str]]:
     memory, speed = shown.memory, shown.speed
     if memory is not None:
         room = memory.headroom_bytes
-        of = f"GiB used of {words.gib(memory.capacity_bytes)}"
-        found.append((words.gib(memory.device_used_bytes), of if document.plans else f"{of}, missing by least"))
+        capacity = words.gib(memory.capacity_bytes)
+        what = f"GiB used of {capacity}" if document.plans else f"GiB needed by the nearest miss, of {capacity}"
+        found.append((words.gib(memory.device_used_bytes), what))
         found.append((words.gib(abs(room)), f"GiB {'free' if room >= 0 else 'too much'}"))
     if speed is not None and document.plans:
         found.append((words.seconds(speed.step_seconds), "per step, expected"))
@@ -140,7 +141,8 @@ def alternatives_section(document: PlanDocument, top: int) -> Html:
     """Every plan, the front of those that none beats, and why the others lose."""
     groups = group_rejected(document.rejected, document.plans)
     lost = [
-        (words.strategy_words(group.closest.strategy), tag("span", group.reason), group.aside or "") for group in groups
+        (words.strategy_words(group.closest.strategy), tag("div", group.reason, class_="reason"), group.aside or "")
+        for group in groups
     ]
     body: list[Child] = []
     if document.plans:

@@ -30,7 +30,7 @@ th{color:var(--muted);font-weight:500;white-space:nowrap}
 th:last-child,td:last-child{padding-right:4px}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tr.lost td{color:var(--muted)}
-td.wrap{white-space:normal;min-width:16em}
+td,th{overflow-wrap:break-word}td:first-child{min-width:8em}.reason{min-width:15em}
 .swatch{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.5em;vertical-align:-.05em}
 .chip{display:inline-block;font-size:.78rem;border:1px solid var(--edge);color:var(--muted);border-radius:9px;
 padding:0 8px;white-space:nowrap}

@@ -1,6 +1,7 @@
 """A sweep as one HTML file."""
 
-from planner.sweep_document import SweepDocument, SweepPoint, sweep_to_json
+from planner.plan_codec import dump
+from planner.sweep_document import SweepDocument, SweepPoint
 from reports.clean import one_line
 from reports.html_markup import Child, Html, embedded_json, join, table, tag
 from reports.html_page import bullets, page, plot, section
@@ -26,7 +27,7 @@ def render_sweep_html(document: SweepDocument) -> str:
         section("No plan", bullets(f"{values}: {reason}" for values, reason in reasons(document))),
         section("Warnings", bullets(document.warnings)),
         section("Command", command_block(document.command)),
-        embedded_json(sweep_to_json(document), JSON_ID),
+        embedded_json(dump(document, indent=None), JSON_ID),
         tag("footer", ", ".join(f"{name} {version}" for name, version in document.created_with.items())),
     )
 

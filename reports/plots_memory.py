@@ -35,7 +35,8 @@ def candidate_label(candidate: Candidate) -> str:
     choice = candidate.strategy
     batch = f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}"
     checkpointing = "" if choice.checkpointing == "none" else f", {choice.checkpointing} ckpt"
-    return shortened(f"{one_line(words.strategy_words(choice))} {batch}{checkpointing}", 40)
+    name = one_line(words.strategy_words(choice)).replace("optimizer offload", "opt. offload")
+    return shortened(f"{name} {batch}{checkpointing}", 40)
 
 
 def breakdown(document: PlanDocument, width: float = 9.6, top: int = 5, *, titled: bool = False) -> Figure:
@@ -48,7 +49,7 @@ def breakdown(document: PlanDocument, width: float = 9.6, top: int = 5, *, title
         height = 0.5 + (0.62 if narrow else 0.36) * max(1, len(shown)) + 0.24 * rows + head
         figure = Figure(figsize=(width, height))
         axes = figure.subplots()
-        left = 0.12 if narrow else 2.35
+        left = 0.12 if narrow else 2.5
         figure.subplots_adjust(
             left=left / width,
             right=1 - 0.9 / width,
@@ -78,17 +79,19 @@ def pareto(document: PlanDocument, width: float = 9.6, *, titled: bool = False) 
         figure.subplots_adjust(
             left=0.72 / width,
             right=1 - 0.15 / width,
-            top=1 - (0.15 + head) / height,
+            top=1 - (0.22 + head) / height,
             bottom=(0.86 if narrow else 0.66) / height,
         )
         if titled:
             add_title(figure, f"{document.model.id} on {document.cluster['spec']}", "memory against speed")
-        evaluated = [one for one in (*document.plans, *document.rejected) if one.memory and one.speed]
+        evaluated, beyond = _in_view(document)
         if not evaluated:
             axes.set_axis_off()
             axes.text(0.5, 0.5, "nothing was evaluated in full", ha="center")
             return figure
         _draw_points(axes, document, evaluated)
+        if beyond:
+            axes.text(1, 1.01, f"{beyond} more beyond", transform=axes.transAxes, ha="right", fontsize=8, color=MUTED)
         axes.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2 if narrow else 4, frameon=False, fontsize=9
         )
@@ -161,6 +164,17 @@ def _legend(figure: Any, keys: Sequence[str], width: float, columns: int) -> Non
         handles=handles, loc="lower left", bbox_to_anchor=(0.1 / width, 0), ncols=columns, frameon=False, fontsize=8.5,
         handlelength=1.2, columnspacing=1.2, borderaxespad=0.1,
     )  # fmt: skip
+
+
+_VIEW = 2.0
+"""Capacities across: what needs more is counted and not drawn, or those that fit would be one dot."""
+
+
+def _in_view(document: PlanDocument) -> tuple[list[Candidate], int]:
+    """Evaluated candidates near enough to be drawn, and how many are not."""
+    found = [one for one in (*document.plans, *document.rejected) if one.memory and one.speed]
+    near = [one for one in found if one.memory and one.memory.device_used_bytes <= _VIEW * one.memory.capacity_bytes]
+    return (near, len(found) - len(near)) if near else (found, 0)
 
 
 _MARKS = {"fits": ("o", "#59a14f", "fits"), "tight": ("D", "#f28e2b", "tight"), "no": ("x", ALARM, "does not fit")}

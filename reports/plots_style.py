@@ -41,7 +41,7 @@ _STYLE_ATTRIBUTE = re.compile(r'style="[^"]*"')
 _METADATA = re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 _PATH = re.compile(r' d="([^"]*)"')
-_DECIMAL = re.compile(r"-?\d+\.\d+")
+_SEGMENT = re.compile(r"([A-Za-z])\s*([^A-Za-z]*)")
 _FONT = re.compile(r"font: ([^;\"]*?)(\d[\d.]*px) [^;\"]*")
 
 
@@ -108,5 +108,22 @@ def _themed(attribute: str) -> str:
 
 
 def _rounded(path: str) -> str:
-    shorter = _DECIMAL.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), path)
-    return " ".join(shorter.split())
+    """A path with coordinates to a tenth of a point; steps as `H` and `V`, lines to the same point left out."""
+    words: list[str] = []
+    x = y = ""
+    for found in _SEGMENT.finditer(path):
+        command, numbers = found[1], [_tenth(number) for number in found[2].split()]
+        if command != "L" or (numbers[0] != x and numbers[1] != y):
+            words.append(f"{command}{' '.join(numbers)}")
+        elif numbers[0] != x:
+            words.append(f"H{numbers[0]}")
+        elif numbers[1] != y:
+            words.append(f"V{numbers[1]}")
+        if len(numbers) >= 2:
+            x, y = numbers[-2:]
+    return "".join(words)
+
+
+def _tenth(number: str) -> str:
+    text = f"{float(number):.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text

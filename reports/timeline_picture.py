@@ -15,7 +15,8 @@ _COLUMNS = 1500
 """Most points across: of those that share one, the highest is drawn."""
 _SHADES = (PAPER, BAND)
 _NARROW = 0.07
-"""Share of the width below which a phase's name would run into its neighbour's."""
+"""Share of the width below which a phase's name would run into its neighbour's; and inches, in a small picture."""
+_NAME_INCHES = 0.62
 _LONGEST = 88
 """Characters of a title."""
 _CAPACITY_IN_VIEW = 2.0
@@ -38,6 +39,9 @@ def step_panel(timeline: Timeline, size: tuple[float, float], columns: int) -> F
         )
         if timeline.moments:
             _draw_step(axes, timeline, timeline.levels(), _shown(timeline, columns))
+            axes.tick_params(labelsize=8.5)
+            axes.set_xlabel("allocations and frees, in order" if size[0] > 6 else "events", loc="left", fontsize=8.5)
+            axes.get_legend().set_bbox_to_anchor((1.0, -0.28 / (size[1] - 1.04)))
         else:
             axes.set_axis_off()
             axes.text(0.5, 0.5, "nothing is allocated", ha="center")
@@ -147,12 +151,13 @@ def _spans(timeline: Timeline) -> list[tuple[str, int, int]]:
 def _draw_phases(axes: Any, timeline: Timeline) -> None:
     """Shades each phase and names it above; names of narrow ones stand on a second line."""
     count = len(timeline.moments)
+    least = max(_NARROW, _NAME_INCHES / (axes.get_position().width * axes.figure.get_figwidth()))
     narrow = raised = False
     for number, (phase, first, behind) in enumerate(_spans(timeline)):
         axes.axvspan(first, behind, color=_SHADES[number % 2], linewidth=0, zorder=0)
         if first:
             axes.axvline(first, color=EDGE, linewidth=0.8, zorder=2.5)
-        crowded, narrow = narrow, behind - first < _NARROW * count
+        crowded, narrow = narrow, behind - first < least * count
         raised = narrow and crowded and not raised
         middle = (first + behind) / 2
         place = "right" if narrow and middle > 0.9 * count else "center"
