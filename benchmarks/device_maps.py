@@ -45,6 +45,9 @@ BUDGETS: Mapping[str, Mapping[DeviceName, float]] = {
 }
 """Free bytes as shares of the model's weights; a disk without limit is always there, as accelerate assumes."""
 
+LIMIT_SECONDS = 10.0
+"""For one search of ours."""
+
 MEMORY_RATE = 3.35e12
 LINK_RATE = 55e9
 CPU_RATE = 200e9
@@ -157,7 +160,7 @@ def compare(model: nn.Module, entry: CatalogEntry) -> list[Row]:
 
 def ours_accepted(model: nn.Module, problem: Problem) -> Placement:
     """Our map, held to the same check."""
-    placement = solve(problem)
+    placement = solve(problem, limit_seconds=LIMIT_SECONDS)
     check_device_map(model, dict(placement.device_map))
     return placement
 

@@ -60,7 +60,7 @@ def check(problem: Problem) -> None:
         with pytest.raises(InputError):
             solve(problem)
         return
-    found = solve(problem)
+    found = solve(problem, limit_seconds=240)
     assert found.valid, found.violations
     assert found.cost.key == min(possible)
     assert found.optimal, found.proof

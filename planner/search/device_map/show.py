@@ -74,4 +74,5 @@ def _summary(placement: Placement) -> str:
     else:
         open_goals = ", ".join(stage.goal for stage in placement.proof if not stage.optimal)
         proved = f"best found; not proved for: {open_goals}"
-    return f"per token: {moved}, {cost.boundaries} boundaries{time} ({proved})"
+    boundaries = "1 boundary" if cost.boundaries == 1 else f"{cost.boundaries} boundaries"
+    return f"per token: {moved}, {boundaries}{time} ({proved})"
