@@ -72,13 +72,13 @@ def speed(run: WholeRun) -> tuple[Compared, ...]:
     """Seconds of a batch's prefill and of a decode step, the slowest rank's; tokens per second of all together."""
     candidate = None if run.plan is None else run.plan.plan
     figures = None if candidate is None else candidate.inference
-    seen = [(rank, rank.inference) for rank in run.ranks if rank.inference is not None and rank.summary.steps]
-    prefill = most(one.prefill_seconds / rank.summary.steps for rank, one in seen)
-    step = most(one.decode_seconds / one.decode_steps for _, one in seen if one.decode_steps)
-    rate = _tokens_per_second(candidate, [one for _, one in seen])
+    seen = [rank.inference for rank in run.ranks if rank.inference is not None and rank.inference.timed_batches]
+    prefill = most(one.prefill_seconds / one.timed_batches for one in seen)
+    step = most(one.decode_seconds / one.decode_steps for one in seen if one.decode_steps)
+    rate = _tokens_per_second(candidate, seen)
     full = _full(run)
     rows = (
-        ("load", None, most(one.load_seconds for _, one in seen), True),
+        ("load", None, most(one.load_seconds for one in seen), True),
         ("prefill of a batch", None if figures is None else figures.prefill_seconds, prefill, full),
         ("decode step", None if figures is None else figures.decode_seconds, step, full),
         ("decode tokens/s", None if figures is None else figures.decode_tokens_per_second, rate, full),
@@ -148,12 +148,8 @@ def _full(run: WholeRun) -> bool:
     if figures is None or run.plan is None:
         return True
     size = run.plan.plan.strategy.micro_batch_size
-    whole = [rank for rank in run.ranks if rank.inference is not None and rank.summary.steps]
-    return all(
-        rank.inference is not None
-        and rank.inference.prefill_tokens == rank.summary.steps * size * figures.prompt_tokens
-        for rank in whole
-    )
+    whole = [rank.inference for rank in run.ranks if rank.inference is not None]
+    return all(one.prefill_tokens == one.timed_batches * size * figures.prompt_tokens for one in whole)
 
 
 def _devices(rank: RankRecord) -> Iterable[DeviceMemory]:

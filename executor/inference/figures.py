@@ -29,11 +29,14 @@ class Figures:
     load_seconds: float = 0.0
     weights: dict[Place, int] = field(default_factory=dict)
     done: int = 0
+    timed: int = 0
+    """Batches whose times count."""
     prefill_seconds: float = 0.0
     prefill_tokens: int = 0
     decode_seconds: float = 0.0
     decode_steps: int = 0
     decode_tokens: int = 0
+    _batches: int = 0
     _peaks: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def loaded(self, way: str, interval: Interval, weights: dict[Place, int], parameters: int | None) -> None:
@@ -59,12 +62,7 @@ class Figures:
     def batch(self, batch: Batch) -> None:
         """A batch is done and on the disk."""
         self.done += len(batch.outputs)
-        self.prefill_seconds += batch.prefill.seconds
-        self.prefill_tokens += batch.prompt_tokens
-        if batch.decode_steps:
-            self.decode_seconds += batch.decode.seconds
-            self.decode_steps += batch.decode_steps
-            self.decode_tokens += batch.decoded_tokens
+        self._time(batch)
         self._widen("prefill", batch.prefill)
         if batch.decode_steps:
             self._widen("decode", batch.decode)
@@ -76,6 +74,20 @@ class Figures:
         recorder.ledger.append(row)
         recorder.inference = self.document()
         recorder.write()
+
+    def _time(self, batch: Batch) -> None:
+        """The first batch warms up: its times count only while there is no other."""
+        if self._batches == 1:
+            self.timed = self.prefill_tokens = self.decode_steps = self.decode_tokens = 0
+            self.prefill_seconds = self.decode_seconds = 0.0
+        self._batches += 1
+        self.timed += 1
+        self.prefill_seconds += batch.prefill.seconds
+        self.prefill_tokens += batch.prompt_tokens
+        if batch.decode_steps:
+            self.decode_seconds += batch.decode.seconds
+            self.decode_steps += batch.decode_steps
+            self.decode_tokens += batch.decoded_tokens
 
     def _row(self, batch: Batch) -> Row:
         main = "cpu" if self.job.on_cpu else next((name for name in batch.prefill.peaks if name != "cpu"), "cpu")
@@ -112,6 +124,7 @@ class Figures:
             "done": self.done,
             "load_seconds": self.load_seconds,
             "libraries_bytes": self.base_resident,
+            "timed_batches": self.timed,
             "prefill_seconds": self.prefill_seconds,
             "prefill_tokens": self.prefill_tokens,
             "decode_seconds": self.decode_seconds,

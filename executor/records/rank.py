@@ -134,6 +134,8 @@ class InferenceFigures:
     load_seconds: float
     libraries_bytes: int = 0
     """Resident before the first weight was read: the interpreter, its libraries, the empty model."""
+    timed_batches: int = 0
+    """To which the times below belong: all but the first, which warms up, where there are others."""
     prefill_seconds: float = 0.0
     prefill_tokens: int = 0
     """Padding included: what was computed."""

@@ -105,14 +105,20 @@ def _search(
     from planner.commands.plan import check_targets, save_best, write_report
     from planner.plan_saved import saved_plan
 
-    all_words, taken = with_configuration(args, words, script)
+    built_in = args.execute.startswith("@")
+    # The built-in runner lies among our own files: what is configured is the user's folder.
+    all_words, taken = with_configuration(args, words, Path.cwd() / args.execute if built_in else script)
     refuse_what_is_not_built(args)
     if taken:
         say(taken)
     if args.named_model is not None:
         if args.model is not None:
             raise UsageError(f"MODEL {args.model} and --model {args.named_model} both name a model: keep one")
+        if built_in:
+            raise UsageError(f"--model goes with a training script: plan {args.named_model} --execute {args.execute}")
         args.model = args.execute
+    elif args.model is None and (built_in or args.task == "infer"):
+        raise UsageError("whose prompts? name the model: plan MODEL --task infer ... --execute " + args.execute)
     elif args.model is None:
         args.model = args.execute
         all_words.insert(0, args.execute)
@@ -148,9 +154,13 @@ def _in_a_line(saved: "SavedPlan") -> str:
     memory = saved.plan.memory
     batch = f"micro batch {strategy.micro_batch_size} x {strategy.gradient_accumulation_steps}"
     used = "" if memory is None else f", {format_bytes(memory.device_used_bytes or 0)} on each rank expected"
+    if saved.workload.get("task") == "infer":
+        batch = f"batch {strategy.micro_batch_size}, context {saved.workload['context']}"
+    else:
+        batch += f", checkpointing {strategy.checkpointing}"
     tight = ", and that is tight" if saved.plan.verdict == "tight" else ""
     where = saved.cluster["spec"]
-    return f"{strategy.name} on {where}, {batch}, checkpointing {strategy.checkpointing}{used}{tight}"
+    return f"{strategy.name} on {where}, {batch}{used}{tight}"
 
 
 def _show(job: "Job") -> int:
