@@ -46,7 +46,7 @@ class ExplorerApp(App[int]):
     TITLE = "plan explore"
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012  as the base class has it
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall"), (50, "-huge")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall"), (50, "-huge")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "form", "Edit", tooltip="every option in a form"),
         Binding("b", "best", "Best", tooltip="follow the best plan"),
@@ -153,6 +153,7 @@ class ExplorerApp(App[int]):
             state=session.state,
             picture=session.picture,
             current=session.current,
+            stale=session.stale,
             found=session.found,
             searching=session.searching,
             busy=busy,
@@ -174,6 +175,7 @@ class ExplorerApp(App[int]):
         for view in (TitleView, OptionsView, VerdictView, MemoryView, HostView, TimelineView, StatusView):
             screen.query_one(view).show(scene)
         screen.query_one(PlansTable).show(scene)
+        screen.query_one("#picture").set_class(scene.stale, "-stale")
         for top in self.screen_stack[1:]:
             tell = getattr(top, "tell", None)
             if tell is not None and self.session.tensors is not None:

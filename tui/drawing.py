@@ -99,7 +99,7 @@ def verdict_text(scene: Scene, width: int) -> Text:
     choice, memory = candidate.strategy, candidate.memory
     certain = scene.picture is not None and scene.picture.exact
     known = certain or candidate.verdict == "no"
-    text = Text(" ")
+    text = Text(" BEFORE " if scene.stale else " ", style="italic" if scene.stale else "")
     text.append(VERDICTS[candidate.verdict] if known else ".....", style=f"bold {VERDICT_COLOURS[candidate.verdict]}")
     text.append("  " + scene.safe(words.strategy_words(choice)), style="bold")
     text.append(f"  {scene.safe(words.batch_words(choice))}", style="dim")

@@ -18,6 +18,8 @@ class Scene:
     picture: Picture | None = None
     current: bool = False
     """Whether the picture is of this state, and exact."""
+    stale: bool = False
+    """Whether the picture is of an earlier state, and will be for a while."""
     found: PlanDocument | None = None
     searching: bool = False
     busy: str = ""

@@ -57,6 +57,7 @@ class Session:
         self._past: list[State] = []
         self._delivered = ""
         self._sought = ""
+        self._wants_tensors = False
         self._waiting: dict[int, Callable[[Reply], None]] = {}
 
     def connect(self, replay: Channel, search: Channel) -> None:
@@ -69,6 +70,11 @@ class Session:
     def current(self) -> bool:
         """Whether the picture is of this very state, and exact."""
         return self.picture is not None and self.picture.exact and self.picture_of == self.state.focus_command
+
+    @property
+    def stale(self) -> bool:
+        """Whether the picture is of an earlier state, and will be for a while."""
+        return self.picture is not None and self.picture_of != self.state.focus_command and self.busy is not None
 
     @property
     def searching(self) -> bool:
@@ -93,7 +99,7 @@ class Session:
 
     def look(self) -> None:
         """Shows what is known of the state, and asks for the rest."""
-        self.problem, self.tensors = "", None
+        self.problem, self.tensors, self._wants_tensors = "", None, False
         command = self.state.focus_command
         kept = self._kept.get(command)
         if kept is not None:
@@ -112,7 +118,8 @@ class Session:
 
     def ask_tensors(self) -> None:
         """Asks for all tensors at the peak of the picture."""
-        if self.tensors is None:
+        self._wants_tensors = self.tensors is None
+        if self._wants_tensors and self.current:
             self._ask("tensors", self._replay)
 
     def ask_document(self, then: Callable[[Reply], None]) -> None:
@@ -150,7 +157,7 @@ class Session:
             case "picture":
                 self._take_picture(reply)
             case "tensors":
-                self.tensors = reply.tensors
+                self.tensors, self._wants_tensors = reply.tensors, False
             case "untraced":
                 self._trace()
             case "traced" if reply.parcel is not None:
@@ -170,6 +177,8 @@ class Session:
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
             self.busy = None
+            if self._wants_tensors:
+                self._ask("tensors", self._replay)
             self._seek()
 
     def _trace(self) -> None:
