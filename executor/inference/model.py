@@ -99,7 +99,7 @@ def check_device_map(model: Any, places: Mapping[str, Place]) -> None:
             hint = did_you_mean(name, sorted(known), limit=1)
             raise InputError(f"the device map names {name!r}, which {type(model).__name__} does not have.{hint}")
         if not (isinstance(place, int) and not isinstance(place, bool) and place >= 0) and place not in (CPU, DISK):
-            raise InputError(f"the device map puts {name or 'the model'!r} on {place!r}: a GPU's number, cpu or disk")
+            raise InputError(f"the device map puts {name or 'the model'} on {place!r}: a GPU's number, cpu or disk")
     for name in model.state_dict():
         if place_of(name, places) is None:
             raise InputError(f"the device map has no place for {name}")

@@ -105,9 +105,7 @@ def test_shards_of_tensor_parallel_say_the_same(
 
 
 @pytest.mark.slow
-def test_stages_of_a_pipeline_say_the_same(
-    tmp_path: Path, checkpoint: Path, expected: list[dict[str, object]]
-) -> None:
+def test_stages_of_a_pipeline_say_the_same(tmp_path: Path, checkpoint: Path, expected: list[dict[str, object]]) -> None:
     """Uneven stages, and a KV cache on the later ones."""
     stages = {f"model.layers.{layer}": f"cuda:{int(layer > 0)}" for layer in range(4)}
     whole = run(tmp_path, checkpoint, pipeline=2, device_map=stages)

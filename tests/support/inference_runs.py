@@ -64,7 +64,8 @@ def infer_plan(
     )
     name = "tensor" if tensor > 1 else "pipeline" if pipeline > 1 else "replicas" if replicas > 1 else "single"
     places = tuple(
-        DevicePlacement(device=device, weight_bytes=0) for device in sorted(set((device_map or {"": "cuda:0"}).values()))
+        DevicePlacement(device=device, weight_bytes=0)
+        for device in sorted(set((device_map or {"": "cuda:0"}).values()))
     )
     return SavedPlan(
         command="plan MODEL --task infer --gpus cpu",
