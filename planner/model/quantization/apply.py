@@ -14,6 +14,7 @@ from planner.model.headers import StoredTensor
 from planner.model.quantization.compressed_layers import CompressedIntMeta
 from planner.model.quantization.float_layers import DEQUANTISED, replace_channel_fp8, replace_fp8, replace_mxfp4
 from planner.model.quantization.four_bit import KERNEL, Inference4bitMeta
+from planner.model.quantization.gguf_apply import replace_gguf
 from planner.model.quantization.int8 import Linear8bitMeta
 from planner.model.quantization.layer import entry, sizes_of
 from planner.model.quantization.packed_int import packed_class
@@ -141,6 +142,10 @@ def _mxfp4(model: Any, scheme: Scheme, target: Target, training: bool) -> Replac
     return replace_mxfp4(model, scheme, target)
 
 
+def _gguf(model: Any, scheme: Scheme, target: Target, training: bool) -> Replaced:
+    return replace_gguf(model, scheme, target)
+
+
 _REPLACE: dict[Method, Callable[[Any, Scheme, Target, bool], Replaced]] = {
     Method.INT8: _int8,
     Method.BNB_4BIT: _four_bit,
@@ -150,6 +155,7 @@ _REPLACE: dict[Method, Callable[[Any, Scheme, Target, bool], Replaced]] = {
     Method.COMPRESSED: _compressed,
     Method.FP8: _fp8,
     Method.MXFP4: _mxfp4,
+    Method.GGUF: _gguf,
 }
 
 

@@ -22,6 +22,8 @@ MAX_NAME = 65_535
 """Bytes of a key, as the format has it."""
 MAX_DIMENSIONS = 4
 """ggml.h: GGML_MAX_DIMS."""
+MAX_TEXTS = 5_000_000
+"""Of one array; vocabularies have up to half a million words and as many merges."""
 VERSIONS = (2, 3)
 
 TYPES: dict[int, tuple[str, int, int]] = {
@@ -203,7 +205,9 @@ def _value(cursor: _Cursor, kind: int, *, wanted: bool) -> object:
     if inner in _SCALARS:
         cursor.skip(count * struct.calcsize(_SCALARS[inner]))
     elif inner == _STRING:
-        for _ in range(count):  # each takes eight bytes at least, so the file's length bounds the loop
+        if count > MAX_TEXTS:
+            raise _corrupt(cursor.where, f"an array in it claims {count:,} texts")
+        for _ in range(count):
             cursor.skip(cursor.unpack("<Q")[0])
     else:
         raise _corrupt(cursor.where, f"an array in it holds the type {inner}")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -71,8 +72,17 @@ class Scheme:
     def key(self) -> str:
         """Stable text that names the scheme in caches."""
         values = {name: str(getattr(self, name)) for name in self.__dataclass_fields__ if name != "config"}
-        text = json.dumps([values, dict(self.config)], sort_keys=True, default=str)
+        text = json.dumps([values, dict(self.config), _seen(self.path)], sort_keys=True, default=str)
         return f"{self.word}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _seen(path: str | None) -> tuple[int, int] | None:
+    """Length and time of a file's last change, so that a changed one is another key."""
+    try:
+        found = os.stat(path) if path else None
+    except OSError:
+        return None
+    return (found.st_size, found.st_mtime_ns) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
