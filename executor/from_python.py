@@ -7,6 +7,7 @@ from pathlib import Path
 from executor.records.rank import RankRecord
 from executor.records.run import RunRecord
 from planner.errors import PlanError, UsageError
+from planner.notebook import shown
 from planner.plan import PlanDocument
 from planner.plan_checks import check_machine, check_plan
 from planner.plan_io import load_any
@@ -44,6 +45,14 @@ class RunResult:
         """Loss of each recorded step, as rank 0 saw it; steps without one are left out."""
         steps = self.ranks[0].steps if self.ranks else ()
         return tuple(step.loss for step in steps if step.loss is not None)
+
+    def _repr_html_(self) -> str | None:
+        from executor.records.whole import WholeRun
+
+        whole = WholeRun(
+            folder=str(self.folder), record=self.record, plan=self.plan, ranks=self.ranks, supervisor_alive=True
+        )
+        return shown("run_fragment", whole)
 
     def check(self) -> "RunResult":
         """Itself; RunFailedError in one line where the run did not succeed."""

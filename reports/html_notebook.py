@@ -9,9 +9,10 @@ from planner.plan import PlanDocument
 from planner.sweep_document import SweepDocument
 from reports import run_words, words
 from reports.groups import group_rejected
-from reports.html_markup import Child, Html, escaped, join, table, tag
+from reports.html_markup import Child, Html, table, tag
 from reports.html_page import bullets, facts
 from reports.html_plan import plan_table, verdict_head
+from reports.html_run import run_head
 from reports.html_style import CSS
 from reports.html_sweep import point_table, sweep_plots
 
@@ -38,7 +39,7 @@ def sweep_fragment(document: SweepDocument) -> str:
 
 def run_record_fragment(record: RunRecord) -> str:
     """A run's attempts and how it ended."""
-    return fragment(*_run(record, record.status, []))
+    return run_fragment(WholeRun(folder="", record=record, supervisor_alive=True))
 
 
 def run_fragment(run: WholeRun) -> str:
@@ -46,8 +47,13 @@ def run_fragment(run: WholeRun) -> str:
     from reports.run_compare import compare_run
 
     comparison = compare_run(run)
-    parts = [table(header, rows, label=heading) for heading, header, rows in run_words.tables(comparison)]
-    return fragment(*_run(run.record, run.status, parts))
+    told = [(name, text) for name, text in run_words.facts(run) if text]
+    parts: list[Child] = [*run_head(run), facts(told)]
+    parts += [table(header, rows, label=heading) for heading, header, rows in run_words.tables(comparison)]
+    if run.record.attempts:
+        rows = [run_words.attempt_row(attempt, run.record.updated) for attempt in run.record.attempts]
+        parts.append(table(run_words.ATTEMPT_HEADER, rows, text_columns=5, label="attempts"))
+    return fragment(*parts)
 
 
 def fragment(*children: Child) -> str:
@@ -86,16 +92,3 @@ def _bars(document: PlanDocument) -> Html:
 
 def _draws() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
-
-
-def _run(record: RunRecord, status: str, parts: list[Html]) -> list[Child]:
-    verdict = "fits" if status == "succeeded" else "no" if status in ("failed", "launcher_failed") else "tight"
-    attempts = [run_words.attempt_row(attempt, record.updated) for attempt in record.attempts]
-    told = [("script", " ".join([record.script, *record.script_arguments])), ("message", record.message)]
-    return [
-        tag("div", run_words.STATUS.get(status, status), class_=f"verdict {verdict}"),
-        tag("p", Html(f"<b>{escaped(record.run_id)}</b>")),
-        facts((name, value) for name, value in told if value),
-        join(parts),
-        table(run_words.ATTEMPT_HEADER, attempts, text_columns=5, label="attempts") if attempts else None,
-    ]

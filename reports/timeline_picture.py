@@ -41,7 +41,9 @@ def step_panel(timeline: Timeline, size: tuple[float, float], columns: int) -> F
             _draw_step(axes, timeline, timeline.levels(), _shown(timeline, columns))
             axes.tick_params(labelsize=8.5)
             axes.set_xlabel("allocations and frees, in order" if size[0] > 6 else "events", loc="left", fontsize=8.5)
-            axes.get_legend().set_bbox_to_anchor((1.0, -0.28 / (size[1] - 1.04)))
+            legend = axes.get_legend()
+            if legend is not None:
+                legend.set_bbox_to_anchor((1.0, -0.28 / (size[1] - 1.04)))
         else:
             axes.set_axis_off()
             axes.text(0.5, 0.5, "nothing is allocated", ha="center")

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from planner.notebook import shown
+
 SCHEMA_VERSION = 1
 
 RunStatus = Literal["preparing", "running", "succeeded", "failed", "interrupted", "launcher_failed"]
@@ -64,3 +66,6 @@ class RunRecord:
     attempts: tuple[Attempt, ...] = ()
     message: str = ""
     """One line for people."""
+
+    def _repr_html_(self) -> str | None:
+        return shown("run_record_fragment", self)

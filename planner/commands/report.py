@@ -6,9 +6,13 @@ A FILE that `plan check --format json` wrote is shown in any of that command's f
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from planner.commands.check_output import FORMATS
 from planner.errors import ExitCode, InputError, UsageError
+
+if TYPE_CHECKING:
+    from executor.records.whole import WholeRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run", metavar="RUN", help="a run's folder, its id or the start of it, or `latest`; or a check's JSON file"
     )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="what is written to stdout")
+    parser.add_argument("--format", choices=(*FORMATS, "html"), default="text", help="default: text")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of stdout")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
 
 
@@ -28,30 +34,52 @@ def run(args: argparse.Namespace) -> int:
         return _check_report(args, given)
     if args.format in ("junit", "github"):
         raise UsageError(f"--format {args.format} is for the JSON file of a check, not for a run")
+    if args.format == "html" and not args.json:
+        from reports.requires import need_matplotlib
+
+        need_matplotlib("--format html")
     from executor.read_run import read_whole
     from executor.run_folder import find
+
+    _write(args, _rendered(args, read_whole(find(args.run, Path.cwd()))))
+    return ExitCode.OK
+
+
+def _rendered(args: argparse.Namespace, whole: "WholeRun") -> str:
     from reports.run_compare import compare_run
 
-    whole = read_whole(find(args.run, Path.cwd()))
     comparison = compare_run(whole)
     if args.json or args.format == "json":
         from reports.run_json import render_run_json
 
-        sys.stdout.write(render_run_json(whole, comparison) + "\n")
-    elif args.format == "md":
+        return render_run_json(whole, comparison) + "\n"
+    if args.format == "md":
         from reports.run_markdown import render_run_markdown
 
-        sys.stdout.write(render_run_markdown(whole, comparison))
-    else:
-        from reports.run_text import render_run_text
+        return render_run_markdown(whole, comparison)
+    if args.format == "html":
+        from reports.html_run import render_run_html
 
-        encodable = (sys.stdout.encoding or "").lower().startswith("utf")
-        sys.stdout.write(render_run_text(whole, comparison, ascii_only=args.ascii or not encodable))
-    return ExitCode.OK
+        return render_run_html(whole, comparison)
+    from reports.run_text import render_run_text
+
+    encodable = args.output is not None or (sys.stdout.encoding or "").lower().startswith("utf")
+    return render_run_text(whole, comparison, ascii_only=args.ascii or not encodable)
+
+
+def _write(args: argparse.Namespace, text: str) -> None:
+    if args.output is None:
+        sys.stdout.write(text)
+        return
+    from planner.plan_io import write_text
+
+    write_text(args.output, text, force=args.force)
 
 
 def _check_report(args: argparse.Namespace, path: Path) -> int:
     """Shows what a check found; its exit code is not given again."""
+    if args.format == "html":
+        raise UsageError("--format html is for runs; a check is shown as text, json, junit, md or github")
     from planner.commands.check_output import rendered
     from planner.regression.result import report_from_json
 
@@ -60,5 +88,5 @@ def _check_report(args: argparse.Namespace, path: Path) -> int:
     except OSError as problem:
         raise InputError(f"{path} cannot be read: {problem.strerror}") from None
     report = report_from_json(content, str(path))
-    sys.stdout.write(rendered(report, "json" if args.json else args.format, ascii_only=args.ascii))
+    _write(args, rendered(report, "json" if args.json else args.format, ascii_only=args.ascii))
     return ExitCode.OK
