@@ -18,6 +18,7 @@ from planner.search.device_map import (
     accelerate_map,
     evaluate,
     map_lines,
+    plan_placement,
     problem_of,
     solve,
 )
@@ -312,3 +313,17 @@ def test_rates_and_devices() -> None:
             units=(Unit(name="a", weight_bytes=1),),
             devices=(Device(name=0, kind="gpu", free_bytes=1, link_bytes_per_s=0.0),),
         )
+
+
+def test_in_a_plan() -> None:
+    found = evaluate(
+        on({0: 6 * GB, "cpu": 20 * GB, "disk": None}, decoder(4, 436 * 10**6, GB, state=5)),
+        {"model": 0, "model.layers.3": "cpu", "lm_head": "cpu"},
+    )
+    kept = plan_placement(found)
+    assert kept.device_map["model.layers.3"] == "cpu"
+    assert (kept.main_device, kept.moved_bytes_per_step) == ("cuda:0", 1436 * 10**6)
+    assert [entry.device for entry in kept.devices] == ["cuda:0", "cpu"]
+    assert kept.devices[0].weight_bytes == GB + 3 * 436 * 10**6 + 8192 + 256
+    assert kept.devices[0].kv_cache_bytes == 20
+    assert kept.devices[1].weight_bytes == 1436 * 10**6

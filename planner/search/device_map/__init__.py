@@ -5,6 +5,7 @@ gives the cost of any map (accelerate's too). Pure values: nothing here imports 
 """
 
 from planner.search.device_map.evaluate import evaluate
+from planner.search.device_map.in_plan import plan_placement
 from planner.search.device_map.modules import ModuleSize, TensorSize, modules_of, problem_of
 from planner.search.device_map.placement import Cost, DeviceUse, Placement, StageProof
 from planner.search.device_map.problem import Device, Problem, Tie, Unit
@@ -26,6 +27,7 @@ __all__ = [
     "evaluate",
     "map_lines",
     "modules_of",
+    "plan_placement",
     "problem_of",
     "solve",
 ]

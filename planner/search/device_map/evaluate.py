@@ -19,7 +19,7 @@ def evaluate(problem: Problem, device_map: Mapping[str, DeviceName], *, proof: S
     runs_on = {unit.name: _executing(problem, where[unit.name], main) for unit in problem.units}
     devices = tuple(_use(problem, device, where, runs_on) for device in problem.devices)
     crossing = _crossings(problem, runs_on)
-    streamed = [unit for unit in problem.units if runs_on[unit.name] != where[unit.name]]
+    streamed = sum(unit.weight_bytes for unit in problem.units if runs_on[unit.name] != where[unit.name])
     best_kind = "gpu" if problem.gpus else "cpu"
     offloaded = [unit for unit in problem.units if _kind(problem, where[unit.name]) != best_kind]
     from_disk = [unit for unit in problem.units if _kind(problem, where[unit.name]) == "disk"]
@@ -37,9 +37,8 @@ def evaluate(problem: Problem, device_map: Mapping[str, DeviceName], *, proof: S
         main_device=main,
         devices=devices,
         cost=cost,
-        moved_bytes=sum(unit.weight_bytes for unit in streamed)
-        + staged
-        + sum(unit.output_bytes for unit, _, _ in crossing),
+        streamed_bytes=streamed,
+        moved_bytes=staged + streamed + sum(unit.output_bytes for unit, _, _ in crossing),
         seconds_per_token=_seconds(problem, where, runs_on, crossing),
         proof=tuple(proof),
         violations=_violations(problem, devices, where),
@@ -126,7 +125,8 @@ def _use(
     return DeviceUse(
         name=device.name,
         weight_bytes=stored_bytes(here),
-        kept_bytes=sum(unit.state_bytes + unit.buffer_bytes for unit in run_here),
+        buffer_bytes=sum(unit.buffer_bytes for unit in run_here),
+        state_bytes=sum(unit.state_bytes for unit in run_here),
         headroom_bytes=headroom,
         free_bytes=device.free_bytes,
     )

@@ -53,11 +53,18 @@ class DeviceUse:
     name: DeviceName
     weight_bytes: int
     """Resident weights, a tied tensor once."""
-    kept_bytes: int
-    """Key/value cache, state and buffers of the units that run here."""
+    buffer_bytes: int
+    """Of the units that run here."""
+    state_bytes: int
+    """Key/value cache and recurrent state of the units that run here."""
     headroom_bytes: int
     """Free for the largest offloaded unit and workspace, at its turn."""
     free_bytes: int | None
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the units that run here keep between steps."""
+        return self.buffer_bytes + self.state_bytes
 
     @property
     def peak_bytes(self) -> int:
@@ -76,6 +83,8 @@ class Placement:
     """Where offloaded units run."""
     devices: tuple[DeviceUse, ...]
     cost: Cost
+    streamed_bytes: int
+    """Weights copied to the device that runs them, per forward pass."""
     moved_bytes: int
     """Bytes copied over all links per token: offloaded weights (from disk: read, then copied) and activations that
     cross boundaries."""
@@ -104,7 +113,8 @@ class Placement:
                 {
                     "device": use.name,
                     "weight_bytes": use.weight_bytes,
-                    "kept_bytes": use.kept_bytes,
+                    "buffer_bytes": use.buffer_bytes,
+                    "state_bytes": use.state_bytes,
                     "headroom_bytes": use.headroom_bytes,
                     "peak_bytes": use.peak_bytes,
                     "free_bytes": use.free_bytes,
@@ -115,6 +125,7 @@ class Placement:
             "disk_bytes": self.cost.disk_bytes,
             "boundaries": self.cost.boundaries,
             "fullest": self.cost.fullest,
+            "streamed_bytes_per_token": self.streamed_bytes,
             "moved_bytes_per_token": self.moved_bytes,
             "seconds_per_token": self.seconds_per_token,
             "optimal": self.optimal,
