@@ -63,7 +63,7 @@ class Progress:
     def begin(self, *, force: bool) -> None:
         """Makes the folder, or takes over the one that is there. Errors as `check` raises them."""
         if force:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._clear()
         try:
             self.folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -97,10 +97,18 @@ class Progress:
                 if len(results) < self.count:
                     return False
                 _write_all(self.output, (results[index] for index in range(self.count)))
-                shutil.rmtree(self.folder, ignore_errors=True)
+                self._clear()
         except FileNotFoundError:
             return self.finished  # another replica was quicker
         return True
+
+    def _clear(self) -> None:
+        """The folder goes at once: one half removed would look like progress."""
+        gone = self.folder.with_name(f".{self.folder.name}.gone")
+        shutil.rmtree(gone, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.folder, gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
