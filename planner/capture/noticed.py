@@ -12,7 +12,7 @@ from planner.capture.imports import when_imported
 from planner.trace.recorder import Held, RawTrace
 
 OPTIMIZER, CHECKPOINTING, MODEL, HELD = "optimizer", "checkpointing", "second model", "held"
-RETAINED = "retained graph"
+RETAINED, VOCABULARY = "retained graph", "vocabulary"
 """Kinds of places."""
 _FEW_BYTES = 512
 PATIENCE_SECONDS = 10.0
@@ -32,7 +32,7 @@ class Noticed:
             self.places[kind] = place
 
     def watch(self, stack: contextlib.ExitStack) -> None:
-        """Notes calls of torch's checkpoint and of transformers' switch for it, for the rest of the process."""
+        """Notes calls of torch's checkpoint and of transformers' own methods, for the rest of the process."""
         from torch.utils import checkpoint as home
 
         original = home.checkpoint
@@ -43,17 +43,21 @@ class Noticed:
             return original(*args, **kwargs)
 
         stack.enter_context(mock.patch.object(home, "checkpoint", checkpoint))
-        when_imported("transformers.modeling_utils", self._watch_switch)
+        when_imported("transformers.modeling_utils", self._watch_methods)
 
-    def _watch_switch(self, module: Any) -> None:
-        switch = module.PreTrainedModel.gradient_checkpointing_enable
+    def _watch_methods(self, module: Any) -> None:
+        self._watch_method(module.PreTrainedModel, "gradient_checkpointing_enable", CHECKPOINTING)
+        self._watch_method(module.PreTrainedModel, "resize_token_embeddings", VOCABULARY)
 
-        @functools.wraps(switch)
-        def enabled(model: Any, *args: Any, **kwargs: Any) -> Any:
-            self.note(CHECKPOINTING)
-            return switch(model, *args, **kwargs)
+    def _watch_method(self, owner: Any, name: str, kind: str) -> None:
+        method = getattr(owner, name)
 
-        module.PreTrainedModel.gradient_checkpointing_enable = enabled
+        @functools.wraps(method)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self.note(kind)
+            return method(*args, **kwargs)
+
+        setattr(owner, name, watched)
 
 
 @dataclass(frozen=True, slots=True)

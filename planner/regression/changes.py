@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from planner.regression.baseline import Baseline
 from planner.regression.computed import Computed
-from planner.regression.hints import CHECKPOINTING, OPTIMIZER
+from planner.regression.hints import CHECKPOINTING, OPTIMIZER, VOCABULARY
 from planner.regression.jobs import CheckJob
 from planner.regression.places import Place, place_of
 from planner.regression.result import Finding
@@ -63,7 +63,7 @@ def _place(job: CheckJob, now: Computed, key: str) -> Place | None:
 
 _ALIKE = {"micro_batch_size": "micro_batch", "gradient_accumulation_steps": "grad_accum"}
 _OPTION = {"spec": "gpus", "id": "model", **_ALIKE}
-_NOTICED = {"optimizer": OPTIMIZER, "checkpointing": CHECKPOINTING}
+_NOTICED = {"optimizer": OPTIMIZER, "checkpointing": CHECKPOINTING, "vocab_size": VOCABULARY}
 
 
 def _shown(value: object) -> str:

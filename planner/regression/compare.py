@@ -67,7 +67,7 @@ def _against(job: CheckJob, now: Computed, baseline: Baseline) -> list[Finding]:
     causes: list[Finding] = []
     if any(baseline.figures.get(name) != now.state.figures.get(name) for name in JUDGED):
         noted = {kind: Noted(text=text, place=place_of(now.places[kind])) for kind, text in now.state.places.items()}
-        causes += hints(baseline, now.state, noted, peak - before)
+        causes += hints(baseline, now.state, noted, now.config, peak - before)
         causes += _behind(culprits(baseline.standing, now.state.standing, now.lines), peak)
     return [*_growth(job, now, baseline, causes, inputs), *causes, *inputs]
 
@@ -137,7 +137,8 @@ def _growth(
     """One finding for each judged figure beyond its threshold, placed where its first cause is."""
     first = next((cause for cause in causes if (cause.delta_bytes or 0) > 0), None)
     here = Finding(level="notice", kind="information", message="", file=job.path.name, line=job.line)
-    placed = next((finding for finding in (*([first] if first else []), *causes[:1], *inputs) if finding.file), here)
+    grew = [cause for cause in causes if (cause.delta_bytes or 0) > 0]
+    placed = next((finding for finding in (*grew[:1], *inputs, *grew) if finding.file), here)
     for name in JUDGED:
         before, after = baseline.figures.get(name), now.state.figures.get(name)
         if before is None or after is None:

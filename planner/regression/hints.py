@@ -1,14 +1,14 @@
 """What the user's own lines did to memory, where a captured script shows it. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.regression.baseline import Baseline
-from planner.regression.places import Place
+from planner.regression.places import Place, place_of
 from planner.regression.result import Finding
 
 OPTIMIZER, CHECKPOINTING, MODEL, HELD = "optimizer", "checkpointing", "second model", "held"
-RETAINED = "retained graph"
+RETAINED, VOCABULARY = "retained graph", "vocabulary"
 """Kinds of places, as planner.capture.noticed has them."""
 RECOMPUTED = "recompute_microseconds"
 
@@ -21,8 +21,13 @@ class Noted:
     place: Place
 
 
-def hints(before: Baseline, now: Baseline, places: dict[str, Noted], delta: int) -> Iterator[Finding]:
-    """The causes of a growth by `delta` bytes that can be named outright, the most certain first."""
+def hints(
+    before: Baseline, now: Baseline, places: Mapping[str, Noted], config: Mapping[str, str], delta: int
+) -> Iterator[Finding]:
+    """The causes of a growth by `delta` bytes that can be named outright, the most certain first.
+
+    `config`: places of the keys of the model's own config.json.
+    """
     new = {kind: noted for kind, noted in places.items() if kind not in before.places}
     if HELD in new:
         held = new[HELD]
@@ -37,6 +42,7 @@ def hints(before: Baseline, now: Baseline, places: dict[str, Noted], delta: int)
     if MODEL in new:
         model = new[MODEL]
         yield _finding(f"a second model stands beside the first: `{model.text}`", model, delta)
+    yield from _vocabulary(before, now, places, config, delta)
     if before.figures.get(RECOMPUTED, 0) and not now.figures.get(RECOMPUTED, 0):
         gone = before.places.get(CHECKPOINTING)
         told = f": `{gone}` is gone" if gone and CHECKPOINTING not in places else ""
@@ -45,7 +51,20 @@ def hints(before: Baseline, now: Baseline, places: dict[str, Noted], delta: int)
     yield from _optimizer(before, now, places)
 
 
-def _optimizer(before: Baseline, now: Baseline, places: dict[str, Noted]) -> Iterator[Finding]:
+def _vocabulary(
+    before: Baseline, now: Baseline, places: Mapping[str, Noted], config: Mapping[str, str], delta: int
+) -> Iterator[Finding]:
+    was, is_now = (side.configuration.get("model.vocab_size") for side in (before, now))
+    if not isinstance(was, int) or not isinstance(is_now, int) or is_now <= was:
+        return
+    said = f"the vocabulary grew, {was:,} -> {is_now:,}: the embeddings, the output layer and the logits with it"
+    noted = places.get(VOCABULARY)
+    if noted is None and "vocab_size" in config:
+        noted = Noted(text="vocab_size", place=place_of(config["vocab_size"]))
+    yield _finding(said if noted is None else f"{said}: `{noted.text}`", noted, delta)
+
+
+def _optimizer(before: Baseline, now: Baseline, places: Mapping[str, Noted]) -> Iterator[Finding]:
     growth = {
         name: now.figures.get(name, 0) - before.figures.get(name, 0)
         for name in (*now.figures, *before.figures)
