@@ -106,6 +106,7 @@ class ExplorerApp(App[int]):
 
     def on_mount(self) -> None:
         self.query_one(PlansTable).focus()
+        self.set_class(self.ascii_only, "-ascii")
         self._show()
         self.set_interval(0.5, self._tick)
         # Planner processes start once there is something to see.
@@ -290,9 +291,9 @@ class ExplorerApp(App[int]):
         else:
             from tui.screens.compare import CompareScreen
 
-            self.push_screen(CompareScreen(self.scene()))
+            self.push_screen(CompareScreen(self.scene(), self._repin))
 
-    def action_repin(self) -> None:
+    def _repin(self) -> None:
         """Pins the configuration in the picture in place of the one before."""
         self.session.pinned = None
         self.session.pin()

@@ -38,7 +38,7 @@ def title_text(scene: Scene, width: int) -> Text:
     pad = max(1, width - text.cell_len - cell_len(right) - 1)
     text.append(" " * pad)
     text.append(right, style="italic")
-    return _cut(text, width)
+    return _cut(text, width, scene.ascii_only)
 
 
 def options_text(scene: Scene, width: int, column: bool) -> Text:
@@ -46,7 +46,7 @@ def options_text(scene: Scene, width: int, column: bool) -> Text:
     pieces = [_gpu_piece(scene, column), _count_piece(scene, column)]
     pieces += [_piece(scene, name, column, width) for name in STEPPED]
     if column:
-        return Text("\n").join(_cut(piece, width) for piece in pieces)
+        return Text("\n").join(_cut(piece, width, scene.ascii_only) for piece in pieces)
     lines, line = [], Text()
     for piece in pieces:
         if line.cell_len and line.cell_len + 2 + piece.cell_len > width:
@@ -103,13 +103,16 @@ def verdict_text(scene: Scene, width: int) -> Text:
     text.append(VERDICTS[candidate.verdict] if known else ".....", style=f"bold {VERDICT_COLOURS[candidate.verdict]}")
     text.append("  " + scene.safe(words.strategy_words(choice)), style="bold")
     text.append(f"  {scene.safe(words.batch_words(choice))}", style="dim")
-    lines = [_cut(text, width)]
+    lines = [_cut(text, width, scene.ascii_only)]
     pieces = words.memory_words(memory) if certain else [f"at least {words.gib(memory.device_used_bytes)} GiB"]
     lines.append(_joined(scene, pieces, width))
     if candidate.speed is not None:
         lines.append(_joined(scene, words.speed_words(candidate.speed), width))
     if candidate.reason is not None:
-        lines.append(_cut(Text(" " + scene.safe(candidate.reason), style=BAD), width))
+        lines.append(_cut(Text(" " + scene.safe(candidate.reason), style=BAD), width, scene.ascii_only))
+    found = scene.found
+    if found is not None and not found.plans and found.nearest_change and not scene.searching:
+        lines.append(_cut(Text(" " + scene.safe(found.nearest_change), style="bold"), width, scene.ascii_only))
     return Text("\n").join(lines)
 
 
@@ -118,7 +121,7 @@ def _without_figures(scene: Scene, width: int) -> Text:
         lines = [Text.assemble((" DIES  ", f"bold {BAD}"), ("no plan fits these machines", "bold"))]
         if scene.found.nearest_change:
             lines.append(Text(" " + scene.safe(scene.found.nearest_change)))
-        return Text("\n").join(_cut(line, width) for line in lines)
+        return Text("\n").join(_cut(line, width, scene.ascii_only) for line in lines)
     return Text(f" {scene.busy or 'starting'} ...", style="italic")
 
 
@@ -149,7 +152,7 @@ def memory_text(scene: Scene, width: int, thick: bool) -> Text:
         other = stack(parts, scale, scale, inner)
         lines.append(_bar(scene, other))
         name = f" {rank.name} allocates {words.gib(rank.peak_allocated_bytes)} GiB"
-        lines.append(_cut(Text(name, style="dim"), width))
+        lines.append(_cut(Text(name, style="dim"), width, scene.ascii_only))
     lines.insert(1 if len(lines) == 1 or lines[1] is not lines[-1] else 2, _ruler(scene, whole, memory))
     return Text("\n").join([*lines, *_legend(scene, whole, memory, inner)])
 
@@ -199,7 +202,7 @@ def _legend(scene: Scene, whole: Stack, memory: MemoryFigures, width: int) -> li
         if scene.letters:
             piece.append(LETTERS.get(segment.key, "o"), style="bold")
         else:
-            piece.append("■", style=COLOURS.get(segment.key, "#888888"))
+            piece.append("#" if scene.ascii_only else "■", style=COLOURS.get(segment.key, "#888888"))
         piece.append(f" {scene.safe(segment.label)} {words.part_gib(segment.bytes, memory)}")
         if line.cell_len > 1 and line.cell_len + 2 + piece.cell_len > width:
             lines.append(line)
@@ -221,7 +224,10 @@ def host_text(scene: Scene, width: int) -> Text:
     return _joined(scene, pieces, width)
 
 
-def _cut(text: Text, width: int) -> Text:
+def _cut(text: Text, width: int, ascii_only: bool) -> Text:
     cut = text.copy()
+    if ascii_only and cut.cell_len > width:
+        cut.truncate(width - 1, overflow="crop")
+        cut.append("~")
     cut.truncate(width, overflow="ellipsis")
     return cut

@@ -1,5 +1,6 @@
 """Every difference between the pinned configuration and the one in the picture."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
@@ -19,9 +20,9 @@ class CompareScreen(Panel):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "repin", "Pin this one instead")]
     title_words = "Pinned against now"
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, repin: Callable[[], None]) -> None:
         super().__init__()
-        self._scene = scene
+        self._scene, self._repin = scene, repin
 
     def body(self) -> list[Widget]:
         return [DataTable[Text](id="compare", cursor_type="row", cell_padding=1)]
@@ -49,5 +50,5 @@ class CompareScreen(Panel):
 
     def action_repin(self) -> None:
         """The configuration in the picture becomes the pinned one."""
-        self.app.run_action("app.repin")  # type: ignore[unused-coroutine]
+        self._repin()
         self.dismiss(None)

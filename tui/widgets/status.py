@@ -2,9 +2,13 @@
 
 from rich.text import Text
 
+from reports.command import command_lines
 from tui.drawing import shortened
 from tui.scene import Scene
 from tui.widgets.drawn import Drawn
+
+ROOMY = 30
+"""Rows from which on a long command gets a second line."""
 
 
 class StatusView(Drawn):
@@ -13,5 +17,10 @@ class StatusView(Drawn):
     def lines(self, scene: Scene, width: int) -> Text:
         if scene.busy:
             return Text(f" {scene.busy} ...", style="bold italic")
-        command = scene.state.command if scene.state.following else scene.state.focus_command
-        return Text(" $ ", style="dim") + Text(shortened(scene.safe(command), width - 4, scene.ascii_only))
+        command = scene.safe(scene.state.command if scene.state.following else scene.state.focus_command)
+        wanted = command_lines(command, width - 4)
+        lines = wanted if len(wanted) <= 2 and self.screen.size.height >= ROOMY else [command]
+        shown = [shortened(line, width - 4, scene.ascii_only) for line in lines]
+        return Text("\n").join(
+            Text(" $ " if at == 0 else "   ", style="dim") + Text(line) for at, line in enumerate(shown)
+        )

@@ -1,0 +1,287 @@
+"""The explorer driven by real keys, on hand-made answers."""
+
+import pytest
+from textual.widgets import DataTable, Input, OptionList, Static
+
+from planner.plan_io import load, load_any
+from tests.support.explorer import LLAMA_STATE, Canned, app_of, screen_text, settled, until
+from tests.support.plan_example import nothing_fits
+from tui.choices import CHOICES, STEPPED
+from tui.screens.compare import CompareScreen
+from tui.screens.drill import DrillScreen
+from tui.screens.form import FormScreen
+from tui.screens.leave import LeaveScreen
+from tui.widgets.plans import PlansTable
+
+pytestmark = pytest.mark.asyncio
+SIZE = (120, 40)
+
+
+async def test_it_begins_with_the_best_plan():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        assert app.session.state.value("strategy") == "fsdp"
+        text = screen_text(app)
+        assert "best plan" in text
+        assert "FITS  FSDP2" in text
+        assert "$ plan meta-llama/Llama-3.1-8B --gpus 8xH100 --global-batch 64" in text
+
+
+async def test_every_option_moves_on_with_its_key_and_back_with_the_capital():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        for name in STEPPED:
+            if name == "lora-rank":
+                continue
+            before = app.scene().value(name)
+            await pilot.press(CHOICES[name].key)
+            await until(pilot, lambda: settled(app))
+            assert app.session.state.value(name) != before or name == "grad-accum"
+            await pilot.press(CHOICES[name].key.upper())
+            await until(pilot, lambda: settled(app))
+            if name not in ("seq-len", "precision"):
+                assert app.scene().value(name) == before, name
+
+
+async def test_a_change_is_drawn_and_told_as_a_command():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("m")
+        await until(pilot, lambda: settled(app))
+        text = screen_text(app)
+        assert "your configuration" in text
+        assert "micro batch    8*" in text
+        for word in app.session.state.focus_command.split():
+            assert word in text
+        await pilot.press("backspace")
+        await until(pilot, lambda: settled(app))
+        assert "best plan" in screen_text(app)
+
+
+async def test_gpus_move_by_number_and_by_kind():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        for key, gpus in (("n", "16xH100"), ("N", "8xH100"), ("g", "8xGH200-96GB"), ("G", "8xH100")):
+            await pilot.press(key)
+            assert app.session.state.gpus == gpus
+        await until(pilot, lambda: settled(app))
+
+
+async def test_what_is_refused_is_said_and_the_next_key_mends_it():
+    refuse = {"micro-batch": "8"}
+    canned = Canned(refuse=lambda r: "too many samples" if set(refuse.items()) <= set(r.words) else None)
+    app = app_of(canned)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("m")
+        await until(pilot, lambda: app.session.problem)
+        assert "NO PICTURE  too many samples" in screen_text(app)
+        await pilot.press("M")
+        await until(pilot, lambda: settled(app))
+        assert "NO PICTURE" not in screen_text(app)
+
+
+async def test_a_planner_process_that_dies_is_said_and_started_again():
+    canned = Canned()
+    app = app_of(canned)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        app.session.on_end("replay", "was killed by signal 9")
+        await pilot.pause()
+        assert "was killed by signal 9. Press F5" in screen_text(app)
+        await pilot.press("f5")
+        await until(pilot, lambda: settled(app) and not app.session.problem)
+        assert "FITS" in screen_text(app)
+
+
+async def test_the_drill_goes_down_and_back_with_escape():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("d")
+        await until(
+            pilot, lambda: isinstance(app.screen, DrillScreen) and app.screen.query_one(DataTable).row_count == 2
+        )
+        assert "At the peak: 15.0 GiB" in screen_text(app)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "At the peak > activations: 12.0 GiB" in screen_text(app)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "train.py:88" in screen_text(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "At the peak > activations: 12.0 GiB" in screen_text(app)
+        await pilot.press("escape", "escape")
+        await pilot.pause()
+        assert not isinstance(app.screen, DrillScreen)
+
+
+async def test_plans_are_sorted_filtered_hidden_and_chosen():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        table = app.query_one(PlansTable)
+        assert table.row_count == 12
+        await pilot.press("h")
+        assert table.row_count == 5
+        await pilot.press("t")
+        assert table.shown[0].title == "FSDP2"
+        assert table.shown[0].checkpointing == "full"
+        await pilot.press("slash", *"zero")
+        await until(pilot, lambda: table.row_count == 2)
+        await pilot.press("enter")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: settled(app))
+        assert app.session.state.value("strategy") == table.shown[table.cursor_row].candidate.strategy.name
+        assert not app.session.state.following
+        await pilot.press("b")
+        await until(pilot, lambda: settled(app))
+        assert app.session.state.following
+        assert app.session.state.value("strategy") == "fsdp"
+
+
+async def test_a_pinned_configuration_is_compared():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("v", "m")
+        await until(pilot, lambda: settled(app))
+        await pilot.press("v")
+        await until(pilot, lambda: isinstance(app.screen, CompareScreen))
+        text = screen_text(app)
+        assert "micro_batch_size" in text
+        assert "device_used_bytes" in text
+        await pilot.press("r")
+        await until(pilot, lambda: not isinstance(app.screen, CompareScreen))
+        assert app.session.pinned == app.session.picture.document
+
+
+async def test_the_form_changes_what_no_key_reaches():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, FormScreen))
+        app.screen.query_one("#in-gpus", Input).value = "2x8xA100-80GB"
+        app.screen.query_one("#in-global-batch", Input).value = ""
+        app.screen.query_one("#in-strategy", Input).value = "zero3"
+        app.screen.query_one("#in-set", Input).value = "alloc.expandable_segments=true"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: settled(app) and not isinstance(app.screen, FormScreen))
+        assert app.session.state.command == (
+            "plan meta-llama/Llama-3.1-8B --gpus 2x8xA100-80GB --strategy zero3 --set alloc.expandable_segments=true"
+        )
+
+
+@pytest.mark.parametrize("form", ["plan", "text", "md", "json", "html"])
+async def test_leaving_with_a_file(form, tmp_path):
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, LeaveScreen))
+        options = app.screen.query_one(OptionList)
+        options.highlighted = options.get_option_index(form)
+        await pilot.press("enter")
+        target = tmp_path / "out"
+        app.screen.query_one(Input).value = str(target)
+        await pilot.press("enter")
+        await until(pilot, target.exists)
+        if form == "plan":
+            assert load(target).plan.strategy.name == "fsdp"
+        elif form == "json":
+            assert load_any(target).best.strategy.name == "fsdp"
+        else:
+            assert "Llama-3.1-8B" in target.read_text()
+        target.write_text("mine")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert target.read_text() == "mine", "a file that exists needs a second yes"
+        await pilot.press("enter")
+        await until(pilot, lambda: target.read_text() != "mine")
+
+
+async def test_read_only_writes_and_launches_nothing():
+    app = app_of(Canned(), readonly=True)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("ctrl+r")
+        await pilot.pause()
+        assert len(app.screen_stack) == 1
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, LeaveScreen))
+        assert [option.id for option in app.screen.query_one(OptionList).options] == ["copy"]
+
+
+async def test_a_small_terminal_is_said_and_usable_again_when_enlarged():
+    app = app_of(Canned())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.resize_terminal(50, 12)
+        await until(pilot, lambda: "The explorer needs 72 x 20" in screen_text(app))
+        assert "This terminal is 50 x 12" in screen_text(app)
+        await pilot.press("m")
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: settled(app) and "FSDP2" in screen_text(app))
+        assert app.query_one("#small", Static).display is False
+        assert "micro 8*" in screen_text(app)
+
+
+async def test_where_nothing_fits_the_nearest_change_is_told():
+    app = app_of(Canned(document=nothing_fits()))
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: app.session.busy is None and not app.session.searching)
+        text = screen_text(app)
+        assert "DIES" in text
+        assert nothing_fits().nearest_change[:40] in text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
+async def test_ascii_is_ascii(size):
+    app = app_of(Canned(), ascii_only=True)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: settled(app))
+        for keys in ((), ("question_mark",), ("escape", "d"), ("escape", "e"), ("escape", "x")):
+            await pilot.press(*keys)
+            await pilot.pause()
+            text = screen_text(app)
+            assert text.isascii(), sorted({c for c in text if not c.isascii()})
+
+
+async def test_no_colour_tells_categories_by_letters():
+    app = app_of(Canned(), environment={"NO_COLOR": "1"})
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        assert "AAAAAAAA" in screen_text(app)
+
+
+async def test_answers_to_states_that_were_left_change_nothing():
+    canned = Canned(silent=True)
+    app = app_of(canned)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: canned.asked)
+        search = canned.asked[-1]
+        canned.answer(search)
+        await until(pilot, lambda: canned.asked[-1].kind == "picture")
+        first = canned.asked[-1]
+        await pilot.press("m", "m")
+        second = canned.asked[-1]
+        assert second.number > first.number
+        canned.answer(second)
+        shown = app.session.picture
+        canned.answer(first)
+        assert app.session.picture is shown
+        assert app.session.state.value("micro-batch") == "16"
+
+
+async def test_the_state_starts_from_a_plan_at_hand():
+    state = LLAMA_STATE.with_option("seq-len", "8192")
+    app = app_of(Canned(), state)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        assert "--seq-len 8192" in screen_text(app)

@@ -1,0 +1,125 @@
+"""What is shown of a plan: parts sum to the whole, rows say what they must, drawings keep their width."""
+
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from tests.support.explorer import LINES, LLAMA_STATE, columns, picture
+from tests.support.plan_example import llama_on_8xh100
+from tui import drawing, figures
+from tui.palette import COLOURS, LETTERS
+from tui.scene import Scene
+from tui.timeline_drawing import timeline_text
+
+
+def scene(state=LLAMA_STATE, **options):
+    document = llama_on_8xh100()
+    state = state.following_best(document.best.strategy)
+    return Scene(state=state, picture=picture(state.focus_request), current=True, found=document, **options)
+
+
+@pytest.mark.parametrize("width", [10, 78, 79, 160, 198])
+def test_a_bar_is_as_long_as_its_parts_and_never_longer_than_its_width(width):
+    memory = llama_on_8xh100().best.memory
+    bar = figures.stack(figures.parts_of(memory), memory.capacity_bytes, memory.device_used_high_bytes, width)
+    assert sum(part.bytes for part in bar.segments) == memory.device_used_bytes
+    used = sum(part.cells for part in bar.segments)
+    assert used + bar.maybe <= width
+    assert used == round(memory.device_used_bytes * width / max(memory.capacity_bytes, memory.device_used_high_bytes))
+
+
+def test_a_bar_beyond_the_capacity_shows_where_the_capacity_lies():
+    bar = figures.stack([("activations", "activations", 300)], 100, 320, 64)
+    assert bar.capacity == 20
+    assert bar.segments[0].cells == 60
+    assert bar.maybe == 4
+
+
+def test_rows_mark_the_front_and_say_why_losers_lost():
+    document = llama_on_8xh100()
+    rows = figures.rows(document, focused=document.best.strategy)
+    assert len(rows) == len(document.plans) + len(document.rejected)
+    assert [row.focused for row in rows].count(True) == 1
+    assert all(row.reason for row in rows if row.candidate.verdict == "no")
+    assert not any(row.front for row in rows if row.candidate.verdict == "no")
+    front = [row.candidate for row in rows if row.front]
+    for plan in document.plans:
+        beaten = any(
+            other.memory.device_used_bytes <= plan.memory.device_used_bytes
+            and other.speed.samples_per_second > plan.speed.samples_per_second
+            for other in document.plans
+        )
+        assert (plan in front) != beaten
+
+
+def test_rows_are_sorted_and_filtered():
+    document = llama_on_8xh100()
+    used = [row.candidate.memory.device_used_bytes for row in figures.rows(document, focused=None, sort="memory")[:5]]
+    assert used == sorted(used)
+    assert {row.title for row in figures.rows(document, focused=None, text="zero fits")} == {"ZeRO-2", "ZeRO-3"}
+    assert figures.rows(document, focused=None, losers=False) == figures.rows(document, focused=None)[:5]
+
+
+def test_each_level_of_the_drill_sums_to_the_one_above():
+    whole = sum(line.bytes for line in LINES)
+    top = figures.drill(LINES)
+    assert sum(branch.bytes for branch in top) == whole
+    assert [branch.name for branch in top] == ["activations", "parameters"]
+    for branch in top:
+        modules = figures.drill(LINES, branch.name)
+        assert sum(module.bytes for module in modules) == branch.bytes
+        for module in modules:
+            assert sum(line.bytes for line in figures.drill(LINES, branch.name, module.name)) == module.bytes
+    deepest = figures.drill(LINES, "activations", "model.layers.*.mlp")
+    assert deepest[1].detail == "[2, 4096, 14336] bfloat16 · train.py:88"
+
+
+def test_differences_tell_the_better_from_the_worse():
+    one = scene().picture.document
+    more = picture(LLAMA_STATE.following_best(llama_on_8xh100().best.strategy).stepped("micro-batch").focus_request)
+    found = {line.name: line for line in figures.differences(one, more.document)}
+    assert found["micro_batch_size"].before == "4"
+    assert found["micro_batch_size"].after == "8"
+    assert found["device_used_bytes"].worse is True
+    assert found["headroom_bytes"].worse is True
+    assert found["at_peak.activations"].change.startswith("+")
+    assert figures.differences(one, one) == []
+
+
+@pytest.mark.parametrize("width", [72, 80, 120, 200])
+@pytest.mark.parametrize("plain", [False, True])
+def test_no_drawing_is_wider_than_its_widget(width, plain):
+    shown = scene(ascii_only=plain, letters=plain)
+    long = replace(shown, state=shown.state.with_model("organisation/" + "m" * 200))
+    texts = [
+        drawing.title_text(long, width),
+        drawing.options_text(shown, width, column=False),
+        drawing.verdict_text(shown, width),
+        drawing.memory_text(shown, width, thick=False),
+        drawing.host_text(shown, width),
+        timeline_text(columns(), width, 7, capacity=80 * 2**30, letters=plain, ascii_only=plain),
+    ]
+    for text in texts:
+        assert max(cell_len(line) for line in text.plain.splitlines() or [""]) <= width
+        if plain:
+            assert text.plain.isascii(), text.plain
+
+
+def test_the_peak_is_marked_over_the_highest_column():
+    lines = timeline_text(columns(), 80, 8, capacity=80 * 2**30).plain.splitlines()
+    assert len(lines) == 8
+    at = lines[0].index("▼")
+    tops = {
+        cell: next((row for row in range(1, 7) if lines[row][cell : cell + 1].strip(" ╌")), 9) for cell in range(1, 78)
+    }
+    assert tops[at] == min(tops.values())
+    assert "backward" in lines[-1]
+
+
+def test_colours_are_those_of_the_plots():
+    from reports.plots_style import COLOURS as PLOTTED
+
+    assert COLOURS == PLOTTED
+    assert set(LETTERS) == set(COLOURS)
+    assert len(set(LETTERS.values())) == len(LETTERS)

@@ -1,0 +1,146 @@
+"""The explorer's state: every transition, and that every state is a command line that means the same."""
+
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.options import given_job_words, main_parser
+from planner.plan_figures import StrategyChoice
+from tui.choices import CHOICES, GPUS, SEARCHED, STEPPED
+from tui.state import State
+
+LLAMA = State(model="meta-llama/Llama-3.1-8B", gpus="8xH100")
+BEST = StrategyChoice(name="fsdp", data_parallel=8, zero_stage=3, micro_batch_size=4, precision="bf16-mixed")
+
+
+def parsed(command):
+    return main_parser().parse_args(shlex.split(command)[1:])
+
+
+def test_the_command_of_a_fresh_state_is_the_main_job():
+    assert LLAMA.command == "plan meta-llama/Llama-3.1-8B --gpus 8xH100"
+    assert LLAMA.search_request.words == ()
+    assert not LLAMA.search_request.pinned
+
+
+def test_a_searched_option_is_tried_in_the_picture_alone():
+    state = LLAMA.following_best(BEST).stepped("micro-batch")
+    assert state.command == LLAMA.command
+    assert not state.following
+    assert state.focus_command == (
+        "plan meta-llama/Llama-3.1-8B --gpus 8xH100 --strategy fsdp --offload none --checkpointing none"
+        " --micro-batch 8 --pin"
+    )
+
+
+def test_any_other_option_changes_the_search_too_and_keeps_following():
+    state = LLAMA.following_best(BEST).stepped("seq-len", shown="4096")
+    assert state.following
+    assert dict(state.given) == {"seq-len": "8192"}
+    assert "--seq-len 8192" in state.command
+    assert "--seq-len 8192" in state.focus_command
+
+
+def test_back_to_the_default_is_no_option_at_all():
+    there = LLAMA.stepped("attention", shown="sdpa")
+    assert dict(there.given) == {"attention": "flash"}
+    assert there.stepped("attention", forward=False) == LLAMA
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "fewer"),
+    [
+        ("8xH100", "16xH100", "4xH100"),
+        ("1xT4", "2xT4", "1xT4"),
+        ("H100", "2xH100", "1xH100"),
+        ("2x8xA100-80GB", "4x8xA100-80GB", "8xA100-80GB"),
+        ("cpu", "2xcpu", "1xcpu"),
+    ],
+)
+def test_twice_and_half_as_many_gpus(gpus, more, fewer):
+    state = State(model="m", gpus=gpus)
+    assert state.more_gpus().gpus == more
+    assert state.more_gpus(False).gpus == fewer
+
+
+def test_every_kind_of_gpu_exists_and_keys_go_round():
+    from planner.hardware.cluster import parse_cluster
+
+    state = State(model="m", gpus="4xT4")
+    seen = []
+    for _ in GPUS:
+        assert parse_cluster(state.gpus, ram_bytes=2**36).world_size == 4
+        seen.append(state.gpus)
+        state = state.other_gpu(GPUS)
+    assert state.gpus == "4xT4"
+    assert len(set(seen)) == len(GPUS)
+
+
+def test_adapters_that_are_switched_off_take_their_rank_along():
+    state = LLAMA.with_option("peft", "lora").with_option("lora-rank", "64")
+    assert "--lora-rank 64" in state.command
+    assert state.with_option("peft", None).command == LLAMA.command
+
+
+def test_with_a_global_batch_the_accumulation_follows():
+    state = LLAMA.with_option("global-batch", "64").at(
+        StrategyChoice(name="zero2", micro_batch_size=2, gradient_accumulation_steps=4, precision="bf16-mixed")
+    )
+    assert "grad-accum" not in dict(state.focus_request.words)
+    assert dict(state.focus_request.words)["micro-batch"] == "2"
+
+
+def test_another_model_keeps_what_was_asked_and_nothing_of_the_old_plan():
+    state = LLAMA.with_option("seq-len", "8192").at(BEST).with_model("gpt2")
+    assert (state.model, state.focus, state.following) == ("gpt2", (), True)
+    assert dict(state.given) == {"seq-len": "8192"}
+
+
+def test_a_name_of_two_hundred_characters_is_quoted_whole():
+    name = "a b" * 67
+    assert parsed(State(model=name, gpus="8xH100").command).model == name
+
+
+def test_every_key_is_its_own():
+    keys = [CHOICES[name].key for name in STEPPED]
+    assert all(keys)
+    taken = {*keys, *(key.upper() for key in keys)}
+    assert len(taken) == 2 * len(keys)
+    assert not taken & set("gGnNebdvxqtyhw")
+
+
+moves = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(STEPPED), st.booleans()),
+        st.tuples(st.sampled_from(("gpus", "kind", "best", "loose")), st.booleans()),
+    ),
+    max_size=25,
+)
+
+
+def moved(state, name, forward):
+    if name == "gpus":
+        return state.more_gpus(forward)
+    if name == "kind":
+        return state.other_gpu(GPUS, forward)
+    if name == "best":
+        return state.following_best(BEST)
+    if name == "loose":
+        return state.with_setting("alloc.expandable_segments", "true" if forward else None)
+    return state.stepped(name, forward, shown={"seq-len": "4096"}.get(name))
+
+
+@settings(max_examples=150, deadline=None)
+@given(moves)
+def test_every_state_is_a_command_line_that_gives_the_same_request(steps):
+    state = LLAMA
+    for name, forward in steps:
+        state = moved(state, name, forward)
+        for command, request in ((state.command, state.search_request), (state.focus_command, state.focus_request)):
+            args = parsed(command)
+            assert (args.model, args.gpus, args.pin) == (request.model, request.gpus, request.pinned)
+            assert dict(given_job_words(args)) == dict(request.words)
+            assert tuple(args.settings) == request.settings
+    assert set(dict(state.focus)) <= set(SEARCHED)
