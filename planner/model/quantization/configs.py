@@ -29,8 +29,15 @@ def scheme_of(config: Mapping[str, Any]) -> Scheme | None:
             continue
         if not isinstance(found, Mapping):
             raise InputError(f"{_WHERE} is {shown(found)}: write an object")
-        return _scheme(dict(found))
+        return _scheme(_experts_type(config, dict(found)))
     return None
+
+
+def _experts_type(config: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """DeepSeek-V4 says outside what its experts are stored as (models/deepseek_v4/configuration_deepseek_v4.py)."""
+    if config.get("model_type") == "deepseek_v4" and config.get("expert_dtype") and "expert_dtype" not in values:
+        values["expert_dtype"] = config["expert_dtype"]
+    return values
 
 
 def _scheme(values: dict[str, Any]) -> Scheme:

@@ -1,0 +1,44 @@
+"""Quantised catalog models: what they store, pinned, and against published counts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.model.catalog_index import find_entry
+from tests.support.count_quantised import RULES, built, counted
+
+GOLDEN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "golden" / "quantised.json").read_text())
+PUBLISHED_BYTES = {
+    "openai/gpt-oss-20b": 13_761_264_768,
+    "openai/gpt-oss-120b": 65_248_815_744,
+}
+"""`metadata.total_size` of the hub's model.safetensors.index.json."""
+
+
+def config_of(model_id: str) -> dict[str, Any]:
+    entry = find_entry(model_id)
+    assert entry is not None
+    config: dict[str, Any] = json.loads(entry.path.read_text())
+    return config
+
+
+@pytest.mark.parametrize("model_id", sorted(RULES))
+def test_counts_are_the_published_ones(model_id: str) -> None:
+    config = config_of(model_id)
+    facts = built(config)
+    entry = find_entry(model_id)
+    assert entry is not None
+    assert counted(config, facts, RULES[model_id]) == entry.published_params
+    assert facts.checkpoint_bytes == GOLDEN[model_id]["checkpoint_bytes"]
+    assert facts.resident_bytes == GOLDEN[model_id]["resident_bytes"]
+
+
+@pytest.mark.parametrize("model_id", sorted(set(GOLDEN) - set(RULES)))
+def test_counts_are_pinned(model_id: str) -> None:
+    """Published counts of these are of other tensors (README of the golden file's maker); ours must not drift."""
+    facts = built(config_of(model_id))
+    assert (facts.layers, facts.checkpoint_bytes, facts.resident_bytes) == tuple(
+        GOLDEN[model_id][name] for name in ("layers", "checkpoint_bytes", "resident_bytes")
+    )
