@@ -6,18 +6,19 @@ from planner.dtypes import element_bits
 from planner.hardware.cluster import Cluster
 from planner.infer.layout import Layout
 from planner.infer.passes import Cut, cut, starts_of
+from planner.infer.placement import stage_placement
 from planner.infer.provider import GenerationProvider
 from planner.infer.speed import PassTimes, pass_time
 from planner.infer.stream import GenerationStream, States, cache_at_full_context, nbytes_of
 from planner.infer.variant import GenerationVariant
-from planner.infer.workload import CacheKind, InferWorkload
+from planner.infer.workload import CacheKind, CacheType, InferWorkload
 from planner.memory.allocator_words import allocator_settings
 from planner.memory.overheads import Term, cuda_context, nccl
 from planner.memory.profile import measure
 from planner.memory.stream import Phase, RankStream
 from planner.plan_inference import Placement
 from planner.search.device_use import DeviceUse, simulated
-from planner.speed.model import SpeedModel
+from planner.speed.model import SpeedModel, StepTime
 from planner.strategy.base import workspace_bytes
 from planner.trace.events import ParameterInfo, StepTrace
 from planner.units import ceil_div
@@ -117,14 +118,31 @@ class GenerationEvaluator:
 
     def refuses(self, layout: Layout) -> str | None:
         """Why a layout makes no sense here, or None."""
-        if layout.name not in ("single", "replicas"):
+        if layout.name == "device-map":
             return "not built yet in this version"
+        if layout.ranks > 1 and self.encoder_decoder and layout.pipeline_parallel > 1:
+            return "transformers cuts no encoder-decoder into stages"
+        if layout.pipeline_parallel > 1 and self.workload.kv_dtype is CacheType.FP8:
+            return "--kv-dtype fp8 with pipeline stages is not in this version"
         return None
 
     def _judge(self, layout: Layout, context: int, batch: int) -> InferJudgement:
-        generated = self.generation(layout, context, batch)
-        trace = generated.cuts[0].trace
-        states = self._states(trace)
+        """The worst rank's judgement: of a pipeline's stages the first, a middle one and the last are looked at."""
+        last = layout.pipeline_parallel - 1
+        stages = sorted({0, min(1, last), last})
+        generated = [self.generation(layout, context, batch, stage) for stage in stages]
+        judged = [self._rank(layout, context, batch, each) for each in generated]
+        worst = max(judged, key=lambda judgement: judgement.high_bytes)
+        if last == 0:
+            return worst
+        return replace(
+            worst,
+            times=_one_after_another([judgement.times for judgement in judged], layout.pipeline_parallel),
+            placement=stage_placement(self.provider.spec(), judged, layout.pipeline_parallel),
+        )
+
+    def _rank(self, layout: Layout, context: int, batch: int, generated: Generated) -> InferJudgement:
+        states = self._states(generated.cuts[0].trace)
         stream = GenerationStream(states, generated.cuts).build()
         use = InferJudgement(
             layout=layout,
@@ -139,24 +157,26 @@ class GenerationEvaluator:
             weight_bytes=states.nbytes,
             kv_cache_bytes=nbytes_of(generated.last.trace, cache_at_full_context(generated.last)),
             new_tokens=self.workload.new_tokens,
-            times=self._times(generated, context),
+            times=self._times(generated, context, layout.tensor_parallel),
         )
         settings = allocator_settings(dict(self.workload.settings))
         return simulated(use, stream, 1, settings=settings, caches=not self.cluster.gpu.is_cpu)[0]
 
-    def generation(self, layout: Layout, context: int, batch: int) -> Generated:
+    def generation(self, layout: Layout, context: int, batch: int, stage: int = 0) -> Generated:
         """The recorded passes of a generation to `context`."""
         new = min(self.workload.new_tokens, context - 1)
         if new < _STEPS:
-            whole = self._variant(layout, context, batch, prompt=context - new, steps=new + 1)
+            whole = self._variant(layout, context, batch, stage=stage, prompt=context - new, steps=new + 1)
             return Generated(cuts=(cut(self.provider.trace(whole), 0),))
-        begun = self._variant(layout, context, batch, prompt=context - new, steps=_STEPS)
+        begun = self._variant(layout, context, batch, stage=stage, prompt=context - new, steps=_STEPS)
         full = replace(begun, prefix=new - _STEPS + 1) if self.encoder_decoder else replace(begun, prompt=context - 2)
         return Generated(
             cuts=(cut(self.provider.trace(begun), 0, 1), cut(self.provider.trace(full), _STEPS - 1)),
         )
 
-    def _variant(self, layout: Layout, context: int, batch: int, *, prompt: int, steps: int) -> GenerationVariant:
+    def _variant(
+        self, layout: Layout, context: int, batch: int, *, stage: int, prompt: int, steps: int
+    ) -> GenerationVariant:
         workload = self.workload
         return GenerationVariant(
             prompt=prompt,
@@ -169,6 +189,8 @@ class GenerationEvaluator:
             attention=workload.attention,
             quantize=workload.quantize,
             tensor_parallel=layout.tensor_parallel,
+            pipeline_parallel=layout.pipeline_parallel,
+            stage=stage,
         )
 
     def _states(self, trace: StepTrace) -> States:
@@ -186,13 +208,38 @@ class GenerationEvaluator:
             return nccl(self.cluster)
         return Term(name="NCCL", low=0, expected=0, high=0, basis="source", source="replicas do not communicate")
 
-    def _times(self, generated: Generated, context: int) -> PassTimes:
-        dtype = self.workload.precision.dtype
+    def _times(self, generated: Generated, context: int, ranks: int) -> PassTimes:
         prompt = generated.cuts[0].trace.tokens_per_sample
         return PassTimes(
-            prefill=pass_time(generated.prefill, self.cluster, self.speed, dtype=dtype, length=prompt, causal=True),
-            decode=pass_time(generated.last, self.cluster, self.speed, dtype=dtype, length=context, causal=False),
+            prefill=self._pass(generated.prefill, prompt, ranks, causal=True),
+            decode=self._pass(generated.last, context, ranks, causal=False),
         )
+
+    def _pass(self, part: Cut, length: int, ranks: int, *, causal: bool) -> StepTime:
+        dtype = self.workload.precision.dtype
+        return pass_time(part, self.cluster, self.speed, dtype=dtype, length=length, causal=causal, ranks=ranks)
+
+
+def _one_after_another(stages: list[PassTimes], count: int) -> PassTimes:
+    """Of a batch that goes through `count` stages, of which the first, a middle and the last one are given.
+
+    transformers sends one batch through all stages before the next (pipeline_parallel_naive_forward).
+    """
+
+    def whole(times: list[StepTime]) -> StepTime:
+        middle = [times[1]] * (count - 2) if count > 2 else []
+        summed = [times[0], *middle, times[-1]]
+        first = summed[0]
+        return replace(
+            first,
+            step_seconds=sum(time.step_seconds for time in summed),
+            low_seconds=sum(time.low_seconds for time in summed),
+            high_seconds=sum(time.high_seconds for time in summed),
+            communication_seconds=sum(time.communication_seconds for time in summed),
+            mfu=None,
+        )
+
+    return PassTimes(prefill=whole([s.prefill for s in stages]), decode=whole([s.decode for s in stages]))
 
 
 def parameter_bytes(parameter: ParameterInfo) -> int:

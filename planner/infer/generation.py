@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 
+from planner.infer.sharding import local_tensor
 from planner.infer.variant import GenerationVariant
 from planner.infer.workload import CacheKind, CacheType
 from planner.model.build_flash import flash_package, refuse_device, uses_flash
@@ -62,7 +63,7 @@ def record_generation(model: Any, variant: GenerationVariant, profile: KernelPro
         known.put(prompt.tensors[name], value)
     tracker = ModuleTracker(model)
     recorder = Recorder(tracker, profile, HostReads(known))
-    recorder.know([*model.parameters(), *model.buffers(), *prompt.tensors.values()])
+    recorder.know([*map(local_tensor, model.parameters()), *model.buffers(), *prompt.tensors.values()])
     with contextlib.ExitStack() as stack:
         for context in (_no_collection(), quiet(), python_wrappers_open(), autocast_visible(None)):
             stack.enter_context(context)

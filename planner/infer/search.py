@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from planner.errors import UsageError
+from planner.infer.errors import CannotSplitError
 from planner.infer.evaluate import GenerationEvaluator, InferJudgement
 from planner.infer.layout import layouts
 from planner.trace.events import CATEGORIES
@@ -37,7 +38,11 @@ def search(evaluator: GenerationEvaluator) -> Found:
         if refusal is not None:
             found.passed_over.append(f"{layout.title}: {refusal}")
             continue
-        judgement = evaluator.judge(layout)
+        try:
+            judgement = evaluator.judge(layout)
+        except CannotSplitError as problem:
+            found.passed_over.append(f"{layout.title}: {problem}")
+            continue
         if judgement.verdict == "no" or judgement.shortage:
             found.rejected.append(Loser(judgement=judgement, reason=judgement.shortage or too_large(judgement)))
         else:

@@ -25,11 +25,19 @@ class GenerationVariant:
     attention: Attention
     quantize: str = "none"
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    stage: int = 0
+    """Which of the pipeline's stages."""
+
+    @property
+    def ranks(self) -> int:
+        """Processes that one replica runs in."""
+        return self.tensor_parallel * self.pipeline_parallel
 
     def key(self) -> str:
         """Stable text that names the variant in caches."""
         return (
             f"generate prompt={self.prompt}+{self.prefix} steps={self.steps} batch={self.batch} dtype={self.dtype} "
             f"cache={self.cache} {self.cache_length} {self.kv_dtype} attention={self.attention} "
-            f"quantize={self.quantize} tp={self.tensor_parallel}"
+            f"quantize={self.quantize} tp={self.tensor_parallel} pp={self.stage}/{self.pipeline_parallel}"
         )

@@ -6,15 +6,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from planner.errors import InputError, UsageError
+from planner.errors import InputError, PlanError, UsageError
 from planner.infer.generation import prepare_for_generation, record_generation
+from planner.infer.sharding import local_tensor, ranks, shard
+from planner.infer.staging import received, stage
 from planner.infer.variant import GenerationVariant
 from planner.model.build import build_model, spec_of
 from planner.model.family import forward_names
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec
 from planner.trace.device import DeviceKind
-from planner.trace.events import StepTrace
+from planner.trace.events import ParameterInfo, StepTrace
 from planner.trace.fit import Recording, fit
 from planner.trace.kernels import kernel_profile
 from planner.trace.layout import layout_of
@@ -31,14 +33,31 @@ class GenerationWorkshop:
                 " (name a hub id, a folder or a config.json)"
             )
         self._id = source.id
+        self._config, self._attention, self._dtype = source.config, attention, getattr(torch, dtype)
         self._profile = kernel_profile(device)
-        self._model: Any = build_model(source.config, attention=attention, dtype=getattr(torch, dtype))
+        self._model = self._built()
         self._spec = spec_of(self._model, model_id=source.id)
         if not _generates(self._model):
             raise UsageError(
                 f"{source.id}: {type(self._model).__name__} generates no text: --task infer plans models with generate"
             )
         prepare_for_generation(self._model)
+
+    def _built(self) -> Any:
+        return build_model(self._config, attention=self._attention, dtype=self._dtype)
+
+    def _part(self, variant: GenerationVariant) -> Any:
+        """The rank's part of the model, within its ranks: a part remembers its group and is built for each trace."""
+        if variant.ranks == 1:
+            return self._model
+        model = self._built()
+        prepare_for_generation(model)
+        if variant.tensor_parallel > 1:
+            shard(model, variant.tensor_parallel)
+        else:
+            stage(model, variant.pipeline_parallel, variant.stage)
+            model._pp_batch = variant.batch
+        return model
 
     def spec(self) -> ModelSpec:
         """Parameters and identity."""
@@ -47,8 +66,11 @@ class GenerationWorkshop:
     def trace(self, variant: GenerationVariant) -> StepTrace:
         """Records the generation; problems inside the model's code become one line."""
         try:
-            return trace_of(self._model, record_generation(self._model, variant, self._profile))
-        except InputError:
+            with ranks(variant.ranks, variant.stage):
+                model = self._part(variant)
+                with received(model):
+                    return trace_of(model, record_generation(model, variant, self._profile))
+        except PlanError:
             raise
         except Exception as problem:
             first = str(problem).strip().splitlines() or [""]
@@ -58,9 +80,17 @@ class GenerationWorkshop:
             ) from problem
 
 
+def parameters_of(model: Any) -> list[ParameterInfo]:
+    """Parameters as this rank holds them, tied ones once."""
+    return [
+        replace(info, shape=tuple(local_tensor(parameter).shape))
+        for info, parameter in zip(parameter_infos(model), model.parameters(), strict=True)
+    ]
+
+
 def trace_of(model: Any, recording: Recording) -> StepTrace:
     """The recording as arrays, its categories as the recorder gave them: nothing is kept for a backward pass."""
-    trace = fit((recording,), parameter_infos(model), buffer_sizes(model), layout_of(model), [])
+    trace = fit((recording,), parameters_of(model), buffer_sizes(model), layout_of(model), [])
     categories = np.asarray([tensor.category for tensor in recording.raw.tensors], dtype=np.int64)
     return replace(trace, category=categories)
 

@@ -23,6 +23,8 @@ from planner.trace.work import operator_flops
 _GRADIENTS = CATEGORY_INDEX[Category.GRADIENTS]
 _ACTIVATIONS = CATEGORY_INDEX[Category.ACTIVATIONS]
 _TEMPORARY = CATEGORY_INDEX[Category.TEMPORARY]
+_COLLECTIVES = "c10d"
+"""Namespace of operators that write what they are given, though their schemas do not say so."""
 
 
 @dataclass(slots=True)
@@ -222,7 +224,7 @@ class Recorder(TorchDispatchMode):
                 fresh.append(self._allocate(tensor, name, where, phase))
         if fresh and old >= 0 and self.raw.tensors[old].nbytes == self.raw.tensors[fresh[0]].nbytes:
             self._in_place[fresh[0]] = (old, len(self.raw.kind))
-        if not fresh and not func._schema.is_mutable:
+        if not fresh and not func._schema.is_mutable and func.namespace != _COLLECTIVES:
             return out
         self._scratch(self._profile.scratch(name, args, written), name, where)
         self._note_operator(func, name, where, phase, reads, written, args, out)
