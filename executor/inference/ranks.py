@@ -1,8 +1,11 @@
 """Which process of a run this is, what it shares with the others, and how they meet."""
 
+import functools
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from executor.inference.job import InferenceJob
@@ -34,13 +37,22 @@ class Ranks:
         """Whether this rank keeps its replica's results: all of its ranks have the same."""
         return self.rank % self.per_replica == 0
 
-    def meet(self) -> None:
-        """Waits for all ranks."""
-        if self.world_size > 1:
-            import torch.distributed as dist
+    @property
+    def apart(self) -> bool:
+        """Whether each replica is a world of its own: models are spread over all processes of a torch world."""
+        return 1 < self.per_replica < self.world_size
 
-            start(self)
-            dist.barrier()
+    def meet(self) -> None:
+        """Waits for all ranks, those of other replicas too."""
+        if self.world_size == 1:
+            return
+        start(self)
+        if self.apart:
+            _meet_at_store(self)
+            return
+        import torch.distributed as dist
+
+        dist.barrier()
 
 
 def ranks_of(job: InferenceJob, environment: Mapping[str, str] | None = None) -> Ranks:
@@ -59,17 +71,41 @@ def ranks_of(job: InferenceJob, environment: Mapping[str, str] | None = None) ->
 
 
 def start(ranks: Ranks) -> None:
-    """Joins the processes, once: gloo on a CPU, NCCL on GPUs."""
+    """Joins the processes of a world, once: gloo on a CPU, NCCL on GPUs."""
     import torch
     import torch.distributed as dist
 
     if ranks.world_size == 1 or dist.is_initialized():
         return
+    world: dict[str, Any] = {}
+    if ranks.apart:
+        store = dist.PrefixStore(f"replica-{ranks.replica}", _store())
+        world = {"store": store, "rank": ranks.rank % ranks.per_replica, "world_size": ranks.per_replica}
     if ranks.on_cpu:
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", **world)
     else:
         torch.cuda.set_device(ranks.local_rank)
-        dist.init_process_group("nccl", device_id=torch.device("cuda", ranks.local_rank))
+        dist.init_process_group("nccl", device_id=torch.device("cuda", ranks.local_rank), **world)
+
+
+_meetings = itertools.count()
+
+
+def _meet_at_store(ranks: Ranks) -> None:
+    """Every rank counts itself at the launcher's store, then waits for the others."""
+    store, name = _store(), f"plan-meeting-{next(_meetings)}"
+    if store.add(name, 1) == ranks.world_size:
+        store.set(f"{name}-all", "1")
+    store.wait([f"{name}-all"])
+
+
+@functools.cache
+def _store() -> Any:
+    """torchrun's own store, which its agent holds."""
+    import torch.distributed as dist
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return dist.TCPStore(host, port, is_master=False, timeout=timedelta(hours=1))
 
 
 def share(items: Sequence[T], ranks: Ranks) -> list[T]:

@@ -135,6 +135,16 @@ def test_four_processes(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tensor", "pipeline"])
+def test_replicas_of_several_processes(
+    kind: str, tmp_path: Path, checkpoint: Path, expected: list[dict[str, object]]
+) -> None:
+    whole = run(tmp_path, checkpoint, **{kind: 2}, replicas=2)
+    assert results(tmp_path / "out.jsonl") == expected
+    assert [rank.inference.done for rank in whole.ranks] == [4, 4, 3, 3]
+
+
+@pytest.mark.slow
 def test_tied_weights_and_a_window(tmp_path: Path) -> None:
     """Gemma-3's sliding and full layers, its head tied to the embedding: as stages and from the disk."""
     checkpoint = make_checkpoint(
