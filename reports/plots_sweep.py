@@ -8,7 +8,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from planner.sweep_document import SweepDocument, SweepPoint
+from planner.sweep_document import SweepAxis, SweepDocument, SweepPoint
 from planner.units import GIB
 from reports import words
 from reports.clean import one_line
@@ -23,6 +23,7 @@ _ROW = 0.64
 _DARK = "#1b1b1b"
 """Words on a cell, whatever the theme: cells are light."""
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kK]?)")
+_KIND = re.compile(r"x([A-Za-z][^x]*)$")
 _GPUS = re.compile(r"(?:(\d+)x)?(\d+)x[A-Za-z]")
 
 
@@ -72,6 +73,9 @@ def curves(document: SweepDocument, width: float = 9.6, *, titled: bool = True, 
         speed.set_ylabel("tokens per second, all GPUs" if tokens else "samples per second", fontsize=9, color=MUTED)
         if scaling:
             _draw_ideal(speed, document, _rate if tokens else _samples)
+            speed.set_yscale("log", base=2)
+            speed.autoscale(axis="y")
+            speed.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         handles, names = speed.get_legend_handles_labels()
         if len(names) > 1 or scaling:
             figure.legend(
@@ -204,9 +208,9 @@ def _draw_curves(axes: Any, document: SweepDocument, figure_of: Any) -> None:
     if numbers and max(numbers) / min(numbers) > 3:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_minor_locator(NullLocator())
-    labels = [shortened(one_line(value), 12) for value in first.values]
-    axes.set_xticks(at, labels, rotation=30 if max(map(len, labels)) > 6 else 0, fontsize=8.5)
-    axes.set_xlabel(first.name, fontsize=9, color=MUTED, loc="left")
+    labels, named = _ticks(first)
+    axes.set_xticks(at, labels, rotation=25 if max(map(len, labels)) > 8 else 0, fontsize=8.5)
+    axes.set_xlabel(named, fontsize=9, color=MUTED)
     axes.tick_params(axis="y", labelsize=8.5)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_ylim(bottom=0)
@@ -214,11 +218,22 @@ def _draw_curves(axes: Any, document: SweepDocument, figure_of: Any) -> None:
     axes.set_axisbelow(True)
 
 
+def _ticks(axis: SweepAxis) -> tuple[list[str], str]:
+    """Labels of an axis and its name; clusters of one kind of GPU by their number."""
+    kinds = {found[1] for value in axis.values if (found := _KIND.search(value))}
+    numbers = positions(axis.values)
+    if axis.name == "gpus" and len(kinds) == 1 and numbers:
+        return [f"{number:.0f}" for number in numbers], f"number of GPUs ({next(iter(kinds))})"
+    return [shortened(one_line(value), 14) for value in axis.values], axis.name
+
+
 def _draw_capacity(axes: Any, document: SweepDocument) -> None:
     memories = [point.plan.memory for point in document.points if point.plan is not None and point.plan.memory]
     capacities = {memory.capacity_bytes for memory in memories}
     if len(capacities) == 1:
-        axes.axhline(next(iter(capacities)) / GIB, color=ALARM, linewidth=1.3, zorder=2)
+        capacity = next(iter(capacities)) / GIB
+        axes.axhline(capacity, color=ALARM, linewidth=1.3, zorder=2)
+        axes.set_ylim(0, max(capacity, *(memory.device_used_bytes / GIB for memory in memories)) * 1.06)
 
 
 def _draw_ideal(axes: Any, document: SweepDocument, figure_of: Any) -> None:
