@@ -1,7 +1,10 @@
 """Runs a sweep: every value checked before any work, then one job after the other, traces shared (I/O)."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from planner.errors import InputError, PlanError, UsageError
 from planner.plan import PlanDocument
@@ -29,31 +32,14 @@ def run_sweep(
     """Plans every point. A value that makes sense nowhere is refused before any work; points whose values do not go
     together are kept with the reason."""
     from planner.cache_dir import versions
-    from planner.job import run_job
 
     spanned = points(axes)
     asked = [_ask(axes, values, make) for values in spanned]
     _check_values(axes, spanned, asked)
     _check_models(axes, asked)
-    found: list[SweepPoint] = []
-    documents: list[PlanDocument | None] = []
-    warnings: dict[str, None] = {}
-    for done, (values, request) in enumerate(zip(spanned, asked, strict=True)):
-        progress(done, len(spanned))
-        document, point = None, None
-        if isinstance(request, Request):
-            try:
-                document = run_job(request, note).document
-            except (UsageError, InputError) as problem:
-                point = refused_point(values, request.command, str(problem))
-            else:
-                point = point_of(values, request.command, document)
-                warnings.update(dict.fromkeys(document.warnings))
-        else:
-            point = refused_point(values, "", str(request))
-        found.append(point)
-        documents.append(document)
-    progress(len(spanned), len(spanned))
+    with _traces_kept(asked):
+        found, documents = _plan_all(spanned, asked, note, progress)
+    warnings = dict.fromkeys(text for document in documents if document is not None for text in document.warnings)
     told = SweepDocument(
         command=command,
         created_with=dict(versions()),
@@ -62,6 +48,48 @@ def run_sweep(
         warnings=tuple(warnings),
     )
     return Swept(document=told, documents=tuple(documents))
+
+
+def _plan_all(
+    spanned: Sequence[tuple[str, ...]], asked: Sequence[Request | PlanError], note: Note, progress: Progress
+) -> tuple[list[SweepPoint], list[PlanDocument | None]]:
+    from planner.job import run_job
+
+    found: list[SweepPoint] = []
+    documents: list[PlanDocument | None] = []
+    for done, (values, request) in enumerate(zip(spanned, asked, strict=True)):
+        progress(done, len(spanned))
+        document = None
+        if isinstance(request, Request):
+            try:
+                document = run_job(replace(request, use_cache=True), note).document
+            except (UsageError, InputError) as problem:
+                point = refused_point(values, request.command, str(problem))
+            else:
+                point = point_of(values, request.command, document)
+        else:
+            point = refused_point(values, "", str(request))
+        found.append(point)
+        documents.append(document)
+    progress(len(spanned), len(spanned))
+    return found, documents
+
+
+@contextlib.contextmanager
+def _traces_kept(asked: Sequence[Request | PlanError]) -> Iterator[None]:
+    """Without the user's cache (`--no-cache`) points share one that goes with the sweep: each step is traced once."""
+    if not any(isinstance(one, Request) and not one.use_cache for one in asked):
+        yield
+        return
+    before = os.environ.get("GPU_PLAN_CACHE")
+    with tempfile.TemporaryDirectory(prefix="plan-sweep-") as folder:
+        os.environ["GPU_PLAN_CACHE"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["GPU_PLAN_CACHE"]
+            if before is not None:
+                os.environ["GPU_PLAN_CACHE"] = before
 
 
 def _ask(axes: Sequence[Axis], values: tuple[str, ...], make: MakeRequest) -> Request | PlanError:

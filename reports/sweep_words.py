@@ -61,7 +61,9 @@ def sweep_rows(document: SweepDocument) -> list[Row]:
     """One flat row for each point: its values by the axes' names, then the figures of its plan."""
     rows: list[Row] = []
     for point in document.points:
-        values: Row = {axis.name: value for axis, value in zip(document.axes, point.values, strict=True)}
+        values: Row = {
+            axis.name: number_of(axis.name, value) for axis, value in zip(document.axes, point.values, strict=True)
+        }
         figures = candidate_row(point.plan)
         figures.pop("verdict", None)
         told: Row = {"verdict": point.verdict, "model": point.model, "num_gpus": point.gpus}
@@ -70,6 +72,14 @@ def sweep_rows(document: SweepDocument) -> list[Row]:
         told["command"] = point.command
         rows.append({**values, **{k: v for k, v in figures.items() if k not in told and k not in values}, **told})
     return rows
+
+
+def number_of(name: str, value: str) -> object:
+    """`4096` for `4k`; what is no whole number, or names a model or a cluster, as it was written."""
+    digits = value.lower().removesuffix("k")
+    if name in ("model", "gpus") or not (digits.isascii() and digits.isdigit() and len(digits) < 12):
+        return value
+    return int(digits) * (1 if digits == value else 1024)
 
 
 def reasons(document: SweepDocument) -> list[tuple[str, str]]:
