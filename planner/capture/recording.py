@@ -85,8 +85,6 @@ class StepRecorder:
             return out
 
         def watched_backward(*args: Any, **kwargs: Any) -> Any:
-            if _retains(args, kwargs):
-                self.retained()
             self._before_backward()
             self._in_backward = True
             try:
@@ -96,8 +94,14 @@ class StepRecorder:
             self._after_backward()
             return out
 
+        def noted_backward(*args: Any, **kwargs: Any) -> Any:
+            # Beyond watched_backward no line is the model's: the user's call is looked up on this side of it.
+            if _retains(args, kwargs):
+                self.retained()
+            return watched_backward(*args, **kwargs)
+
         self._stack.enter_context(mock.patch.object(nn.Module, "__call__", watched_call))
-        self._stack.enter_context(mock.patch.object(torch.autograd, "backward", watched_backward))
+        self._stack.enter_context(mock.patch.object(torch.autograd, "backward", noted_backward))
         self._rest()
 
     def _rest(self) -> None:

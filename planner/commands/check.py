@@ -150,7 +150,9 @@ def _measured(args: argparse.Namespace, found: "Sequence[Checked]") -> "tuple[Ch
 
 
 def _init(args: argparse.Namespace) -> int:
-    raise UsageError("--init is not built yet")
+    from planner.commands.check_init import init
+
+    return init(args)
 
 
 __all__ = ["ExitCode", "add_arguments", "run"]

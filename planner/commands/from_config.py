@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     content = read_file(path)
     world = _world(args.gpus)
     converted = convert(
-        content, args.file, _fetcher(path), kind=args.kind, world=world, otherwise=1 if args.gpus else None
+        content, args.file, fetcher(path), kind=args.kind, world=world, otherwise=1 if args.gpus else None
     )
     converted = _with_gpus(_with_model(converted, args.model), args.gpus)
     _check(converted)
@@ -92,7 +92,7 @@ def _parsed(text: str, path: Path) -> object:
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())[:160]}") from None
 
 
-def _fetcher(path: Path) -> "Fetch":
+def fetcher(path: Path) -> "Fetch":
     """Reads a file that `path` names: from its folder, or from the working directory, as the tool itself would."""
 
     def fetch(named: str, key: str) -> Mapping[str, object]:

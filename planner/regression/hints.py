@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from planner.regression.baseline import Baseline
+from planner.regression.baseline import Baseline, Standing
 from planner.regression.places import Place, place_of
 from planner.regression.result import Finding
 
@@ -11,6 +11,7 @@ OPTIMIZER, CHECKPOINTING, MODEL, HELD = "optimizer", "checkpointing", "second mo
 RETAINED, VOCABULARY = "retained graph", "vocabulary"
 """Kinds of places, as planner.capture.noticed has them."""
 RECOMPUTED = "recompute_microseconds"
+_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +33,18 @@ def hints(
     if HELD in new:
         held = new[HELD]
         kept = places.get(RETAINED)
-        told = "" if kept is None else f", and `{kept.text}` ({kept.place}) keeps its graph"
-        yield _finding(
-            f"every step leaves memory behind: what `{held.text}` makes is never given back{told}", kept or held, delta
-        )
+        said = f"every step leaves memory behind: what `{held.text}` makes is never given back"
+        if kept is not None:
+            said += f" ({held.place}), its graph is kept by `{kept.text}`"
+        yield _finding(said, kept or held, delta)
     elif RETAINED in new:
         kept = new[RETAINED]
         yield _finding(f"the graph is kept after backward: `{kept.text}`", kept, delta)
     if MODEL in new:
         model = new[MODEL]
         yield _finding(f"a second model stands beside the first: `{model.text}`", model, delta)
-    yield from _vocabulary(before, now, places, config, delta)
+    else:
+        yield from _larger(before, now, places, config, delta)
     if before.figures.get(RECOMPUTED, 0) and not now.figures.get(RECOMPUTED, 0):
         gone = before.places.get(CHECKPOINTING)
         told = f": `{gone}` is gone" if gone and CHECKPOINTING not in places else ""
@@ -51,17 +53,33 @@ def hints(
     yield from _optimizer(before, now, places)
 
 
-def _vocabulary(
+def _larger(
     before: Baseline, now: Baseline, places: Mapping[str, Noted], config: Mapping[str, str], delta: int
 ) -> Iterator[Finding]:
+    """A model of more parameters: its vocabulary where that is what grew, else the modules that did."""
     was, is_now = (side.configuration.get("model.vocab_size") for side in (before, now))
     if not isinstance(was, int) or not isinstance(is_now, int) or is_now <= was:
+        yield from _wider(before, now, delta)
         return
     said = f"the vocabulary grew, {was:,} -> {is_now:,}: the embeddings, the output layer and the logits with it"
     noted = places.get(VOCABULARY)
     if noted is None and "vocab_size" in config:
         noted = Noted(text="vocab_size", place=place_of(config["vocab_size"]))
     yield _finding(said if noted is None else f"{said}: `{noted.text}`", noted, delta)
+
+
+def _wider(before: Baseline, now: Baseline, delta: int) -> Iterator[Finding]:
+    was, is_now = (side.configuration.get("model.parameters") for side in (before, now))
+    if not isinstance(was, int) or not isinstance(is_now, int) or is_now <= was:
+        return
+    grew = {
+        Standing.of_key(key).module: size - before.standing.get(key, 0)
+        for key, size in now.standing.items()
+        if key.startswith("parameters | ") and size > before.standing.get(key, 0)
+    }
+    named = sorted(grew, key=lambda module: (-grew[module], module))[:_NAMED]
+    words = f": {', '.join(named)}" if named else ""
+    yield _finding(f"the model grew, {was:,} -> {is_now:,} parameters{words}", None, delta)
 
 
 def _optimizer(before: Baseline, now: Baseline, places: Mapping[str, Noted]) -> Iterator[Finding]:

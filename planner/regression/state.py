@@ -3,17 +3,16 @@
 import hashlib
 import os
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from planner.errors import InputError
 from planner.plan_codec import canonical, decode, dump, load_object
 from planner.regression.computed import Computed
+from planner.regression.files import project_files
 from planner.regression.jobs import CheckJob
 
 _READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".jinja")
-_SKIPPED = ("node_modules", "site-packages", "__pycache__")
 _MAX_FILES = 20_000
 _MAX_BYTES = 2**20
 
@@ -26,7 +25,9 @@ def state_key(job: CheckJob) -> str:
     """
     root = job.path.parent
     digest = hashlib.sha256()
-    for path in _files(root):
+    for count, path in enumerate(project_files(root, _READ)):
+        if count >= _MAX_FILES:
+            raise InputError(f"{root} holds more than {_MAX_FILES} text files: add --no-cache")
         digest.update(str(path.relative_to(root)).encode(errors="surrogateescape") + b"\0")
         try:
             size = path.stat().st_size
@@ -36,25 +37,6 @@ def state_key(job: CheckJob) -> str:
         digest.update(b"\0")
     words = (job.name, job.model, job.gpus, job.options, job.args, [budget.gpus for budget in job.budgets])
     return entry_name("check", canonical(words).decode(), str(root), digest.hexdigest(), _packages())
-
-
-def _files(root: Path) -> Iterator[Path]:
-    """Text files below the root in a fixed order; folders of environments and hidden ones are passed over."""
-    count = 0
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".")
-            and name not in _SKIPPED
-            and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
-        )
-        for name in sorted(names):
-            if name.endswith(_READ) and not name.startswith("."):
-                count += 1
-                if count > _MAX_FILES:
-                    raise InputError(f"{root} holds more than {_MAX_FILES} text files: add --no-cache")
-                yield Path(folder, name)
 
 
 def _packages() -> str:

@@ -65,9 +65,10 @@ _EXPECTED: dict[str, tuple[Culprit, ...]] = {
                 text="gain = initial(tokens, targets)[0] - loss.detach()"),
     ),
     "tinygpt/regress-vocabulary-padding": (
-        Culprit(job="train", said="logits = self.head(self.norm(x))", file="gpt/model.py",
-                text="logits = self.head(self.norm(x))"),
-        Culprit(job="backbone", said="head", file="gpt/model.py", text="logits = self.head(self.norm(x))"),
+        Culprit(job="train", said="the model grew, 45,622,272 -> 54,797,312 parameters: head.weight, tokens.weight",
+                file="gpt/model.py", text="return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))"),
+        Culprit(job="backbone", said="parameters: head.weight, tokens.weight", file="gpt/model.py",
+                text="return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))"),
     ),
     "finetune/regress-vocabulary-padding": (
         Culprit(job="sft", said="the vocabulary grew, 32,064 -> 32,768", file=_MODELING,
