@@ -14,7 +14,7 @@ _MARK = 6
 def render_check_text(report: CheckReport, *, ascii_only: bool = False) -> str:
     """The report as plain text of at most 100 columns, but for names that are longer. Ends with a newline."""
     clean: Callable[[str], str] = ascii_line if ascii_only else one_line
-    lines = [f"plan check: {words.summary(report)}"]
+    lines = _wrapped(f"plan check: {words.summary(report)}", "", "")
     for job in words.worst_first(report):
         lines += _job(job, clean)
     return "\n".join(keep_columns(line, clean) for line in lines) + "\n"
