@@ -146,7 +146,9 @@ def _say_problems(report: "CheckReport") -> None:
 
 
 def _measured(args: argparse.Namespace, found: "Sequence[Checked]") -> "tuple[Checked, ...]":
-    raise UsageError("--measured is not built yet")
+    from planner.commands.check_measured import with_run
+
+    return with_run(found, args.measured)
 
 
 def _init(args: argparse.Namespace) -> int:

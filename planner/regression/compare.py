@@ -55,8 +55,7 @@ def judge(job: CheckJob, now: Computed, baseline: Baseline | None) -> Judged:
     else:
         findings += _against(job, now, baseline)
         findings += _information(figures)
-    status = _status(findings, new=baseline is None)
-    return Judged(status=status, figures=figures, findings=tuple(sorted(findings, key=_order)))
+    return Judged(status=status_of(findings, new=baseline is None), figures=figures, findings=ordered(findings))
 
 
 def _against(job: CheckJob, now: Computed, baseline: Baseline) -> list[Finding]:
@@ -200,7 +199,8 @@ def _information(figures: Sequence[CheckFigure]) -> Iterator[Finding]:
                 yield Finding(level="notice", kind="information", message=said)
 
 
-def _status(findings: Sequence[Finding], *, new: bool) -> Status:
+def status_of(findings: Sequence[Finding], *, new: bool) -> Status:
+    """Of the worst finding; `new`: whether there is no baseline."""
     levels = {finding.level for finding in findings}
     if "error" in levels:
         return "fail"
@@ -213,6 +213,10 @@ _LEVELS = ("error", "warning", "notice")
 _KINDS = ("problem", "budget", "growth", "measured", "culprit", "input", "information")
 
 
+def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Worst first; within a kind as they were made, which is by weight."""
+    return tuple(sorted(findings, key=_order))
+
+
 def _order(finding: Finding) -> tuple[int, int]:
-    """Within a kind, findings stand in the order in which they were made: causes by their weight."""
     return _LEVELS.index(finding.level), _KINDS.index(finding.kind)
