@@ -66,18 +66,12 @@ class Figures:
     disk_bytes: int | None = None
     boundaries: int | None = None
     fullest: float | None = None
+    key: list[float] | None = None
+    """For comparison, bytes in thousandths of the weights; None: no map, or one that does not fit."""
     seconds_per_token: float | None = None
     valid: bool = False
     optimal: bool | None = None
     error: str | None = None
-
-    @property
-    def key(self) -> tuple[float, ...]:
-        """For comparison; a map that does not exist or does not fit is the worst."""
-        if self.error is not None or not self.valid:
-            return (float("inf"),)
-        values = (self.offloaded_bytes, self.disk_bytes, self.boundaries, self.fullest)
-        return tuple(float(value or 0) for value in values)
 
 
 GOALS = ("offloaded bytes", "disk bytes", "boundaries", "fullest device")
@@ -100,9 +94,9 @@ class Row:
         mine, other = self.ours.key, self.theirs[name].key
         if mine == other:
             return ("tie", "")
+        if mine is None or other is None:
+            return ("loss", "ours has no valid map") if mine is None else ("win", "theirs has no valid map")
         result = "win" if mine < other else "loss"
-        if float("inf") in (mine[0], other[0]):
-            return (result, "theirs has no valid map" if result == "win" else "ours has no valid map")
         return (result, next(goal for goal, a, b in zip(GOALS, mine, other, strict=True) if a != b))
 
 
@@ -114,6 +108,7 @@ def figures(placement: Placement) -> Figures:
         disk_bytes=cost.disk_bytes,
         boundaries=cost.boundaries,
         fullest=round(cost.fullest, 4),
+        key=list(cost.key) if placement.valid else None,
         seconds_per_token=float(f"{placement.seconds_per_token:.4g}") if placement.seconds_per_token else None,
         valid=placement.valid,
         optimal=placement.optimal if placement.proof else None,
@@ -221,7 +216,8 @@ def table(rows: list[Row]) -> str:
         f"of the catalog in bf16 on {len(BUDGETS)} budgets. Made by `python -m benchmarks.device_maps`.",
         "",
         "Judged in this order: weights that are not on a GPU (they are copied there for every token), bytes of them on "
-        "disk, boundaries between devices, share of the fullest device. A map that does not fit its budget loses.",
+        "disk (both in thousandths of the weights), boundaries between devices, share of the fullest device. A map "
+        "that does not fit its budget loses.",
         "",
         "| against | cases | wins | ties | losses | "
         + " | ".join(f"won by {goal}" for goal in GOALS)
@@ -234,11 +230,13 @@ def table(rows: list[Row]) -> str:
         by = Counter(goal for result, goal in outcomes if result == "win")
         cells = [name, len(rows), count["win"], count["tie"], count["loss"], *(by[goal] for goal in GOALS)]
         lines.append("| " + " | ".join(map(str, [*cells, by["theirs has no valid map"]])) + " |")
+    more = [name for name in THEIRS for row in rows if _offloads_more(row, name)]
     longest = max(rows, key=lambda row: row.seconds)
     lines += [
         "",
         f"- All goals proved optimal in {proved} of {len(rows)} cases; longest search {longest.seconds:.1f} s "
         f"({longest.model}, {longest.budget}), median {sorted(row.seconds for row in rows)[len(rows) // 2]:.2f} s.",
+        f"- Cases in which ours offloads more bytes, within that thousandth, and has no fewer boundaries: {len(more)}.",
         "",
         "## By budget",
         "",
@@ -265,6 +263,14 @@ def table(rows: list[Row]) -> str:
             if row.outcome(name)[0] == "loss":
                 lines.append(f"| {row.model} | {row.budget} | {name} | {row.outcome(name)[1]} |")
     return "\n".join(lines) + "\n"
+
+
+def _offloads_more(row: Row, name: str) -> bool:
+    mine, other = row.ours, row.theirs[name]
+    if not (mine.valid and other.valid):
+        return False
+    more = (mine.offloaded_bytes or 0) > (other.offloaded_bytes or 0)
+    return more and (mine.disk_bytes or 0) >= (other.disk_bytes or 0) and mine.boundaries == other.boundaries
 
 
 def _budget_line(name: str, rows: list[Row]) -> str:

@@ -43,7 +43,11 @@ def problems(draw: st.DrawFn) -> Problem:
         [Device(name="cpu", kind="cpu", free_bytes=draw(st.integers(0, 40)))] if draw(st.booleans()) or not gpus else []
     )
     disk = [Device(name="disk", kind="disk", free_bytes=draw(st.none() | st.integers(0, 40)))]
-    return Problem(units=tuple(units), devices=(*gpus, *cpu, *(disk if draw(st.booleans()) else [])))
+    return Problem(
+        units=tuple(units),
+        devices=(*gpus, *cpu, *(disk if draw(st.booleans()) else [])),
+        granule_bytes=draw(st.sampled_from((None, 1, 4))),
+    )
 
 
 def every_map(problem: Problem) -> Iterator[Placement]:

@@ -39,45 +39,66 @@ def _blocks(
     return [place for name in order for place in blocks[name]]
 
 
-def greedy_map(items: Sequence[Item], kinds: Sequence[Run], counts: Counts, mode: Mode) -> dict[str, DeviceName]:
-    """A map that uses exactly these counts per kind and stays on a device as long as it can: a first answer."""
-    kind_of = {position: index for index, kind in enumerate(kinds) for position in kind.positions}
+_BEAM = 300
+"""Partial arrangements kept per position."""
+
+
+def arranged_map(items: Sequence[Item], kinds: Sequence[Run], counts: Counts, mode: Mode) -> dict[str, DeviceName]:
+    """A map with exactly these counts per kind and few crossings: a beam search over the items in order.
+
+    What runs on one device is one group; within a group the device's own places are used up first.
+    """
+    kind_of = [0] * len(items)
+    for index, kind in enumerate(kinds):
+        for position in kind.positions:
+            kind_of[position] = index
+    groups = _groups(counts, mode)
+    left = tuple(tuple(sum(count.get(place, 0) for place in group) for group in groups) for count in counts)
+    paths: dict[tuple[int, _Left], tuple[int, _Path]] = {(-1, left): (0, None)}
+    for position in range(len(items)):
+        following: dict[tuple[int, _Left], tuple[int, _Path]] = {}
+        for (current, remaining), (crossings, path) in paths.items():
+            row = remaining[kind_of[position]]
+            for group, count in enumerate(row):
+                if not count:
+                    continue
+                rest = (*row[:group], count - 1, *row[group + 1 :])
+                state = (*remaining[: kind_of[position]], rest, *remaining[kind_of[position] + 1 :])
+                total = crossings + (current not in (-1, group))
+                if total < following.get((group, state), (len(items) + 1, None))[0]:
+                    following[group, state] = (total, (group, path))
+        best = sorted(following.items(), key=lambda entry: entry[1][0])[:_BEAM]
+        paths = dict(best)
+    _, path = min(paths.values(), key=lambda entry: entry[0])
+    return _named_path(items, kind_of, counts, groups, path)
+
+
+_Left = tuple[tuple[int, ...], ...]
+_Path = tuple[int, "_Path"] | None
+
+
+def _groups(counts: Counts, mode: Mode) -> list[tuple[DeviceName, ...]]:
+    """Places by the device that runs what stands there."""
+    stores = tuple(store.name for store in mode.storing)
+    return [(device.name, *stores) if device.name == mode.main else (device.name,) for device in mode.running]
+
+
+def _named_path(
+    items: Sequence[Item],
+    kind_of: Sequence[int],
+    counts: Counts,
+    groups: Sequence[tuple[DeviceName, ...]],
+    path: "_Path",
+) -> dict[str, DeviceName]:
+    chosen: list[int] = []
+    while path is not None:
+        chosen.append(path[0])
+        path = path[1]
     left = [dict(count) for count in counts]
-    stores = {store.name for store in mode.storing}
     where: dict[str, DeviceName] = {}
-    current: DeviceName | None = None
-    for position, item in enumerate(items):
-        choices = [place for place, count in left[kind_of[position]].items() if count]
-        reach = {
-            place: _reach(position, len(items), kind_of, left, _group(place, stores, mode.main, left, kind_of))
-            for place in choices
-        }
-        place = max(choices, key=lambda p: ((mode.main if p in stores else p) == current, reach[p], p not in stores))
-        current = mode.main if place in stores else place
-        left[kind_of[position]][place] -= 1
-        where |= dict.fromkeys(item.names, place)
+    for position, group in enumerate(reversed(chosen)):
+        row = left[kind_of[position]]
+        place = next(place for place in groups[group] if row.get(place, 0))
+        row[place] -= 1
+        where |= dict.fromkeys(items[position].names, place)
     return where
-
-
-def _group(
-    place: DeviceName,
-    stores: set[DeviceName],
-    main: DeviceName | None,
-    left: Sequence[Mapping[DeviceName, int]],
-    kind_of: Mapping[int, int],
-) -> set[DeviceName]:
-    """Places that run on the same device as `place`."""
-    return {main, *stores} if main is not None and (place in stores or place == main) else {place}
-
-
-def _reach(
-    start: int, end: int, kind_of: Mapping[int, int], left: Sequence[Mapping[DeviceName, int]], group: set[DeviceName]
-) -> int:
-    """How many items from `start` on could stay on this running device."""
-    taken: dict[int, int] = {}
-    for position in range(start, end):
-        kind = kind_of[position]
-        taken[kind] = taken.get(kind, 0) + 1
-        if taken[kind] > sum(left[kind].get(place, 0) for place in group):
-            return position - start
-    return end - start

@@ -6,6 +6,10 @@ from math import ceil, isfinite
 from typing import Any
 
 from planner.search.device_map.problem import DeviceName
+from planner.units import ceil_div
+
+SHARE_STEPS = 1000
+"""The fullest device is found to a thousandth of its free bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +17,7 @@ class StageProof:
     """How far one goal is proved: no map that is as good in the goals before has a value below `bound`."""
 
     goal: str
-    """`offloaded bytes`, `disk bytes`, `boundaries` or `fullest device`."""
+    """`offloaded bytes` and `disk bytes` (rounded up to the problem's step), `boundaries` or `fullest device`."""
     value: float
     bound: float
     method: str
@@ -38,12 +42,16 @@ class Cost:
     fullest: float
     """Share of its free bytes that the fullest executing device needs, at its peak."""
 
+    step_bytes: int = 1
+    """Bytes are compared in such steps, rounded up."""
+
     @property
     def key(self) -> tuple[int, int, int, float]:
-        """For comparison; `fullest` rounded up to a millionth, as fine as it is searched."""
-        share = self.fullest * 10**6
-        rounded = ceil(share - 1e-6) / 10**6 if isfinite(share) else share
-        return (self.offloaded_bytes, self.disk_bytes, self.boundaries, rounded)
+        """For comparison; `fullest` rounded up to a thousandth, as fine as it is searched."""
+        share = self.fullest * SHARE_STEPS
+        rounded = ceil(share - 1e-6) / SHARE_STEPS if isfinite(share) else share
+        steps = (ceil_div(self.offloaded_bytes, self.step_bytes), ceil_div(self.disk_bytes, self.step_bytes))
+        return (*steps, self.boundaries, rounded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +131,7 @@ class Placement:
             ],
             "offloaded_bytes": self.cost.offloaded_bytes,
             "disk_bytes": self.cost.disk_bytes,
+            "step_bytes": self.cost.step_bytes,
             "boundaries": self.cost.boundaries,
             "fullest": self.cost.fullest,
             "streamed_bytes_per_token": self.streamed_bytes,

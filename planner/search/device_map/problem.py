@@ -86,6 +86,9 @@ class Problem:
     """Between two GPUs, one direction; None: through host memory, at both links' rates."""
     boundary_seconds: float = 0.0
     """Fixed time of one crossing between devices."""
+    granule_bytes: int | None = None
+    """Offloaded and disk bytes count in such steps, rounded up; None: a thousandth of the weights, below which
+    bytes are not worth a boundary more (a norm's few kilobytes would scatter a model over its devices)."""
 
     def __post_init__(self) -> None:
         check_problem(self)
@@ -98,6 +101,11 @@ class Problem:
     def device(self, name: DeviceName) -> Device | None:
         """The device called `name`, or None."""
         return next((device for device in self.devices if device.name == name), None)
+
+    @property
+    def step_bytes(self) -> int:
+        """The step in which bytes are compared."""
+        return max(1, self.weight_bytes // 1000) if self.granule_bytes is None else self.granule_bytes
 
     @property
     def weight_bytes(self) -> int:
@@ -124,6 +132,8 @@ def check_problem(problem: Problem) -> None:
     if not problem.devices:
         raise InputError("device map: no device to place modules on")
     _check_names(problem)
+    if problem.granule_bytes is not None and problem.granule_bytes < 1:
+        raise InputError(f"device map: bytes cannot be counted in steps of {problem.granule_bytes}")
     for unit in problem.units:
         for field in ("weight_bytes", "buffer_bytes", "state_bytes", "workspace_bytes", "output_bytes"):
             _not_negative(getattr(unit, field), f"{field} of {unit.name}")

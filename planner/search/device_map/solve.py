@@ -4,14 +4,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import InputError
-from planner.search.device_map.arrange import greedy_map, map_of_counts
+from planner.search.device_map.arrange import Counts, arranged_map, map_of_counts
 from planner.search.device_map.evaluate import evaluate
 from planner.search.device_map.items import Item, items_of
 from planner.search.device_map.model import Mode
-from planner.search.device_map.placement import Placement, StageProof
+from planner.search.device_map.placement import SHARE_STEPS, Placement, StageProof
 from planner.search.device_map.problem import Device, DeviceName, Problem
-from planner.search.device_map.stages import SHARE_STEPS, Clock, Stored, balance, fewest_devices, ordered, store
-from planner.units import format_bytes
+from planner.search.device_map.program import Answer
+from planner.search.device_map.stages import (
+    Clock,
+    Ordered,
+    Stored,
+    balance,
+    fewest_devices,
+    in_proportion,
+    ordered,
+    polish,
+    store,
+    whole,
+)
+from planner.units import ceil_div, format_bytes
 
 _ATTEMPTS = 4
 
@@ -82,37 +94,78 @@ def _without_gpus(problem: Problem, items: Sequence[Item], clock: Clock, slack: 
     if not any(device.kind == "cpu" for device in rest):
         return []
     tried = [store(problem, items, mode, clock, slack) for mode in _modes(replace(problem, devices=rest))]
-    weights = sum(item.weight_bytes for item in items)
-    return [replace(found, offloaded=weights, offloaded_bound=float(weights)) for found in tried if found][:1]
+    steps = ceil_div(sum(item.weight_bytes for item in items), problem.step_bytes)
+    return [replace(found, offloaded=steps, offloaded_bound=steps) for found in tried if found][:1]
 
 
 def _arranged(problem: Problem, items: Sequence[Item], stored: Stored, clock: Clock, slack: int) -> Placement:
     """The best order for one mode: crossings, then the fullest device."""
-    best = evaluate(problem, _named(problem, greedy_map(items, stored.kinds, stored.counts, stored.mode), stored.mode))
     floor = _crossing_floor(problem, items, stored, clock, slack)
-    bound, method = float(floor), "nothing lower exists"
-    if best.cost.boundaries > floor:
-        order = ordered(problem, items, stored, slack, floor)
-        answer = order.model.program.minimise(order.crossings, clock.left() * 0.8)
-        method = "integer program" if answer.status == "optimal" else "time limit"
-        bound = max(floor, -(-(answer.bound - 1 - 1e-6) // 1)) if answer.bound > float("-inf") else floor
-        if answer.values:
-            counts = order.model.counts(answer)
-            device_map = map_of_counts(items, order.runs, counts, stored.mode, order.entries(answer))
-            best = _better(best, evaluate(problem, _named(problem, device_map, stored.mode)))
-        if answer.status == "optimal":
-            bound = min(bound, best.cost.boundaries)
+    best = _first_order(problem, items, stored, floor, clock, slack)
+    best, bound, method = _fewest_crossings(problem, items, stored, best, floor, clock, slack)
     proof = [
         StageProof(
             goal="offloaded bytes",
-            value=best.cost.offloaded_bytes,
-            bound=stored.offloaded_bound,
-            method="integer program" if stored.offloaded else "nothing lower exists",
+            value=stored.offloaded * problem.step_bytes,
+            bound=stored.offloaded_bound * problem.step_bytes,
+            method=_method(stored.offloaded, stored.offloaded_bound),
         ),
-        StageProof(goal="disk bytes", value=best.cost.disk_bytes, bound=stored.disk_bound, method="integer program"),
+        StageProof(
+            goal="disk bytes",
+            value=stored.disk * problem.step_bytes,
+            bound=stored.disk_bound * problem.step_bytes,
+            method=_method(stored.disk, stored.disk_bound),
+        ),
         StageProof(goal="boundaries", value=best.cost.boundaries, bound=bound, method=method),
     ]
     return _balanced(problem, items, stored, best, proof, clock, slack)
+
+
+def _first_order(
+    problem: Problem, items: Sequence[Item], stored: Stored, floor: int, clock: Clock, slack: int
+) -> Placement:
+    """An order to begin with, from counts alone; often it meets the floor and no program is needed."""
+
+    def judged(counts: Counts) -> Placement:
+        where = arranged_map(items, stored.kinds, counts, stored.mode)
+        return evaluate(problem, _named(problem, where, stored.mode))
+
+    best = judged(stored.counts)
+    if best.cost.boundaries > floor:
+        even = in_proportion(problem, stored, min(0.3, clock.left() * 0.1), slack)
+        best = best if even is None else _better(best, judged(even))
+    return best
+
+
+def _fewest_crossings(
+    problem: Problem, items: Sequence[Item], stored: Stored, best: Placement, floor: int, clock: Clock, slack: int
+) -> tuple[Placement, int, str]:
+    """A better order than `best` or the proof that there is none: the placement, the bound and how it was reached."""
+    known = best.cost.boundaries
+    if known <= floor and best.valid:
+        return best, floor, "nothing lower exists"
+    order = ordered(problem, items, stored, slack, floor)
+    if best.valid:
+        order.model.program.at_most(order.crossings, known)  # one less than known: `crossings` counts one more
+    answer = order.model.program.minimise(order.crossings, clock.left() * 0.7)
+    if answer.status == "infeasible":
+        return best, known, "integer program"
+    if answer.values:
+        best = _better(best, _placed(problem, items, stored, order, answer))
+    bound = min(max(floor, whole(answer.bound - 1)), best.cost.boundaries)
+    return best, bound, "integer program" if answer.status == "optimal" else "time limit"
+
+
+def _placed(problem: Problem, items: Sequence[Item], stored: Stored, order: Ordered, answer: Answer) -> Placement:
+    counts = order.model.counts(answer)
+    where = map_of_counts(items, order.runs, counts, stored.mode, order.entries(answer))
+    return evaluate(problem, _named(problem, where, stored.mode))
+
+
+def _method(value: int, bound: int) -> str:
+    if value > bound:
+        return "time limit"
+    return "integer program" if value else "nothing lower exists"
 
 
 def _balanced(
@@ -125,22 +178,28 @@ def _balanced(
     slack: int,
 ) -> Placement:
     order = ordered(problem, items, stored, slack, best.cost.boundaries)
-    answer = balance(problem, order, best.cost.boundaries, clock.left())
+    answer, share = balance(order, best.cost.boundaries, clock.left() * 0.8)
     if answer.values:
-        counts = order.model.counts(answer)
-        device_map = map_of_counts(items, order.runs, counts, stored.mode, order.entries(answer))
-        best = _better(best, evaluate(problem, _named(problem, device_map, stored.mode)))
-    fullest = best.cost.fullest
-    done = answer.status == "optimal"
-    least = -(-(answer.bound - 1e-6) // 1) / SHARE_STEPS if answer.bound > 0 else 0.0
-    bound = fullest if fullest <= least else least
-    method = "integer program" if done else "time limit"
-    proof = [*proof, StageProof(goal="fullest device", value=fullest, bound=bound, method=method)]
+        best = _better(best, _placed(problem, items, stored, order, answer))
+    value = best.cost.key[-1]
+    least = whole(answer.bound) / SHARE_STEPS
+    method = "integer program" if answer.status == "optimal" else "time limit"
+    proof = [*proof, StageProof(goal="fullest device", value=value, bound=min(value, least), method=method)]
+    if stored.mode.storing and value <= 1 and best.valid:
+        finer = polish(order, share, round(value * SHARE_STEPS), min(_POLISH_SECONDS, clock.left()))
+        if finer.values:
+            best = _better(best, _placed(problem, items, stored, order, finer))
     return replace(best, proof=tuple(proof))
 
 
+_POLISH_SECONDS = 1.0
+
+
 def _better(old: Placement, new: Placement) -> Placement:
-    return new if (not new.valid, new.cost.key) < (not old.valid, old.cost.key) else old
+    def rank(found: Placement) -> tuple[object, ...]:
+        return (not found.valid, found.cost.key, found.cost.offloaded_bytes, found.cost.disk_bytes)
+
+    return new if rank(new) < rank(old) else old
 
 
 def _crossing_floor(problem: Problem, items: Sequence[Item], stored: Stored, clock: Clock, slack: int) -> int:

@@ -7,13 +7,16 @@ do not depend on order and are solved over kinds of items; crossings and fullnes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, isfinite
 
 from planner.errors import InputError
 from planner.search.device_map.arrange import Counts
 from planner.search.device_map.items import Item, Run, kinds_of, runs_of
 from planner.search.device_map.model import Mode, Model
+from planner.search.device_map.placement import SHARE_STEPS
 from planner.search.device_map.problem import DeviceName, Problem
 from planner.search.device_map.program import Answer, Program, Terms
+from planner.units import ceil_div
 
 
 @dataclass(slots=True)
@@ -32,15 +35,15 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What the first two goals came to for one mode."""
+    """What the first two goals came to for one mode, in the problem's steps of bytes."""
 
     mode: Mode
     kinds: tuple[Run, ...]
     counts: Counts
     offloaded: int
-    offloaded_bound: float
+    offloaded_bound: int
     disk: int
-    disk_bound: float
+    disk_bound: int
 
 
 def scale_of(problem: Problem) -> float:
@@ -52,70 +55,101 @@ def scale_of(problem: Problem) -> float:
 def store(problem: Problem, items: Sequence[Item], mode: Mode, clock: Clock, slack: int) -> Stored | None:
     """Least offloaded bytes, then least disk bytes; None when nothing fits."""
     kinds = kinds_of(items)
-    scale = scale_of(problem)
-
-    def fresh() -> Model:
-        return Model(problem=problem, mode=mode, runs=kinds, scale=scale, slack=slack).build()
-
-    model = fresh()
     stores = [device.name for device in mode.storing]
-    first = model.program.minimise(model.offloaded(stores), clock.left())
+    model = Model(problem=problem, mode=mode, runs=kinds, scale=scale_of(problem), slack=slack).build()
+    first = _fewest_steps(problem, model, stores, clock.left() * _SHARE)
     if first.status == "unknown":
         raise InputError("device map: no map was found within the time limit; give the search more seconds")
     if not first.values:
         return None
     counts = model.counts(first)
-    offloaded = _bytes(kinds, counts, stores)
-    best, disk_bound = counts, 0.0
-    if len(stores) == 2 and _bytes(kinds, counts, ["disk"]):
-        model = fresh()
-        model.program.at_most(model.offloaded(stores), offloaded / scale)
-        second = model.program.minimise(model.offloaded(["disk"]), clock.left())
-        if second.values:
-            best = model.counts(second)
-        disk_bound = _proved(second, _bytes(kinds, best, ["disk"]), scale)
+    offloaded = _steps(problem, kinds, counts, stores)
+    disk, bound = _steps(problem, kinds, counts, ["disk"]), 0
+    if len(stores) == 2 and disk:
+        _limit(problem, model, stores, offloaded)
+        second = _fewest_steps(problem, model, ["disk"], clock.left() * _SHARE)
+        counts = model.counts(second) if second.values else counts
+        disk = _steps(problem, kinds, counts, ["disk"])
+        bound = whole(second.bound)
     elif stores == ["disk"]:
-        disk_bound = _proved(first, offloaded, scale)
+        bound = whole(first.bound)
     return Stored(
         mode=mode,
         kinds=kinds,
-        counts=best,
+        counts=counts,
         offloaded=offloaded,
-        offloaded_bound=_proved(first, offloaded, scale),
-        disk=_bytes(kinds, best, ["disk"]),
-        disk_bound=disk_bound,
+        offloaded_bound=whole(first.bound),
+        disk=disk,
+        disk_bound=bound,
     )
 
 
-def _bytes(runs: Sequence[Run], counts: Counts, places: Sequence[DeviceName]) -> int:
-    return sum(
-        run.item.weight_bytes * count.get(place, 0) for run, count in zip(runs, counts, strict=True) for place in places
-    )
+_SHARE = 0.4
+"""Of the time that is left, for one goal."""
 
 
-def _proved(answer: Answer, value: float, scale: float) -> float:
-    """The bound in bytes: the value itself where the solver finished, its dual bound otherwise."""
-    return value if answer.status == "optimal" else max(0.0, answer.bound * scale)
+def _fewest_steps(problem: Problem, model: Model, stores: Sequence[DeviceName], seconds: float) -> Answer:
+    """Least bytes that stream from `stores`, in steps: a whole number, which is proved far sooner than bytes."""
+    terms = model.offloaded(stores)
+    most = sum(run.item.weight_bytes * run.count for run in model.runs) // problem.step_bytes + 1
+    steps = model.program.variable(high=most)
+    model.program.at_most({**terms, steps: -problem.step_bytes / model.scale}, 0.0)
+    return model.program.minimise({steps: 1.0}, seconds)
+
+
+def _limit(problem: Problem, model: Model, stores: Sequence[DeviceName], steps: int) -> None:
+    model.program.at_most(model.offloaded(stores), steps * problem.step_bytes / model.scale)
+
+
+def _steps(problem: Problem, runs: Sequence[Run], counts: Counts, places: Sequence[DeviceName]) -> int:
+    pairs = list(zip(runs, counts, strict=True))
+    total = sum(run.item.weight_bytes * count.get(place, 0) for run, count in pairs for place in places)
+    return ceil_div(total, problem.step_bytes)
+
+
+def whole(bound: float) -> int:
+    """The least whole number that a bound allows."""
+    return max(0, ceil(bound - 1e-6)) if isfinite(bound) else 0
 
 
 def fewest_devices(problem: Problem, stored: Stored, clock: Clock, slack: int) -> int:
     """Least running devices of any map as good in the first two goals: a bound on crossings."""
     model = _fixed(problem, stored, stored.kinds, slack)
-    used = model.used()
-    answer = model.program.minimise(dict.fromkeys(used.values(), 1.0), clock.left())
-    if answer.status == "optimal":
-        return round(answer.objective)
-    return max(1, int(-(-(answer.bound - 1e-6) // 1))) if answer.bound > 0 else 1
+    answer = model.program.minimise(dict.fromkeys(model.used().values(), 1.0), clock.left() * _SHARE)
+    return max(1, whole(answer.bound))
+
+
+def in_proportion(problem: Problem, stored: Stored, seconds: float, slack: int) -> Counts | None:
+    """Counts as good in the first two goals, every device with the kinds in the proportion that the model has.
+
+    Neighbouring layers come in that proportion, so these counts can be arranged with few crossings.
+    """
+    model = _fixed(problem, stored, stored.kinds, slack)
+    items = sum(kind.count for kind in stored.kinds)
+    off: Terms = {}
+    for device in stored.mode.running:
+        if device.name == stored.mode.main:
+            continue
+        for index, kind in enumerate(stored.kinds):
+            if kind.count < 2:
+                continue
+            difference: Terms = {model.count[i, device.name]: -float(kind.count) for i in range(len(stored.kinds))}
+            difference[model.count[index, device.name]] += items
+            away = model.program.variable(high=items * items)
+            model.program.at_most({**difference, away: -1.0}, 0.0)
+            model.program.at_least({**difference, away: 1.0}, 0.0)
+            off[away] = 1.0
+    answer = model.program.minimise(off, seconds) if off else None
+    return model.counts(answer) if answer is not None and answer.values else None
 
 
 def _fixed(problem: Problem, stored: Stored, runs: Sequence[Run], slack: int) -> Model:
     """A model in which the first two goals keep their best values."""
-    scale = scale_of(problem)
-    model = Model(problem=problem, mode=stored.mode, runs=runs, scale=scale, slack=slack).build()
-    stores = [device.name for device in stored.mode.storing]
-    if stores:
-        model.program.at_most(model.offloaded(stores), stored.offloaded / scale)
-        model.program.at_most(model.offloaded(["disk"]), stored.disk / scale)
+    mode = stored.mode
+    model = Model(problem=problem, mode=mode, runs=runs, scale=scale_of(problem), slack=slack).build()
+    if mode.storing:
+        _limit(problem, model, [device.name for device in mode.storing], stored.offloaded)
+        _limit(problem, model, ["disk"], stored.disk)
     return model
 
 
@@ -187,12 +221,10 @@ def _one_or_two_ends(
                 program.at_most(ends, 2.0)
 
 
-SHARE_STEPS = 10**6
-"""The fullest device is found to a millionth of its free bytes."""
-
-
-def balance(problem: Problem, order: Ordered, crossings: int, seconds: float) -> Answer:
-    """Least share of the fullest running device, in `SHARE_STEPS`, with at most `crossings` crossings."""
+def balance(order: Ordered, crossings: int, seconds: float) -> tuple[Answer, int]:
+    """Least share of the fullest running device, in `SHARE_STEPS`, with at most `crossings` crossings: the answer and
+    the variable of the share.
+    """
     program = order.model.program
     share = program.variable(high=SHARE_STEPS)
     program.at_most(order.crossings, crossings + 1)
@@ -200,4 +232,13 @@ def balance(problem: Problem, order: Ordered, crossings: int, seconds: float) ->
         if device.free_bytes:
             for need in order.model.need[device.name]:
                 program.at_most({**need, share: -device.free_bytes / order.model.scale / SHARE_STEPS}, 0.0)
-    return program.minimise({share: 1.0}, seconds)
+    return program.minimise({share: 1.0}, seconds), share
+
+
+def polish(order: Ordered, share: int, steps: int, seconds: float) -> Answer:
+    """Least bytes themselves, offloaded and then on disk, among the maps that are as good in every goal."""
+    model = order.model
+    model.program.at_most({share: 1.0}, steps)
+    stores = [device.name for device in model.mode.storing]
+    bytes_off = model.offloaded(stores)
+    return model.program.minimise({**bytes_off, **{v: 2 * c for v, c in model.offloaded(["disk"]).items()}}, seconds)
