@@ -113,25 +113,28 @@ class GenerationEvaluator:
         """The candidate at a context and batch (the workload's own where not given), its allocator simulated."""
         key = (layout, context or self.workload.context, batch or self.workload.batch)
         if key not in self._kept:
-            self._kept[key] = self._judge(*key)
+            self._kept[key] = self._map(*key) if layout.name == "device-map" else self._judge(*key)
         return self._kept[key]
 
     def refuses(self, layout: Layout) -> str | None:
         """Why a layout makes no sense here, or None."""
-        if layout.name == "device-map":
-            return "not built yet in this version"
         if layout.ranks > 1 and self.encoder_decoder and layout.pipeline_parallel > 1:
             return "transformers cuts no encoder-decoder into stages"
         if layout.pipeline_parallel > 1 and self.workload.kv_dtype is CacheType.FP8:
             return "--kv-dtype fp8 with pipeline stages is not in this version"
         return None
 
+    def _map(self, layout: Layout, context: int, batch: int) -> InferJudgement:
+        from planner.infer.mapped import judge_map
+
+        return judge_map(self, layout, context, batch)
+
     def _judge(self, layout: Layout, context: int, batch: int) -> InferJudgement:
         """The worst rank's judgement: of a pipeline's stages the first, a middle one and the last are looked at."""
         last = layout.pipeline_parallel - 1
         stages = sorted({0, min(1, last), last})
         generated = [self.generation(layout, context, batch, stage) for stage in stages]
-        judged = [self._rank(layout, context, batch, each) for each in generated]
+        judged = [self.rank(layout, context, batch, each, self._states(each.cuts[0].trace)) for each in generated]
         worst = max(judged, key=lambda judgement: judgement.high_bytes)
         if last == 0:
             return worst
@@ -141,8 +144,8 @@ class GenerationEvaluator:
             placement=stage_placement(self.provider.spec(), judged, layout.pipeline_parallel),
         )
 
-    def _rank(self, layout: Layout, context: int, batch: int, generated: Generated) -> InferJudgement:
-        states = self._states(generated.cuts[0].trace)
+    def rank(self, layout: Layout, context: int, batch: int, generated: Generated, states: States) -> InferJudgement:
+        """One rank's judgement, or one device's of a map."""
         stream = GenerationStream(states, generated.cuts).build()
         use = InferJudgement(
             layout=layout,
@@ -150,14 +153,14 @@ class GenerationEvaluator:
             batch=batch,
             stream=stream,
             profile=measure(stream, 1),
-            terms=(cuda_context(self.cluster), self._nccl(layout)),
+            terms=self.terms(layout),
             host_bytes=0,
-            capacity_bytes=self.cluster.capacity_bytes - self.workload.reserve_bytes,
+            capacity_bytes=self.capacity_bytes,
             shares_host=self.cluster.gpu.is_cpu,
             weight_bytes=states.nbytes,
             kv_cache_bytes=nbytes_of(generated.last.trace, cache_at_full_context(generated.last)),
             new_tokens=self.workload.new_tokens,
-            times=self._times(generated, context, layout.tensor_parallel),
+            times=self.times(generated, context, layout.tensor_parallel),
         )
         settings = allocator_settings(dict(self.workload.settings))
         return simulated(use, stream, 1, settings=settings, caches=not self.cluster.gpu.is_cpu)[0]
@@ -198,9 +201,23 @@ class GenerationEvaluator:
         return States(
             weights=tuple((parameter.name, parameter_bytes(parameter)) for parameter in trace.parameters),
             buffers=tuple(trace.buffer_bytes),
-            workspace=0 if is_cpu else workspace_bytes(self.cluster.gpu.compute_capability),
+            workspace=self.workspace,
             warm_up=not is_cpu,
         )
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Of one device, without what is kept free for others."""
+        return self.cluster.capacity_bytes - self.workload.reserve_bytes
+
+    @property
+    def workspace(self) -> int:
+        """cuBLAS's; none on a CPU."""
+        return 0 if self.cluster.gpu.is_cpu else workspace_bytes(self.cluster.gpu.compute_capability)
+
+    def terms(self, layout: Layout) -> tuple[Term, ...]:
+        """What lies outside the allocator."""
+        return (cuda_context(self.cluster), self._nccl(layout))
 
     def _nccl(self, layout: Layout) -> Term:
         """Replicas of a generation never meet; the ranks of one do."""
@@ -208,7 +225,8 @@ class GenerationEvaluator:
             return nccl(self.cluster)
         return Term(name="NCCL", low=0, expected=0, high=0, basis="source", source="replicas do not communicate")
 
-    def _times(self, generated: Generated, context: int, ranks: int) -> PassTimes:
+    def times(self, generated: Generated, context: int, ranks: int) -> PassTimes:
+        """Of the prefill and of the decode step at full context."""
         prompt = generated.cuts[0].trace.tokens_per_sample
         return PassTimes(
             prefill=self._pass(generated.prefill, prompt, ranks, causal=True),

@@ -66,7 +66,9 @@ def _plan(request: Request, cluster: Cluster, source: ModelSource, note: Note) -
         assumptions=_assumptions(workload, found, provider),
         warnings=_warnings(workload, cluster, source),
         change=None if best is not None else nearest_change(evaluator, found),
-        limits=None if best is None else limits(evaluator, best, spec.max_positions),
+        limits=None
+        if best is None or best.cpu_bytes or best.disk_bytes
+        else limits(evaluator, best, spec.max_positions),
         explain=25 if request.explain else 0,
     )
     return Answer(document=told)

@@ -53,7 +53,8 @@ def layouts(workload: InferWorkload, cluster: Cluster) -> list[Layout]:
         Layout(name="pp", pipeline_parallel=degree, data_parallel=world // degree)
         for degree in _degrees(workload.pipeline_parallel, world, world)
     ]
-    found.append(Layout(name="device-map", offload=workload.offload or "all"))
+    # One process spreads a model over the devices of its node; further nodes hold replicas.
+    found.append(Layout(name="device-map", offload=workload.offload or "all", data_parallel=cluster.nodes))
     return [layout for layout in found if _wanted(layout, workload)]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from planner.infer.errors import CannotSplitError
 from planner.infer.evaluate import GenerationEvaluator, InferJudgement
 from planner.infer.workload import MOST_TOKENS
 
@@ -27,43 +28,54 @@ def limits(evaluator: GenerationEvaluator, plan: InferJudgement, positions: int 
     """Those of a plan that fits, with its layout."""
     workload = evaluator.workload
 
-    def at_context(units: int) -> InferJudgement:
-        return evaluator.judge(plan.layout, context=units * CONTEXT_STEP)
+    def at_context(units: int) -> InferJudgement | None:
+        return _judged(evaluator, plan, context=units * CONTEXT_STEP)
+
+    def at_batch(batch: int) -> InferJudgement | None:
+        return _judged(evaluator, plan, batch=batch)
 
     bounds: dict[str, str] = {}
     most = min(positions or MOST_TOKENS, MOST_TOKENS // workload.batch)
     context = workload.context
     first = -(-max(context, workload.new_tokens + 1) // CONTEXT_STEP)
-    if evaluator.judge(plan.layout, context=most).verdict == "fits":
+    if _fits(_judged(evaluator, plan, context=most)):
         context, bounds["max_context"] = most, "positions" if positions and most == positions else "searched"
-    elif first * CONTEXT_STEP < most and at_context(first).verdict == "fits":
-        context, bounds["max_context"] = _largest(at_context, first, most // CONTEXT_STEP + 1) * CONTEXT_STEP, "memory"
     else:
         bounds["max_context"] = "memory"
-
-    def at_batch(batch: int) -> InferJudgement:
-        return evaluator.judge(plan.layout, batch=batch)
-
+        if first * CONTEXT_STEP < most and _fits(at_context(first)):
+            context = _largest(at_context, first, most // CONTEXT_STEP + 1) * CONTEXT_STEP
     many = max(workload.batch, min(MOST_BATCH, MOST_TOKENS // workload.context))
-    if at_batch(many).verdict == "fits":
+    if _fits(at_batch(many)):
         batch, bounds["max_batch"] = many, "searched"
     else:
         batch, bounds["max_batch"] = _largest(at_batch, workload.batch, many), "memory"
     return Limits(max_context=context, max_batch=batch, bounds=bounds)
 
 
-def _largest(at: Callable[[int], InferJudgement], fits: int, fails: int) -> int:
+def _judged(evaluator: GenerationEvaluator, plan: InferJudgement, **size: int) -> InferJudgement | None:
+    """None where a size cannot even be laid out."""
+    try:
+        return evaluator.judge(plan.layout, **size)
+    except CannotSplitError:
+        return None
+
+
+def _fits(judgement: InferJudgement | None) -> bool:
+    return judgement is not None and judgement.verdict == "fits"
+
+
+def _largest(at: Callable[[int], InferJudgement | None], fits: int, fails: int) -> int:
     """The largest size that fits, between one that does and one that does not.
 
     Guided by what memory grows by: the next size tried is where a line through the two would meet the capacity.
     """
     low, high = at(fits), None
     for round_ in range(_ROUNDS * 4):
-        if fails - fits <= 1:
+        if fails - fits <= 1 or low is None:
             break
         guess = _between(fits, fails, low, high, halve=round_ >= _ROUNDS)
         judged = at(guess)
-        if judged.verdict == "fits":
+        if _fits(judged):
             fits, low = guess, judged
         else:
             fails, high = guess, judged
@@ -71,12 +83,12 @@ def _largest(at: Callable[[int], InferJudgement], fits: int, fails: int) -> int:
 
 
 def _between(fits: int, fails: int, low: InferJudgement, high: InferJudgement | None, *, halve: bool) -> int:
-    if high is None:
+    if halve or (high is not None and high.high_bytes <= low.high_bytes):
+        guess = (fits + fails) // 2
+    elif high is None:
         # Nothing is known above: as much again as the free part allows, by what this size itself takes.
         spent = max(1, low.profile.peak_allocated_bytes - low.weight_bytes)
         guess = int(fits * (1 + (low.capacity_bytes - low.high_bytes) / spent))
-    elif halve or high.high_bytes <= low.high_bytes:
-        guess = (fits + fails) // 2
     else:
         share = (low.capacity_bytes - low.high_bytes) / (high.high_bytes - low.high_bytes)
         guess = fits + int((fails - fits) * share)

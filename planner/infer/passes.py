@@ -24,6 +24,8 @@ class Cut:
     """Index behind the last event."""
     incoming: IntArray
     """Storages alive before the first event, in the order in which they were made."""
+    passes: tuple[int, int | None] = (0, None)
+    """First and last pass; None for all that follows."""
 
 
 def starts_of(trace: StepTrace) -> IntArray:
@@ -43,7 +45,7 @@ def cut(trace: StepTrace, first: int, last: int | None = None) -> Cut:
     subjects = trace.subject[:begin]
     gone = set(subjects[made[1]].tolist())
     incoming = [tensor for tensor in subjects[made[0]].tolist() if tensor not in gone]
-    return Cut(trace=trace, first=begin, end=end, incoming=np.asarray(incoming, dtype=np.int64))
+    return Cut(trace=trace, first=begin, end=end, incoming=np.asarray(incoming, dtype=np.int64), passes=(first, last))
 
 
 def joined(left: StepTrace, right: StepTrace) -> StepTrace:

@@ -1,0 +1,167 @@
+"""Judges a device map: every device that computes with the storages that it really sees, the worst one shown."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from planner.errors import InputError
+from planner.infer.device_map import DISK_BYTES_PER_S, Mapped, activation_bytes, find_map, placement_of
+from planner.infer.errors import CannotSplitError
+from planner.infer.evaluate import Generated, GenerationEvaluator, InferJudgement, parameter_bytes
+from planner.infer.layout import Layout
+from planner.infer.passes import cut
+from planner.infer.speed import PassTimes
+from planner.infer.stream import States
+from planner.infer.view import homes, seen_by, unit_of
+from planner.plan_inference import DevicePlacement
+from planner.speed.model import StepTime
+from planner.trace.events import StepTrace
+from planner.units import format_gib
+
+_ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device:
+    """One device of a map, judged."""
+
+    name: str
+    judgement: InferJudgement
+
+
+def judge_map(evaluator: GenerationEvaluator, layout: Layout, context: int, batch: int) -> InferJudgement:
+    """The map that the solver finds for the room that activations and the allocator leave, judged by its worst device.
+
+    Where the allocator wants more than was left, the map is sought again with that much less. CannotSplitError where no
+    map fits.
+    """
+    generated = evaluator.generation(layout, context, batch)
+    trace = generated.cuts[0].trace
+    terms = evaluator.terms(layout)
+    room = evaluator.capacity_bytes - sum(term.high for term in terms) - evaluator.workspace
+    free = room - max(activation_bytes(part.trace) for part in generated.cuts)
+    judged: InferJudgement | None = None
+    for _ in range(_ATTEMPTS):
+        if free <= 0:
+            break
+        try:
+            mapped = _map(evaluator, layout, generated, trace, free)
+        except InputError as problem:
+            if judged is not None:
+                break
+            raise CannotSplitError(_short(problem)) from None
+        if mapped.word(mapped.found.main_device) not in mapped.devices:
+            break  # no GPU has room for a single block: the solver lets the CPU compute
+        judged = _judge(evaluator, layout, context, batch, generated, mapped)
+        if judged.verdict == "fits":
+            break
+        free -= max(judged.high_bytes - judged.capacity_bytes, 1)
+    if judged is None:
+        need, capacity = format_gib(max(0, room - free)), format_gib(evaluator.capacity_bytes)
+        raise CannotSplitError(
+            f"activations of one forward pass take {need} GiB of {capacity}, which leaves no room for a block's weights"
+        )
+    return judged
+
+
+def _short(problem: InputError) -> str:
+    return str(problem).removeprefix("device map: ")
+
+
+def _map(evaluator: GenerationEvaluator, layout: Layout, generated: Generated, trace: StepTrace, free: int) -> Mapped:
+    return find_map(
+        evaluator.provider.spec(),
+        trace,
+        generated.last,
+        evaluator.cluster,
+        free_bytes=free,
+        offload=layout.offload == "all",
+        sizes={parameter.name: parameter_bytes(parameter) for parameter in trace.parameters},
+    )
+
+
+def _judge(
+    evaluator: GenerationEvaluator, layout: Layout, context: int, batch: int, generated: Generated, mapped: Mapped
+) -> InferJudgement:
+    trace = generated.cuts[0].trace
+    places = {parameter.name: mapped.place_of(parameter.name) for parameter in trace.parameters}
+    sizes = {parameter.name: parameter_bytes(parameter) for parameter in trace.parameters}
+    away = {name: sizes[name] for name, place in places.items() if place not in mapped.devices}
+    held = {place: sum(sizes[name] for name in places if places[name] == place) for place in set(places.values())}
+    runs_on = mapped.runs_on
+    main = min(runs_on.values())
+    devices = []
+    for index, name in enumerate(mapped.devices):
+        if index not in runs_on.values():
+            continue
+        parts = tuple(
+            cut(seen_by(part.trace, homes(part.trace, runs_on, away), index), *part.passes) for part in generated.cuts
+        )
+        states = States(
+            weights=tuple((key, sizes[key]) for key, place in places.items() if place == name),
+            buffers=tuple(entry for entry in trace.buffer_bytes if _runs(entry[0], runs_on, main) == index),
+            workspace=evaluator.workspace,
+            warm_up=not evaluator.cluster.gpu.is_cpu,
+        )
+        devices.append(
+            _Device(name=name, judgement=evaluator.rank(layout, context, batch, Generated(cuts=parts), states))
+        )
+    worst = max(devices, key=lambda device: device.judgement.high_bytes).judgement
+    figures = tuple(
+        DevicePlacement(
+            device=device.name,
+            weight_bytes=device.judgement.weight_bytes,
+            kv_cache_bytes=device.judgement.kv_cache_bytes,
+            peak_bytes=device.judgement.profile.peak_allocated_bytes,
+            capacity_bytes=evaluator.capacity_bytes,
+        )
+        for device in devices
+    )
+    figures += tuple(
+        DevicePlacement(device=place, weight_bytes=held[place])
+        for place in ("cpu", "disk")
+        if place in held and place not in mapped.devices
+    )
+    return replace(
+        worst,
+        times=_times(evaluator, generated, context, mapped),
+        placement=placement_of(mapped, figures),
+        cpu_bytes=0 if "cpu" in mapped.devices else held.get("cpu", 0),
+        disk_bytes=held.get("disk", 0),
+        host_bytes=0 if "cpu" in mapped.devices else held.get("cpu", 0),
+        notes=_notes(mapped, held),
+    )
+
+
+def _runs(name: str, runs_on: Mapping[str, int], main: int) -> int:
+    unit = unit_of(name, runs_on)
+    return main if unit is None else runs_on[unit]
+
+
+def _times(evaluator: GenerationEvaluator, generated: Generated, context: int, mapped: Mapped) -> PassTimes:
+    """One device computes at a time; weights that stand elsewhere are copied in for every pass, before it goes on."""
+    times = evaluator.times(generated, context, 1)
+    cost = mapped.found.cost
+    copied = cost.offloaded_bytes / evaluator.cluster.host_link_bytes_per_s if not evaluator.cluster.gpu.is_cpu else 0.0
+    seconds = copied + cost.disk_bytes / DISK_BYTES_PER_S
+
+    def slower(time: StepTime) -> StepTime:
+        return replace(
+            time,
+            step_seconds=time.step_seconds + seconds,
+            low_seconds=time.low_seconds + seconds,
+            high_seconds=time.high_seconds + seconds,
+            host_transfer_seconds=time.host_transfer_seconds + seconds,
+            mfu=None,
+            basis="assumed" if cost.disk_bytes else time.basis,
+        )
+
+    return PassTimes(prefill=slower(times.prefill), decode=slower(times.decode))
+
+
+def _notes(mapped: Mapped, held: Mapping[str, int]) -> tuple[str, ...]:
+    notes = ["modules run as accelerate's hooks run them: one device at a time, in the order of the model"]
+    if "cpu" in held and "cpu" not in mapped.devices:
+        notes.append("weights in RAM are copied to the main device module by module, for each forward pass")
+    if "disk" in held:
+        notes.append(f"weights on disk are read at {DISK_BYTES_PER_S / 1e9:g} GB/s for each forward pass (assumed)")
+    return tuple(notes)
