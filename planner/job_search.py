@@ -10,6 +10,7 @@ from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec, built_parameters
 from planner.plan import Assumption
 from planner.request import Answer, Note, Request
+from planner.search.conversions import widened
 from planner.search.document import document
 from planner.search.evaluate import Evaluator
 from planner.search.nearest_change import nearest_change
@@ -82,6 +83,7 @@ def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,
         timeline=predicted_timeline(found, request.pinned, spec.id) if drawn else None,
         places=_places(provider) if source.kind == "script" else {},
+        widened=widened(found) if request.follow else {},
     )
 
 

@@ -38,7 +38,7 @@ class Request:
     suggest: bool = True
     """Whether the nearest change that would fit is looked for where nothing fits."""
     follow: bool = False
-    """Whether a training script is watched beyond its first step, for what it never gives back."""
+    """Whether the user's own code is followed: a script beyond its first step, for what it never gives back."""
     explained: int = 25
     """How many kinds of tensors are named."""
 
@@ -55,6 +55,8 @@ class Answer:
     """Of the same plan; None likewise."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Of a training script: lines of the user's files at which memory is decided, by what happens there."""
+    widened: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that lines of the user's files convert to a wider type in a step, by line; only with `Request.follow`."""
 
 
 Note = Callable[[str], None]

@@ -62,6 +62,8 @@ class Baseline:
     versions: Mapping[str, str]
     places: Mapping[str, str] = field(default_factory=dict)
     """Of a script: what the lines say at which memory is decided, by kind."""
+    widened: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that a line converts to a wider type in a step, by what it says."""
     digest: str = field(init=False)
     """Of everything else."""
 
@@ -69,7 +71,7 @@ class Baseline:
         if self.schema_version != SCHEMA_VERSION:
             raise ValueError(f"schema_version is {self.schema_version}, not {SCHEMA_VERSION}")
         whole = (self.job, self.configuration, self.figures, self.phase_of_peak, self.standing, self.verdict)
-        digest = hashlib.sha256(canonical([*whole, self.versions, self.places])).hexdigest()
+        digest = hashlib.sha256(canonical([*whole, self.versions, self.places, self.widened])).hexdigest()
         object.__setattr__(self, "digest", f"sha256:{digest}")
 
 

@@ -9,10 +9,9 @@ from planner.regression.baseline import Baseline
 from planner.regression.changes import changed_inputs
 from planner.regression.computed import Computed
 from planner.regression.culprits import Culprit, culprits
-from planner.regression.hints import RECOMPUTED, Noted, hints
+from planner.regression.hints import RECOMPUTED, hints
 from planner.regression.jobs import CheckJob
 from planner.regression.limits import grown
-from planner.regression.places import place_of
 from planner.regression.result import CheckFigure, Finding, Status
 from planner.units import format_bytes
 
@@ -65,8 +64,7 @@ def _against(job: CheckJob, now: Computed, baseline: Baseline) -> list[Finding]:
     inputs = list(changed_inputs(job, baseline, now))
     causes: list[Finding] = []
     if any(baseline.figures.get(name) != now.state.figures.get(name) for name in JUDGED):
-        noted = {kind: Noted(text=text, place=place_of(now.places[kind])) for kind, text in now.state.places.items()}
-        causes += hints(baseline, now.state, noted, now.config, peak - before)
+        causes += hints(baseline, now, peak - before)
         causes += _behind(culprits(baseline.standing, now.state.standing, now.lines), peak)
     return [*_growth(job, now, baseline, causes, inputs), *causes, *inputs]
 

@@ -14,6 +14,7 @@ EXPLAINED = 400
 """Kinds of tensors that the plan is asked for: more than the peak of any model has been seen to hold."""
 _KEPT = 80
 _LEAST_SHARE = 0.0005
+_LEAST_WIDENED = 0.005
 _OF_MODEL = ("id", "class_name", "model_type", "parameters", "trainable_parameters", "vocab_size", "revision")
 _OF_CLUSTER = ("spec", "gpu", "gpus", "nodes", "gpus_per_node", "usable_bytes")
 _DERIVED = ("global_batch_size", "world_size")
@@ -38,6 +39,8 @@ class Computed:
     """By key of `state.standing`: line of the file that its key names, now."""
     places: Mapping[str, str] = field(default_factory=dict)
     """By kind, as in `state.places`: `train.py:88`, relative to the root."""
+    widened: Mapping[str, str] = field(default_factory=dict)
+    """By key of `state.widened`: the place of that line."""
     config: Mapping[str, str] = field(default_factory=dict)
     """By key of the model's own config.json, as in `state.configuration`: `model/config.json:12`."""
     fits: Mapping[str, Fit] = field(default_factory=dict)
@@ -67,6 +70,7 @@ def computed(name: str, answer: Answer, sources: Sources, config: OwnConfig, *, 
         raise InputError(candidate.reason or "nothing could be evaluated")
     standing, lines = _standing(candidate, sources, memory.peak_allocated_bytes)
     places = {kind: place for kind, origin in answer.places.items() if (place := sources.place(origin)) is not None}
+    widened, converting = _widened(answer, sources, memory.peak_allocated_bytes)
     return Computed(
         state=Baseline(
             job=name,
@@ -77,9 +81,11 @@ def computed(name: str, answer: Answer, sources: Sources, config: OwnConfig, *, 
             verdict=candidate.verdict,
             versions=dict(document.created_with),
             places={kind: sources.text(place) for kind, place in places.items()},
+            widened=widened,
         ),
         lines=lines,
         places={kind: str(place) for kind, place in places.items()},
+        widened=converting,
         config=dict(config.places),
         words=_words(document, candidate),
     )
@@ -169,6 +175,19 @@ def _standing(candidate: Candidate, sources: Sources, peak: int) -> tuple[dict[s
     kept = {key: size for key, size in ordered[:_KEPT] if size >= peak * _LEAST_SHARE}
     rest = peak - sum(kept.values())
     return kept | ({OTHERS: rest} if rest > 0 else {}), {key: line for key, (_, line) in largest.items() if key in kept}
+
+
+def _widened(answer: Answer, sources: Sources, peak: int) -> tuple[dict[str, int], dict[str, str]]:
+    """Bytes that lines convert, by what they say, and where each stands; those that do little are left out."""
+    sizes: dict[str, int] = {}
+    places: dict[str, str] = {}
+    for origin, size in answer.widened.items():
+        place = sources.place(origin)
+        if place is not None and size >= peak * _LEAST_WIDENED:
+            text = sources.text(place)
+            sizes[text] = sizes.get(text, 0) + size
+            places[text] = str(place)
+    return sizes, places
 
 
 def _words(document: PlanDocument, candidate: Candidate) -> str:

@@ -4,14 +4,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.regression.baseline import Baseline, Standing
+from planner.regression.computed import Computed
 from planner.regression.places import Place, place_of
 from planner.regression.result import Finding
+from planner.units import format_bytes
 
 OPTIMIZER, CHECKPOINTING, MODEL, HELD = "optimizer", "checkpointing", "second model", "held"
 RETAINED, VOCABULARY = "retained graph", "vocabulary"
 """Kinds of places, as planner.capture.noticed has them."""
 RECOMPUTED = "recompute_microseconds"
 _NAMED = 4
+_CONVERTED_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +25,10 @@ class Noted:
     place: Place
 
 
-def hints(
-    before: Baseline, now: Baseline, places: Mapping[str, Noted], config: Mapping[str, str], delta: int
-) -> Iterator[Finding]:
-    """The causes of a growth by `delta` bytes that can be named outright, the most certain first.
-
-    `config`: places of the keys of the model's own config.json.
-    """
+def hints(before: Baseline, computed: Computed, delta: int) -> Iterator[Finding]:
+    """The causes of a growth by `delta` bytes that can be named outright, the most certain first."""
+    now, config = computed.state, computed.config
+    places = {kind: Noted(text=text, place=place_of(computed.places[kind])) for kind, text in now.places.items()}
     new = {kind: noted for kind, noted in places.items() if kind not in before.places}
     if HELD in new:
         held = new[HELD]
@@ -51,6 +51,7 @@ def hints(
         grown = now.figures.get("at_peak.activations", 0) - before.figures.get("at_peak.activations", 0)
         yield _finding(f"activations are kept, nothing is recomputed in backward any more{told}", None, max(grown, 0))
     yield from _optimizer(before, now, places)
+    yield from _converted(before, computed, delta)
 
 
 def _larger(
@@ -95,6 +96,15 @@ def _optimizer(before: Baseline, now: Baseline, places: Mapping[str, Noted]) -> 
     was, is_now = (side.configuration.get("workload.optimizer") for side in (before, now))
     words = f" ({was} -> {is_now})" if was != is_now else ""
     yield _finding(f"optimizer state grew{words}: `{made.text}`", made, state)
+
+
+def _converted(before: Baseline, computed: Computed, delta: int) -> Iterator[Finding]:
+    """Lines that came and convert much: what follows them is computed in the wider type, wherever the peak lies."""
+    came = {text: size for text, size in computed.state.widened.items() if text not in before.widened}
+    for text, size in sorted(came.items(), key=lambda item: -item[1]):
+        if delta > 0 and size >= delta * _CONVERTED_SHARE:
+            noted = Noted(text=text, place=place_of(computed.widened[text]))
+            yield _finding(f"{format_bytes(size)} are converted to a wider type: `{text}`", noted, size)
 
 
 def _finding(message: str, noted: Noted | None, delta: int) -> Finding:

@@ -47,8 +47,8 @@ class Change:
 _TRAIN, _MODELING = "scripts/train.py", "src/finetune/modeling.py"
 _EXPECTED: dict[str, tuple[Culprit, ...]] = {
     "tinygpt/regress-upcast-logits": (
-        Culprit(job="train", said="activations: `logits = self.head(self.norm(x)).float()`", file="gpt/model.py",
-                text="logits = self.head(self.norm(x)).float()"),
+        Culprit(job="train", said="converted to a wider type: `logits = self.head(self.norm(x)).float()`",
+                file="gpt/model.py", text="logits = self.head(self.norm(x)).float()"),
     ),
     "tinygpt/regress-checkpointing": (
         Culprit(job="train", said="`x = checkpoint(block, x, use_reentrant=False)` is gone", file="gpt/layers.py",
@@ -66,9 +66,9 @@ _EXPECTED: dict[str, tuple[Culprit, ...]] = {
     ),
     "tinygpt/regress-vocabulary-padding": (
         Culprit(job="train", said="the model grew, 45,622,272 -> 54,797,312 parameters: head.weight, tokens.weight",
-                file="gpt/model.py", text="return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))"),
+                file="gpt/model.py", text="return F.cross_entropy(logits.view(-1, logits.shape[-1])"),
         Culprit(job="backbone", said="parameters: head.weight, tokens.weight", file="gpt/model.py",
-                text="return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))"),
+                text="return F.cross_entropy(logits.view(-1, logits.shape[-1])"),
     ),
     "finetune/regress-vocabulary-padding": (
         Culprit(job="sft", said="the vocabulary grew, 32,064 -> 32,768", file=_MODELING,
@@ -91,8 +91,8 @@ _EXPECTED: dict[str, tuple[Culprit, ...]] = {
                 text='outputs = model(input_ids=batch["input_ids"])'),
     ),
     "finetune/regress-upcast-logits": (
-        Culprit(job="sft", said="`exact = shifted.double()`", file="src/finetune/objective.py",
-                text="exact = shifted.double()"),
+        Culprit(job="sft", said="converted to a wider type: `exact = shifted.double()`",
+                file="src/finetune/objective.py", text="exact = shifted.double()"),
     ),
     "finetune/regress-config-vocabulary": (
         Culprit(job="pretrain", said="the vocabulary grew, 32,000 -> 40,960", file="model/config.json",
