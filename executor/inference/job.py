@@ -66,7 +66,7 @@ class InferenceJob:
     def places(self) -> dict[str, Place]:
         """The device map as this machine has it: on a CPU plan device 0 is the CPU."""
         given = self.device_map or {"": self.main_device}
-        return {name: CPU if self.on_cpu and place != DISK else place for name, place in given.items()}
+        return {name: CPU if self.on_cpu and isinstance(place, int) else place for name, place in given.items()}
 
     @property
     def offloads(self) -> bool:
