@@ -310,6 +310,7 @@ def merge_in_place(raw: RawTrace, pairs: dict[int, tuple[int, int]]) -> None:
         if tensor.parameter >= 0:
             raw.tensors[root(fresh)].parameter = tensor.parameter
             raw.tensors[root(fresh)].category = tensor.category
+            raw.tensors[root(fresh)].name = tensor.name
     kept = [tid for tid in range(len(raw.tensors)) if tid not in alias]
     place = {tid: position for position, tid in enumerate(kept)}
     renumbered = [place[root(tid)] for tid in range(len(raw.tensors))]
