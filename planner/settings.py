@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.errors import InputError, NotBuiltError, UsageError
+from planner.model.quantization.words import trainable_base
 from planner.nearest import did_you_mean
 from planner.units import parse_bytes
 
@@ -15,10 +16,10 @@ _LARGEST = 10**13
 class Setting:
     """One key."""
 
-    kind: Literal["flag", "elements", "rate", "count", "size", "mib", "power", "choice", "padding"]
+    kind: Literal["flag", "elements", "rate", "count", "size", "mib", "power", "choice", "padding", "scheme"]
     """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1; `count`: 1 or more;
     `size`: bytes, with or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: of `choices`;
-    `padding`: none, longest or a rate."""
+    `padding`: none, longest or a rate; `scheme`: a word of `--quantize` that adapters are trained on."""
     meaning: str
     least: int = 0
     choices: tuple[str, ...] = ()
@@ -71,6 +72,11 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "compile.regional": Setting("flag", "whether repeated blocks are compiled once each, not the whole model (false)"),
     "lora.dropout": Setting("rate", "dropout before the adapters (0)"),
+    "quant.base": Setting(
+        "scheme",
+        "how the frozen base of adapters is stored: under qlora nf4, fp4 or int8, under lora gptq-... or awq-... (nf4"
+        " under qlora; under lora as the config says)",
+    ),
     "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
     "data.split_batches": Setting("flag", "whether a DataLoader's batch is that of all ranks, to be split (false)"),
     "data.dispatch_batches": Setting("flag", "whether rank 0 alone reads and sends each rank its batch (false)"),
@@ -129,6 +135,8 @@ def _checked(key: str, setting: Setting, value: str) -> str:
         return _rate(key, value)
     if setting.kind == "padding":
         return _padding(key, value)
+    if setting.kind == "scheme":
+        return trainable_base(value)
     if setting.kind == "size":
         return _size(key, value)
     return str(_whole(key, setting, value))

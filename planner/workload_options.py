@@ -8,6 +8,7 @@ from typing import TypeVar
 from planner.errors import NotBuiltError, UsageError
 from planner.hardware.cluster import Cluster
 from planner.model.adapter import DEFAULT_RANK, Adapter
+from planner.model.quantization.words import is_bitsandbytes
 from planner.model.spec import ModelSpec
 from planner.nearest import did_you_mean
 from planner.options import positive
@@ -155,8 +156,25 @@ def _check_adapters(given: Given) -> None:
             raise UsageError(f"{name} needs --peft lora or --peft qlora")
     if "quant.double" in settings and peft is not Peft.QLORA:
         raise UsageError("--set quant.double needs --peft qlora: nothing else is quantised")
+    _check_base(peft, settings, given.strategy)
     if (peft is Peft.QLORA and given.strategy == "zero3") or (peft is not Peft.NONE and given.strategy == "fsdp1"):
         raise NotBuiltError(f"--peft {peft} --strategy {given.strategy}")
+
+
+def _check_base(peft: Peft, settings: Mapping[str, str], strategy: str | None) -> None:
+    """UsageError for a quantised base that the adapters cannot be trained on."""
+    base = settings.get("quant.base")
+    if base is None:
+        return
+    if peft is Peft.NONE:
+        raise UsageError(f"--set quant.base={base} needs --peft lora or --peft qlora")
+    wanted = Peft.QLORA if is_bitsandbytes(base) else Peft.LORA
+    if peft is not wanted:
+        raise UsageError(f"--set quant.base={base} needs --peft {wanted}, not {peft}")
+    if base == "int8" and "quant.double" in settings:
+        raise UsageError("--set quant.double is about 4-bit bases: int8 has one scale per row")
+    if base == "int8" and strategy in ("fsdp", "hsdp"):
+        raise UsageError(f"--strategy {strategy} cannot shard bitsandbytes' int8 weights: use nf4, or --strategy ddp")
 
 
 def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
@@ -169,6 +187,7 @@ def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
         rank=given.lora_rank or DEFAULT_RANK,
         targets=given.lora_targets or (),
         dropout=float(settings.get("lora.dropout", "0")),
+        base=settings.get("quant.base", ""),
         double_quant=settings.get("quant.double") == "true",
         compute_dtype=(given.precision or default_precision(cluster)).compute_dtype,
     )

@@ -14,8 +14,9 @@ from planner.dtypes import is_floating
 from planner.errors import InputError, UsageError
 from planner.model.adapter import Adapter
 from planner.model.build import parameter_specs
+from planner.model.quantization import Method, Scheme, Target, parse_quantize
 from planner.model.quiet_imports import without_torchao
-from planner.model.spec import ModelSpec
+from planner.model.spec import ModelSpec, ParameterSpec
 from planner.nearest import did_you_mean
 from planner.workload import Peft
 
@@ -37,24 +38,34 @@ class Adapted:
     spec: ModelSpec
 
 
-def adapt(model: nn.Module, spec: ModelSpec, adapter: Adapter) -> Adapted:
+def adapt(
+    model: nn.Module,
+    spec: ModelSpec,
+    adapter: Adapter,
+    *,
+    stored: Scheme | None = None,
+    target: Target | None = None,
+) -> Adapted:
     """Freezes `model` and puts adapters around its target modules; changes it in place.
 
-    `spec`: of the model as built. The result's counts all elements of the base, stored in 4 bits or not, and of the
-    adapters. UsageError when no module matches the targets, InputError when `peft` is absent or refuses the model.
+    `spec`: of the model as built. `stored`: how its checkpoint is quantised, where it is: GPTQ and AWQ models are
+    trained as they are. `target`: the GPU whose kernels run. The result's counts all elements of the base, stored in 4
+    bits or not, and of the adapters. UsageError when no module matches the targets, InputError when `peft` is absent or
+    refuses the model.
     """
     peft = _library()
     with warnings.catch_warnings(), torch.device("meta"), without_torchao():
         warnings.simplefilter("ignore")
         names = [name for name, module in model.named_modules() if _is_linear(module)]
-        quantised = _quantised(model, spec, adapter) if adapter.peft is Peft.QLORA else 0
+        scheme = _base(adapter, stored)
+        quantised = 0 if scheme is None else _quantised(model, spec, adapter, scheme, target)
         config = _lora_config(peft, model, adapter)
         with _one_line(spec, adapter, names):
             wrapped: Any = peft.get_peft_model(model, config)
     if adapter.peft is Peft.QLORA:
         setattr(wrapped, KBIT, True)
     wrapped.train()
-    return Adapted(model=wrapped, spec=_spec_of(wrapped, spec, adapter, _targets(wrapped), quantised))
+    return Adapted(model=wrapped, spec=_spec_of(wrapped, spec, adapter, _targets(wrapped), quantised, scheme))
 
 
 def _library() -> Any:
@@ -75,19 +86,31 @@ def _is_linear(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 
-def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter) -> int:
+def _base(adapter: Adapter, stored: Scheme | None) -> Scheme | None:
+    """How the frozen base is stored; None for plain weights."""
+    if adapter.base or adapter.peft is Peft.QLORA:
+        return parse_quantize(adapter.base or "nf4")
+    return stored if stored is not None and stored.method in (Method.GPTQ, Method.AWQ) else None
+
+
+def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Scheme, target: Target | None) -> int:
     from peft import prepare_model_for_kbit_training
     from transformers import PreTrainedModel
 
-    from planner.model.linear4bit import quantise
+    from planner.model.linear4bit import quantise as quantise_4bit
+    from planner.model.quantization.apply import quantise
 
     if not isinstance(model, PreTrainedModel):
         raise InputError(f"{spec.id}: --peft qlora quantises transformers models; {spec.class_name} is none")
     compute = getattr(torch, adapter.compute_dtype)
-    count = quantise(model, double_quant=adapter.double_quant, compute_dtype=compute)
-    if count == 0:
-        raise InputError(f"{spec.id}: {spec.class_name} has no linear layer that bitsandbytes would quantise")
-    prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    if scheme.method is Method.BNB_4BIT:  # NF4 and FP4 store alike
+        count = quantise_4bit(model, double_quant=adapter.double_quant, compute_dtype=compute)
+        if count == 0:
+            raise InputError(f"{spec.id}: {spec.class_name} has no linear layer that bitsandbytes would quantise")
+    else:
+        count = quantise(model, scheme, target=target, training=True, dtype=compute).layers
+    if adapter.peft is Peft.QLORA:
+        prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     return count
 
 
@@ -100,10 +123,10 @@ def _lora_config(peft: Any, model: nn.Module, adapter: Adapter) -> Any:
         target_modules=_wanted(model, adapter),
         task_type=task,
     )
-    if adapter.peft is Peft.QLORA:
-        from planner.model.linear4bit import Linear4bitMeta, Lora4bit
+    if any(getattr(module, "is_quantised", False) for module in model.modules()):
+        from planner.model.quantization.adapters import wrappings
 
-        config._register_custom_module({Linear4bitMeta: Lora4bit})
+        config._register_custom_module(wrappings())
     return config
 
 
@@ -148,25 +171,48 @@ def _one_line(spec: ModelSpec, adapter: Adapter, names: list[str]) -> Iterator[N
         raise UsageError(f"--lora-targets {','.join(adapter.targets)}: peft refuses: {text[:200]}") from None
 
 
-def _spec_of(wrapped: nn.Module, base: ModelSpec, adapter: Adapter, targets: tuple[str, ...], layers: int) -> ModelSpec:
+def _spec_of(
+    wrapped: nn.Module,
+    base: ModelSpec,
+    adapter: Adapter,
+    targets: tuple[str, ...],
+    layers: int,
+    scheme: Scheme | None,
+) -> ModelSpec:
     parameters = tuple(parameter_specs(wrapped))
     trained = sum(p.numel for p in parameters if p.trainable and p.tied_to is None)
     notes = [
         f"{adapter.peft} of rank {adapter.rank} on {', '.join(targets)}: the base is frozen, adapters are made in fp32"
     ]
-    if layers:
-        rest = sum(p.numel for p in parameters if is_floating(p.dtype) and not p.trainable and p.tied_to is None)
-        scales = "uint8 scales, fp32 scales of those" if adapter.double_quant else "fp32 scales"
-        notes.append(
-            f"{layers} linear layers are stored as bitsandbytes NF4 with {scales} (shown as buffers); a product"
-            f" dequantises the whole weight, and prepare_model_for_kbit_training keeps the rest, {rest:.2e} elements,"
-            " in fp32"
-        )
+    if scheme is not None:
+        notes += _stored_notes(wrapped, parameters, adapter, scheme, layers)
     return replace(
         base,
         parameters=parameters,
         num_parameters=base.num_parameters + trained,
         trainable_parameters=trained,
         adapted=targets,
-        notes=(*base.notes, *notes),
+        notes=(*(note for note in base.notes if scheme is None or "is ignored: full weights" not in note), *notes),
     )
+
+
+def _stored_notes(
+    wrapped: nn.Module, parameters: tuple[ParameterSpec, ...], adapter: Adapter, scheme: Scheme, layers: int
+) -> list[str]:
+    """How the base is stored, and what is not."""
+    rest = sum(p.numel for p in parameters if is_floating(p.dtype) and not p.trainable and p.tied_to is None)
+    if scheme.method is Method.BNB_4BIT:
+        scales = "uint8 scales, fp32 scales of those" if adapter.double_quant else "fp32 scales"
+        return [
+            f"{layers} linear layers are stored as bitsandbytes {scheme.number.upper()} with {scales} (shown as"
+            " buffers); a product dequantises the whole weight, and prepare_model_for_kbit_training keeps the rest,"
+            f" {rest:.2e} elements, in fp32"
+        ]
+    kernel = next(
+        (module.kernel for module in wrapped.modules() if getattr(module, "is_quantised", False)), "its own kernel"
+    )
+    if scheme.method is Method.INT8:
+        kept = f"prepare_model_for_kbit_training keeps the rest, {rest:.2e} elements, in fp32"
+    else:
+        kept = f"the rest, {rest:.2e} elements, stays in {adapter.compute_dtype}"
+    return [f"{layers} linear layers are stored as {scheme.word} and multiplied by {kernel}; {kept}"]

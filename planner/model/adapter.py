@@ -17,6 +17,8 @@ class Adapter:
     targets: tuple[str, ...] = ()
     """Module names as peft's `target_modules` reads them; empty: peft's own choice for the model type."""
     dropout: float = 0.0
+    base: str = ""
+    """How the frozen base is stored, a word of `--quantize`; empty: NF4 under QLoRA, else as its config says."""
     double_quant: bool = False
     """Whether the block scales are quantised as well (bnb_4bit_use_double_quant)."""
     compute_dtype: str = "bfloat16"
@@ -26,4 +28,5 @@ class Adapter:
         """Stable text that names the adapter in caches."""
         text = f"{self.peft} rank={self.rank} targets={','.join(self.targets)} dropout={self.dropout}"
         quantised = f" double={self.double_quant} compute={self.compute_dtype}"
-        return text + (quantised if self.peft is Peft.QLORA else "")
+        stored = f" base={self.base}" if self.base else ""
+        return text + stored + (quantised if self.peft is Peft.QLORA else "")

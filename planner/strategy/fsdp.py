@@ -61,6 +61,8 @@ class FullyShardedDataParallel:
             return "there is only one GPU"
         if context.offload is Offload.ALL and context.peft is Peft.QLORA:
             return "QLoRA with its parameters on the host is not built yet"
+        if dict(context.settings).get("quant.base") == "int8":
+            return "bitsandbytes' int8 weights cannot be sharded"
         if context.offload is Offload.ALL and context.precision is Precision.FP8_MIXED:
             return "float8 training with its parameters on the host is not in this version"
         gradients = self.regime(context.precision, context.stack, context.peft).trained

@@ -8,6 +8,8 @@ from torch import nn
 from planner.errors import InputError
 from planner.model.adapter import Adapter
 from planner.model.build import build_model, from_factory, spec_of
+from planner.model.quantization.configs import stored_scheme
+from planner.model.quantization.scheme import Target
 from planner.model.source import ModelSource, load_factory
 from planner.model.spec import ModelSpec
 from planner.trace.device import DeviceKind
@@ -36,7 +38,8 @@ class Workshop:
             # peft is imported only when it is asked for.
             from planner.model.adapt import adapt
 
-            adapted = adapt(self._model, self._spec, adapter)
+            stored = None if source.config is None else stored_scheme(source.config)
+            adapted = adapt(self._model, self._spec, adapter, stored=stored, target=_target(device))
             self._model, self._spec = adapted.model, adapted.spec
         self._tracer = Tracer(
             model=self._model,
@@ -68,3 +71,8 @@ class Workshop:
         if self._given is None:
             return training_batch(self._base, batch=micro_batch, seq_len=seq_len)
         return given_batch(self._base, self._given, batch=micro_batch)
+
+
+def _target(device: DeviceKind) -> Target:
+    """The GPU whose kernels run quantised products."""
+    return Target(capability=device.capability, sm_count=device.sm_count)

@@ -30,11 +30,17 @@ _TRANSFORMERS_NAMES = {
 
 
 def quantise(
-    model: nn.Module, scheme: Scheme, *, target: Target | None = None, training: bool = False
+    model: nn.Module,
+    scheme: Scheme,
+    *,
+    target: Target | None = None,
+    training: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> QuantisedFacts:
     """Replaces layers of a transformers model on the meta device, in place.
 
-    `target`: the GPU whose kernels run. `training`: as a frozen base for adapters. The model's parameters and buffers
+    `target`: the GPU whose kernels run. `training`: as a frozen base for adapters. `dtype`: in which the model is
+    loaded, where it was built in another. The model's parameters and buffers
     are then those that stand on the GPU; what is not quantised keeps its type. InputError in one line where the model
     cannot be stored so.
     """
@@ -44,6 +50,9 @@ def quantise(
         )
     gpu = target or Target()
     before = _elements(model)
+    if dtype is not None:
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype) if parameter.is_floating_point() else parameter.data
     layers, elements, kernel, notes = _REPLACE[scheme.method](model, scheme, gpu, training)
     if not layers and kernel != DEQUANTISED:
         raise InputError(f"--quantize {scheme.word}: {type(model).__name__} has no layer that {scheme.method} stores")

@@ -9,7 +9,7 @@ from planner.model.quantization.scheme import Scheme, Target
 from planner.units import ceil_div
 
 
-class CompressedIntMeta(StoredLinear):
+class CompressedIntMeta(StoredLinear, nn.Linear):
     """vllm-project/compressed-tensors@ac8e2ba compressors/pack_quantized/base.py, and naive_quantized for 8 bits."""
 
     kernel = "compressed-tensors compressors/base.py: BaseCompressor.decompress_module, before a plain product"

@@ -33,6 +33,14 @@ def scheme_of(config: Mapping[str, Any]) -> Scheme | None:
     return None
 
 
+def stored_scheme(config: Mapping[str, Any]) -> Scheme | None:
+    """`scheme_of`, and None for methods that are not planned: full weights are what is trained then."""
+    try:
+        return scheme_of(config)
+    except InputError:
+        return None
+
+
 def _experts_type(config: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """DeepSeek-V4 says outside what its experts are stored as (models/deepseek_v4/configuration_deepseek_v4.py)."""
     if config.get("model_type") == "deepseek_v4" and config.get("expert_dtype") and "expert_dtype" not in values:

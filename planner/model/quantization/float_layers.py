@@ -33,7 +33,7 @@ Replaced = tuple[int, int, str, list[str]]
 
 def replace_fp8(model: Any, scheme: Scheme, target: Target) -> Replaced:
     """transformers' FineGrainedFP8HfQuantizer on the meta device; full weights where the GPU has no FP8."""
-    if target.capability < FP8_CAPABILITY:
+    if not target.reaches(FP8_CAPABILITY):
         return _dequantised("FP8", FP8_CAPABILITY, target)
     before = {name: parameter.numel() for name, parameter in model.named_parameters()}
     config = dict(scheme.config) or {
@@ -66,7 +66,7 @@ def _refused_in_one_line(quantizer: FineGrainedFP8HfQuantizer, model: Any, schem
 
 def replace_channel_fp8(model: Any, scheme: Scheme, target: Target) -> Replaced:
     """integrations/compressed_tensors.py: replace_with_compressed_tensors_fp8_linear (use_optimized_inference)."""
-    if target.capability < FP8_CAPABILITY:
+    if not target.reaches(FP8_CAPABILITY):
         return _dequantised("FP8", FP8_CAPABILITY, target)
     elements = 0
     found = list(chosen(model, scheme))
@@ -92,7 +92,7 @@ def replace_mxfp4(model: Any, scheme: Scheme, target: Target) -> Replaced:
         raise InputError(
             f"--quantize mxfp4: {type(model).__name__} has none of gpt-oss's experts, which alone are stored so"
         )
-    if target.capability < MXFP4_CAPABILITY:
+    if not target.reaches(MXFP4_CAPABILITY):
         return _dequantised("MXFP4", MXFP4_CAPABILITY, target)
     skip = None if scheme.skip is None else list(scheme.skip)
     kept = HfQuantizer.get_modules_to_not_convert(model, skip, model._keep_in_fp32_modules)
@@ -106,7 +106,8 @@ def replace_mxfp4(model: Any, scheme: Scheme, target: Target) -> Replaced:
 
 
 def _dequantised(what: str, needed: tuple[int, int], target: Target) -> Replaced:
-    has, wants = (".".join(map(str, pair)) for pair in (target.capability, needed))
+    has = "a CPU" if target.capability is None else ".".join(map(str, target.capability))
+    wants = ".".join(map(str, needed))
     note = f"{what} needs compute capability {wants}; on {has} transformers dequantises the weights while it loads them"
     return 0, 0, DEQUANTISED, [note]
 

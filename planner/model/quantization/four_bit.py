@@ -57,7 +57,7 @@ class Inference4bitMeta(Linear4bitMeta):
 
     def _fused(self, rows: int) -> bool:
         """backends/cuda/ops.py: the dispatch of `bitsandbytes::gemm_4bit`."""
-        if rows > FUSED_MOST or self.in_features % BLOCK:
+        if rows > FUSED_MOST or self.in_features % BLOCK or self.target.capability is None:
             return False
         chooses = _heuristic(self.target.capability, self.target.sm_count)
         return chooses(rows, self.out_features, self.in_features, self.compute_dtype)

@@ -30,8 +30,9 @@ class Fp8LinearMeta(finegrained_fp8.FP8Linear):
     def quantises_first(self) -> bool:
         """Whether DeepGEMM runs, which quantises activations into tensors of their own (fp8_linear's conditions)."""
         squares = self.block_size is not None and tuple(self.block_size) == (128, 128)
-        hopper = self.target.capability[0] == 9
-        blackwell = self.target.capability[0] == 10 and self.weight_scale_inv.dtype is not torch.float32
+        major = (self.target.capability or (0, 0))[0]
+        hopper = major == 9
+        blackwell = major == 10 and self.weight_scale_inv.dtype is not torch.float32
         return squares and self.activation_scheme == "dynamic" and (hopper or blackwell)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from planner.model.headers import StoredTensor
 from planner.model.quantization.layer import StoredLinear, empty, packed_mm
@@ -15,7 +16,7 @@ OUTLIER_SHARE = 1000
 about 0.1 % of all features); an assumption, as only data can tell."""
 
 
-class Linear8bitMeta(StoredLinear):
+class Linear8bitMeta(StoredLinear, nn.Linear):
     """nn/modules.py: Linear8bitLt with `has_fp16_weights` off: int8 weight, one fp32 scale per row (SCB)."""
 
     kernel = "bitsandbytes autograd/_functions.py: MatMul8bitLt, backends/cuda/ops.py: int8_linear_matmul"
@@ -47,7 +48,12 @@ class Linear8bitMeta(StoredLinear):
         return super().forward(x)
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
-        """MatMul8bitLt.forward, then int8_mixed_scaled_mm and int8_scaled_mm (backends/default/ops.py)."""
+        """MatMul8bitLt.forward, then int8_mixed_scaled_mm and int8_scaled_mm (backends/default/ops.py).
+
+        A CPU trains with MatMul8bitFp, which dequantises the weight.
+        """
+        if self.target.capability is None and self.training:
+            return functional.linear(x, self._dequantised(x.dtype), self.bias)
         rows = x.reshape(-1, self.in_features)
         codes, stats, columns = self._quantise(rows.to(torch.float16))
         if columns is None:
@@ -91,6 +97,8 @@ class Linear8bitMeta(StoredLinear):
     def gradient(self, ctx: Any, grad: torch.Tensor) -> torch.Tensor:
         """MatMul8bitLt.backward: the whole weight in 16 bit."""
         dtype, rows = ctx.input.dtype, grad.reshape(-1, self.out_features).contiguous()
-        scales = self.SCB.unsqueeze(1).mul(1.0 / 127.0)
-        weight = self.weight.to(dtype, copy=True).mul_(scales)
-        return torch.matmul(rows.to(dtype), weight).view(ctx.input.shape)
+        return torch.matmul(rows.to(dtype), self._dequantised(dtype)).view(ctx.input.shape)
+
+    def _dequantised(self, dtype: torch.dtype) -> torch.Tensor:
+        weight = self.weight.to(dtype, copy=True)
+        return weight.mul_(self.SCB.unsqueeze(1).mul(1.0 / 127.0))

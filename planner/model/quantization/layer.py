@@ -50,10 +50,11 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-class StoredLinear(nn.Linear):
+class StoredLinear(nn.Module):
     """A linear layer whose weight is stored otherwise; subclasses say how, and what a product allocates.
 
-    Tensors as they stand on the GPU are parameters and buffers; `checkpoint` says what a file holds.
+    Tensors as they stand on the GPU are parameters and buffers; `checkpoint` says what a file holds. Those whose real
+    class is an nn.Linear are one too: peft asks.
     """
 
     is_quantised = True
@@ -64,7 +65,7 @@ class StoredLinear(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = sizes_of(linear)
         self.target = target
-        self.bias = linear.bias
+        self.bias: nn.Parameter | None = linear.bias
         self.made_of = type(linear)
 
     def keep(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -212,7 +212,7 @@ def packed_class(scheme: Scheme, target: Target, *, training: bool) -> type[Pack
     """
     fused = not training and scheme.group_size in MARLIN_GROUPS and scheme.bits in (4, 8)
     if scheme.method is Method.AWQ:
-        return MarlinMeta if fused and target.capability >= (8, 0) else AwqGemmMeta
-    if fused and scheme.symmetric and target.capability >= (7, 5):
+        return MarlinMeta if fused and target.reaches((8, 0)) else AwqGemmMeta
+    if fused and scheme.symmetric and target.reaches((7, 5)):
         return MarlinMeta
     return TritonMeta if scheme.bits in (2, 4, 8) and not training else TorchGptqMeta

@@ -89,10 +89,14 @@ def _seen(path: str | None) -> tuple[int, int] | None:
 class Target:
     """The GPU whose kernels run, as far as kernels choose by it."""
 
-    capability: tuple[int, int] = (9, 0)
-    """CUDA compute capability."""
+    capability: tuple[int, int] | None = (9, 0)
+    """CUDA compute capability; None for a CPU."""
     sm_count: int = 132
     """Streaming multiprocessors."""
+
+    def reaches(self, capability: tuple[int, int]) -> bool:
+        """Whether the GPU has at least that compute capability; a CPU has none."""
+        return self.capability is not None and self.capability >= capability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from planner.model.quantization.layer import StoredLinear, add_bias, empty, entr
 from planner.model.quantization.scheme import Scheme, Target
 
 
-class Int8WeightMeta(StoredLinear):
+class Int8WeightMeta(StoredLinear, nn.Linear):
     """quantize_/workflows/int8/int8_tensor.py: Int8Tensor of Int8WeightOnlyConfig, one fp32 scale per output."""
 
     kernel = "torchao quantization/quantize_/workflows/int8/int8_tensor.py: aten.linear"
@@ -42,7 +42,7 @@ class Int8WeightMeta(StoredLinear):
         return {**held, **self.bias_entry()}
 
 
-class Float8WeightMeta(StoredLinear):
+class Float8WeightMeta(StoredLinear, nn.Linear):
     """quantize_/workflows/float8/float8_tensor.py: Float8Tensor of Float8WeightOnlyConfig, scales per output."""
 
     kernel = "torchao quantization/quantize_/workflows/float8/float8_tensor.py: _float8_addmm_impl"
@@ -72,7 +72,7 @@ class Float8WeightMeta(StoredLinear):
         return {**held, **self.bias_entry()}
 
 
-class Int4WeightMeta(StoredLinear):
+class Int4WeightMeta(StoredLinear, nn.Linear):
     """quantize_/workflows/int4/int4_tensor.py: Int4Tensor, the plain packing that Int4WeightOnlyConfig defaults to."""
 
     kernel = "torchao quantization/quantize_/workflows/int4/int4_tensor.py: mslk.bf16i4bf16_rowwise"

@@ -68,6 +68,31 @@ def parse_quantize(word: str) -> Scheme | None:
     raise UsageError(f"--quantize {word!r} is unknown: {', '.join(known)}.{did_you_mean(text, known)}")
 
 
+TRAINABLE = ("nf4", "fp4", "int8", "gptq-4bit-128", "awq-4bit-128")
+"""Examples of what adapters can be trained on."""
+
+
+def trainable_base(word: str) -> str:
+    """The word of a base that adapters are trained on, as it is kept. UsageError for any other."""
+    offered = f"use {', '.join(TRAINABLE)}"
+    try:
+        scheme = parse_quantize(word)
+    except UsageError as problem:
+        if word.startswith(("gptq-", "awq-")):
+            raise UsageError(str(problem).replace("--quantize ", "--set quant.base=")) from None
+        raise UsageError(f"--set quant.base={word}: {offered}") from None
+    bitsandbytes = (Method.INT8, Method.BNB_4BIT)
+    if scheme is None or scheme.double_quant or scheme.method not in (*bitsandbytes, Method.GPTQ, Method.AWQ):
+        more = " with --set quant.double=true" if scheme is not None and scheme.double_quant else ""
+        raise UsageError(f"--set quant.base={word}: {offered}{more}")
+    return scheme.word
+
+
+def is_bitsandbytes(word: str) -> bool:
+    """Whether the base is quantised by bitsandbytes while it is loaded, as QLoRA has it."""
+    return word in ("nf4", "fp4", "int8")
+
+
 def grouped(kind: str, bits: int, group: str, *, desc_act: bool, given: str) -> Scheme:
     """GPTQ's or AWQ's scheme of that many bits; `group`: elements per scale, or `channel`."""
     method = Method(kind)
