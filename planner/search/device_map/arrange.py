@@ -83,6 +83,22 @@ def _groups(counts: Counts, mode: Mode) -> list[tuple[DeviceName, ...]]:
     return [(device.name, *stores) if device.name == mode.main else (device.name,) for device in mode.running]
 
 
+def stretched_map(
+    items: Sequence[Item], kinds: Sequence[Run], counts: Counts, mode: Mode, devices: Sequence[DeviceName]
+) -> dict[str, DeviceName]:
+    """The map in which `devices[i]` runs item i, and what the main device runs stands where `counts` says."""
+    kind_of = [0] * len(items)
+    for index, kind in enumerate(kinds):
+        for position in kind.positions:
+            kind_of[position] = index
+    groups = _groups(counts, mode)
+    of_device = {group[0]: index for index, group in enumerate(groups)}
+    path: _Path = None
+    for device in devices:
+        path = (of_device[device], path)
+    return _named_path(items, kind_of, counts, groups, path)
+
+
 def _named_path(
     items: Sequence[Item],
     kind_of: Sequence[int],

@@ -143,6 +143,22 @@ def in_proportion(problem: Problem, stored: Stored, seconds: float, slack: int) 
     return model.counts(answer) if answer is not None and answer.values else None
 
 
+def kept_on_main(
+    problem: Problem, stored: Stored, devices: Sequence[DeviceName], seconds: float, slack: int
+) -> Counts | None:
+    """Counts in which every device but the main one holds the items that `devices` (by item) gives it; None where
+    that is worse in the first two goals, or was not found in time.
+    """
+    model = _fixed(problem, stored, stored.kinds, slack)
+    for index, kind in enumerate(stored.kinds):
+        for device in stored.mode.running:
+            if device.name != stored.mode.main:
+                held = sum(devices[position] == device.name for position in kind.positions)
+                model.program.equal({model.count[index, device.name]: 1.0}, held)
+    answer = model.program.minimise({}, seconds)
+    return model.counts(answer) if answer.values else None
+
+
 def _fixed(problem: Problem, stored: Stored, runs: Sequence[Run], slack: int) -> Model:
     """A model in which the first two goals keep their best values."""
     mode = stored.mode
