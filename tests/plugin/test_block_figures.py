@@ -68,6 +68,22 @@ def test_all_that_stands_at_the_peak_is_the_peak():
     assert {"up.weight exp_avg", "up.weight exp_avg_sq"} <= states
 
 
+def test_the_gradient_of_a_shared_weight_is_a_gradient():
+    """Its parts are summed in place on a device, and out of place while a mode watches."""
+
+    def body():
+        embedding, head = torch.nn.Embedding(4000, 64), torch.nn.Linear(64, 4000, bias=False)
+        head.weight = embedding.weight
+        model = torch.nn.Sequential(embedding, head)
+        model(torch.randint(0, 4000, (8,))).sum().backward()
+        torch.optim.Adam(model.parameters()).step()
+
+    memory = captured(body)
+    assert memory.phase_of_peak == "optimizer step"
+    assert memory.at_peak["gradients"] == memory.at_peak["parameters"] == 4000 * 64 * 4
+    assert [tensor.module for tensor in memory.tensors if tensor.category == "gradients"] == ["0.weight"]
+
+
 def test_a_batch_of_a_loader_is_made_on_the_cpu_and_joins_the_model():
     memory = captured(blocks.data_loader)
     assert memory.facts.steps == 4

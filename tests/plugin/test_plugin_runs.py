@@ -165,3 +165,12 @@ def test_no_option_is_registered_and_the_marker_explains_itself(tmp_path):
     assert set(options.findall(with_plugin)) == set(options.findall(without))
     markers = launch(tmp_path, "--markers")
     assert '@pytest.mark.limit_gpu_memory(limit, gpu="A100-40GB", of="allocated", task="train")' in markers
+
+
+@pytest.mark.slow
+def test_the_example_passes(tmp_path):
+    examples = Path(__file__).parents[2] / "examples" / "ci"
+    shutil.copy(examples / "test_memory.py", tmp_path / "test_memory.py")
+    text = launch(tmp_path)
+    assert "2 passed" in text, text
+    assert re.search(r"test_a_step_fits_the_small_a100: peak allocated 2\d\.\d GiB", text), text

@@ -123,7 +123,7 @@ class BlockHooks:
     def _gradient_hook(self, name: str) -> Callable[[torch.Tensor], None]:
         def ready(parameter: torch.Tensor) -> None:
             if parameter.grad is not None:
-                self._recorder.assign(parameter.grad, Category.GRADIENTS, name)
+                self._recorder.finished_gradient(parameter.grad, name)
 
         return ready
 

@@ -68,6 +68,13 @@ class BlockRecorder(Recorder):
             self.raw.tensors[tid].category = CATEGORY_INDEX[category]
             self.raw.tensors[tid].name = name or self.raw.tensors[tid].name
 
+    def finished_gradient(self, gradient: torch.Tensor, name: str) -> None:
+        """Says that `gradient` is what a backward pass leaves for the parameter `name`."""
+        self.assign(gradient, Category.GRADIENTS, name)
+        tid = self._id_of(gradient)
+        if tid >= 0:
+            self.raw.tensors[tid].parameter = 0  # some parameter: a sum that is written in place keeps what it is
+
     def name_of(self, tensor: torch.Tensor) -> str:
         """What the storage of `tensor` was called, or nothing."""
         tid = self._id_of(tensor)
