@@ -36,7 +36,7 @@ SIZES = {
     "vocab_size": 32_000,
     "max_position_embeddings": 512,
 }
-CONTEXT, NEW, BATCH, PROMPTS = 128, 32, 4, 24
+CONTEXT, NEW, BATCH, PROMPTS = 128, 16, 4, 12
 MIB = 2**20
 
 Row = dict[str, Any]
@@ -175,6 +175,7 @@ def spoken(checkpoint: Path, prompts: Path) -> list[list[int]]:
     import torch
     from transformers import AutoModelForCausalLM
 
+    torch.set_num_threads(1)  # as the runs have it: other threads would wait for each other on a busy machine
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     found = []
     for line in prompts.read_text().splitlines():

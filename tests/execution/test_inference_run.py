@@ -156,3 +156,30 @@ def test_tied_weights_and_a_window(tmp_path: Path) -> None:
         folder.mkdir()
         run(folder, checkpoint, **plan)
         assert results(folder / "out.jsonl") == expected, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [{"device_map": LAYERS_ON_DISK}, {"pipeline": 2}, {"replicas": 2}], ids=str)
+def test_the_example_script_runs_under_any_plan(
+    plan: dict[str, Any], tmp_path: Path, checkpoint: Path, expected: list[dict[str, object]]
+) -> None:
+    """A script of the user's own that loads the planned model and keeps its own kind of results."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    script = Path(__file__).parents[2] / "examples" / "generate.py"
+    write_prompts(tmp_path)
+    path = write_plan(tmp_path, infer_plan(checkpoint, new_tokens=NEW, **plan))
+    done = execute(tmp_path, path, "prompts.jsonl", "out.jsonl", script=str(script))
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path / "out.jsonl")
+    assert [line["output_ids"] for line in found] == [line["output_ids"] for line in expected]
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    first = json.loads((tmp_path / "prompts.jsonl").read_text().splitlines()[0])["input_ids"]
+    with torch.inference_mode():
+        whole = torch.log_softmax(model(torch.tensor([first + expected[0]["output_ids"]])).logits[0], -1)  # type: ignore[operator]
+    chances = [
+        float(whole[len(first) - 1 + at, token])
+        for at, token in enumerate(expected[0]["output_ids"])  # type: ignore[arg-type]
+    ]
+    torch.testing.assert_close(torch.tensor(found[0]["log_probabilities"]), torch.tensor(chances), atol=1e-4, rtol=1e-4)
