@@ -1,5 +1,7 @@
 """Lines of the explorer's picture: options, verdict, bars, legend. Pure: values in, styled text out."""
 
+import textwrap
+
 from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 from rich.text import Text
@@ -27,7 +29,9 @@ def shortened(text: str, width: int, ascii_only: bool = False) -> str:
 def title_text(scene: Scene, width: int) -> Text:
     """Model, machines, and whether the picture follows the best plan."""
     state = scene.state
-    right = "best plan" if state.following else "your configuration"
+    nothing = scene.found is not None and not scene.searching and not scene.found.plans
+    followed = "nothing fits: the nearest" if nothing else "best plan"
+    right = followed if state.following else "your configuration"
     right += "  read only" if scene.readonly else ""
     gpus = scene.safe(state.gpus)
     room = max(8, width - cell_len(gpus) - cell_len(right) - 8)
@@ -109,10 +113,10 @@ def verdict_text(scene: Scene, width: int) -> Text:
     if candidate.speed is not None:
         lines.append(_joined(scene, words.speed_words(candidate.speed), width))
     if candidate.reason is not None:
-        lines.append(_cut(Text(" " + scene.safe(candidate.reason), style=BAD), width, scene.ascii_only))
+        lines += _wrapped(scene, candidate.reason, width, BAD)
     found = scene.found
     if found is not None and not found.plans and found.nearest_change and not scene.searching:
-        lines.append(_cut(Text(" " + scene.safe(found.nearest_change), style="bold"), width, scene.ascii_only))
+        lines += _wrapped(scene, found.nearest_change, width, "bold")
     return Text("\n").join(lines)
 
 
@@ -144,8 +148,10 @@ def memory_text(scene: Scene, width: int, thick: bool) -> Text:
     memory = candidate.memory
     inner = max(10, width - 2)
     whole = stack(parts_of(memory), memory.capacity_bytes, memory.device_used_high_bytes, inner)
-    bar = _bar(scene, whole)
-    lines = [bar, bar.copy()] if thick and not scene.letters else [bar]
+    lines = [_bar(scene, whole)]
+    if thick and not scene.letters:
+        lines.append(_bar(scene, whole, named=False))
+    lines.append(_ruler(scene, whole, memory))
     for rank in picture.ranks[1:]:
         parts = [(key, key.replace("_", " "), size) for key, size in rank.at_peak if size]
         scale = max(memory.capacity_bytes, memory.device_used_high_bytes)
@@ -153,21 +159,18 @@ def memory_text(scene: Scene, width: int, thick: bool) -> Text:
         lines.append(_bar(scene, other))
         name = f" {rank.name} allocates {words.gib(rank.peak_allocated_bytes)} GiB"
         lines.append(_cut(Text(name, style="dim"), width, scene.ascii_only))
-    lines.insert(1 if len(lines) == 1 or lines[1] is not lines[-1] else 2, _ruler(scene, whole, memory))
     return Text("\n").join([*lines, *_legend(scene, whole, memory, inner)])
 
 
-def _bar(scene: Scene, whole: Stack) -> Text:
+def _bar(scene: Scene, whole: Stack, named: bool = True) -> Text:
     text = Text(" ")
     for segment in whole.segments:
         if scene.letters:
             text.append(LETTERS.get(segment.key, "o") * segment.cells)
             continue
-        label = f" {segment.label} {words.gib(segment.bytes)}"
-        shown = label if cell_len(label) < segment.cells else ""
-        filled = scene.safe(shown).rjust(0) if shown else ""
-        # Leading spaces are eaten by the cleaning above.
-        filled = (" " + filled if filled else "").ljust(segment.cells)[: segment.cells]
+        label = f" {scene.safe(segment.label)} {words.gib(segment.bytes)}"
+        filled = label if named and cell_len(label) < segment.cells else ""
+        filled = filled.ljust(segment.cells)
         text.append(filled, style=f"{ink(segment.key)} on {COLOURS.get(segment.key, '#888888')}")
     used = sum(segment.cells for segment in whole.segments)
     maybe, free = ("+", ".") if scene.ascii_only else ("▒", "░")
@@ -222,6 +225,13 @@ def host_text(scene: Scene, width: int) -> Text:
     if not pieces:
         pieces = ["the device's memory is the host's own"]
     return _joined(scene, pieces, width)
+
+
+def _wrapped(scene: Scene, text: str, width: int, style: str) -> list[Text]:
+    """At most two lines."""
+    lines = textwrap.wrap(scene.safe(text), max(10, width - 2))
+    rest = lines[:1] + ([" ".join(lines[1:])] if len(lines) > 1 else [])
+    return [_cut(Text(" " + line, style=style), width, scene.ascii_only) for line in rest]
 
 
 def _cut(text: Text, width: int, ascii_only: bool) -> Text:

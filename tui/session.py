@@ -211,7 +211,7 @@ class Session:
     def _take_refusal(self, reply: Reply) -> None:
         self.busy = None
         self.problem = reply.text if reply.kind == "refused" else f"the planner failed: {reply.text}"
-        if reply.number == self._asked.get("picture"):
+        if reply.number in (self._asked.get("picture"), self._asked.get("trace")):
             self._seek()
 
     def _seek(self) -> None:

@@ -63,10 +63,11 @@ class Replays(Generic[T]):
         """The picture from sums alone, then the exact one. Raises PlanError as the main job, or UntracedError."""
         setup = self._setup(request)
         judgement = setup.evaluator.judge(setup.family, setup.batch)
-        yield Picture(document=_document(setup, judgement), exact=False, ranks=_ranks(judgement))
+        reason = failure(setup.evaluator, judgement)
+        yield Picture(document=_document(setup, judgement, reason), exact=False, ranks=_ranks(judgement))
         exact, blocks = setup.evaluator.simulate_blocks(judgement)
         yield Picture(
-            document=_document(setup, exact),
+            document=_document(setup, exact, reason),
             exact=True,
             columns=columns(exact.plan.stream, blocks),
             ranks=_ranks(exact),
@@ -142,8 +143,8 @@ def _refusal(evaluator: Evaluator, family: Family, batch: Batch) -> str | None:
     return family.strategy.refuses(evaluator.context(family, batch.accumulation_steps, trace))
 
 
-def _document(setup: Setup, judgement: Judgement) -> PlanDocument:
-    reason = failure(setup.evaluator, judgement)
+def _document(setup: Setup, judgement: Judgement, reason: str | None) -> PlanDocument:
+    """`reason`: why the tensors alone already say no."""
     if reason is None and judgement.verdict == "no":
         reason = fragmented(judgement)
     candidate = candidate_of(judgement, setup.spec, setup.cluster, setup.workload, reason, explain=0)

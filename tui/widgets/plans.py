@@ -1,5 +1,7 @@
 """The table of plans: best first, the Pareto front marked, losers dimmed with their reason."""
 
+import re
+
 from rich.text import Text
 from textual.message import Message
 from textual.widgets import DataTable
@@ -101,7 +103,5 @@ def _cells(row: figures.Row, scene: Scene) -> list[Text]:
 
 def _why(row: figures.Row) -> str:
     """Without the plan's own name, which stands before it."""
-    reason = row.reason
-    for name in (row.title, words.STRATEGIES.get(row.candidate.strategy.name, "")):
-        reason = reason.removeprefix(name).lstrip()
-    return reason
+    reason = row.reason.removeprefix(words.STRATEGIES.get(row.candidate.strategy.name, "")).lstrip()
+    return re.sub(r"^with \w+ offload ", "", reason)
