@@ -20,7 +20,7 @@ from planner.plan import (
     TensorLine,
     workload_document,
 )
-from planner.search.document import memory_figures, model_facts, standing_lines
+from planner.search.document import device_prices, memory_figures, model_facts, standing_lines
 
 _NO_LIMITS = Limits(max_context=None, max_batch=None, bounds={})
 
@@ -56,6 +56,7 @@ def document(
         assumptions=assumptions,
         warnings=warnings,
         nearest_change=change,
+        prices=device_prices(cluster),
     )
 
 

@@ -118,6 +118,8 @@ class GenerationEvaluator:
 
     def refuses(self, layout: Layout) -> str | None:
         """Why a layout makes no sense here, or None."""
+        if layout.tensor_parallel > 1 and self.workload.quantize != "none":
+            return f"tensor parallel of {self.workload.quantize} weights is not in this version"
         if layout.ranks > 1 and self.encoder_decoder and layout.pipeline_parallel > 1:
             return "transformers cuts no encoder-decoder into stages"
         if layout.pipeline_parallel > 1 and self.workload.kv_dtype is CacheType.FP8:

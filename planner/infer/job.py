@@ -8,7 +8,7 @@ from planner.infer.document import document
 from planner.infer.evaluate import GenerationEvaluator
 from planner.infer.limits import limits
 from planner.infer.nearest import nearest_change
-from planner.infer.options import make_workload, read_given, weight_type
+from planner.infer.options import make_workload, quantisation, read_given, weight_type
 from planner.infer.provider import GenerationProvider
 from planner.infer.search import Found, search
 from planner.infer.workload import CacheKind, InferWorkload, WeightType
@@ -41,11 +41,12 @@ def _plan(request: Request, cluster: Cluster, source: ModelSource, note: Note) -
         device=device_kind(cluster.gpu),
         attention=given.attention or "sdpa",
         dtype=dtype[0].dtype,
+        scheme=quantisation(given, source),
         use_cache=request.use_cache,
         note=note,
     )
     spec = provider.spec()
-    workload = make_workload(given, request.pinned, cluster, spec, dtype)
+    workload = make_workload(given, request.pinned, cluster, spec, dtype, provider.scheme)
     evaluator = GenerationEvaluator(
         provider=provider,
         workload=workload,

@@ -8,7 +8,8 @@ from typing import TypeVar
 from planner.errors import NotBuiltError, UsageError
 from planner.hardware.cluster import Cluster
 from planner.infer.workload import MOST_TOKENS, CacheKind, CacheType, InferWorkload, WeightType
-from planner.model.quantization import parse_quantize
+from planner.model.quantization import Scheme, parse_quantize
+from planner.model.quantization.configs import scheme_of
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec
 from planner.nearest import did_you_mean
@@ -120,7 +121,12 @@ def _check_together(given: InferGiven) -> None:
 
 
 def make_workload(
-    given: InferGiven, pinned: bool, cluster: Cluster, spec: ModelSpec, dtype: tuple[WeightType, Basis]
+    given: InferGiven,
+    pinned: bool,
+    cluster: Cluster,
+    spec: ModelSpec,
+    dtype: tuple[WeightType, Basis],
+    scheme: Scheme | None,
 ) -> InferWorkload:
     """The generation that the options describe, defaults filled in."""
     positions = spec.max_positions
@@ -157,7 +163,7 @@ def make_workload(
         precision=computed,
         kv_dtype=given.kv_dtype or CacheType.AUTO,
         cache=CacheKind(dict(given.settings).get("cache.implementation", "dynamic")),
-        quantize=given.quantize or "none",
+        quantize="none" if scheme is None else scheme.word,
         attention=given.attention or Attention.SDPA,
         strategy=strategy,
         tensor_parallel=tensor,
@@ -184,6 +190,16 @@ def _basis(given: InferGiven, pinned: bool, dtype: Basis) -> dict[str, Basis]:
     }
     cache: Basis = "given" if "cache.implementation" in dict(given.settings) else "default"
     return {**found, "precision": dtype, "cache": cache}
+
+
+def quantisation(given: InferGiven, source: ModelSource) -> Scheme | None:
+    """How the weights are stored: as --quantize says, else as the config does, which from_pretrained follows.
+
+    InputError in one line for a config whose method is unknown.
+    """
+    if given.quantize is not None:
+        return parse_quantize(given.quantize)
+    return scheme_of(source.config or {})
 
 
 def weight_type(given: WeightType | None, source: ModelSource) -> tuple[WeightType, Basis]:

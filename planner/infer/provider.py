@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from planner.infer.variant import GenerationVariant
+from planner.model.quantization import Scheme
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec, spec_from
 from planner.trace.device import DeviceKind
@@ -26,6 +27,8 @@ class GenerationProvider:
     device: DeviceKind
     attention: str
     dtype: str
+    scheme: Scheme | None = None
+    """How weights are quantised, if they are."""
     use_cache: bool = True
     note: Callable[[str], None] = lambda _: None
     """Told about cache entries that had to be made again, and about slow work that starts."""
@@ -86,11 +89,12 @@ class GenerationProvider:
             self.note("tracing")
             from planner.infer.workshop import GenerationWorkshop
 
-            self._workshop = GenerationWorkshop(self.source, self.device, self.attention, self.dtype)
+            self._workshop = GenerationWorkshop(self.source, self.device, self.attention, self.dtype, self.scheme)
         return self._workshop
 
     def _path(self, what: str, suffix: str) -> Path:
-        name = entry_name("infer", self.source.digest, self.device.key, self.attention, self.dtype, what)
+        scheme = "" if self.scheme is None else self.scheme.key()
+        name = entry_name("infer", self.source.digest, self.device.key, self.attention, self.dtype, scheme, what)
         return cache_dir() / "traces" / f"{name}.{suffix}"
 
     def _read(self, path: Path) -> bytes | None:

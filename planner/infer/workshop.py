@@ -13,6 +13,7 @@ from planner.infer.staging import received, stage
 from planner.infer.variant import GenerationVariant
 from planner.model.build import build_model, spec_of
 from planner.model.family import forward_names
+from planner.model.quantization import Scheme, Target
 from planner.model.source import ModelSource
 from planner.model.spec import ModelSpec
 from planner.trace.device import DeviceKind
@@ -22,29 +23,52 @@ from planner.trace.kernels import kernel_profile
 from planner.trace.layout import layout_of
 from planner.trace.tracer import buffer_sizes, parameter_infos
 
+_QUANTISATION = ("quantization_config", "compression_config")
+
 
 class GenerationWorkshop:
-    """One built model on the meta device, in one weight type."""
+    """One built model on the meta device, in one weight type, quantised or not."""
 
-    def __init__(self, source: ModelSource, device: DeviceKind, attention: str, dtype: str) -> None:
+    def __init__(
+        self, source: ModelSource, device: DeviceKind, attention: str, dtype: str, scheme: Scheme | None = None
+    ) -> None:
         if source.config is None:
             raise UsageError(
                 f"--task infer plans models of transformers, whose generate it traces: {source.id} is none"
                 " (name a hub id, a folder or a config.json)"
             )
         self._id = source.id
-        self._config, self._attention, self._dtype = source.config, attention, getattr(torch, dtype)
+        self._config = {key: value for key, value in source.config.items() if key not in _QUANTISATION}
+        self._attention, self._dtype = attention, getattr(torch, dtype)
+        self._scheme, self._target = scheme, Target(capability=device.capability, sm_count=device.sm_count)
         self._profile = kernel_profile(device)
+        plain = spec_of(self._plain(), model_id=source.id)
         self._model = self._built()
-        self._spec = spec_of(self._model, model_id=source.id)
+        self._spec = replace(
+            spec_of(self._model, model_id=source.id),
+            num_parameters=plain.num_parameters,
+            trainable_parameters=plain.trainable_parameters,
+            notes=(*plain.notes, *self._told),
+        )
         if not _generates(self._model):
             raise UsageError(
                 f"{source.id}: {type(self._model).__name__} generates no text: --task infer plans models with generate"
             )
         prepare_for_generation(self._model)
 
-    def _built(self) -> Any:
+    def _plain(self) -> Any:
         return build_model(self._config, attention=self._attention, dtype=self._dtype)
+
+    def _built(self) -> Any:
+        model = self._plain()
+        self._told: tuple[str, ...] = ()
+        if self._scheme is not None:
+            # Imported only where it is asked for.
+            from planner.model.quantization.apply import quantise
+
+            facts = quantise(model, self._scheme, target=self._target, dtype=self._dtype)
+            self._told = (f"{facts.layers} layers as {self._scheme.word}: {facts.kernel}", *facts.notes)
+        return model
 
     def _part(self, variant: GenerationVariant) -> Any:
         """The rank's part of the model, within its ranks: a part remembers its group and is built for each trace."""
