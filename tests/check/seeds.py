@@ -180,10 +180,12 @@ def plan_check(root: Path, cache: Path, *words: str) -> subprocess.CompletedProc
     )
 
 
-def missing(change: Change, root: Path, report: dict[str, object]) -> list[str]:
-    """Which of a regression's culprits its report does not name; empty where all are."""
+def missing(change: Change, root: Path, report: dict[str, object], only: tuple[str, ...] = ()) -> list[str]:
+    """Which of a regression's culprits its report does not name; `only`: jobs that were checked, else all were."""
     jobs = {job["name"]: job for job in report["jobs"]}  # type: ignore[attr-defined]
-    return [f"{culprit.job}: {culprit.said}" for culprit in change.culprits if not _named(culprit, jobs, root)]
+    wanted = [culprit for culprit in change.culprits if not only or culprit.job in only]
+    assert wanted, f"{change} has nothing to name in {only}"
+    return [f"{culprit.job}: {culprit.said}" for culprit in wanted if not _named(culprit, jobs, root)]
 
 
 def _named(culprit: Culprit, jobs: dict[str, dict[str, object]], root: Path) -> bool:

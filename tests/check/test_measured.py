@@ -1,0 +1,55 @@
+"""A recorded run is held against a job only where both are alike."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.regression.limits import parse_budget
+from planner.regression.measured import MeasuredRun, measured_findings
+from tests.check.test_baseline import GIB, baseline, job, now
+
+ALIKE = {"cluster.gpu": "A100", "cluster.gpus": 1, "strategy.micro_batch_size": 4}
+STATE = baseline(configuration=ALIKE)
+RUN = MeasuredRun(
+    run_id="20261120-1",
+    configuration=ALIKE,
+    versions={"torch": "2.13.0+cu128", "transformers": "5.22.0"},
+    figures={"peak_allocated_bytes": 8 * GIB, "peak_reserved_bytes": 9 * GIB},
+    step_microseconds=1100,
+)
+
+
+def found(run, **values):
+    return measured_findings(job(**values), now(STATE), STATE, run)
+
+
+def test_what_was_foretold_informs():
+    told = found(RUN)
+    assert {finding.level for finding in told} == {"notice"}
+    assert "planned 8.0 GiB, measured 8.0 GiB (+0.0%)" in told[0].message
+
+
+def test_measured_growth_fails():
+    told = found(replace(RUN, figures={"peak_allocated_bytes": 9 * GIB}))
+    assert [finding.level for finding in told][:1] == ["error"]
+    assert "measured peak allocated 8.0 GiB -> 9.0 GiB (+1.0 GiB, +12.5%), beyond fail = '5%'" in told[0].message
+
+
+def test_measured_memory_over_a_budget_fails():
+    told = found(RUN, budgets=(parse_budget("peak <= 7 GiB"),))
+    assert any(finding.level == "error" and "over the budget" in finding.message for finding in told)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"configuration": {**ALIKE, "cluster.gpu": "T4"}}, "its GPU is T4, the job's A100"),
+        ({"configuration": {**ALIKE, "strategy.micro_batch_size": 8}}, "its micro batch is 8, the job's 4"),
+        ({"versions": {"torch": "2.12.0"}}, "it ran with torch 2.12.0, here is 2.13.0"),
+        ({"figures": {}}, "its ranks ran on CPUs"),
+    ],
+)
+def test_unlike_runs_are_not_compared_and_it_is_said(change, said):
+    told = found(replace(RUN, **{"figures": {"peak_allocated_bytes": 99 * GIB}, **change}))
+    assert [finding.level for finding in told] == ["notice"]
+    assert said in told[0].message
