@@ -24,25 +24,35 @@ def is_inference(run: WholeRun) -> bool:
 
 
 def memory(run: WholeRun) -> tuple[Compared, ...]:
-    """Weights and peak of each device: the sum over the ranks for weights, the highest for peaks."""
-    plan = None if run.plan is None else run.plan.plan
-    cpu = _on_cpu(run)
-    planned = {} if plan is None or plan.placement is None else {
-        _device(entry.device, cpu): entry for entry in plan.placement.devices
-    }  # fmt: skip
+    """Weights and peak of each device, of the rank that has most of each."""
+    planned = _planned(run)
     found = []
     for device in dict.fromkeys((*planned, *(one.device for rank in run.ranks for one in _devices(rank)))):
-        entry = planned.get(device)
+        expected = planned.get(device, (None, None))
         seen = [(rank, one) for rank in run.ranks for one in _devices(rank) if one.device == device]
         weights = most(one.weight_bytes for _, one in seen)
-        if (entry is not None and entry.weight_bytes) or weights:
-            expected = None if entry is None else entry.weight_bytes
-            found.append(Compared(name=f"{device} weights", predicted=expected, measured=weights))
+        if expected[0] or weights:
+            found.append(Compared(name=f"{device} weights", predicted=expected[0], measured=weights))
         peak = most(_above(rank, one, one.peak_bytes) for rank, one in seen)
-        if peak is not None or (entry is not None and entry.peak_bytes):
-            expected = None if entry is None else entry.peak_bytes
-            found.append(Compared(name=f"{device} peak", predicted=expected, measured=peak, comparable=_full(run)))
+        if peak is not None or expected[1]:
+            found.append(Compared(name=f"{device} peak", predicted=expected[1], measured=peak, comparable=_full(run)))
     return tuple(found)
+
+
+def _planned(run: WholeRun) -> dict[str, tuple[int | None, int | None]]:
+    """Weights and peak by device; without a map, those of the worst device."""
+    plan = None if run.plan is None else run.plan.plan
+    if plan is None:
+        return {}
+    if plan.placement is not None and plan.placement.devices and plan.strategy.pipeline_parallel == 1:
+        cpu = _on_cpu(run)
+        return {_device(one.device, cpu): (one.weight_bytes, one.peak_bytes) for one in plan.placement.devices}
+    figures = plan.inference
+    names = [one.device for rank in run.ranks for one in _devices(rank) if one.device not in ("cpu", "disk")]
+    if figures is None or not run.ranks:
+        return {}
+    peak = max(figures.load_peak_bytes, figures.prefill_peak_bytes, figures.decode_peak_bytes)
+    return dict.fromkeys(names or ["cpu"], (figures.weight_bytes, peak))
 
 
 def phases(run: WholeRun) -> tuple[Compared, ...]:
