@@ -13,18 +13,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from executor.read_run import read_whole
 from executor.run_folder import find
-from planner.plan import Candidate, DevicePlacement, Placement
-from planner.plan_io import load, save
+from planner.plan_codec import plain
+from planner.plan_io import load
 from planner.plan_saved import SavedPlan
 from reports.run_compare import compare_run
-from tests.support.inference_runs import execute, infer_plan, make_checkpoint, results
+from tests.support.inference_runs import execute, make_checkpoint, results
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = {
@@ -44,104 +44,53 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One way to run the prompts. `in_memory`: of the weights, the rest on disk; None: no disk."""
+    """One way to run the prompts, in the command line's words. `in_memory`: share of the weights that RAM has room
+    for, beside what else a generation takes; None: all of them."""
 
     name: str
-    degrees: Mapping[str, int] = field(default_factory=dict)
+    words: tuple[str, ...]
     in_memory: float | None = None
-
-    @property
-    def ranks(self) -> int:
-        total = 1
-        for degree in self.degrees.values():
-            total *= degree
-        return total
 
 
 CASES = (
-    Case(name="whole"),
-    Case(name="disk 25 %", in_memory=0.75),
-    Case(name="disk 50 %", in_memory=0.5),
-    Case(name="disk 75 %", in_memory=0.25),
-    Case(name="disk 100 %", in_memory=0.0),
-    Case(name="tensor 2", degrees={"tensor": 2}),
-    Case(name="tensor 4", degrees={"tensor": 4}),
-    Case(name="pipeline 2", degrees={"pipeline": 2}),
-    Case(name="pipeline 4", degrees={"pipeline": 4}),
-    Case(name="replicas 2", degrees={"replicas": 2}),
-    Case(name="replicas 4", degrees={"replicas": 4}),
-    Case(name="tensor 2 x replicas 2", degrees={"tensor": 2, "replicas": 2}),
+    Case(name="whole", words=("--gpus", "cpu", "--strategy", "single")),
+    Case(name="RAM for 75 %", words=("--gpus", "cpu", "--offload", "all"), in_memory=0.75),
+    Case(name="RAM for 50 %", words=("--gpus", "cpu", "--offload", "all"), in_memory=0.5),
+    Case(name="RAM for 30 %", words=("--gpus", "cpu", "--offload", "all"), in_memory=0.3),
+    Case(name="tensor 2", words=("--gpus", "2xcpu", "--tp", "2")),
+    Case(name="tensor 4", words=("--gpus", "4xcpu", "--tp", "4")),
+    Case(name="pipeline 2", words=("--gpus", "2xcpu", "--pp", "2")),
+    Case(name="pipeline 4", words=("--gpus", "4xcpu", "--pp", "4")),
+    Case(name="replicas 2", words=("--gpus", "2xcpu", "--strategy", "replicas")),
+    Case(name="tensor 2 x replicas 2", words=("--gpus", "4xcpu", "--tp", "2")),
 )
 
 
-def planned(folder: Path, checkpoint: Path) -> Candidate:
-    """What `plan --task infer` says of the whole model in one process."""
-    path = folder / "whole.json"
-    words = ["--gpus", "cpu", "--task", "infer", "--context", str(CONTEXT), "--new-tokens", str(NEW)]
-    words += ["--batch", str(BATCH), "--strategy", "single", "--save", str(path)]
+def planned(case: Case, folder: Path, checkpoint: Path, whole: SavedPlan | None) -> SavedPlan:
+    """What `plan --task infer` chooses. `whole`: the plan of one process with all weights in RAM."""
+    path = folder / "plan.json"
+    words = ["--task", "infer", "--context", str(CONTEXT), "--new-tokens", str(NEW), *case.words]
+    replicas = 2 if "replicas" in case.name else 1
+    words += ["--batch", str(BATCH * replicas), "--save", str(path)]
+    if case.in_memory is not None:
+        assert whole is not None
+        figures = whole.plan.inference
+        assert figures is not None
+        beside = figures.prefill_peak_bytes - figures.weight_bytes
+        room = int(figures.weight_bytes * case.in_memory) + 2 * beside
+        words += ["--set", f"memory.reserve={int(str(whole.cluster['usable_bytes'])) - room}"]
     command = [str(Path(sys.executable).with_name("plan")), str(checkpoint), *words]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    return load(path).plan
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    if done.returncode:
+        raise SystemExit(f"{case.name}: {done.stdout}{done.stderr}")
+    return load(path)
 
 
-def plan_of(case: Case, checkpoint: Path, whole: Candidate) -> tuple[SavedPlan, int | None]:
-    """The plan that is executed, and the bytes that it expects at the peak of one process."""
-    figures = whole.inference
-    assert figures is not None
-    weights = figures.weight_bytes
-    beside = max(figures.prefill_peak_bytes, figures.decode_peak_bytes) - weights
-    degrees = dict(case.degrees)
-    if case.in_memory is None:
-        saved = infer_plan(checkpoint, batch=BATCH, new_tokens=NEW, context=CONTEXT, **degrees)
-        alone = set(degrees) <= {"replicas"}
-        return replace(saved, plan=replace(saved.plan, inference=figures)) if alone else saved, (
-            weights + beside if alone else None
-        )
-    placement, held = spread(checkpoint, int(weights * case.in_memory), beside)
-    saved = infer_plan(checkpoint, batch=BATCH, new_tokens=NEW, context=CONTEXT)
-    return replace(saved, plan=replace(saved.plan, placement=placement)), held
-
-
-def spread(checkpoint: Path, budget: int, beside: int) -> tuple[Placement, int]:
-    """The planner's own device map for `budget` bytes of weights in memory, and what it makes of the peak."""
-    from executor.inference.checkpoint import open_checkpoint
-    from executor.inference.job import InferenceJob
-    from executor.inference.model import empty_model
-    from planner.search.device_map import Device, modules_of, problem_of, solve
-
-    model = empty_model(open_checkpoint(checkpoint), InferenceJob(model=str(checkpoint), dtype="float32", on_cpu=True))
-    modules = modules_of(model)
-    largest = max(sum(tensor.num_bytes for tensor in module.tensors) for module in modules)
-    devices = (
-        Device(name="cpu", kind="cpu", free_bytes=budget + largest),
-        Device(name="disk", kind="disk", free_bytes=None),
-    )
-    found = solve(problem_of(modules, devices, no_split=model._no_split_modules, streaming="module"))
-    uses = {use.name: use for use in found.devices}
-    entries = tuple(
-        DevicePlacement(
-            device=str(name),
-            weight_bytes=use.weight_bytes,
-            peak_bytes=use.weight_bytes + use.headroom_bytes + beside if name == "cpu" else None,
-        )
-        for name, use in uses.items()
-    )
-    placement = Placement(
-        device_map={name: str(place) for name, place in found.device_map.items()},
-        devices=entries,
-        main_device="cpu",
-        optimal=found.optimal,
-    )
-    cpu = uses["cpu"]
-    return placement, cpu.weight_bytes + cpu.headroom_bytes + beside
-
-
-def run(case: Case, folder: Path, checkpoint: Path, prompts: Path, whole: Candidate) -> Row:
-    """One real run by the command line."""
+def run(case: Case, folder: Path, checkpoint: Path, prompts: Path, whole: SavedPlan | None) -> tuple[SavedPlan, Row]:
+    """One real run by the command line: its plan and its figures."""
     place = folder / case.name.replace(" ", "-").replace("%", "pc")
     place.mkdir()
-    saved, expected = plan_of(case, checkpoint, whole)
-    save(saved, place / "plan.json")
+    saved = planned(case, place, checkpoint, whole)
     done = execute(place, place / "plan.json", "--prompts", str(prompts), "--output", "out.jsonl", seconds=3600)
     if done.returncode:
         raise SystemExit(f"{case.name}: {done.stderr[-3000:]}")
@@ -150,13 +99,15 @@ def run(case: Case, folder: Path, checkpoint: Path, prompts: Path, whole: Candid
     speed = {figure.name: figure.measured for figure in compared.speed}
     peaks = [line.peak_bytes for line in compared.ranks if line.peak_bytes is not None]
     inference = [rank.inference for rank in record.ranks if rank.inference is not None]
-    held = {device.device: device.weight_bytes for device in inference[0].devices}
-    return {
+    figures = saved.plan.inference
+    assert figures is not None
+    return saved, {
         "case": case.name,
-        "processes": case.ranks,
+        "strategy": saved.plan.strategy.name,
+        "processes": saved.plan.strategy.world_size,
         "loaded_by": inference[0].loaded_by,
-        "weight_bytes": held,
-        "expected_peak_bytes": expected,
+        "memory": [plain(figure) for figure in compared.memory],
+        "expected_peak_bytes": max(figures.load_peak_bytes, figures.prefill_peak_bytes, figures.decode_peak_bytes),
         "peak_bytes": max(peaks),
         "peak_bytes_by_rank": peaks,
         "load_seconds": speed.get("load"),
@@ -205,15 +156,16 @@ def table(rows: Sequence[Row]) -> list[str]:
     head += ("tokens/s", "tokens equal")
     lines = ["| " + " | ".join(head) + " |", "| --- " + "| ---: " * (len(head) - 1) + "|"]
     for row in rows:
-        weights, expected, peak = row["weight_bytes"], row["expected_peak_bytes"], row["peak_bytes"]
+        expected, peak = row["expected_peak_bytes"], row["peak_bytes"]
+        weights = {figure["name"]: figure["measured"] for figure in row["memory"]}
         cells = (
             row["case"],
             str(row["processes"]),
-            f"{weights.get('cpu', 0) / MIB:.1f}",
-            f"{weights.get('disk', 0) / MIB:.1f}",
+            f"{weights.get('cpu weights', 0) / MIB:.1f}",
+            f"{weights.get('disk weights', 0) / MIB:.1f}",
             f"{peak / MIB:.1f}",
-            "-" if expected is None else f"{expected / MIB:.1f}",
-            "-" if expected is None else f"{peak / expected:.3f}",
+            f"{expected / MIB:.1f}",
+            f"{peak / expected:.3f}",
             f"{row['load_seconds']:.2f} s",
             f"{1000 * row['prefill_seconds']:.0f} ms",
             f"{1000 * row['decode_seconds']:.1f} ms",
@@ -224,7 +176,7 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def write(rows: Sequence[Row], whole: Candidate) -> None:
+def write(rows: Sequence[Row]) -> None:
     import accelerate
     import torch
     import transformers
@@ -234,8 +186,6 @@ def write(rows: Sequence[Row], whole: Candidate) -> None:
         "transformers": transformers.__version__,
         "accelerate": accelerate.__version__,
     }
-    figures = whole.inference
-    assert figures is not None
     document = {
         "model": SIZES,
         "context": CONTEXT,
@@ -244,7 +194,6 @@ def write(rows: Sequence[Row], whole: Candidate) -> None:
         "prompts": PROMPTS,
         "versions": versions,
         "machine": platform.processor() or platform.machine(),
-        "planned": {"prefill_seconds": figures.prefill_seconds, "decode_seconds": figures.decode_seconds},
         "rows": rows,
     }
     (RESULTS / "inference_runs.json").write_text(json.dumps(document, indent=1) + "\n")
@@ -254,9 +203,8 @@ def write(rows: Sequence[Row], whole: Candidate) -> None:
         f"A Llama of 125M random fp32 weights (475.6 MiB), {PROMPTS} prompts of {CONTEXT - NEW} tokens, {NEW} new ones"
         f" each, batches of {BATCH} on each replica, on a CPU machine of two cores that others used too: times say what"
         " a way costs against another, not what a GPU does. Memory in MiB, of the fullest process, above what it held"
-        " before the first weight was read. `plan` is the planner's figure: for one process the traced generation's,"
-        " with weights on disk the map's (weights in RAM, the largest module that is read at once, cache and"
-        " activations as traced). Tokens are compared with the whole model's own, each prompt alone.",
+        " before the first weight was read. `plan` is what `plan --task infer` says of the worst device."
+        " Tokens are compared with the whole model's own, each prompt alone.",
         "",
         *table(rows),
         "",
@@ -270,23 +218,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="names of cases, separated by commas; nothing is written then")
     args = parser.parse_args()
-    chosen = [case for case in CASES if args.only is None or case.name in args.only.split(",")]
     folder = Path(tempfile.mkdtemp(prefix="inference-runs-"))
     try:
         checkpoint = make_checkpoint(folder / "model", shard="100MB", **SIZES)
         prompts = write_full_prompts(folder)
-        whole = planned(folder, checkpoint)
         expected = spoken(checkpoint, prompts)
-        rows = []
-        for case in chosen:
-            row = run(case, folder, checkpoint, prompts, whole)
-            outputs = row.pop("outputs")
-            same = sum(one == other for one, other in zip(outputs, expected, strict=True))
-            row["equal"] = f"{same} of {len(expected)}"
-            rows.append(row)
-            print(json.dumps(row), flush=True)
+        rows, whole = [], None
+        for case in CASES:
+            if args.only is None or case.name in args.only.split(",") or case.name == "whole":
+                saved, row = run(case, folder, checkpoint, prompts, whole)
+                whole = whole or saved
+                same = sum(one == other for one, other in zip(row.pop("outputs"), expected, strict=True))
+                row["equal"] = f"{same} of {len(expected)}"
+                rows.append(row)
+                print(json.dumps(row), flush=True)
         if args.only is None:
-            write(rows, whole)
+            write(rows)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
