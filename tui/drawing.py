@@ -185,16 +185,17 @@ def _ruler(scene: Scene, whole: Stack, memory: MemoryFigures) -> Text:
     beyond = whole.width - whole.capacity
     text = Text(" " + line * max(0, whole.capacity - 1) + end, style="dim")
     label = f"{words.gib(memory.capacity_bytes)} GiB"
-    if beyond:
-        text.append(("!" if scene.letters else "━") * beyond, style=f"bold {BAD}")
     free = memory.headroom_bytes
     room = f" {words.gib(abs(free))} GiB {'free' if free >= 0 else 'too much'} of {label} "
-    at = 2 if len(room) + 4 < whole.capacity else 0
-    plain = text.plain
-    if at:
-        head = text[: whole.capacity - len(room) - 1]
-        return head + Text(room, style="bold" if free >= 0 else f"bold {BAD}") + text[whole.capacity - 1 :]
-    return Text(plain)
+    style = "bold" if free >= 0 else f"bold {BAD}"
+    inside = len(room) + 4 < whole.capacity
+    if inside:
+        text = text[: whole.capacity - len(room) - 1] + Text(room, style=style) + text[whole.capacity - 1 :]
+    elif len(room) < beyond:
+        text.append(room, style=style)
+        beyond -= len(room)
+    text.append(("!" if scene.letters else "━") * beyond, style=f"bold {BAD}")
+    return text
 
 
 def _legend(scene: Scene, whole: Stack, memory: MemoryFigures, width: int) -> list[Text]:
@@ -222,7 +223,7 @@ def host_text(scene: Scene, width: int) -> Text:
     if candidate is None or candidate.memory is None or document is None:
         return Text("")
     pieces = words.host_words(document, candidate.memory, explain=True)
-    if not pieces:
+    if not pieces and document.cluster.get("gpu") == "cpu":
         pieces = ["the device's memory is the host's own"]
     return _joined(scene, pieces, width)
 

@@ -243,4 +243,4 @@ def _figure(section: str, name: str, before: float | None, after: float | None) 
 
 def _text(value: object) -> str:
     text = "-" if value is None else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= 34 else text[:31] + "..."

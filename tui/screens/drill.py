@@ -41,7 +41,8 @@ class DrillScreen(Panel):
         """The tensors have come."""
         if self._lines is None:
             self._lines = lines
-            self._fill()
+            if self.query("#drill"):
+                self._fill()
 
     def _fill(self, at: str | None = None) -> None:
         table = self.query_one("#drill", DataTable)

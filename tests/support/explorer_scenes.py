@@ -1,0 +1,69 @@
+"""The explorer's screens at fixed sizes, as text. `python -m tests.support.explorer_scenes` writes the golden files."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.explorer import LLAMA_STATE, Canned, app_of, screen_text, settled, until
+from tests.support.plan_example import nothing_fits
+from tui.state import State
+
+FOLDER = Path(__file__).parents[1] / "golden" / "explorer"
+LONG = State(model="organisation/" + "very-long-name-" * 12 + "8B", gpus="8xH100")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shot:
+    """One screen: its size, its keys, and how the explorer was started."""
+
+    size: tuple[int, int] = (120, 40)
+    keys: tuple[str, ...] = ()
+    state: State = LLAMA_STATE
+    ascii_only: bool = False
+    readonly: bool = False
+    no_colour: bool = False
+    fits: bool = True
+
+
+SHOTS = {
+    "narrow": Shot(size=(80, 24)),
+    "usual": Shot(),
+    "wide": Shot(size=(200, 60)),
+    "ascii": Shot(size=(80, 24), ascii_only=True),
+    "no_colour": Shot(size=(100, 30), no_colour=True),
+    "tried": Shot(keys=("m", "c")),
+    "dies": Shot(keys=("m", "m", "m")),
+    "nothing_fits": Shot(fits=False),
+    "long_name": Shot(size=(80, 24), state=LONG),
+    "too_small": Shot(size=(60, 15)),
+    "drill": Shot(keys=("d", "enter")),
+    "compare": Shot(keys=("v", "m", "v")),
+    "form": Shot(keys=("e",)),
+    "export": Shot(keys=("x",)),
+    "help": Shot(size=(80, 24), keys=("question_mark",), readonly=True),
+}
+
+
+async def taken(shot: Shot) -> str:
+    """The text on the screen after the keys."""
+    canned = Canned() if shot.fits else Canned(document=nothing_fits())
+    environment = {"NO_COLOR": "1"} if shot.no_colour else {}
+    app = app_of(canned, shot.state, ascii_only=shot.ascii_only, readonly=shot.readonly, environment=environment)
+    async with app.run_test(size=shot.size, notifications=False) as pilot:
+        await until(pilot, lambda: settled(app))
+        for key in shot.keys:
+            await pilot.press(key)
+            await until(pilot, lambda: settled(app))
+        app.screen.set_focus(None)
+        await pilot.pause()
+        return screen_text(app)
+
+
+async def _write() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, shot in SHOTS.items():
+        (FOLDER / f"{name}.txt").write_text(await taken(shot), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    asyncio.run(_write())

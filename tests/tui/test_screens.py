@@ -1,0 +1,22 @@
+"""Whole screens at fixed sizes against golden files; `python -m tests.support.explorer_scenes` writes them anew."""
+
+import pytest
+
+from tests.support.explorer_scenes import FOLDER, SHOTS, taken
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize("name", SHOTS)
+async def test_screen(name):
+    shot, text = SHOTS[name], await taken(SHOTS[name])
+    lines = text.splitlines()
+    assert len(lines) == shot.size[1]
+    assert max(map(len, lines)) <= shot.size[0]
+    if shot.ascii_only:
+        assert text.isascii()
+    assert text == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+
+async def test_every_golden_screen_is_taken():
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(SHOTS)
