@@ -105,11 +105,18 @@ def _ask(axes: Sequence[Axis], values: tuple[str, ...], make: MakeRequest) -> Re
 
 def _check(request: Request) -> None:
     from planner.hardware.find import find_cluster
-    from planner.workload_options import Options, read_given
+    from planner.infer.words import is_inference
 
     find_cluster(request.gpus)
-    if dict(request.words).get("task", "train") == "train":
-        read_given(Options(dict(request.words)), request.settings)
+    words = dict(request.words)
+    if is_inference(words):
+        from planner.infer.options import read_given as read_generation
+
+        read_generation(words, request.settings)
+        return
+    from planner.workload_options import Options, read_given
+
+    read_given(Options(dict(words)), request.settings)
 
 
 def _check_values(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.plan import Candidate, PlanDocument
 
-BILLION = 10**9
+BILLION, MILLION = 10**9, 10**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,8 @@ class CostLine:
 
 def unit_words(document: PlanDocument) -> str:
     """What `CostLine.per_unit` is counted in."""
+    if document.workload.get("task") == "infer":
+        return "million new tokens (decode alone)"
     return "billion tokens" if document.model.has_sequence else "million samples"
 
 
@@ -69,7 +71,8 @@ def _seconds_per_unit(
     rate = speed.samples_per_second if tokens is None else tokens * gpus
     if not rate:
         return None, None, None
-    middle = (10**6 if tokens is None else BILLION) / rate
+    generated = document.workload.get("task") == "infer"
+    middle = (MILLION if tokens is None or generated else BILLION) / rate
     return (
         middle * speed.step_seconds_low / speed.step_seconds,
         middle,

@@ -46,6 +46,8 @@ def candidate_row(candidate: Candidate | None) -> Row:
     if speed is not None:
         row.update(_prefixed("", speed, leave=("parts", "basis")))
         row["speed_basis"] = speed.basis
+    if candidate.inference is not None:
+        row.update(_prefixed("", candidate.inference))
     row["reason"] = candidate.reason
     row["command"] = candidate.command
     return row

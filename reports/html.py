@@ -12,10 +12,10 @@ from reports.html_plan import (
     command_section,
     explain_section,
     memory_section,
-    speed_section,
     timeline_section,
     verdict_head,
 )
+from reports.html_speed import speed_section
 
 JSON_ID = "plan-document"
 

@@ -3,7 +3,7 @@
 from planner.plan import Candidate, MemoryFigures, PlanDocument, SpeedFigures
 from planner.plan_timeline import Timeline
 from planner.units import format_bytes
-from reports import words
+from reports import infer_words, words
 from reports.clean import one_line
 from reports.command import command_lines
 from reports.cost import cost_lines, dollars, unit_words
@@ -55,16 +55,24 @@ def _cards(document: PlanDocument, shown: Candidate) -> list[tuple[str, str]]:
         found.append((words.gib(memory.device_used_bytes), what))
         found.append((words.gib(abs(room)), f"GiB {'free' if room >= 0 else 'too much'}"))
     if speed is not None and document.plans:
-        found.append((words.seconds(speed.step_seconds), "per step, expected"))
-        rate, _, unit = words.throughput(speed).partition(" ")
-        found.append((rate, unit))
-        if speed.mfu is not None:
-            found.append((f"{speed.mfu:.0%}", "MFU"))
+        found += _speed_cards(shown, speed)
         lines = [line for line in cost_lines(document, shown) if line.per_unit is not None]
         if lines:
             low, high = dollars(lines[0].per_unit), dollars(lines[-1].per_unit)
             found.append((low if low == high else f"{low} to {high}", f"per {unit_words(document)}, rented"))
     return found
+
+
+def _speed_cards(shown: Candidate, speed: SpeedFigures) -> list[tuple[str, str]]:
+    figures = shown.inference
+    if figures is not None:
+        step = (words.seconds(speed.step_seconds), "per new token, expected")
+        first = [] if figures.prefill_seconds is None else [(words.seconds(figures.prefill_seconds), "of prefill")]
+        rate = figures.decode_tokens_per_second
+        return [*first, step, *([] if rate is None else [(f"{rate:,.0f}", "new tokens/s, all replicas")])]
+    rate_words, _, unit = words.throughput(speed).partition(" ")
+    found = [(words.seconds(speed.step_seconds), "per step, expected"), (rate_words, unit)]
+    return found if speed.mfu is None else [*found, (f"{speed.mfu:.0%}", "MFU")]
 
 
 def memory_section(document: PlanDocument, top: int) -> Html:
@@ -75,16 +83,18 @@ def memory_section(document: PlanDocument, top: int) -> Html:
     from reports.plots_memory import breakdown
 
     about = words.strategy_words(shown.strategy) + (" (does not fit)" if not document.plans else "")
-    pieces = [words.batch_words(shown.strategy), words.checkpointing_words(shown.strategy)]
+    pieces = words.shape_words(shown)
     pieces += words.memory_words(shown.memory) + words.host_words(document, shown.memory, explain=True)
     return section(
         "Memory",
         plot("memory", lambda width: breakdown(document, width, top), "Memory of the worst rank, by plan and category"),
         tag("h3", about),
         tag("p", " · ".join(pieces)),
+        [tag("p", " · ".join(line)) for line in infer_words.lines(shown)],
         _parts(shown.memory),
         _uncertain(shown.memory),
         _phases(shown.memory),
+        _placement(shown),
     )
 
 
@@ -119,6 +129,24 @@ def _phases(memory: MemoryFigures) -> Html:
     rows = [(phase.replace("_", " "), format_bytes(size)) for phase, size in memory.phase_peaks.items()]
     rows.append(("between steps", format_bytes(memory.at_rest_bytes)))
     return table(("phase", "most allocated"), rows, label="peaks by phase")
+
+
+def _placement(candidate: Candidate) -> Html:
+    """What stands on which device, where a generation's weights are spread."""
+    placement = candidate.placement
+    if placement is None or len(placement.devices) < 2:
+        return Html("")
+    rows = [
+        (
+            one.device,
+            format_bytes(one.weight_bytes),
+            format_bytes(one.kv_cache_bytes),
+            "" if one.peak_bytes is None else format_bytes(one.peak_bytes),
+            "" if one.capacity_bytes is None else format_bytes(one.capacity_bytes),
+        )
+        for one in placement.devices
+    ]
+    return table(("device", "weights", "KV cache", "peak", "capacity"), rows, label="what stands where")
 
 
 def timeline_section(timeline: Timeline | None) -> Html:
@@ -162,7 +190,18 @@ def plan_table(document: PlanDocument, count: int) -> Html:
     """The first `count` plans, best first."""
     front = {id(plan) for plan in pareto_front(document.plans)}
     rows = [_plan_row(plan, id(plan) in front) for plan in document.plans[:count]]
-    heads = ("plan", "batch", "checkpointing", "verdict", "GiB used", "free", "step", "rate", "")
+    infers = any(plan.inference is not None for plan in document.plans)
+    heads = (
+        "plan",
+        "batch",
+        "prefill" if infers else "checkpointing",
+        "verdict",
+        "GiB used",
+        "free",
+        "step",
+        "rate",
+        "",
+    )
     return table(heads, rows, text_columns=4, label="plans that fit")
 
 
@@ -179,8 +218,7 @@ def _plan_row(plan: Candidate, on_front: bool) -> list[Child]:
     choice, memory, speed = plan.strategy, plan.memory, plan.speed
     return [
         words.strategy_words(choice),
-        f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}",
-        choice.checkpointing,
+        *words.ranking_words(plan),
         tag("b", words.VERDICTS[plan.verdict], class_=plan.verdict),
         "" if memory is None else words.gib(memory.device_used_bytes),
         "" if memory is None else words.free_gib(memory),
@@ -188,46 +226,6 @@ def _plan_row(plan: Candidate, on_front: bool) -> list[Child]:
         "" if speed is None else words.throughput(speed).removesuffix(" per GPU"),
         chip("Pareto") if on_front else "",
     ]
-
-
-def speed_section(document: PlanDocument) -> Html:
-    """How long a step takes, from what, and what it costs where prices are known."""
-    best = document.best
-    if best is None or best.speed is None:
-        return Html("")
-    return section(
-        "Time and cost", tag("p", " · ".join(words.speed_words(best.speed))), _time_parts(best.speed),
-        _cost(document, best),
-    )  # fmt: skip
-
-
-def _time_parts(speed: SpeedFigures) -> Html:
-    rows = [(name.replace("_", " "), words.seconds(value)) for name, value in speed.parts.items() if value]
-    if not rows:
-        return Html("")
-    return table(("part of a step (they overlap)", "expected"), rows, label="parts of a step")
-
-
-def _cost(document: PlanDocument, best: Candidate) -> Html:
-    lines = cost_lines(document, best)
-    if not lines:
-        return tag("p", "No price is known for this device: no cost is told.", class_="muted")
-    rows = [
-        (
-            line.provider,
-            dollars(line.device_hour),
-            dollars(line.job_hour),
-            dollars(line.per_unit),
-            f"{dollars(line.low)} to {dollars(line.high)}",
-            line.date,
-        )
-        for line in lines
-    ]
-    heads = ("rented from", "device, hour", "all, hour", unit_words(document), "interval of the speed", "price of")
-    sources = tag(
-        "details", tag("summary", "sources of the prices"), bullets(f"{x.provider}: {x.source}" for x in lines)
-    )
-    return Html(table(heads, rows, label="cost") + sources)
 
 
 def basis_section(document: PlanDocument) -> Html:

@@ -6,7 +6,7 @@ from reports.clean import one_line
 from reports.html_markup import Child, Html, embedded_json, join, table, tag
 from reports.html_page import bullets, page, plot, section
 from reports.html_plan import command_block
-from reports.sweep_words import HEADER, VERDICTS, fits, point_cells, reasons
+from reports.sweep_words import VERDICTS, fits, header, point_cells, reasons
 
 JSON_ID = "sweep-document"
 
@@ -49,7 +49,7 @@ def point_table(document: SweepDocument) -> Html:
     """A line for each point."""
     names = [axis.name for axis in document.axes]
     rows = [_row(point) for point in document.points]
-    return table((*names, "verdict", *HEADER), rows, text_columns=len(names) + 4, label="points")
+    return table((*names, "verdict", *header(document)), rows, text_columns=len(names) + 4, label="points")
 
 
 def _row(point: SweepPoint) -> list[Child]:

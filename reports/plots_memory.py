@@ -33,7 +33,7 @@ def shown_candidates(document: PlanDocument, top: int) -> list[Candidate]:
 def candidate_label(candidate: Candidate) -> str:
     """`FSDP2 1×4, full ckpt`: short enough for an axis."""
     choice = candidate.strategy
-    batch = f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}"
+    batch, _ = words.ranking_words(candidate)
     checkpointing = "" if choice.checkpointing == "none" else f", {choice.checkpointing} ckpt"
     name = one_line(words.strategy_words(choice)).replace("optimizer offload", "opt. offload")
     return shortened(f"{name} {batch}{checkpointing}", 40)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.sweep_document import SweepDocument
 from reports.clean import markdown, markdown_code
-from reports.sweep_words import HEADER, VERDICTS, point_cells, reasons
+from reports.sweep_words import VERDICTS, header, point_cells, reasons
 
 
 def render_sweep_markdown(document: SweepDocument) -> str:
@@ -12,7 +12,7 @@ def render_sweep_markdown(document: SweepDocument) -> str:
     names = [axis.name for axis in document.axes]
     blocks = [f"# Sweep: {markdown(' × '.join(names))}"]
     rows = [(*point.values, VERDICTS[point.verdict], *point_cells(point)) for point in document.points]
-    blocks.append(_table((*names, "", *HEADER), rows))
+    blocks.append(_table((*names, "", *header(document)), rows))
     told = reasons(document)
     if told:
         blocks += ["## No plan", "\n".join(f"- {markdown(values)}: {markdown(reason)}" for values, reason in told)]

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from planner.sweep_document import SweepDocument, SweepPoint
 from reports.clean import ascii_line, one_line
-from reports.sweep_words import HEADER, VERDICTS, fits, grids, labels, point_cells, reasons, share_used
+from reports.sweep_words import VERDICTS, WIDTH, fits, grids, header, labels, point_cells, reasons, share_used
 
 _STYLES = {"fits": "32", "tight": "33", "no": "31", "refused": "2"}
 _SHADES, _ASCII_SHADES = "░▒▓█", ".:+#"
@@ -79,24 +79,24 @@ def _cell(point: SweepPoint, width: int, page: _Page) -> str:
 
 def _table(document: SweepDocument, page: _Page) -> list[str]:
     names = tuple(page.clean(axis.name) for axis in document.axes)
-    header = (*names, "", *HEADER)
+    heads = (*names, "", *header(document))
     rows = [(*point.values, VERDICTS[point.verdict], *point_cells(point)) for point in document.points]
     cleaned = [tuple(page.clean(cell) for cell in row) for row in rows]
-    widths = [max(cell_len(row[at]) for row in (header, *cleaned)) for at in range(len(header))]
-    drop = _dropped(header, widths, page.width)
-    lines = [page.styled(_line(header, widths, drop, len(names)), "2")]
+    widths = [max(cell_len(row[at]) for row in (heads, *cleaned)) for at in range(len(heads))]
+    drop = _dropped(heads, widths, page.width)
+    lines = [page.styled(_line(heads, widths, drop, len(names)), "2")]
     for point, row in zip(document.points, cleaned, strict=True):
         lines.append(page.styled(_line(row, widths, drop, len(names)), "" if fits(point) else "2"))
     return lines
 
 
-def _dropped(header: Sequence[str], widths: Sequence[int], page_width: int) -> set[int]:
+def _dropped(heads: Sequence[str], widths: Sequence[int], page_width: int) -> set[int]:
     """Columns that a narrow page leaves out, the least telling first."""
     drop: set[int] = set()
-    for name in ("step", "ckpt", "batch", "free"):
+    for name in ("step", heads[-WIDTH + 2], "batch", "free"):
         if sum(width + 2 for at, width in enumerate(widths) if at not in drop) - 2 <= page_width:
             break
-        drop.add(header.index(name, len(header) - len(HEADER)))
+        drop.add(heads.index(name, len(heads) - WIDTH))
     return drop
 
 

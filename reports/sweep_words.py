@@ -5,19 +5,25 @@ from reports import words
 from reports.frames import Row, candidate_row
 
 VERDICTS = {**words.VERDICTS, "refused": "-"}
-HEADER = ("plan", "batch", "ckpt", "GiB", "free", "step", "rate")
+WIDTH = 7
+"""Figures of a point."""
+
+
+def header(document: SweepDocument) -> tuple[str, ...]:
+    """Names of the figures that `point_cells` gives."""
+    infers = any(point.plan is not None and point.plan.inference is not None for point in document.points)
+    return ("plan", "batch", "prefill" if infers else "ckpt", "GiB", "free", "step", "rate")
 
 
 def point_cells(point: SweepPoint) -> tuple[str, ...]:
-    """A point's figures under `HEADER`; of what does not fit, of the candidate that misses by least."""
+    """A point's figures under `header`; of what does not fit, of the candidate that misses by least."""
     plan = point.plan
     if plan is None:
-        return ("",) * len(HEADER)
+        return ("",) * WIDTH
     choice, memory, speed = plan.strategy, plan.memory, plan.speed
     return (
         words.strategy_words(choice),
-        f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}",
-        choice.checkpointing,
+        *words.ranking_words(plan),
         "" if memory is None else words.gib(memory.device_used_bytes),
         "" if memory is None else words.free_gib(memory),
         "" if speed is None or not fits(point) else words.seconds(speed.step_seconds),

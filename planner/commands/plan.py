@@ -194,12 +194,20 @@ def check_targets(args: argparse.Namespace) -> None:
         if os.path.abspath(target) in seen and not target.startswith("/dev/"):
             raise UsageError(f"{option} {target}: another output is written there already")
         seen.add(os.path.abspath(target))
+    if plots and args.task == "infer" and not args.sweep:
+        _check_generation_plots(args)
     if args.json and args.format not in (None, "json"):
         raise UsageError(f"--json and --format {args.format} contradict each other")
     if form_of(args) in ("csv", "html"):
         from reports.requires import need_matplotlib, need_pandas
 
         (need_pandas if args.format == "csv" else need_matplotlib)(f"--format {args.format}")
+
+
+def _check_generation_plots(args: argparse.Namespace) -> None:
+    for target in plot_targets(args):
+        if target.kind in ("timeline", "sequence"):
+            raise UsageError(f"--plot {target.kind} draws a training step; of --task infer: breakdown, pareto, scaling")
 
 
 def write_report(

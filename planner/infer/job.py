@@ -66,7 +66,7 @@ def _plan(request: Request, cluster: Cluster, source: ModelSource, note: Note) -
         versions=versions(),
         assumptions=_assumptions(workload, found, provider),
         warnings=_warnings(workload, cluster, source),
-        change=None if best is not None else nearest_change(evaluator, found),
+        change=None if best is not None or not request.suggest else nearest_change(evaluator, found),
         limits=None
         if best is None or best.cpu_bytes or best.disk_bytes
         else limits(evaluator, best, spec.max_positions),

@@ -65,11 +65,12 @@ def document(
         assumptions=(*assumptions, *setting_notes(workload, cluster)),
         warnings=warnings,
         nearest_change=change,
-        prices=_prices(cluster),
+        prices=device_prices(cluster),
     )
 
 
-def _prices(cluster: Cluster) -> tuple[DevicePrice, ...]:
+def device_prices(cluster: Cluster) -> tuple[DevicePrice, ...]:
+    """What others rent one of its devices for, cheapest first."""
     prices = (
         DevicePrice(usd_per_hour=price.usd_per_hour, provider=price.provider, date=price.date, source=price.source)
         for price in cluster.gpu.prices

@@ -14,7 +14,7 @@ from reports import cost
 from reports.html import JSON_ID, render_html
 from reports.html_markup import Html, embedded_json, tag
 from reports.html_notebook import plan_fragment, scoped
-from reports.html_plan import speed_section
+from reports.html_speed import speed_section
 from reports.html_style import CSS
 from reports.pareto import pareto_front
 from tests.support.plan_example import llama_on_8xh100, nothing_fits
