@@ -5,9 +5,12 @@ files, and the training libraries that print, log and compare for the user) is t
 for a condition. What a wrong answer could change is said beside each.
 """
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -72,6 +75,20 @@ def _loop_frame() -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+@contextlib.contextmanager
+def numbers_formatted() -> Iterator[None]:
+    """Within, `f"{loss:.3f}"` reads the number as `loss.item()` does; torch/_tensor.py refuses it on meta."""
+    original = torch.Tensor.__format__
+
+    def formatted(tensor: torch.Tensor, spec: str) -> str:
+        if spec and tensor.is_meta and tensor.dim() == 0:
+            return format(tensor.detach().item(), spec)
+        return original(tensor, spec)
+
+    with mock.patch.object(torch.Tensor, "__format__", formatted):
+        yield
 
 
 class HostValues(TorchDispatchMode):

@@ -12,7 +12,7 @@ from torch import nn
 
 from planner.capture.cuda_answers import cuda_answers
 from planner.capture.distributed import one_rank
-from planner.capture.host_values import LoopReads
+from planner.capture.host_values import LoopReads, numbers_formatted
 from planner.capture.imports import when_imported
 from planner.capture.loaders import loaders
 from planner.capture.noticed import HELD, MODEL, OPTIMIZER, RETAINED, Afterwards, Noticed, held_places
@@ -82,6 +82,7 @@ class Window:
         stack.enter_context(loaders(self._request.micro_batch))
         stack.enter_context(parameters_on_meta())
         stack.enter_context(python_wrappers_open())
+        stack.enter_context(numbers_formatted())
         stack.enter_context(autocast_regions(self._regions))
         stack.enter_context(remember_literals(self._known))
         watch_trainer(self._observed)

@@ -17,7 +17,7 @@ from planner.capture.block.outsiders import Outsiders
 from planner.capture.block.placement import BlockPlacement, loaders_on_cpu
 from planner.capture.block.recorder import BlockRecorder
 from planner.capture.cuda_answers import cuda_answers
-from planner.capture.host_values import LoopReads
+from planner.capture.host_values import LoopReads, numbers_formatted
 from planner.capture.imports import when_imported
 from planner.capture.loaders import loaders
 from planner.capture.placement import parameters_on_meta
@@ -65,6 +65,7 @@ class BlockWorld:
                 parameters_on_meta(),
                 self.hooks.installed(),
                 python_wrappers_open(),
+                numbers_formatted(),
                 _earlier_autocast(self._regions),
                 autocast_regions(self._regions),
                 remember_literals(self._known),
