@@ -9,6 +9,7 @@ from typing import Any
 from executor.inference.checkpoint import Checkpoint
 from executor.inference.job import CPU, DISK, InferenceJob, Place
 from executor.inference.model import check_checkpoint, check_device_map, empty_model, tied_places
+from executor.inference.spread import check_spread
 from executor.inference.stages import StageCache, place_stages, stage_of
 from planner.errors import InputError, PreflightError
 
@@ -103,11 +104,11 @@ def _distributed(job: InferenceJob, checkpoint: Checkpoint) -> Loaded:
     """Shards by the class's own plan (`base_model_tp_plan`), or stages: each rank reads its part only."""
     import torch
 
-    try:
-        from transformers.distributed import DistributedConfig
-    except ImportError:
-        raise PreflightError("the installed transformers spreads no model over processes: 5.20 or later does") from None
-    kind = type(empty_model(checkpoint, job))
+    empty = empty_model(checkpoint, job)
+    check_spread(empty, job)
+    from transformers.distributed import DistributedConfig
+
+    kind = type(empty)
     sizes = {"tp_size": job.tensor_parallel, "pp_size": job.pipeline_parallel}
     if job.pipeline_parallel > 1:
         place_stages(job.stages)

@@ -15,6 +15,7 @@ from executor.inference.ranks import ranks_of
 from executor.inference.room import OFFLOAD_FOLDER, check_devices, check_disk
 from executor.inference.room import offload_parent as own_folder
 from executor.inference.session import Session, identity
+from executor.inference.spread import check_spread
 from executor.inference.tokens import Tokens, check_lengths, tokenise
 from planner.errors import UnreachableError, UsageError
 from planner.plan_io import load as load_plan
@@ -136,7 +137,9 @@ def check_model(job: InferenceJob, room: Path) -> None:
 def _check_fit(job: InferenceJob, checkpoint: Checkpoint, room: Path) -> None:
     model = empty_model(checkpoint, job)
     check_checkpoint(model, checkpoint)
-    if job.layout in ("single", "replicas"):
+    if job.layout in ("tensor", "pipeline"):
+        check_spread(model, job)
+    else:
         places = job.places
         check_device_map(model, places)
         weights = bytes_by_place(model, places)

@@ -243,6 +243,31 @@ def test_tied_weights_have_one_place(tmp_path: Path) -> None:
         check(tmp_path, job_of(tied, device_map={"model": 0, "lm_head": "disk"}))
 
 
+@pytest.mark.parametrize(
+    ("kind", "degrees", "said"),
+    [
+        (
+            "llama",
+            {"tensor_parallel": 4},
+            "LlamaForCausalLM: 2 key-value heads do not divide by 4 tensor parallel ranks",
+        ),
+        ("llama", {"pipeline_parallel": 5}, "LlamaForCausalLM has 4 layers, fewer than 5 pipeline stages"),
+        ("gpt2", {"pipeline_parallel": 2}, "no pipeline stages of GPT2LMHeadModel, which has no embed_tokens"),
+        ("gpt2", {"tensor_parallel": 2}, "GPT2LMHeadModel has no tensor parallel plan in transformers"),
+    ],
+)
+def test_what_cannot_be_spread_is_said_before(
+    kind: str, degrees: dict[str, int], said: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = (
+        checkpoint if kind == "llama" else make_checkpoint(tmp_path / "m", kind=kind, n_layer=2, n_head=4, n_embd=64)
+    )
+    write_prompts(tmp_path)
+    with pytest.raises(PreflightError, match=said):
+        check(tmp_path, replace(job_of(folder), **degrees))  # type: ignore[arg-type]
+    check(tmp_path, job_of(folder))
+
+
 def test_a_disk_without_room_is_said_before(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = shutil.disk_usage(tmp_path).free
     with pytest.raises(PreflightError, match=r"of the weights go to disk, .* free: make room"):

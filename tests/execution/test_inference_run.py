@@ -93,6 +93,7 @@ def test_a_kill_in_the_midst_of_a_line_loses_nothing(
     assert "disk weights" in text
 
 
+@pytest.mark.slow
 def test_shards_of_tensor_parallel_say_the_same(
     tmp_path: Path, checkpoint: Path, expected: list[dict[str, object]]
 ) -> None:
