@@ -12,7 +12,7 @@ from planner.capture.imports import when_imported
 from planner.trace.recorder import Held, RawTrace
 
 OPTIMIZER, CHECKPOINTING, MODEL, HELD = "optimizer", "checkpointing", "second model", "held"
-RETAINED, VOCABULARY = "retained graph", "vocabulary"
+RETAINED, VOCABULARY, COPY = "retained graph", "vocabulary", "copy of a model"
 """Kinds of places."""
 _FEW_BYTES = 512
 PATIENCE_SECONDS = 10.0

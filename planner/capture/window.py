@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from planner.capture.bystanders import bystanders, watch_placed
 from planner.capture.cuda_answers import cuda_answers
 from planner.capture.distributed import one_rank
 from planner.capture.host_values import LoopReads, numbers_formatted
 from planner.capture.imports import when_imported
 from planner.capture.loaders import loaders
-from planner.capture.noticed import HELD, MODEL, OPTIMIZER, RETAINED, Afterwards, Noticed, held_places
+from planner.capture.noticed import COPY, HELD, MODEL, OPTIMIZER, RETAINED, Afterwards, Noticed, held_places
 from planner.capture.observe import Observed, loop_of, optimizer_facts, planned_name, waiting, watch, watch_trainer
 from planner.capture.placement import Placement, parameters_on_meta
 from planner.capture.precision import Regions, autocast_regions
@@ -87,6 +88,8 @@ class Window:
         stack.enter_context(remember_literals(self._known))
         watch_trainer(self._observed)
         self._noticed.watch(stack)
+        if self._request.follow and self._request.device.capability_major is not None:
+            watch_placed(stack, lambda: self._noticed.note(COPY))
         if self._request.regime is not None and not self._request.regime.outputs_to_fp32:
             when_imported("accelerate.accelerator", _keep_outputs)
         stack.enter_context(self._placement)
@@ -130,6 +133,10 @@ class Window:
                 f"optimizers take turns ({type(optimizer).__name__} steps first, {type(late[0]).__name__} has no"
                 " gradients yet): capture reads steps of one backward pass"
             )
+        idle = bystanders(models) if self._request.follow else []
+        for module in idle:
+            module.requires_grad_(False)  # nothing trains it: no gradient and no state is planned for it
+        models += idle
         passes = self._recorder.backward_passes
         alive = self._recorder.alive() if self._request.follow else []
         recording = self._recorder.finish()
@@ -139,6 +146,8 @@ class Window:
         def deliver(held: list[Held]) -> None:
             found = held_places(recording.raw, held)
             places = {**self._noticed.places, **({HELD: found.place} if found.place else {})}
+            if idle and MODEL not in places and COPY in places:
+                places[MODEL] = places[COPY]
             self._deliver(replace(facts, places=places), dump(replace(trace, held=found.tensors)))
 
         if not alive:
@@ -234,7 +243,7 @@ def _notes(observed: Observed, models: list[nn.Module]) -> tuple[str, ...]:
         found.append("the script compiles its model: the step is counted as it is written, not as inductor fuses it")
     if len(models) > 1:
         names = ", ".join(type(model).__name__ for model in models)
-        found.append(f"{len(models)} models are used in a step ({names}): the parameters of all are counted")
+        found.append(f"{len(models)} models stand on the device in a step ({names}): the parameters of all are counted")
     return tuple(found)
 
 

@@ -64,6 +64,10 @@ _EXPECTED: dict[str, tuple[Culprit, ...]] = {
         Culprit(job="train", said="a second model stands beside the first", file="train.py",
                 text="gain = initial(tokens, targets)[0] - loss.detach()"),
     ),
+    "tinygpt/regress-idle-copy": (
+        Culprit(job="train", said="a second model stands beside the first", file="train.py",
+                text="average = copy.deepcopy(model)"),
+    ),
     "tinygpt/regress-vocabulary-padding": (
         Culprit(job="train", said="the model grew, 45,622,272 -> 54,797,312 parameters: head.weight, tokens.weight",
                 file="gpt/model.py", text="return F.cross_entropy(logits.view(-1, logits.shape[-1])"),
