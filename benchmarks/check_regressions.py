@@ -118,8 +118,8 @@ def table(found: dict[str, Any]) -> str:
 
 def main(names: list[str]) -> None:
     """Runs all, or those named."""
-    kept = json.loads(RESULTS.read_text()) if names and RESULTS.is_file() else {"changes": []}
-    load = round(os.getloadavg()[0], 1)
+    kept = json.loads(RESULTS.read_text()) if names and RESULTS.is_file() else {"changes": [], "large": {}}
+    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "load": round(os.getloadavg()[0], 1)}
     rows = {row["change"]: row for row in kept["changes"]}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -133,16 +133,20 @@ def main(names: list[str]) -> None:
             print(
                 f"{'right' if row['right'] else 'WRONG':6} {row['seconds']:6} s  {change}", *row["said"][:1], flush=True
             )
+            write({"machine": machine, "large": kept["large"], "changes": list(rows.values())})
         timed = large(place) if not names or "large" in names else kept["large"]
-    found = {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "load": load},
-        "large": timed,
-        "changes": sorted(rows.values(), key=lambda row: str(row["change"])),
-    }
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    RESULTS.with_suffix(".md").write_text(table(found), encoding="utf-8")
+    found = write({"machine": machine, "large": timed, "changes": list(rows.values())})
     wrong = [row["change"] for row in found["changes"] if not row["right"]]
     print(f"{len(found['changes']) - len(wrong)} of {len(found['changes'])} right", *wrong)
+
+
+def write(found: dict[str, Any]) -> dict[str, Any]:
+    """Puts what is known so far where results stand."""
+    found["changes"].sort(key=lambda row: str(row["change"]))
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if found["large"]:
+        RESULTS.with_suffix(".md").write_text(table(found), encoding="utf-8")
+    return found
 
 
 if __name__ == "__main__":
