@@ -1,6 +1,7 @@
 """`plan report RUN`: what a run took, against what its plan predicted, per rank and phase.
 
-A FILE that `plan check --format json` wrote is shown in any of that command's formats.
+A FILE that `plan check --format json` wrote is shown in any of that command's formats, one that holds a plan (`--save`,
+`--json`) or a sweep in any of theirs, without planning again.
 """
 
 import argparse
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `plan report`."""
     parser.add_argument(
-        "run", metavar="RUN", help="a run's folder, its id or the start of it, or `latest`; or a check's JSON file"
+        "run",
+        metavar="RUN",
+        help="a run's folder, its id or the start of it, or `latest`; or the JSON file of a check, a plan or a sweep",
     )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
-    parser.add_argument("--format", choices=(*FORMATS, "html"), default="text", help="default: text")
+    parser.add_argument("--format", choices=(*FORMATS, "csv", "html"), default="text", help="default: text")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of stdout")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
@@ -31,9 +34,10 @@ def run(args: argparse.Namespace) -> int:
     """Reports on one run. Raises UnreachableError for one that is not there, InputError for a damaged one."""
     given = Path(args.run)
     if given.suffix == ".json" and given.is_file():
-        return _check_report(args, given)
-    if args.format in ("junit", "github"):
-        raise UsageError(f"--format {args.format} is for the JSON file of a check, not for a run")
+        return _file_report(args, given)
+    if args.format in ("junit", "github", "csv"):
+        of = "a plan" if args.format == "csv" else "a check"
+        raise UsageError(f"--format {args.format} is for the JSON file of {of}, not for a run")
     if args.format == "html" and not args.json:
         from reports.requires import need_matplotlib
 
@@ -76,17 +80,25 @@ def _write(args: argparse.Namespace, text: str) -> None:
     write_text(args.output, text, force=args.force)
 
 
-def _check_report(args: argparse.Namespace, path: Path) -> int:
-    """Shows what a check found; its exit code is not given again."""
-    if args.format == "html":
-        raise UsageError("--format html is for runs; a check is shown as text, json, junit, md or github")
-    from planner.commands.check_output import rendered
-    from planner.regression.result import report_from_json
+def _file_report(args: argparse.Namespace, path: Path) -> int:
+    """Shows what a plan, a sweep or a check found; its exit code is not given again."""
+    from planner.commands.report_file import read_kept, rendered_file
 
     try:
         content = path.read_bytes()
     except OSError as problem:
         raise InputError(f"{path} cannot be read: {problem.strerror}") from None
+    kept = read_kept(content, str(path))
+    if kept is not None:
+        _write(args, rendered_file(kept, args, path))
+        return ExitCode.OK
+    if args.format in ("html", "csv"):
+        raise UsageError(
+            f"--format {args.format} is for runs and plans; a check is shown as text, json, junit, md or github"
+        )
+    from planner.commands.check_output import rendered
+    from planner.regression.result import report_from_json
+
     report = report_from_json(content, str(path))
     _write(args, rendered(report, "json" if args.json else args.format, ascii_only=args.ascii))
     return ExitCode.OK

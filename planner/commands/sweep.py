@@ -111,27 +111,10 @@ def show_progress(done: int, of: int) -> None:
 
 def _write(args: argparse.Namespace, document: "SweepDocument") -> None:
     from planner.commands.plan import form_of, write_out
+    from planner.commands.report_file import sweep_report
 
     form = form_of(args)
-    if form == "json":
-        from planner.sweep_document import sweep_to_json
-
-        text = sweep_to_json(document)
-    elif form == "md":
-        from reports.sweep_markdown import render_sweep_markdown
-
-        text = render_sweep_markdown(document)
-    elif form == "csv":
-        from reports.csv_report import csv_of
-        from reports.sweep_words import sweep_rows
-
-        text = csv_of(sweep_rows(document))
-    elif form == "html":
-        from reports.html_sweep import render_sweep_html
-
-        text = render_sweep_html(document)
-    else:
-        text = _terminal(args, document)
+    text = _terminal(args, document) if form == "text" else sweep_report(document, form)
     write_out(args, text)
 
 
