@@ -19,6 +19,7 @@ READS = {
     torch.ops.aten._local_scalar_dense.default,
     torch.ops.aten.is_nonzero.default,
     torch.ops.aten.equal.default,
+    torch.ops.aten.allclose.default,
 }
 _OWN = (__name__.rpartition(".")[0], "planner.capture")
 
