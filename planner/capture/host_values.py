@@ -42,7 +42,7 @@ class LoopReads(HostReads):
 
 
 def _value(func: Any, tensor: torch.Tensor) -> tuple[bool | int | float, str]:
-    if func is torch.ops.aten.equal.default:
+    if func in (torch.ops.aten.equal.default, torch.ops.aten.allclose.default):
         return True, "what is compared is equal"
     if tensor.dtype is torch.bool or func is torch.ops.aten.is_nonzero.default:
         return False, "the condition does not hold"
