@@ -57,7 +57,7 @@ def run_batch(
 ) -> Batch:
     """Generates for all of `items` at once; shorter prompts are padded on the left.
 
-    `cache_kind`: the plan's `--kv-dtype`; None for what `generate` does by itself.
+    `cache_kind`: `static` or `fp8`; None for what `generate` does by itself.
     """
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
@@ -102,10 +102,8 @@ def run_batch(
 _CACHES: dict[str, dict[str, Any]] = {
     "static": {"cache_implementation": "static"},
     "fp8": {"cache_implementation": "quantized", "cache_config": {"backend": "fp8"}},
-    "int4": {"cache_implementation": "quantized", "cache_config": {"backend": "quanto", "nbits": 4}},
-    "int2": {"cache_implementation": "quantized", "cache_config": {"backend": "quanto", "nbits": 2}},
 }
-"""GenerationConfig's words for the plan's `--kv-dtype`."""
+"""GenerationConfig's words for the plan's `--kv-dtype fp8` and `--set cache.implementation=static`."""
 
 
 class _Clock:

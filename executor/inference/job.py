@@ -42,7 +42,7 @@ class InferenceJob:
     attention: str | None = None
     """As transformers names its implementations."""
     cache: str | None = None
-    """The plan's `--kv-dtype`, where it is not what `generate` does by itself."""
+    """`static` or `fp8`; None for what `generate` does by itself."""
     on_cpu: bool = False
     """Whether what the plan calls its devices is this machine's CPU."""
 
@@ -83,7 +83,6 @@ def inference_job(saved: SavedPlan) -> InferenceJob:
             f"the plan is for --task {workload.get('task', 'train')}, prompts need one of --task infer: {saved.command}"
         )
     pipelined = strategy.pipeline_parallel > 1
-    cache = str(workload.get("kv_dtype", "auto"))
     return InferenceJob(
         model=saved.model.id,
         revision=saved.model.revision if saved.model.source in ("cache", "hub") else None,
@@ -97,7 +96,7 @@ def inference_job(saved: SavedPlan) -> InferenceJob:
         context=_integer(workload.get("context")),
         dtype=_DTYPES.get(str(workload.get("precision"))),
         attention=_ATTENTION.get(str(workload.get("attention"))),
-        cache=None if cache == "auto" else cache,
+        cache=_cache(workload),
         on_cpu=saved.cluster.get("gpu_id", saved.cluster["gpu"]) == "cpu",
     )
 
@@ -137,6 +136,12 @@ def _stages(words: Mapping[str, str]) -> tuple[int, ...]:
         if _LAYER.match(name) and isinstance(place, int):
             counts[place] = counts.get(place, 0) + 1
     return tuple(counts[stage] for stage in sorted(counts))
+
+
+def _cache(workload: Mapping[str, object]) -> str | None:
+    if workload.get("kv_dtype") == "fp8":
+        return "fp8"
+    return "static" if workload.get("cache") == "static" else None
 
 
 def _integer(value: object) -> int | None:
