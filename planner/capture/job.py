@@ -13,6 +13,9 @@ from planner.trace.device import device_kind
 from planner.workload import Workload
 from planner.workload_options import Given, make_workload
 
+_SECONDS, _FOLLOWED_SECONDS = 60.0, 240.0
+"""Until the first step, and until the third of a check, which runs where machines are slow and nobody waits."""
+
 
 def captured_job(
     request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note
@@ -44,6 +47,7 @@ def provider_of(request: Request, cluster: Cluster, script: Path, note: Note) ->
             device=planned_device(cluster),
             world_size=cluster.world_size,
             follow=request.follow,
+            seconds=_FOLLOWED_SECONDS if request.follow else _SECONDS,
         ),
         use_cache=request.use_cache,
         note=note,

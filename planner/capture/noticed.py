@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ OPTIMIZER, CHECKPOINTING, MODEL, HELD = "optimizer", "checkpointing", "second mo
 RETAINED, VOCABULARY, COPY = "retained graph", "vocabulary", "copy of a model"
 """Kinds of places."""
 _FEW_BYTES = 512
-PATIENCE_SECONDS = 10.0
-"""How long a script may take from its first step to its third before it is no longer watched."""
+PATIENCE_SECONDS = 20.0
+"""How long a script may take from its first step to its third, or as long again as to its first, before it is no longer
+watched: evaluation between steps can take hours."""
 
 
 class Noticed:
@@ -87,11 +89,11 @@ class Afterwards:
     `deliver(held)` is called once: at the third step, when patience ends, or when the script does.
     """
 
-    def __init__(self, held: Sequence[Held], deliver: Callable[[list[Held]], None]) -> None:
+    def __init__(self, held: Sequence[Held], deliver: Callable[[list[Held]], None], seconds_so_far: float) -> None:
         self._held, self._deliver = held, deliver
         self._steps = 0
         self._lock = threading.Lock()
-        timer = threading.Timer(PATIENCE_SECONDS, self.end)
+        timer = threading.Timer(max(PATIENCE_SECONDS, seconds_so_far), self.end)
         timer.daemon = True
         timer.start()
 
@@ -102,6 +104,7 @@ class Afterwards:
     def forward(self) -> None:
         """A forward pass begins: by that of the third step, the loop has bound all its variables anew."""
         if self._steps:
+            gc.collect()  # what only a cycle of garbage holds is nobody's
             self._finish([held for held in self._held if held.storage() is not None])
 
     def end(self) -> None:

@@ -152,7 +152,7 @@ class Window:
 
         if not alive:
             deliver([])
-        self._afterwards = Afterwards(alive, deliver)
+        self._afterwards = Afterwards(alive, deliver, time.monotonic() - self._started)
         self._recorder.afterwards = self._afterwards.forward
 
     def _facts(self, models: list[nn.Module], passes: int) -> CapturedFacts:

@@ -160,7 +160,10 @@ def _updated(checked: Checked) -> Checked:
     text = baseline_to_json(checked.now.state)
     written = not path.is_file() or path.read_bytes() != text.encode()
     if written:
-        path.parent.mkdir(exist_ok=True)
+        try:
+            path.parent.mkdir(exist_ok=True)
+        except OSError as problem:
+            raise InputError(f"{path.parent} cannot be made: {problem.strerror}") from None
         write_text(path, text, force=True)
     missing = checked.baseline is None  # which the notice of a new job says, and is true no more
     findings = tuple(
