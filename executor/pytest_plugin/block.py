@@ -16,6 +16,7 @@ from executor.pytest_plugin.limit import (
     one_of,
 )
 from executor.pytest_plugin.measured import Measured, measured
+from executor.pytest_plugin.valueless import needs_values
 from executor.pytest_plugin.words import failure
 from planner.errors import PlanError
 
@@ -87,6 +88,9 @@ class PlanMemory:
         if isinstance(problem, PlanError):
             raise self._failure(f"{problem}") from None
         if problem is not None:
+            said = needs_values(problem, self._home)
+            if said is not None:
+                raise self._failure(said) from None
             self._failed(self.answered)
             return
         try:

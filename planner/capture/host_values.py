@@ -85,7 +85,7 @@ def numbers_formatted() -> Iterator[None]:
     def formatted(tensor: torch.Tensor, spec: str) -> str:
         if spec and tensor.is_meta and tensor.dim() == 0:
             return format(tensor.detach().item(), spec)
-        return original(tensor, spec)
+        return str(original(tensor, spec))
 
     with mock.patch.object(torch.Tensor, "__format__", formatted):
         yield
