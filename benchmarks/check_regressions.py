@@ -46,7 +46,7 @@ def check(change: Change, base: Path, place: Path) -> dict[str, Any]:
         (root / ".plan" / file.name).write_bytes(file.read_bytes())
     apply(root, change.path.read_text(encoding="utf-8"))
     began = time.perf_counter()
-    done = plan_check(root, place / "cache", "--format", "json")
+    done = plan_check(root, place / "cache", "--format", "json", *change.jobs)
     seconds = time.perf_counter() - began
     report: dict[str, Any] = report_of(done)
     row: dict[str, Any] = {"change": str(change), "status": report["status"], "exit_code": done.returncode}

@@ -40,6 +40,13 @@ class Change:
     def path(self) -> Path:
         return HERE / "changes" / self.project / f"{self.name}.patch"
 
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """Jobs that it can reach: a factory's package knows nothing of the script. Empty: all of the project."""
+        files = re.findall(r"^\+\+\+ b/(\S+)", self.path.read_text(encoding="utf-8"), re.MULTILINE)
+        reaches = any(file.startswith(("gpt/", "pyproject.toml")) for file in files)
+        return () if self.project != "tinygpt" or reaches else ("train",)
+
     def __str__(self) -> str:
         return f"{self.project}/{self.name}"
 

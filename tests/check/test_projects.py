@@ -78,7 +78,7 @@ def test_a_sample_of_the_harmless_changes(bases):
 @pytest.mark.slow
 @pytest.mark.parametrize("change", REGRESSIONS, ids=str)
 def test_a_regression_is_caught_with_its_culprit(change, bases):
-    root, done, report = bases.checked([change])
+    root, done, report = bases.checked([change], *change.jobs)
     assert report["status"] in ("warn", "fail")
     assert done.returncode == (1 if report["status"] == "fail" else 0)
     assert missing(change, root, report) == [], done.stdout
@@ -87,7 +87,7 @@ def test_a_regression_is_caught_with_its_culprit(change, bases):
 @pytest.mark.slow
 @pytest.mark.parametrize("change", HARMLESS, ids=str)
 def test_a_harmless_change_raises_no_alarm(change, bases):
-    _, done, report = bases.checked([change])
+    _, done, report = bases.checked([change], *change.jobs)
     assert (done.returncode, report["status"]) == (0, "ok"), done.stdout
 
 
