@@ -55,7 +55,8 @@ def quantise_loaded(model: Any, config: Any) -> None:
 
 def _register(module: Any) -> None:
     """peft wraps our stand-in layers as it wraps bitsandbytes' own."""
-    from planner.model.linear4bit import Linear4bitMeta, Lora4bit
+    from planner.model.linear4bit import Linear4bitMeta
+    from planner.model.quantization.adapters import Lora4bit
 
     init = module.LoraConfig.__post_init__
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from peft.tuners.lora.layer import Linear as LoraLinear
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 from torch.utils.checkpoint import _CachedTorchDispatchMode, _CachingTorchDispatchMode
@@ -116,30 +115,6 @@ def _dequantised(layer: Linear4bitMeta, dtype: torch.dtype) -> torch.Tensor:
         absmax += layer.offset
     weight = torch.empty(layer.out_features, layer.in_features, dtype=layer.compute_dtype, device="meta")
     return weight.to(dtype)
-
-
-class Lora4bit(LoraLinear):
-    """LoRA around a 4-bit layer.
-
-    Mirrors peft tuners/lora/bnb.py: Linear4bit.forward, which copies the base's result, and leaves dtypes to
-    autocast when that is on.
-    """
-
-    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        result = self.base_layer(x, *args, **kwargs)
-        result = result.clone()
-        for name in self.active_adapters:
-            lora_a, lora_b = self.lora_A[name], self.lora_B[name]
-            dropout, scaling = self.lora_dropout[name], self.scaling[name]
-            converts = not torch.is_autocast_enabled()
-            expected = result.dtype
-            if converts:
-                x = self._cast_input_dtype(x, lora_a.weight.dtype)
-            output = lora_b(lora_a(dropout(x))) * scaling
-            if converts:
-                output = output.to(expected)
-            result = result + output
-        return result
 
 
 def quantise(model: nn.Module, *, double_quant: bool, compute_dtype: torch.dtype) -> int:

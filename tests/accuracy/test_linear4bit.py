@@ -7,7 +7,8 @@ from torch import nn
 from planner.model.adapt import adapt
 from planner.model.adapter import Adapter
 from planner.model.build import build_model, spec_of
-from planner.model.linear4bit import Linear4bitMeta, Lora4bit, quantise
+from planner.model.linear4bit import Linear4bitMeta, quantise
+from planner.model.quantization.adapters import Lora4bit
 from planner.workload import Peft
 from tests.accuracy.architectures import ARCHITECTURES
 

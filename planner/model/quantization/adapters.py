@@ -8,9 +8,33 @@ from peft.tuners.lora.gptq import GPTQLoraLinear
 from peft.tuners.lora.layer import Linear as LoraLinear
 from torch import nn
 
-from planner.model.linear4bit import Linear4bitMeta, Lora4bit
+from planner.model.linear4bit import Linear4bitMeta
 from planner.model.quantization.int8 import Linear8bitMeta
 from planner.model.quantization.packed_int import AwqGemmMeta, PackedLinear
+
+
+class Lora4bit(LoraLinear):
+    """LoRA around a 4-bit layer.
+
+    Mirrors peft tuners/lora/bnb.py: Linear4bit.forward, which copies the base's result, and leaves dtypes to
+    autocast when that is on.
+    """
+
+    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        result = self.base_layer(x, *args, **kwargs)
+        result = result.clone()
+        for name in self.active_adapters:
+            lora_a, lora_b = self.lora_A[name], self.lora_B[name]
+            dropout, scaling = self.lora_dropout[name], self.scaling[name]
+            converts = not torch.is_autocast_enabled()
+            expected = result.dtype
+            if converts:
+                x = self._cast_input_dtype(x, lora_a.weight.dtype)
+            output = lora_b(lora_a(dropout(x))) * scaling
+            if converts:
+                output = output.to(expected)
+            result = result + output
+        return result
 
 
 class Lora8bit(LoraLinear):

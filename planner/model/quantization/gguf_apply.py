@@ -47,6 +47,7 @@ def _plan(model: Any, file: GgufFile, path: str) -> tuple[dict[str, list[GgufTen
             unknown.append(name)
         else:
             plan.setdefault(own, []).append(tensor)
+    _whole(model, plan, path, file.architecture)
     for own, tensors in plan.items():
         whole = tensors[0].shape
         if len(tensors) > 1:
@@ -55,7 +56,6 @@ def _plan(model: Any, file: GgufFile, path: str) -> tuple[dict[str, list[GgufTen
             raise InputError(
                 f"{path} is of another model: {own} is {list(whole)} in it and {list(shapes[own])} in the config"
             )
-    _whole(model, plan, path, file.architecture)
     return plan, unknown
 
 
