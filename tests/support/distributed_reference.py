@@ -14,7 +14,7 @@ from tests.support.cpu_reference import Change, Reference
 from tests.support.ranks.case import RankCase
 
 ROOT = Path(__file__).parents[2]
-SECONDS_PER_CASE, SECONDS_TO_START = 60, 120
+SECONDS_PER_CASE, SECONDS_TO_START = 90, 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
