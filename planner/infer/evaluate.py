@@ -23,6 +23,8 @@ from planner.strategy.base import workspace_bytes
 from planner.trace.events import ParameterInfo, StepTrace
 from planner.units import ceil_div
 
+_BEYOND_ANY_DEVICE = 2**45
+"""Bytes of tensors from which on no allocator needs to be simulated to say that they do not fit."""
 _STEPS = 3
 """Passes of a generation that is longer than the planner records: prefill, first decode step, another."""
 
@@ -164,6 +166,8 @@ class GenerationEvaluator:
             new_tokens=self.workload.new_tokens,
             times=self.times(generated, context, layout.tensor_parallel),
         )
+        if use.profile.peak_allocated_bytes > _BEYOND_ANY_DEVICE:
+            return use
         settings = allocator_settings(dict(self.workload.settings))
         return simulated(use, stream, 1, settings=settings, caches=not self.cluster.gpu.is_cpu)[0]
 

@@ -9,6 +9,7 @@ from planner.infer.workload import MOST_TOKENS
 
 CONTEXT_STEP = 64
 """Tokens to which the longest context is found."""
+MOST_CONTEXT = 2**20
 MOST_BATCH = 4096
 _ROUNDS = 12
 
@@ -35,8 +36,7 @@ def limits(evaluator: GenerationEvaluator, plan: InferJudgement, positions: int 
         return _judged(evaluator, plan, batch=batch)
 
     bounds: dict[str, str] = {}
-    most = min(positions or MOST_TOKENS, MOST_TOKENS // workload.batch)
-    context = workload.context
+    most = max(context := workload.context, min(positions or MOST_CONTEXT, MOST_TOKENS // workload.batch))
     first = -(-max(context, workload.new_tokens + 1) // CONTEXT_STEP)
     if _fits(_judged(evaluator, plan, context=most)):
         context, bounds["max_context"] = most, "positions" if positions and most == positions else "searched"

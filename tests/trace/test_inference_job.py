@@ -1,0 +1,160 @@
+"""`plan MODEL --task infer` as a user types it, on tiny models."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.cli import main
+from planner.plan import from_json, to_json
+from planner.plan_saved import saved_from_json
+from tests.accuracy.architectures import ARCHITECTURES
+
+BLOCK = 512
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders with configs of tiny models."""
+    root = tmp_path_factory.mktemp("models")
+    for name in ("llama-3", "gpt2", "bert", "t5"):
+        (root / name).mkdir()
+        (root / name / "config.json").write_text(json.dumps(ARCHITECTURES[name].config()))
+    return root
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    code = main([*words, "--json"])
+    out = capsys.readouterr().out
+    document: dict[str, Any] = json.loads(out)
+    assert code == (0 if any(plan["fits"] for plan in document["plans"]) else 1)
+    return document
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("plan: error: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def test_a_generation_at_full_context(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (str(models / "llama-3"), "--task", "infer", "--gpus", "1xT4", "--context", "300", "--batch", "4")
+    document = planned(capsys, *words, "--new-tokens", "20", "--precision", "fp16")
+    workload, plan = document["workload"], document["plans"][0]
+    assert (workload["task"], workload["context"], workload["batch"], workload["new_tokens"]) == ("infer", 300, 4, 20)
+    assert workload["basis"]["context"] == "given"
+    assert workload["basis"]["quantize"] == "default"
+    figures, memory = plan["inference"], plan["memory"]
+    # Two layers, two key-value heads of 16, keys and values in two bytes.
+    assert figures["kv_cache_bytes"] == 2 * 2 * 2 * 16 * 300 * 4 * 2
+    assert figures["prompt_tokens"] == 280
+    assert sum(memory["at_peak"].values()) == memory["peak_allocated_bytes"]
+    assert memory["phase_peaks"]["prefill"] == figures["prefill_peak_bytes"] == memory["peak_allocated_bytes"]
+    assert figures["load_peak_bytes"] < figures["decode_peak_bytes"] < figures["prefill_peak_bytes"]
+    assert figures["max_context"] == 512
+    assert figures["limits"]["max_context"] == "positions"
+    assert figures["max_batch"] >= 4
+    assert 0 < figures["decode_seconds"] < figures["prefill_seconds"]
+    assert from_json(json.dumps(document), "here").plans[0].inference is not None
+
+
+def test_the_longest_context_fits_and_one_step_more_does_not(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a device with little room; found by traces, and checked by two more."""
+    words = (str(models / "llama-3"), "--task", "infer", "--gpus", "1xT4", "--precision", "fp32", "--pin")
+    words = (*words, "--set", "memory.reserve=14.28GiB", "--batch", "64")
+    figures = planned(capsys, *words, "--context", "64")["plans"][0]["inference"]
+    longest = figures["max_context"]
+    assert figures["limits"]["max_context"] == "memory"
+    assert longest % 64 == 0
+    assert planned(capsys, *words, "--context", str(longest))["plans"][0]["fits"]
+    beyond = planned(capsys, *words, "--context", str(longest + 64))
+    assert not any(plan["fits"] for plan in beyond["plans"])
+    assert beyond["nearest_change"].startswith("--batch ")
+
+
+def test_replicas_stages_and_tensor_parallel_share_a_node(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = planned(capsys, str(models / "llama-3"), "--task", "infer", "--gpus", "2xT4", "--context", "128")
+    plans = {plan["strategy"]["name"]: plan for plan in document["plans"]}
+    assert set(plans) == {"replicas", "tp", "pp", "device-map"}
+    assert plans["replicas"]["strategy"]["data_parallel"] == 2
+    whole = plans["replicas"]["inference"]
+    for name in ("tp", "pp"):
+        assert plans[name]["inference"]["kv_cache_bytes"] == whole["kv_cache_bytes"] // 2
+        assert whole["weight_bytes"] // 2 <= plans[name]["inference"]["weight_bytes"] < whole["weight_bytes"]
+    stages = plans["pp"]["placement"]["device_map"]
+    assert stages["model.layers.0"] == "cuda:0"
+    assert stages["model.layers.1"] == stages["lm_head"] == "cuda:1"
+    assert plans["device-map"]["placement"]["device_map"]
+
+
+def test_a_plan_is_kept_and_saved(models: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = (str(models / "gpt2"), "--task", "infer", "--gpus", "1xT4", "--context", "64", "--pin")
+    first = planned(capsys, *words)
+    assert planned(capsys, *words) == first
+    assert main([*words, "--save", str(tmp_path / "plan.json")]) == 0
+    saved = saved_from_json((tmp_path / "plan.json").read_bytes(), "plan.json")
+    assert saved.workload["task"] == "infer"
+    assert saved.plan.inference is not None
+    text = capsys.readouterr().out
+    assert "context 64 = 63 prompt + 1 new token" in text
+    assert "KV cache" in text
+    assert to_json(from_json(json.dumps(first), "first"))
+
+
+def test_an_encoder_decoder(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (str(models / "t5"), "--task", "infer", "--gpus", "1xT4", "--context", "100", "--new-tokens", "10", "--pin")
+    figures = planned(capsys, *words, "--precision", "fp32")["plans"][0]["inference"]
+    # Two layers of four heads of 16, fp32: cross attention over the prompt, self attention over what is generated.
+    per_token = 2 * 2 * 4 * 16 * 4
+    assert per_token * 90 < figures["kv_cache_bytes"] <= per_token * 101
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--context", "513"), "513 is longer than the 512 positions"),
+        (("--context", "64", "--new-tokens", "64"), "leaves no prompt"),
+        (("--context", "64", "--kv-dtype", "q4"), "--kv-dtype 'q4' is unknown"),
+        (("--kv-dtype", "int4"), "--kv-dtype int4 is not built yet"),
+        (("--optimizer", "adamw"), "--optimizer is about training"),
+        (("--seq-len", "64"), "use --context"),
+        (("--micro-batch", "2"), "use --batch"),
+        (("--strategy", "zero3"), "zero3 is about training"),
+        (("--strategy", "pipelines"), "unknown for --task infer"),
+        (("--strategy", "tp", "--tp", "1"), "contradict"),
+        (("--strategy", "single", "--tp", "2"), "contradict"),
+        (("--tp", "3"), "does not divide"),
+        (("--precision", "bf16-mixed"), "about training"),
+        (("--precision", "fp7"), "unknown"),
+        (("--quantize", "int3"), "unknown"),
+        (("--offload", "optimizer"), "none or all"),
+        (("--batch", "0"), "not a positive integer"),
+        (("--set", "fsdp.reshard_after_forward=true"), "about training"),
+        (("--set", "cache.implementation=static", "--kv-dtype", "fp8"), "contradict"),
+        (("--context", "512", "--batch", "20000"), "tokens of a batch"),
+    ],
+)
+def test_what_makes_no_sense(
+    models: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert said in refused(capsys, str(models / "llama-3"), "--task", "infer", "--gpus", "2xT4", *words)
+
+
+def test_inference_options_without_the_task(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(models / "llama-3")
+    assert "add --task infer" in refused(capsys, model, "--gpus", "1xT4", "--context", "64")
+    assert "--tp 2 of training is not built yet" in refused(capsys, model, "--gpus", "2xT4", "--tp", "2")
+
+
+def test_a_model_that_generates_nothing(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, str(models / "bert"), "--task", "infer", "--gpus", "1xT4", "--context", "64")
+    assert "generates no text" in said
