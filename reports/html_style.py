@@ -35,7 +35,7 @@ td,th{overflow-wrap:break-word}td:first-child{min-width:8em}.reason{min-width:15
 .chip{display:inline-block;font-size:.78rem;border:1px solid var(--edge);color:var(--muted);border-radius:9px;
 padding:0 8px;white-space:nowrap}
 ul{margin:6px 0;padding-left:20px}li{margin:3px 0}
-pre{background:var(--band);border-radius:6px;padding:10px 14px;margin:8px 0;overflow-x:auto;white-space:pre-wrap;
+pre{background:var(--band);border-radius:6px;padding:10px 14px;margin:8px 0;overflow-x:auto;white-space:pre;
 font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 figure{margin:10px 0}
 figure svg{display:block;width:100%;height:auto}
@@ -50,6 +50,6 @@ dl{grid-template-columns:1fr;gap:0}dt{margin-top:6px}h1{font-size:1.25rem}}
 --good:#145c2c;--warn:#7a4600;color-scheme:light}
 main{max-width:none;padding:0}body{font-size:10pt}.wide{display:block}.narrow{display:none}
 h2,h3{break-after:avoid}figure,.card,tr,pre{break-inside:avoid}thead{display:table-header-group}
-.scroll{overflow:visible}details.screen{display:none}
+.scroll{overflow:visible}pre{white-space:pre-wrap}details.screen{display:none}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}@page{margin:14mm}}
 """.replace("\n", "")

@@ -33,15 +33,16 @@ def render_sweep_html(document: SweepDocument) -> str:
 
 
 def sweep_plots(document: SweepDocument) -> Html:
-    """The heat map where there are two options or more, and curves along the first."""
-    from reports.plots_sweep import curves, heatmap
+    """The heat map where there are two options or more, and curves along the first where its values are numbers."""
+    from reports.plots_sweep import curves, heatmap, is_curve
 
     drawn: list[Child] = []
     if len(document.axes) > 1:
-        caption = "Share of the capacity in use on the worst rank; under it the best plan and its speed per GPU"
+        caption = "Share of the capacity in use on the worst rank; under it the best plan and its speed on each GPU"
         drawn.append(plot("heat", lambda width: heatmap(document, width, titled=False), "Heat map", caption))
-    caption = "Best plan of every point; hollow marks do not fit, the line is the capacity"
-    drawn.append(plot("curve", lambda width: curves(document, width, titled=False), "Memory and speed", caption))
+    if is_curve(document) or len(document.axes) == 1:
+        caption = "Best plan of every point; hollow marks do not fit, the red line is the capacity"
+        drawn.append(plot("curve", lambda width: curves(document, width, titled=False), "Memory and speed", caption))
     return join(drawn)
 
 

@@ -20,6 +20,8 @@ _HEAT = LinearSegmentedColormap.from_list("used", ["#dcebdd", "#9fcfa4", "#e9d37
 _LOST, _REFUSED = "#e39a92", "#d5d8dc"
 _ROW = 0.64
 """Inches of a heat map's row."""
+_LEVEL = 8
+"""Characters up to which labels of an axis stand level."""
 _DARK = "#1b1b1b"
 """Words on a cell, whatever the theme: cells are light."""
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kK]?)")
@@ -54,16 +56,20 @@ def curves(document: SweepDocument, width: float = 9.6, *, titled: bool = True, 
     `scaling` adds to the speed what the first point would give if it grew with the number of GPUs.
     """
     narrow = width < 6
+    entries = _lines_of(document)
+    columns = max(1, int(width * 10 / (max(len(label) for _, label in entries) + 6)))
+    rows = -(-(len(entries) + scaling) // columns) if len(entries) > 1 or scaling else 0
     with style():
         head = TITLE_INCHES if titled else 0.0
-        height = head + (6.6 if narrow else 3.9)
+        foot = 0.72 + 0.2 * rows + (0.25 if max(map(len, _ticks(document.axes[0])[0])) > _LEVEL else 0)
+        height = head + (5.9 if narrow else 3.1) + foot
         figure = Figure(figsize=(width, height))
         if titled:
             add_title(figure, _subject(document), "best plan of every point; hollow: does not fit")
         memory, speed = figure.subplots(2, 1) if narrow else figure.subplots(1, 2)
         figure.subplots_adjust(
-            left=0.7 / width, right=1 - 0.15 / width, top=1 - (head + 0.1) / height, bottom=0.85 / height, hspace=0.35,
-            wspace=0.24,
+            left=0.75 / width, right=1 - 0.15 / width, top=1 - (head + 0.1) / height, bottom=foot / height, hspace=0.35,
+            wspace=0.26,
         )  # fmt: skip
         _draw_curves(memory, document, _used)
         _draw_capacity(memory, document)
@@ -76,12 +82,27 @@ def curves(document: SweepDocument, width: float = 9.6, *, titled: bool = True, 
             speed.set_yscale("log", base=2)
             speed.autoscale(axis="y")
             speed.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        handles, names = speed.get_legend_handles_labels()
-        if len(names) > 1 or scaling:
+        if rows:
+            handles, names = memory.get_legend_handles_labels()
+            ideal, ideal_names = speed.get_legend_handles_labels()
+            extra = [(one, name) for one, name in zip(ideal, ideal_names, strict=True) if name not in names]
             figure.legend(
-                handles, names, loc="lower center", ncols=2 if narrow else 5, frameon=False, fontsize=9, borderaxespad=0
-            )
+                [*handles, *(one for one, _ in extra)], [*names, *(name for _, name in extra)], loc="lower center",
+                ncols=columns, frameon=False, fontsize=8.5, borderaxespad=0.1,
+                title=", ".join(axis.name for axis in document.axes[1:]) or None, title_fontsize=8.5,
+            )  # fmt: skip
         return figure
+
+
+def is_curve(document: SweepDocument) -> bool:
+    """Whether the first option's values are numbers, along which a line says something."""
+    return positions(document.axes[0].values) is not None
+
+
+def _lines_of(document: SweepDocument) -> list[tuple[tuple[str, ...], str]]:
+    """Values of the other options, of as many lines as there are colours, and what they are called."""
+    rest = dict.fromkeys(point.values[1:] for point in document.points)
+    return [(others, one_line(", ".join(others)) or "best plan") for others in list(rest)[: len(_LINES)]]
 
 
 def _subject(document: SweepDocument) -> str:
@@ -192,15 +213,14 @@ def _draw_curves(axes: Any, document: SweepDocument, figure_of: Any) -> None:
     first = document.axes[0]
     numbers = positions(first.values)
     at = numbers or list(map(float, range(len(first.values))))
-    rest = [tuple(values) for values in dict.fromkeys(point.values[1:] for point in document.points)]
-    for number, others in enumerate(rest[: len(_LINES)]):
+    for colour, (others, label) in zip(_LINES, _lines_of(document), strict=False):
         mine = [point for point in document.points if point.values[1:] == others]
         pairs = [(x, figure_of(point), fits(point)) for x, point in zip(at, mine, strict=True)]
         known = [(x, y) for x, y, _ in pairs if y is not None]
-        label = ", ".join(f"{a.name} {v}" for a, v in zip(document.axes[1:], others, strict=True)) or "best plan"
-        colour = _LINES[number]
-        if known:
-            axes.plot(*zip(*known, strict=True), color=colour, linewidth=1.5, label=one_line(label), zorder=3)
+        axes.plot(
+            *(zip(*known, strict=True) if known and numbers else ((), ())), color=colour, label=label, zorder=3,
+            linewidth=1.5 if numbers else 0, marker="None" if numbers else "o", markersize=5,
+        )  # fmt: skip
         for x, y, good in pairs:
             if y is not None:
                 face = colour if good else "none"
@@ -209,7 +229,7 @@ def _draw_curves(axes: Any, document: SweepDocument, figure_of: Any) -> None:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_minor_locator(NullLocator())
     labels, named = _ticks(first)
-    axes.set_xticks(at, labels, rotation=25 if max(map(len, labels)) > 8 else 0, fontsize=8.5)
+    axes.set_xticks(at, labels, rotation=25 if max(map(len, labels)) > _LEVEL else 0, fontsize=8.5)
     axes.set_xlabel(named, fontsize=9, color=MUTED)
     axes.tick_params(axis="y", labelsize=8.5)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

@@ -4,7 +4,7 @@ from planner.sweep_document import SweepDocument, SweepPoint
 from reports import words
 from reports.frames import Row, candidate_row
 
-VERDICTS = {**words.VERDICTS, "refused": "-"}
+VERDICTS = {**words.VERDICTS, "refused": "refused"}
 WIDTH = 7
 """Figures of a point."""
 

@@ -189,7 +189,7 @@ def test_scaling_and_sequence_plan_further_points(tmp_path, monkeypatch, capsys)
     assert main([*words, "--plot", "scaling:a.svg", "--plot", "sequence:b.svg"]) == 0
     scaling = (tmp_path / "a.svg").read_text()
     assert "number of GPUs (T4)" in scaling
-    assert "micro-batch 8" in (tmp_path / "b.svg").read_text()
+    assert ">micro-batch<" in (tmp_path / "b.svg").read_text()
 
 
 def test_importing_the_package_costs_nothing_and_the_call_needs_no_module_first(tmp_path) -> None:
