@@ -1,30 +1,30 @@
-"""The explorer: a Textual application around one session."""
+"""The explorer: a Textual application around one session.
+
+The first screen needs nothing but Textual; everything else is imported once it is painted.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
 from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
 from tui.choices import CHOICES, GPUS, STEPPED
-from tui.scene import Scene
-from tui.session import Session
-from tui.state import State
-from tui.widgets.picture import HostView, MemoryView, OptionsView, TimelineView, TitleView, VerdictView
-from tui.widgets.plans import PlansTable
-from tui.widgets.status import StatusView
 
 if TYPE_CHECKING:
+    from tui.scene import Scene
     from tui.screens.form import Applied
     from tui.screens.launch import Launch
     from tui.screens.runs import Watch
+    from tui.session import Session
+    from tui.state import State
+    from tui.widgets.plans import PlansTable
 
 LEAST_WIDTH, LEAST_HEIGHT = 72, 20
 
@@ -72,7 +72,7 @@ class ExplorerApp(App[int]):
 
     def __init__(
         self,
-        state: State,
+        state: "State",
         *,
         ascii_only: bool = False,
         readonly: bool = False,
@@ -84,32 +84,51 @@ class ExplorerApp(App[int]):
         self.ascii_only, self.readonly = ascii_only, readonly
         self._letters = ascii_only or bool(environment.get("NO_COLOR"))
         self._engines = engines
-        self.session = Session(state, self._changed)
+        self._first_state = state
+        self._furnished = False
         self._processes: list[Any] = []
-        self._pending = False
+
+    @cached_property
+    def session(self) -> "Session":
+        """What is known; made once it is asked for."""
+        from tui.session import Session
+
+        return Session(self._first_state, self._changed)
+
+    @property
+    def plans(self) -> "PlansTable":
+        """The table of plans."""
+        from tui.widgets.plans import PlansTable
+
+        return self.screen_stack[0].query_one(PlansTable)
 
     def compose(self) -> ComposeResult:
-        yield Static(id="small")
-        with Vertical(id="main"):
-            yield TitleView(id="title")
-            with Container(id="body"):
-                yield OptionsView(id="options")
-                with Vertical(id="picture"):
-                    yield VerdictView(id="verdict")
-                    yield MemoryView(id="memory")
-                    yield HostView(id="host")
-                    yield TimelineView(id="timeline")
-            yield PlansTable(id="plans")
-            yield Input(id="filter", placeholder="filter plans: words such as zero fits full", compact=True)
-            yield StatusView(id="status")
-        yield Footer()
+        yield Static(
+            f" {self._first_state.model[:200]}  on  {self._first_state.gpus[:40]}\n\n starting ...",
+            id="first",
+            markup=False,
+        )
 
     def on_mount(self) -> None:
-        self.query_one(PlansTable).focus()
+        self.call_after_refresh(self._furnish)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Before the screen is there, leaving is all that can be done."""
+        return self._furnished or action == "quit"
+
+    async def _furnish(self) -> None:
+        """The screen itself, and then the planner's processes."""
+        from tui.widgets.main import Main
+
+        screen = self.screen_stack[0]
+        await screen.query_one("#first").remove()
+        await screen.mount(Static(id="small"), Main(id="main"), Footer())
+        self._furnished = True
         self.set_class(self.ascii_only, "-ascii")
+        self.plans.focus()
+        self._fit()
         self._show()
         self.set_interval(0.5, self._tick)
-        # Planner processes start once there is something to see.
         self.call_after_refresh(self._start)
 
     async def _start(self) -> None:
@@ -143,8 +162,10 @@ class ExplorerApp(App[int]):
     async def on_unmount(self) -> None:
         await self._stop()
 
-    def scene(self) -> Scene:
+    def scene(self) -> "Scene":
         """This moment, for whoever draws it."""
+        from tui.scene import Scene
+
         session = self.session
         busy = ""
         if session.busy is not None:
@@ -171,12 +192,11 @@ class ExplorerApp(App[int]):
             self._show()
 
     def _show(self) -> None:
-        scene = self.scene()
-        screen = self.screen_stack[0]
-        for view in (TitleView, OptionsView, VerdictView, MemoryView, HostView, TimelineView, StatusView):
-            screen.query_one(view).show(scene)
-        screen.query_one(PlansTable).show(scene)
-        screen.query_one("#picture").set_class(scene.stale, "-stale")
+        if not self._furnished:
+            return
+        from tui.widgets.main import Main
+
+        self.screen_stack[0].query_one(Main).show(self.scene())
         for top in self.screen_stack[1:]:
             tell = getattr(top, "tell", None)
             if tell is not None and self.session.tensors is not None:
@@ -187,14 +207,19 @@ class ExplorerApp(App[int]):
             self._show()
 
     def on_resize(self, event: Resize) -> None:
-        size = event.size
-        small = size.width < LEAST_WIDTH or size.height < LEAST_HEIGHT
-        self.screen_stack[0].set_class(small, "-small")
-        self.screen_stack[0].query_one("#small", Static).update(
-            f"This terminal is {size.width} x {size.height}.\n"
-            f"The explorer needs {LEAST_WIDTH} x {LEAST_HEIGHT}: enlarge it."
+        """Another size."""
+        if self._furnished:
+            self._fit(event.size.width, event.size.height)
+            self.call_after_refresh(self._show)
+
+    def _fit(self, width: int = 0, height: int = 0) -> None:
+        """Says so where the terminal is too small."""
+        width, height = width or self.size.width, height or self.size.height
+        screen = self.screen_stack[0]
+        screen.set_class(width < LEAST_WIDTH or height < LEAST_HEIGHT, "-small")
+        screen.query_one("#small", Static).update(
+            f"This terminal is {width} x {height}.\nThe explorer needs {LEAST_WIDTH} x {LEAST_HEIGHT}: enlarge it."
         )
-        self.call_after_refresh(self._show)
 
     def action_step(self, name: str, forward: bool = True) -> None:
         """An option's next or previous value."""
@@ -228,14 +253,14 @@ class ExplorerApp(App[int]):
         """The next order of the table of plans."""
         from tui.figures import SORTS
 
-        table = self.query_one(PlansTable)
+        table = self.plans
         table.sort_by = SORTS[(SORTS.index(table.sort_by) + 1) % len(SORTS)]
         table.redraw()
         self.notify(f"plans in order of {table.sort_by}")
 
     def action_losers(self) -> None:
         """Hides or shows what does not fit."""
-        table = self.query_one(PlansTable)
+        table = self.plans
         table.losers = not table.losers
         table.redraw()
 
@@ -247,17 +272,17 @@ class ExplorerApp(App[int]):
 
     @on(Input.Changed, "#filter")
     def _filter_changed(self, event: Input.Changed) -> None:
-        table = self.query_one(PlansTable)
+        table = self.plans
         table.filter_text = event.value
         table.redraw()
 
     @on(Input.Submitted, "#filter")
     def _filter_done(self, event: Input.Submitted) -> None:
         event.input.set_class(bool(event.value), "-on")
-        self.query_one(PlansTable).focus()
+        self.plans.focus()
 
-    @on(PlansTable.Chosen)
-    def _plan_chosen(self, event: PlansTable.Chosen) -> None:
+    def on_plans_table_chosen(self, event: "PlansTable.Chosen") -> None:
+        """A plan of the table."""
         self.session.change(self.session.state.at(event.candidate.strategy))
 
     def action_form(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from planner.units import format_gib
+from reports.words import gib
 from tui.engine.messages import Columns
 from tui.palette import BAD, COLOURS, LETTERS
 
@@ -78,7 +78,7 @@ def _category_at(categories: Sequence[str], level: Sequence[int], height: float)
 def _mark(columns: Columns, at: Sequence[int], ascii_only: bool) -> Text:
     """Where the peak is, and how high."""
     cell = max(range(len(at)), key=lambda index: at[index] == columns.peak)
-    words = f"peak {format_gib(sum(columns.levels[columns.peak]))} GiB in {columns.phases[columns.peak]}"
+    words = f"peak {gib(sum(columns.levels[columns.peak]))} GiB in {columns.phases[columns.peak]}"
     point = "v" if ascii_only else "▼"
     if cell + len(words) + 2 <= len(at):
         return Text(" " * (cell + 1) + f"{point} {words}", style="bold")

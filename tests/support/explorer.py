@@ -102,7 +102,7 @@ def app_of(canned, state=LLAMA_STATE, **options):
     return ExplorerApp(state, engines=canned.open, **options)
 
 
-async def until(pilot, condition, tries=400):
+async def until(pilot, condition, tries=6000):
     """Lets the application work until something holds; fails where it never does."""
     for _ in range(tries):
         if condition():
@@ -115,7 +115,9 @@ async def until(pilot, condition, tries=400):
 def settled(app):
     """Whether everything that was asked for is shown."""
     session = app.session
-    return session.busy is None and not session.searching and (session.current or bool(session.problem))
+    return (
+        app._furnished and session.busy is None and not session.searching and (session.current or bool(session.problem))
+    )
 
 
 def screen_text(app):

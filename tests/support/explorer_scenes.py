@@ -55,8 +55,18 @@ async def taken(shot: Shot) -> str:
             await pilot.press(key)
             await until(pilot, lambda: settled(app))
         app.screen.set_focus(None)
-        await pilot.pause()
-        return screen_text(app)
+        return await still(pilot, app)
+
+
+async def still(pilot, app) -> str:
+    """The screen once it moves no more: its footer is there, and five looks see the same."""
+    await until(pilot, lambda: app.screen.query("FooterKey") or not app.screen.query("Footer"))
+    seen = []
+    while len(seen) < 5 or len(set(seen[-5:])) > 1:
+        assert len(seen) < 500, "the screen never came to rest"
+        await pilot.pause(0.02)
+        seen.append(screen_text(app))
+    return seen[-1]
 
 
 async def _write() -> None:

@@ -16,6 +16,7 @@ from textual.widgets import Button, Input, Static
 from planner.errors import PlanError
 from planner.plan_io import save
 from planner.plan_saved import saved_plan
+from reports.clean import keep_columns
 from tui.engine.messages import Reply
 from tui.launching import preview
 from tui.scene import Scene
@@ -95,7 +96,7 @@ class LaunchScreen(Panel):
         code, output = await preview(self._plan, script, arguments)
         if not self.is_attached:
             return
-        safe = "\n".join(self._scene.safe(line) if line.strip() else "" for line in output.splitlines())
+        safe = "\n".join(keep_columns(line, self._scene.safe) for line in output.splitlines())
         self.query_one("#launch-files", Static).update(Text(safe))
         if code:
             self._say("nothing can be launched so: see above")

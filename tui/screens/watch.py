@@ -10,6 +10,7 @@ from textual.widget import Widget
 from textual.widgets import DataTable, Static
 
 from planner.errors import PlanError
+from reports.clean import keep_columns
 from tui.launching import LAST_LINES, Launched
 from tui.scene import Scene
 from tui.screens.panel import Panel
@@ -119,7 +120,7 @@ class WatchScreen(Panel):
     def _show_log(self, folder: Path | None) -> None:
         lines = list(self._launched.log) if self._launched is not None else _tail(folder)
         height = max(3, self.query_one("#watch-scroll").size.height)
-        shown = [self._scene.safe(line) for line in lines if line.strip()][-height:]
+        shown = [keep_columns(line, self._scene.safe) for line in lines if line.strip()][-height:]
         self.query_one("#watch-log", Static).update(Text("\n".join(shown), style="dim"))
 
 
