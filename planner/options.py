@@ -191,7 +191,9 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 def _add_execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--execute", metavar="SCRIPT", help="run SCRIPT under the plan; its own arguments follow after --"
+        "--execute",
+        metavar="SCRIPT",
+        help="run SCRIPT, or @generate for prompts, under the plan; its own arguments follow after --",
     )
     group.add_argument("--plan", metavar="FILE", help="the plan of --save that --execute applies, instead of a new one")
     group.add_argument("--dry-run", action="store_true", help="print the launch files and the command, and stop there")

@@ -9,6 +9,7 @@ from typing import Any
 from executor.inference.checkpoint import Checkpoint
 from executor.inference.job import CPU, DISK, InferenceJob, Place
 from executor.inference.model import check_checkpoint, check_device_map, empty_model, tied_places
+from executor.inference.pages import forget_pages
 from executor.inference.spread import check_spread
 from executor.inference.stages import StageCache, place_stages, stage_of
 from planner.errors import InputError, PreflightError
@@ -65,6 +66,7 @@ def _mapped(job: InferenceJob, checkpoint: Checkpoint, folder: Path | None) -> L
         skip_keys=getattr(model, "_skip_keys_device_placement", None),
         force_hooks=False,
     )
+    forget_pages({checkpoint.folder / tensor.shard for tensor in checkpoint.tensors.values()})
     return Loaded(model=model, device=main, way="load_checkpoint_and_dispatch")
 
 
