@@ -17,7 +17,8 @@ from planner.model.quantization.four_bit import KERNEL, Inference4bitMeta
 from planner.model.quantization.gguf_apply import replace_gguf
 from planner.model.quantization.int8 import Linear8bitMeta
 from planner.model.quantization.layer import entry, sizes_of
-from planner.model.quantization.packed_int import packed_class
+from planner.model.quantization.packed_choice import packed_class
+from planner.model.quantization.packed_older import ExllamaMeta, shared_buffer
 from planner.model.quantization.scheme import Method, QuantisedFacts, Scheme, Target
 from planner.model.quantization.selection import chosen
 from planner.model.quantization.torchao_weights import torchao_class
@@ -116,9 +117,12 @@ def _four_bit(model: Any, scheme: Scheme, target: Target, training: bool) -> Rep
 
 def _packed(model: Any, scheme: Scheme, target: Target, training: bool) -> Replaced:
     kind = packed_class(scheme, target, training=training)
-    return _replace_linears(
+    replaced = _replace_linears(
         model, scheme, lambda linear, dtype: kind(linear, scheme, target, _half(dtype)), kind.kernel, []
     )
+    if layers := [module for module in model.modules() if isinstance(module, ExllamaMeta)]:
+        model.register_buffer("exllama_temp_dq", shared_buffer(layers), persistent=False)
+    return replaced
 
 
 def _half(dtype: torch.dtype) -> torch.dtype:

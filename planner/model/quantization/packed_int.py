@@ -175,6 +175,8 @@ class AwqGemmMeta(PackedLinear):
     """AWQ's own kernel, which also trains: it unpacks the weight above 1024 rows."""
 
     kernel = "GPTQModel nn_modules/qlinear/gemm_awq.py: AwqGemmFn, gptqmodel_ext/awq/quantization/gemm_cuda_gen.cu"
+    partial_dtype = torch.float32
+    dense_rows = AWQ_DENSE + 1
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
         """AwqGEMMLinear.forward in half precision."""
@@ -182,10 +184,10 @@ class AwqGemmMeta(PackedLinear):
         x16 = x.to(half).contiguous()
         rows = x.numel() // self.in_features
         batch_rows = x.shape[0] * x.shape[1] if x.dim() > 2 else rows
-        if batch_rows > AWQ_DENSE:
+        if batch_rows >= self.dense_rows:
             out = torch.matmul(x16, empty((self.in_features, self.out_features), half))
         else:
-            partial = empty((AWQ_SPLITS, rows, self.out_features), torch.float32)
+            partial = empty((AWQ_SPLITS, rows, self.out_features), self.partial_dtype)
             out = packed_mm(x16.reshape(rows, -1), self._stored(), self.out_features, half)
             del partial
         if self.bias is not None:
@@ -202,17 +204,3 @@ class AwqGemmMeta(PackedLinear):
         if grad.dim() < 3:
             return grad @ weight.t()
         return grad.bmm(weight.transpose(0, 1).unsqueeze(0).repeat(grad.shape[0], 1, 1))
-
-
-def packed_class(scheme: Scheme, target: Target, *, training: bool) -> type[PackedLinear]:
-    """The class that GPTQModel's order of preference picks for a whole model.
-
-    utils/importer.py: select_quant_linear by SUPPORTS_FORMATS' priorities; on Hopper Machete stands before Marlin, a
-    fused kernel as well. Nothing that is fused trains (SUPPORTS_TRAINING).
-    """
-    fused = not training and scheme.group_size in MARLIN_GROUPS and scheme.bits in (4, 8)
-    if scheme.method is Method.AWQ:
-        return MarlinMeta if fused and target.reaches((8, 0)) else AwqGemmMeta
-    if fused and scheme.symmetric and target.reaches((7, 5)):
-        return MarlinMeta
-    return TritonMeta if scheme.bits in (2, 4, 8) and not training else TorchGptqMeta

@@ -29,6 +29,15 @@ class Method(StrEnum):
     GGUF = "gguf"
 
 
+class Runtime(StrEnum):
+    """Whose layers run where a format has had several; a declared variant for comparing with older figures."""
+
+    CURRENT = "current"
+    """What transformers of this version loads such a checkpoint with."""
+    AUTOGPTQ = "autogptq-0.7"
+    AUTOAWQ = "autoawq-0.2"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
     """One way to store a model's weights, read from its config or from `--quantize`."""
@@ -64,6 +73,7 @@ class Scheme:
     """bnb_4bit_quant_storage."""
     threshold: float = 6.0
     """llm_int8_threshold: activations at or above it take the 16-bit path."""
+    runtime: Runtime = Runtime.CURRENT
     path: str | None = None
     """The GGUF file."""
     config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
