@@ -34,7 +34,7 @@ def relisted(text: str) -> str:
 
 def not_built() -> str:
     """Everything of the interface that the code refuses by name, as a Markdown list."""
-    values = ["--task infer", *(f"--strategy {name}" for name in NOT_BUILT)]
+    values = ["--kv-dtype int8", "--kv-dtype int4", "--kv-dtype int2", *(f"--strategy {name}" for name in NOT_BUILT)]
     values += [f"{option} {value}" for option, later in workload_options._LATER.items() for value in later]
     kinds = {
         "verbs": [f"plan {verb}" for verb in cli.LATER_VERBS],
