@@ -4,9 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from executor.read_run import read_whole
+from planner.commands.check_measured import measured_run
+from planner.errors import InputError
+from planner.plan_saved import saved_plan
 from planner.regression.limits import parse_budget
 from planner.regression.measured import MeasuredRun, measured_findings
 from tests.check.test_baseline import GIB, baseline, job, now
+from tests.support.plan_example import llama_on_8xh100
+from tests.support.run_example import MIB, cuda_record, rank_record, run_record, write_folder
 
 ALIKE = {"cluster.gpu": "A100", "cluster.gpus": 1, "strategy.micro_batch_size": 4}
 STATE = baseline(configuration=ALIKE)
@@ -53,3 +59,29 @@ def test_unlike_runs_are_not_compared_and_it_is_said(change, said):
     told = found(replace(RUN, **{"figures": {"peak_allocated_bytes": 99 * GIB}, **change}))
     assert [finding.level for finding in told] == ["notice"]
     assert said in told[0].message
+
+
+# -- joined to real records ------------------------------------------------------------------------------------
+
+
+def test_a_run_folder_is_read_under_a_baselines_names(tmp_path):
+    plan = saved_plan(llama_on_8xh100())
+    ranks = (cuda_record(0, 900 * MIB), cuda_record(1, 1000 * MIB))
+    run = measured_run(read_whole(write_folder(tmp_path, run_record(), plan, *ranks)))
+    assert run.figures["peak_allocated_bytes"] == 1000 * MIB  # the worst rank
+    assert set(run.figures) == {"peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes"}
+    assert (run.configuration["cluster.gpu"], run.configuration["cluster.gpus"]) == ("H100", 8)
+    assert run.configuration["strategy.name"] == plan.plan.strategy.name
+    assert run.versions == plan.created_with
+    assert run.step_microseconds == 500_000
+
+
+def test_ranks_on_cpus_give_no_figures(tmp_path):
+    folder = write_folder(tmp_path, run_record(), saved_plan(llama_on_8xh100()), rank_record(0), rank_record(1))
+    assert measured_run(read_whole(folder)).figures == {}
+
+
+def test_a_run_without_its_plan_is_refused(tmp_path):
+    folder = write_folder(tmp_path, run_record(), None, rank_record(0))
+    with pytest.raises(InputError, match="nothing says what it ran"):
+        measured_run(read_whole(folder))
