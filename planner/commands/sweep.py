@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from planner.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from planner.request import Note
     from planner.sweep_axes import Axis
     from planner.sweep_document import SweepDocument
     from planner.sweep_run import MakeRequest, Progress, Swept
@@ -39,12 +40,11 @@ def sweep(args: argparse.Namespace, words: Sequence[str], script_words: Sequence
 
 def run(axes: "Sequence[Axis]", words: Sequence[str], script_words: Sequence[str], progress: "Progress") -> "Swept":
     """Every point of the axes on top of the other words."""
-    from planner.commands.plan import Notes
     from planner.sweep_run import run_sweep
 
     dashes = ["--", *script_words] if script_words else []
     command = "plan " + " ".join(shlex.quote(word) for word in [*words, *dashes])
-    return run_sweep(axes, maker(words, script_words), Notes(), command=command, progress=progress)
+    return run_sweep(axes, maker(words, script_words), _notes(), command=command, progress=progress)
 
 
 def maker(words: Sequence[str], script_words: Sequence[str]) -> "MakeRequest":
@@ -99,6 +99,19 @@ def check(args: argparse.Namespace, axes: "Sequence[Axis]") -> None:
         raise UsageError("which model? name a hub id, folder, config.json or package.module:factory")
     if args.gpus is None and "gpus" not in swept:
         raise UsageError("which GPUs? add --gpus, or --sweep gpus=1xH100,8xH100")
+
+
+def _notes() -> "Note":
+    """Notes of every point, each once; that a step is traced is told by the line of progress already."""
+    from planner.commands.plan import Notes
+
+    notes = Notes()
+
+    def note(text: str) -> None:
+        if not text.startswith("tracing"):
+            notes(text)
+
+    return note
 
 
 def show_progress(done: int, of: int) -> None:
