@@ -7,6 +7,7 @@ the moment the last reference goes, which is when CUDA's caching allocator would
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -102,6 +103,9 @@ class Recorder(TorchDispatchMode):
         origin: Callable[[], str] = str,
     ) -> None:
         super().__init__()
+        # torch's decompositions import it at their first call: whatever tensors stand on the stack then would be kept
+        # by that import's frames, and never be seen to die.
+        import_module("torch.fx.experimental.symbolic_shapes")
         self._origin = origin
         self._wrappers = wrappers
         self.raw = RawTrace()
