@@ -15,13 +15,16 @@ from planner.options import main_parser
 if TYPE_CHECKING:
     from planner.plan_saved import SavedPlan
 
-_LOOKED_AT = "--json, --format, -o and --snapshot are for plans that are looked at: leave out --execute"
+_LOOKED_AT = (
+    "--json, --format, -o, --plot, --sweep and --snapshot are for plans that are looked at: leave out --execute"
+)
 _RESTARTS = 3
 
 
 def check_options(args: argparse.Namespace) -> None:
     """UsageError for options that contradict --execute or --plan."""
-    if args.json or args.format is not None or args.output is not None or args.snapshot is not None:
+    shown = (args.format, args.output, args.snapshot, args.plot, args.sweep)
+    if args.json or any(value is not None for value in shown):
         raise UsageError(_LOOKED_AT)
     if args.plan is None:
         return
