@@ -7,11 +7,11 @@ the moment the last reference goes, which is when CUDA's caching allocator would
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
+from functools import cache
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from planner.trace.engine_adds import IN_PLACE_ON_DEVICE, ZEROS, done_in_place
 from planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark
@@ -88,6 +88,16 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors_in(item)
 
 
+@cache
+def _first_decomposition() -> None:
+    """torch's decompositions import half of torch at the first call in a process, and something of that keeps its
+    frames: tensors on the stack would never be seen to die. Let that be nobody's.
+    """
+    with _disable_current_modes():
+        matrix = torch.empty(1, 1, device="meta")
+        torch.addmm(torch.empty(1, device="meta"), matrix, matrix)
+
+
 class Recorder(TorchDispatchMode):
     """Dispatch mode that turns a step into a RawTrace.
 
@@ -103,9 +113,7 @@ class Recorder(TorchDispatchMode):
         origin: Callable[[], str] = str,
     ) -> None:
         super().__init__()
-        # torch's decompositions import it at their first call: whatever tensors stand on the stack then would be kept
-        # by that import's frames, and never be seen to die.
-        import_module("torch.fx.experimental.symbolic_shapes")
+        _first_decomposition()
         self._origin = origin
         self._wrappers = wrappers
         self.raw = RawTrace()
