@@ -39,7 +39,7 @@ def _blocks(
     return [place for name in order for place in blocks[name]]
 
 
-_BEAM = 300
+_BEAM = 100
 """Partial arrangements kept per position."""
 
 

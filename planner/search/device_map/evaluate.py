@@ -30,6 +30,7 @@ def evaluate(problem: Problem, device_map: Mapping[str, DeviceName], *, proof: S
         boundaries=len(crossing),
         fullest=max((_share(use) for use in devices if use.name in executing), default=0.0),
         step_bytes=problem.step_bytes,
+        idle_gpus=bool(problem.gpus) and main == "cpu",
     )
     staged = cost.disk_bytes if main != "cpu" else 0  # from disk to a GPU: read, then copied
     return Placement(

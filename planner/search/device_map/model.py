@@ -6,7 +6,8 @@ the solver's tolerances are a byte or two; every answer is checked again in whol
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from planner.search.device_map.items import Run
 from planner.search.device_map.problem import Device, DeviceName, Problem
@@ -67,6 +68,14 @@ class Model:
         if main is not None and self.mode.running[0].kind == "gpu":
             self.program.at_least({self.count[i, main]: 1.0 for i in range(len(self.runs))}, 1.0)
         return self
+
+    def order_equal_devices(self) -> None:
+        """Of equal devices other than the main one, an earlier holds no less: one of many maps that are the same."""
+        others = [device for device in self.mode.running if device.name != self.mode.main]
+        for earlier, later in pairwise(others):
+            if replace(earlier, name="") == replace(later, name=""):
+                more, less = self.need[earlier.name][0], self.need[later.name][0]
+                self.program.at_least({**more, **{variable: -size for variable, size in less.items()}}, 0.0)
 
     def _capacity(self, device: Device) -> None:
         runs_here = device in self.mode.running

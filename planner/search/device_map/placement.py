@@ -44,14 +44,16 @@ class Cost:
 
     step_bytes: int = 1
     """Bytes are compared in such steps, rounded up."""
+    idle_gpus: bool = False
+    """The CPU runs everything although there are GPUs: counts one step more than any map that uses one."""
 
     @property
     def key(self) -> tuple[int, int, int, float]:
         """For comparison; `fullest` rounded up to a thousandth, as fine as it is searched."""
         share = self.fullest * SHARE_STEPS
         rounded = ceil(share - 1e-6) / SHARE_STEPS if isfinite(share) else share
-        steps = (ceil_div(self.offloaded_bytes, self.step_bytes), ceil_div(self.disk_bytes, self.step_bytes))
-        return (*steps, self.boundaries, rounded)
+        offloaded = ceil_div(self.offloaded_bytes, self.step_bytes) + self.idle_gpus
+        return (offloaded, ceil_div(self.disk_bytes, self.step_bytes), self.boundaries, rounded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from planner.errors import InputError
 from planner.search.device_map.arrange import Counts, arranged_map, map_of_counts, stretched_map
 from planner.search.device_map.evaluate import evaluate
-from planner.search.device_map.items import Item, items_of
+from planner.search.device_map.items import Item, items_of, runs_of
 from planner.search.device_map.model import Mode
 from planner.search.device_map.placement import SHARE_STEPS, Placement, StageProof
 from planner.search.device_map.problem import Device, DeviceName, Problem
@@ -82,12 +82,23 @@ def _best_stored(problem: Problem, items: Sequence[Item], clock: Clock, slack: i
     found = store(problem, items, resident, clock, slack)
     if found is not None:
         return [found]
-    tried = [store(problem, items, mode, clock, slack) for mode in offloading]
-    possible = [stored for stored in tried if stored is not None]
+    possible: list[Stored] = []
+    for mode in offloading:
+        if not possible or _at_least(problem, items, mode) <= min(stored.offloaded for stored in possible):
+            stored = store(problem, items, mode, clock, slack, part=0.1 if possible else 0.4)
+            possible += [stored] if stored is not None else []
     if not possible and problem.gpus:
         possible = _without_gpus(problem, items, clock, slack)
     least = min(((stored.offloaded, stored.disk) for stored in possible), default=None)
     return [stored for stored in possible if (stored.offloaded, stored.disk) == least]
+
+
+def _at_least(problem: Problem, items: Sequence[Item], mode: Mode) -> int:
+    """Steps of bytes that cannot stand on the mode's GPUs, whatever the map."""
+    if any(device.free_bytes is None for device in mode.running):
+        return 0
+    room = sum(device.free_bytes or 0 for device in mode.running)
+    return ceil_div(max(0, sum(item.stored_bytes for item in items) - room), problem.step_bytes)
 
 
 def _without_gpus(problem: Problem, items: Sequence[Item], clock: Clock, slack: int) -> list[Stored]:
@@ -133,12 +144,18 @@ def _first_order(
         return evaluate(problem, _named(problem, where, stored.mode))
 
     best = judged(stored.counts)
+    if len(runs_of(items)) * len(stored.mode.running) <= _SMALL_PROGRAM:
+        return best
     if best.cost.boundaries > floor:
         even = in_proportion(problem, stored, min(0.3, clock.left() * 0.1), slack)
         best = best if even is None else _better(best, judged(even))
-    if best.cost.boundaries > floor:
+    if best.cost.boundaries > floor and clock.left() > _LEAST_SECONDS:
         best = _in_stretches(problem, items, stored, best, clock.left() * 0.2, slack)
     return best
+
+
+_SMALL_PROGRAM = 100
+"""Runs times devices up to which the program finds the order faster than a search does."""
 
 
 def _in_stretches(
@@ -163,6 +180,8 @@ def _fewest_crossings(
     known = best.cost.boundaries
     if known <= floor and best.valid:
         return best, floor, "nothing lower exists"
+    if best.valid and clock.left() < _LEAST_SECONDS:
+        return best, floor, "time limit"
     order = ordered(problem, items, stored, slack, floor)
     if best.valid:
         order.model.program.at_most(order.crossings, known)  # one less than known: `crossings` counts one more
@@ -196,6 +215,10 @@ def _balanced(
     clock: Clock,
     slack: int,
 ) -> Placement:
+    value = best.cost.key[-1]
+    if clock.left() < _LEAST_SECONDS:
+        late = StageProof(goal="fullest device", value=value, bound=0.0, method="time limit")
+        return replace(best, proof=(*proof, late))
     order = ordered(problem, items, stored, slack, best.cost.boundaries)
     answer, share = balance(order, best.cost.boundaries, clock.left() * 0.8)
     if answer.values:
@@ -204,7 +227,7 @@ def _balanced(
     least = whole(answer.bound) / SHARE_STEPS
     method = "integer program" if answer.status == "optimal" else "time limit"
     proof = [*proof, StageProof(goal="fullest device", value=value, bound=min(value, least), method=method)]
-    if stored.mode.storing and value <= 1 and best.valid:
+    if stored.mode.storing and value <= 1 and best.valid and clock.left() > _LEAST_SECONDS:
         finer = polish(order, share, round(value * SHARE_STEPS), min(_POLISH_SECONDS, clock.left()))
         if finer.values:
             best = _better(best, _placed(problem, items, stored, order, finer))
@@ -212,6 +235,8 @@ def _balanced(
 
 
 _POLISH_SECONDS = 1.0
+_LEAST_SECONDS = 0.5
+"""A large program takes about as long to be built: with less left none is begun."""
 
 
 def _better(old: Placement, new: Placement) -> Placement:

@@ -52,23 +52,29 @@ def scale_of(problem: Problem) -> float:
     return max(1.0, total / 2**20)
 
 
-def store(problem: Problem, items: Sequence[Item], mode: Mode, clock: Clock, slack: int) -> Stored | None:
-    """Least offloaded bytes, then least disk bytes; None when nothing fits."""
+def store(
+    problem: Problem, items: Sequence[Item], mode: Mode, clock: Clock, slack: int, *, part: float = 0.4
+) -> Stored | None:
+    """Least offloaded bytes, then least disk bytes, each in `part` of the time left; None when nothing fits."""
     kinds = kinds_of(items)
     stores = [device.name for device in mode.storing]
     model = Model(problem=problem, mode=mode, runs=kinds, scale=scale_of(problem), slack=slack).build()
-    first = _fewest_steps(problem, model, stores, clock.left() * _SHARE)
+    model.order_equal_devices()
+    first = _fewest_steps(problem, model, stores, clock.left() * part)
     if first.status == "unknown":
         raise InputError("device map: no map was found within the time limit; give the search more seconds")
     if not first.values:
         return None
-    counts = model.counts(first)
+    counts: Counts = model.counts(first)
+    if len(stores) == 2:
+        counts = _disk_to_host(problem, kinds, counts)
     offloaded = _steps(problem, kinds, counts, stores)
     disk, bound = _steps(problem, kinds, counts, ["disk"]), 0
     if len(stores) == 2 and disk:
         _limit(problem, model, stores, offloaded)
-        second = _fewest_steps(problem, model, ["disk"], clock.left() * _SHARE)
-        counts = model.counts(second) if second.values else counts
+        second = _fewest_steps(problem, model, ["disk"], clock.left() * part)
+        if second.values and second.objective < disk:
+            counts = model.counts(second)
         disk = _steps(problem, kinds, counts, ["disk"])
         bound = whole(second.bound)
     elif stores == ["disk"]:
@@ -84,8 +90,31 @@ def store(problem: Problem, items: Sequence[Item], mode: Mode, clock: Clock, sla
     )
 
 
-_SHARE = 0.4
-"""Of the time that is left, for one goal."""
+def _disk_to_host(problem: Problem, kinds: Sequence[Run], counts: Counts) -> Counts:
+    """The same with the largest items moved from disk to host memory, as far as it has room: a first answer."""
+    cpu = problem.device("cpu")
+    moved = [dict(count) for count in counts]
+    if cpu is None:
+        return moved
+    order = sorted(range(len(kinds)), key=lambda index: -kinds[index].item.stored_bytes)
+    for index in order:
+        if kinds[index].item.tie is not None:
+            continue  # with its partner or not at all
+        while moved[index]["disk"]:
+            moved[index]["disk"] -= 1
+            moved[index]["cpu"] += 1
+            if cpu.free_bytes is not None and _host_need(kinds, moved) > cpu.free_bytes:
+                moved[index]["disk"] += 1
+                moved[index]["cpu"] -= 1
+                break
+    return moved
+
+
+def _host_need(kinds: Sequence[Run], counts: Counts) -> int:
+    """Host memory of what is stored there, and of the largest item on its way from disk."""
+    pairs = list(zip(kinds, counts, strict=True))
+    stored = sum(kind.item.stored_bytes * count["cpu"] for kind, count in pairs)
+    return stored + max((kind.item.stream_bytes for kind, count in pairs if count["disk"]), default=0)
 
 
 def _fewest_steps(problem: Problem, model: Model, stores: Sequence[DeviceName], seconds: float) -> Answer:
@@ -115,7 +144,8 @@ def whole(bound: float) -> int:
 def fewest_devices(problem: Problem, stored: Stored, clock: Clock, slack: int) -> int:
     """Least running devices of any map as good in the first two goals: a bound on crossings."""
     model = _fixed(problem, stored, stored.kinds, slack)
-    answer = model.program.minimise(dict.fromkeys(model.used().values(), 1.0), clock.left() * _SHARE)
+    model.order_equal_devices()
+    answer = model.program.minimise(dict.fromkeys(model.used().values(), 1.0), clock.left() * 0.3)
     return max(1, whole(answer.bound))
 
 

@@ -7,6 +7,7 @@ keeps. Whether its answer is as good in the first goals is seen afterwards: a he
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from planner.search.device_map.items import Item
 from planner.search.device_map.model import Mode
@@ -17,6 +18,8 @@ _SHORTER = 3
 _KEPT = 24
 """Best fillings kept per state; a third of that for three devices and more."""
 _MAIN_STRETCHES = 3
+_WAYS = 12
+"""Most sets of devices taken that are told apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +70,12 @@ def stretches(items: Sequence[Item], mode: Mode) -> list[Stretches]:
 
 
 def _kinds(devices: Sequence[Device]) -> list[list[Device]]:
+    """Devices that may be exchanged, grouped; all in one group, hence in this order, where there are many kinds."""
     groups: dict[object, list[Device]] = {}
     for device in devices:
         groups.setdefault(replace(device, name=""), []).append(device)
-    return list(groups.values())
+    ways = prod(len(group) + 1 for group in groups.values())
+    return list(groups.values()) if ways <= _WAYS else [list(devices)]
 
 
 def _steps(
