@@ -24,10 +24,14 @@ RECORD_SECONDS = 0.5
 def prepare_inference(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | None) -> LaunchFiles:
     """Command and environment; what the run is, its processes read from plan.json in the run folder.
 
-    UsageError for a plan over several nodes.
+    UsageError for a plan over several nodes, and for a notebook.
     """
     if len(job.hosts) > 1 or int(str(job.saved.cluster["nodes"])) > 1:
         raise UsageError("prompts are run on one node: plan with fewer GPUs, or one plan for each node")
+    if job.script.suffix == ".ipynb":
+        raise UsageError(
+            f"{job.script} is a notebook, which ranks cannot be started from: write its cells into a script"
+        )
     inference = inference_job(job.saved)
     environment = {
         **device_environment(job, inference),

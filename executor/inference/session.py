@@ -144,7 +144,7 @@ def identity(checkpoint: Checkpoint, prompts: Prompts, new_tokens: int, sampling
 def _weights(job: InferenceJob, model: Any, meta: Any) -> tuple[dict[Place, int], int | None]:
     """Bytes of weights by place, of this rank's part; and the whole model's parameters where this rank has all."""
     if job.layout in ("tensor", "pipeline"):
-        return {job.main_device: sum(_local(parameter) for parameter in model.parameters())}, None
+        return {next(iter(job.places.values())): sum(_local(parameter) for parameter in model.parameters())}, None
     return bytes_by_place(meta, job.places), sum(parameter.numel() for parameter in meta.parameters())
 
 
