@@ -178,7 +178,9 @@ async def test_the_form_changes_what_no_key_reaches():
         )
 
 
-@pytest.mark.parametrize("form", ["plan", "text", "md", "json", "html"])
+@pytest.mark.parametrize(
+    "form", ["plan", "text", *(pytest.param(form, marks=pytest.mark.slow) for form in ("md", "json", "html"))]
+)
 async def test_leaving_with_a_file(form, tmp_path):
     app = app_of(Canned())
     async with app.run_test(size=SIZE) as pilot:
@@ -241,7 +243,7 @@ async def test_where_nothing_fits_the_nearest_change_is_told():
         assert nothing_fits().nearest_change[:40] in text
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((200, 60), marks=pytest.mark.slow)])
 async def test_ascii_is_ascii(size):
     app = app_of(Canned(), ascii_only=True)
     async with app.run_test(size=size) as pilot:

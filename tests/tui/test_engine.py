@@ -122,6 +122,7 @@ def check_columns(picture):
     assert columns.phases[columns.peak] == memory.phase_of_peak
 
 
+@pytest.mark.slow
 async def test_refusals_and_deaths_are_told_in_words():
     async with Both() as both:
         for state, words in (
@@ -138,6 +139,7 @@ async def test_refusals_and_deaths_are_told_in_words():
         both.replay.send(Ask(number=99, kind="picture", request=TINY.focus_request))
 
 
+@pytest.mark.slow
 async def test_the_whole_explorer_on_real_processes():
     """First picture, a change that replays, one that traces, the drill, a killed process started again."""
     app = ExplorerApp(State(model="EleutherAI/pythia-70m", gpus="2xT4"), environment={})

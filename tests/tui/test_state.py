@@ -132,7 +132,7 @@ def moved(state, name, forward):
     return state.stepped(name, forward, shown={"seq-len": "4096"}.get(name))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(moves)
 def test_every_state_is_a_command_line_that_gives_the_same_request(steps):
     state = LLAMA
