@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def built(case: InferenceCase) -> Any:
     import torch
 
     from planner.model.build import build_model
-    from planner.model.quantization import Target, parse_quantize
+    from planner.model.quantization import Method, Runtime, Target, parse_quantize
     from planner.model.source import resolve
 
     source = resolve(case.model, read_headers=False)
@@ -82,6 +83,9 @@ def built(case: InferenceCase) -> Any:
     if scheme is not None:
         from planner.model.quantization.apply import quantise
 
+        # The rows' own software: AutoGPTQ 0.7 and AutoAWQ 0.2, whose layers were others than today's.
+        older = Runtime.AUTOAWQ if scheme.method is Method.AWQ else Runtime.AUTOGPTQ
+        scheme = replace(scheme, runtime=older)
         quantise(model, scheme, target=Target(capability=A100, sm_count=_SM_COUNT), dtype=dtype)
     return model
 
