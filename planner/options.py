@@ -196,6 +196,7 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
         help="run SCRIPT, or @generate for prompts, under the plan; its own arguments follow after --",
     )
     group.add_argument("--plan", metavar="FILE", help="the plan of --save that --execute applies, instead of a new one")
+    group.add_argument("--readonly", action="store_true", help="launch nothing: --execute is refused but for --dry-run")
     group.add_argument("--dry-run", action="store_true", help="print the launch files and the command, and stop there")
     group.add_argument(
         "--hosts", metavar="A,B", help="one host per node; ranks meet at the first, host:port if need be"
@@ -215,7 +216,6 @@ _LATER = (
     _Later("--cp"),
     _Later("--ep"),
     _Later("--compile", False),
-    _Later("--readonly", False),
     _Later("--max"),
 )
 

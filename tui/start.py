@@ -8,6 +8,7 @@ from dataclasses import replace
 from planner.errors import InputError, UsageError
 from planner.options import given_job_words, main_parser
 from planner.plan_saved import SavedPlan
+from tui.choices import CHOICES
 from tui.state import State
 
 
@@ -30,6 +31,12 @@ def initial_state(args: argparse.Namespace, words: Sequence[tuple[str, str]]) ->
 
 
 def _state(args: argparse.Namespace, words: Sequence[tuple[str, str]]) -> State:
+    for name, value in words:
+        if name not in CHOICES:
+            shown = f"--{name} {value}"
+            raise UsageError(
+                f"{shown}: the explorer is for training; plan {args.model} --gpus ... {shown} prints a plan"
+            )
     return State(
         model=args.model,
         gpus=args.gpus,

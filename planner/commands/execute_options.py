@@ -26,6 +26,8 @@ def check_options(args: argparse.Namespace) -> None:
     shown = (args.format, args.output, args.snapshot, args.plot, args.sweep)
     if args.json or any(value is not None for value in shown):
         raise UsageError(_LOOKED_AT)
+    if args.readonly and not args.dry_run:
+        raise UsageError("--readonly forbids --execute: add --dry-run to see what would run")
     if args.plan is None:
         return
     given = [option for option, value in _job_values(args) if value not in (None, False, [])]
