@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="with --init: append them to the configuration file")
     parser.add_argument("--measured", metavar="RUN", help="compare a recorded run with the plan and the baseline")
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    parser.add_argument("--json", action="store_true", help="the same as --format json")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of stdout")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_options(args: argparse.Namespace) -> None:
     """UsageError for options that do not go together, or a target that cannot be written."""
+    if args.json:
+        args.format = "json"
     if args.init and (args.update or args.measured or args.names):
         raise UsageError("--init proposes jobs: it goes with no NAME, --update or --measured")
     if args.write and not args.init:
