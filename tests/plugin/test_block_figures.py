@@ -1,5 +1,7 @@
 """A block's figures against what really happens: a CPU's allocator, and the plan of the same model."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -177,3 +179,18 @@ def test_blocks_do_not_nest():
 def test_a_block_is_measured_on_one_gpu(gpu):
     with pytest.raises(UsageError, match="on one GPU"):
         BlockCapture(gpu, HERE)
+
+
+@pytest.mark.slow
+def test_the_first_block_of_a_process_takes_what_the_second_takes():
+    """Torch imports much at its first decomposition; nothing of the program may be held by that."""
+    lines = (
+        "from tests.plugin.blocks import adamw_one_by_one",
+        "from tests.plugin.test_block_figures import captured",
+        "first, second = captured(adamw_one_by_one), captured(adamw_one_by_one)",
+        "assert first.at_peak == second.at_peak, (first.at_peak, second.at_peak)",
+        "assert first.phase_peaks == second.phase_peaks, (first.phase_peaks, second.phase_peaks)",
+    )
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
