@@ -73,6 +73,8 @@ def cluster_words(document: PlanDocument) -> list[str]:
 def place_words(document: PlanDocument, choice: StrategyChoice) -> str:
     """` on 8 GPUs`, ` on 2 processes`."""
     count = choice.world_size
+    if choice.name == "device-map":
+        count *= _integer(document.cluster["gpus_per_node"])
     if document.cluster["gpu"] == "cpu":
         return f" on {count} {'process' if count == 1 else 'processes'}"
     return f" on {count} {'GPU' if count == 1 else 'GPUs'}"

@@ -1,6 +1,7 @@
 """Turns what a search for a way to generate found into the plan document."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from planner.hardware.cluster import Cluster, cluster_document
 from planner.infer.evaluate import InferJudgement
@@ -22,6 +23,9 @@ from planner.plan import (
 )
 from planner.search.document import device_prices, memory_figures, model_facts, standing_lines
 
+_EXECUTES = " --execute "
+_PROMPTS = " --execute @generate -- --prompts prompts.txt --output results.jsonl"
+"""What runs the best plan."""
 _NO_LIMITS = Limits(max_context=None, max_batch=None, bounds={})
 
 
@@ -43,7 +47,9 @@ def document(
     """The document of one finished search; `limits` are those of its best plan."""
 
     def candidate(judgement: InferJudgement, reason: str | None, own: Limits | None) -> Candidate:
-        return _candidate(judgement, workload, reason, own or _NO_LIMITS, explain)
+        made = _candidate(judgement, workload, reason, own or _NO_LIMITS, explain)
+        first = found.plans and judgement is found.plans[0]
+        return replace(made, command=f"{command}{_PROMPTS}") if first and _EXECUTES not in command else made
 
     return PlanDocument(
         command=command,

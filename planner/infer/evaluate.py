@@ -207,6 +207,7 @@ class GenerationEvaluator:
         return States(
             weights=tuple((parameter.name, parameter_bytes(parameter)) for parameter in trace.parameters),
             buffers=tuple(trace.buffer_bytes),
+            merged=self.provider.merged(),
             workspace=self.workspace,
             warm_up=not is_cpu,
         )

@@ -1,19 +1,24 @@
 """Runs `--task infer` from words to a plan document: imported only when no kept plan answers."""
 
 import gc
+from collections.abc import Mapping
 
 from planner.cache_dir import versions
 from planner.hardware.cluster import Cluster
 from planner.infer.document import document
-from planner.infer.evaluate import GenerationEvaluator
+from planner.infer.evaluate import GenerationEvaluator, InferJudgement
 from planner.infer.limits import limits
 from planner.infer.nearest import nearest_change
 from planner.infer.options import make_workload, quantisation, read_given, weight_type
 from planner.infer.provider import GenerationProvider
 from planner.infer.search import Found, search
 from planner.infer.workload import CacheKind, InferWorkload, WeightType
+from planner.memory.allocator import AllocatorResult, simulate
+from planner.memory.snapshot import snapshot
+from planner.memory.timeline import timeline
 from planner.model.source import ModelSource
 from planner.plan import Assumption
+from planner.plan_timeline import Timeline
 from planner.request import Answer, Note, Request
 from planner.speed.roofline import RooflineModel
 from planner.trace.device import device_kind
@@ -72,7 +77,29 @@ def _plan(request: Request, cluster: Cluster, source: ModelSource, note: Note) -
         else limits(evaluator, best, spec.max_positions),
         explain=25 if request.explain else 0,
     )
-    return Answer(document=told)
+    return Answer(
+        document=told,
+        snapshot=_snapshot(found) if request.snapshot else None,
+        timeline=_timeline(found, spec.id) if request.plot or request.timeline else None,
+    )
+
+
+def _run(judgement: InferJudgement) -> AllocatorResult:
+    return simulate(judgement.stream, 1)
+
+
+def _snapshot(found: Found) -> Mapping[str, object] | None:
+    """The predicted memory snapshot of the best plan; None where nothing fits."""
+    return snapshot(found.plans[0].stream, 1, _run(found.plans[0])) if found.plans else None
+
+
+def _timeline(found: Found, model: str) -> Timeline | None:
+    """Prefill and decode of the best plan; None likewise."""
+    if not found.plans:
+        return None
+    best = found.plans[0]
+    title = f"{model}: {best.layout.title}"
+    return timeline(best.stream, 1, _run(best), title=title, capacity=best.capacity_bytes)
 
 
 def _assumptions(workload: InferWorkload, found: Found, provider: GenerationProvider) -> tuple[Assumption, ...]:

@@ -99,6 +99,7 @@ def _judge(
         states = States(
             weights=tuple((key, sizes[key]) for key, place in places.items() if place == name),
             buffers=tuple(entry for entry in trace.buffer_bytes if _runs(entry[0], runs_on, main) == index),
+            merged=evaluator.provider.merged(),
             workspace=evaluator.workspace,
             warm_up=not evaluator.cluster.gpu.is_cpu,
         )

@@ -34,6 +34,7 @@ class GenerationProvider:
     """Told about cache entries that had to be made again, and about slow work that starts."""
     _traces: dict[str, StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
+    _merged: frozenset[str] | None = None
     _workshop: "GenerationWorkshop | None" = None
 
     def spec(self) -> ModelSpec:
@@ -45,6 +46,17 @@ class GenerationProvider:
                 self._spec = self._open_workshop().spec()
                 self._write(path, json.dumps(asdict(self._spec)).encode())
         return self._spec
+
+    def merged(self) -> frozenset[str]:
+        """Parameters that loading puts together from several of the checkpoint's tensors."""
+        if self._merged is None:
+            path = self._path("merged", "json")
+            content = self._read(path)
+            names = json.loads(content) if content is not None else self._open_workshop().merged()
+            self._merged = frozenset(map(str, names))
+            if content is None:
+                self._write(path, json.dumps(sorted(self._merged)).encode())
+        return self._merged
 
     def trace(self, variant: GenerationVariant) -> StepTrace:
         """The generation that `variant` describes."""

@@ -22,6 +22,8 @@ class States:
 
     weights: tuple[tuple[str, int], ...]
     buffers: tuple[tuple[str, int], ...]
+    merged: frozenset[str] = frozenset()
+    """Weights that are put together while loading: what they are made of stands beside them until they are done."""
     workspace: int = 0
     """Of cuBLAS, made by the first product and never freed."""
     warm_up: bool = False
@@ -83,12 +85,15 @@ class GenerationStream:
             whole = self._make(sum(size for _, size in states.weights), Category.TEMPORARY, "allocator warm-up", "")
             self._events.one(1, whole, LOAD)
             self._events.one(-1, whole, LOAD)
-        for category, label, entries in (
-            (Category.PARAMETERS, "weight", states.weights),
-            (Category.BUFFERS, "buffer", states.buffers),
-        ):
-            made = [self._make(size, category, label, name) for name, size in entries]
-            self._events.add(np.ones(len(made), np.int64), np.asarray(made, np.int64), np.zeros(len(made), np.int64))
+        for name, size in sorted(states.weights, key=_natural):
+            parts = self._make(size, Category.TEMPORARY, "parts of a weight", name) if name in states.merged else None
+            if parts is not None:
+                self._events.one(1, parts, LOAD)
+            self._events.one(1, self._make(size, Category.PARAMETERS, "weight", name), LOAD)
+            if parts is not None:
+                self._events.one(-1, parts, LOAD)
+        for name, size in states.buffers:
+            self._events.one(1, self._make(size, Category.BUFFERS, "buffer", name), LOAD)
         for name, per_sample, fixed in self._trace.inputs:
             self._events.one(1, self._make(fixed + per_sample, Category.INPUTS, name, ""), 1)
         if states.workspace:
@@ -146,6 +151,11 @@ class GenerationStream:
             label_modules=list(columns[3]),
             phases=tuple(self._phases),
         )
+
+
+def _natural(entry: tuple[str, int]) -> list[tuple[bool, int, str]]:
+    """The order in which weights are loaded: core_model_loading.py, dot_natural_key."""
+    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in entry[0].split(".")]
 
 
 def _alive_at_end(part: Cut) -> IntArray:

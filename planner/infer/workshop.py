@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from planner.errors import InputError, PlanError, UsageError
-from planner.infer.generation import prepare_for_generation, record_generation
+from planner.infer.generation import prepare_for_generation, quiet, record_generation
 from planner.infer.sharding import local_tensor, ranks, shard
 from planner.infer.staging import received, stage
 from planner.infer.variant import GenerationVariant
@@ -86,6 +86,21 @@ class GenerationWorkshop:
     def spec(self) -> ModelSpec:
         """Parameters and identity."""
         return self._spec
+
+    def merged(self) -> list[str]:
+        """Parameters that loading puts together from several of the checkpoint's tensors.
+
+        transformers core_model_loading.py: WeightConverter.convert holds what an operation takes and what it gives.
+        """
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightConverter
+
+        with quiet():
+            transforms = get_model_conversion_mapping(self._model)
+        targets = [
+            target for entry in transforms if isinstance(entry, WeightConverter) for target in entry.target_patterns
+        ]
+        return [name for name, _ in self._model.named_parameters() if any(target in name for target in targets)]
 
     def trace(self, variant: GenerationVariant) -> StepTrace:
         """Records the generation; problems inside the model's code become one line."""
