@@ -1,5 +1,6 @@
 """Turns what a search for a way to generate found into the plan document."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -23,7 +24,8 @@ from planner.plan import (
 )
 from planner.search.document import device_prices, memory_figures, model_facts, standing_lines
 
-_EXECUTES = " --execute "
+_REPORT_FLAGS = frozenset({"--json", "--force", "--ascii", "--explain", "--no-cache", "--dry-run"})
+_REPORT_VALUES = frozenset({"--format", "-o", "--output", "--save", "--snapshot", "--plot", "--top", "--sweep"})
 _PROMPTS = " --execute @generate -- --prompts prompts.txt --output results.jsonl"
 """What runs the best plan."""
 _NO_LIMITS = Limits(max_context=None, max_batch=None, bounds={})
@@ -49,7 +51,7 @@ def document(
     def candidate(judgement: InferJudgement, reason: str | None, own: Limits | None) -> Candidate:
         made = _candidate(judgement, workload, reason, own or _NO_LIMITS, explain)
         first = found.plans and judgement is found.plans[0]
-        return replace(made, command=f"{command}{_PROMPTS}") if first and _EXECUTES not in command else made
+        return replace(made, command=_runs(command)) if first else made
 
     return PlanDocument(
         command=command,
@@ -64,6 +66,19 @@ def document(
         nearest_change=change,
         prices=device_prices(cluster),
     )
+
+
+def _runs(command: str) -> str:
+    """The command line that runs the best plan of `command`: its job, without what it says of the report."""
+    words = shlex.split(command.partition(" --execute ")[0])
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or word in _REPORT_FLAGS or word.partition("=")[0] in _REPORT_VALUES:
+            skip = not skip and word in _REPORT_VALUES
+            continue
+        kept.append(word)
+    return shlex.join(kept) + _PROMPTS
 
 
 def _candidate(
