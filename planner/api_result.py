@@ -56,9 +56,7 @@ class PlanResult:
     def html(self, *, timeline: bool = False) -> str:
         """The whole report as one HTML page."""
         from reports.html import render_html
-        from reports.requires import need_matplotlib
 
-        need_matplotlib("html()")
         return render_html(self.document, timeline=self.timeline() if timeline else None)
 
     def markdown(self, *, top: int = 5) -> str:
@@ -141,9 +139,7 @@ class SweepResult:
     def html(self) -> str:
         """The whole report as one HTML page."""
         from reports.html_sweep import render_sweep_html
-        from reports.requires import need_matplotlib
 
-        need_matplotlib("html()")
         return render_sweep_html(self.document)
 
     def plot(self, kind: str, path: Path, *, force: bool = False) -> None:

@@ -16,6 +16,7 @@ from reports.html_plan import (
     verdict_head,
 )
 from reports.html_speed import speed_section
+from reports.requires import need_matplotlib
 
 JSON_ID = "plan-document"
 
@@ -24,8 +25,9 @@ def render_html(document: PlanDocument, *, timeline: Timeline | None = None, top
     """The whole page; the same bytes for the same document. `top` plans are drawn as bars.
 
     `timeline`: of the best plan's step, where it is at hand. The document itself is embedded as JSON in the element
-    `plan-document`. Needs matplotlib: `reports.requires.need_matplotlib` says so beforehand.
+    `plan-document`. UsageError where matplotlib is not installed.
     """
+    need_matplotlib("an HTML report")
     return page(
         f"{document.model.id} on {document.cluster['spec']}",
         verdict_head(document),

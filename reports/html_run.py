@@ -7,6 +7,7 @@ from reports import run_words
 from reports.html_markup import Child, Html, embedded_json, table, tag
 from reports.html_page import bullets, cards, facts, page, plot, section
 from reports.html_plan import command_block
+from reports.requires import need_matplotlib
 from reports.run_compare import RunComparison
 from reports.run_json import render_run_json
 
@@ -20,7 +21,9 @@ _GOOD, _BAD = ("succeeded",), ("failed", "launcher_failed", "lost")
 
 
 def render_run_html(run: WholeRun, comparison: RunComparison) -> str:
-    """The whole page, the run's records embedded as JSON in the element `run-document`. Needs matplotlib."""
+    """The whole page, the run's records embedded as JSON in the element `run-document`. UsageError
+    where matplotlib is not installed."""
+    need_matplotlib("an HTML report")
     return page(
         f"Run {run.record.run_id}",
         run_head(run),

@@ -6,13 +6,16 @@ from reports.clean import one_line
 from reports.html_markup import Child, Html, embedded_json, join, table, tag
 from reports.html_page import bullets, page, plot, section
 from reports.html_plan import command_block
+from reports.requires import need_matplotlib
 from reports.sweep_words import VERDICTS, fits, header, point_cells, reasons
 
 JSON_ID = "sweep-document"
 
 
 def render_sweep_html(document: SweepDocument) -> str:
-    """The whole page, the sweep itself embedded as JSON in the element `sweep-document`. Needs matplotlib."""
+    """The whole page, the sweep itself embedded as JSON in the element `sweep-document`. UsageError
+    where matplotlib is not installed."""
+    need_matplotlib("an HTML report")
     names = " × ".join(one_line(axis.name) for axis in document.axes)
     models = sorted({point.model for point in document.points if point.model})
     title = f"{models[0]}: {names}" if len(models) == 1 else names

@@ -122,6 +122,26 @@ def test_clusters_and_settings_vary_too_and_nothing_fitting_is_a_verdict() -> No
     assert lost.nearest_change is None
 
 
+def test_without_the_users_cache_a_step_is_still_traced_once(tmp_path, monkeypatch) -> None:
+    from planner.trace.workshop import Workshop
+
+    traced: list[int] = []
+    real = Workshop.trace
+
+    def counted(self, variant, micro_batch):
+        traced.append(micro_batch)
+        return real(self, variant, micro_batch)
+
+    monkeypatch.setattr(Workshop, "trace", counted)
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path / "untouched"))
+    over = {"optimizer": ["adamw", "sgd"], "micro_batch": [2, 4]}
+    swept = sweep(TINY, gpus="1xT4", over=over, pin=True, use_cache=False, **JOB)
+    assert [point.verdict for point in swept.points] == ["fits"] * 4
+    assert len(traced) == 1
+    assert os.environ["GPU_PLAN_CACHE"] == str(tmp_path / "untouched")
+    assert not (tmp_path / "untouched").exists()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [

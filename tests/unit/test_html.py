@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.errors import UsageError
 from planner.plan import Assumption, Candidate, DevicePrice, PlanDocument, from_json, to_json
 from reports import cost
 from reports.html import JSON_ID, render_html
@@ -197,6 +198,15 @@ def test_a_notebook_shows_a_document_without_styling_the_rest() -> None:
 def test_a_notebook_without_reports_shows_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "reports.html_notebook", None)
     assert llama_on_8xh100()._repr_html_() is None
+
+
+def test_without_matplotlib_a_page_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"gpu-plan\[plots\]"):
+        render_html(llama_on_8xh100())
+    shown = plan_fragment(llama_on_8xh100())
+    assert "<svg" not in shown, "a notebook shows the rest"
+    assert "FITS" in shown
 
 
 def test_markup_escapes_strings_and_keeps_markup() -> None:
