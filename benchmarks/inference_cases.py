@@ -64,6 +64,13 @@ class InferenceCase:
 
     The same file: Qwen2RotaryEmbedding._set_cos_sin_cache; from 4.45 on they are computed when needed.
     """
+    legacy_tuples: bool
+    """Whether the cache goes from step to step as a tuple of tensors, which the caller holds until the step returns.
+
+    At its end the whole cache stands twice. The same file: Qwen2Model.forward makes a DynamicCache of the tuple and
+    gives one back; generation/utils.py of 4.38 keeps the tuple in model_kwargs while the next step runs. From 4.42 on
+    generate hands the cache itself on.
+    """
 
 
 def case_of(row: Row) -> InferenceCase | str:
@@ -86,6 +93,7 @@ def case_of(row: Row) -> InferenceCase | str:
         new_tokens=2048,
         whole_logits=old,
         rotary_caches=old,
+        legacy_tuples=old,
     )
 
 
@@ -95,10 +103,13 @@ def as_it_was(model: Any, case: InferenceCase) -> Iterator[None]:
     from transformers.cache_utils import DynamicLayer
 
     grown = DynamicLayer.update
+    before: list[Any] = []
 
     def update(self: Any, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         # cache_utils.py of 4.38 and 4.46, DynamicCache.update: the first keys and values are kept, not concatenated.
         if self.is_initialized:
+            if case.legacy_tuples:
+                before.append((self.keys, self.values))
             return grown(self, key_states, value_states, *args, **kwargs)
         self.lazy_initialization(key_states, value_states)
         self.keys, self.values = key_states, value_states
@@ -106,6 +117,8 @@ def as_it_was(model: Any, case: InferenceCase) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(DynamicLayer, "update", update))
+        if case.legacy_tuples:
+            stack.callback(model.register_forward_hook(lambda *_: before.clear()).remove)
         if case.whole_logits:
             stack.enter_context(mock.patch.object(type(model), "_supports_logits_to_keep", return_value=False))
             handle = model.get_output_embeddings().register_forward_hook(_in_fp32)

@@ -106,7 +106,7 @@ def line_of(row: Row) -> Row | str:
         "software": str(row["software"]).split(",")[0],
         "measured": round(measured),
         "estimate": figures["peak"],
-        "phases": {name: size for name, size in figures.items() if name != "peak"},
+        "phase": max((size, name) for name, size in figures.items() if name != "peak")[1],
         "error": figures["peak"] / measured - 1,
     }
 
