@@ -10,7 +10,8 @@ from executor.inference.checkpoint import Checkpoint
 from executor.inference.job import CPU, DISK, InferenceJob, Place
 from executor.inference.model import check_checkpoint, check_device_map, empty_model, tied_places
 from executor.inference.pages import forget_pages
-from executor.inference.spread import check_spread
+from executor.inference.piped import load_piped
+from executor.inference.spread import check_spread, has_stages
 from executor.inference.stages import StageCache, place_stages, stage_of
 from planner.errors import InputError, PreflightError
 
@@ -111,6 +112,9 @@ def _distributed(job: InferenceJob, checkpoint: Checkpoint) -> Loaded:
     from transformers.distributed import DistributedConfig
 
     kind = type(empty)
+    if job.pipeline_parallel > 1 and not has_stages(empty):
+        piped = load_piped(job, checkpoint, kind, _common(job))
+        return Loaded(model=piped, device=torch.device(CPU), way="prepare_pippy")
     sizes = {"tp_size": job.tensor_parallel, "pp_size": job.pipeline_parallel}
     if job.pipeline_parallel > 1:
         place_stages(job.stages)

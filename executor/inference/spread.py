@@ -3,6 +3,7 @@
 from typing import Any
 
 from executor.inference.job import InferenceJob
+from executor.inference.piped import layer_list
 from planner.errors import PreflightError
 
 _STAGED = ("embed_tokens", "layers", "norm")
@@ -18,7 +19,7 @@ def check_spread(model: Any, job: InferenceJob) -> None:
     if job.tensor_parallel > 1:
         _check_shards(model, job.tensor_parallel, transformers.distributed.tensor_parallel)
     if job.pipeline_parallel > 1:
-        _check_stages(model, job.pipeline_parallel)
+        _check_stages(model, job)
 
 
 def _check_shards(model: Any, ranks: int, module: Any) -> None:
@@ -35,14 +36,27 @@ def _check_shards(model: Any, ranks: int, module: Any) -> None:
         raise PreflightError(f"{name}: {heads} key-value heads do not divide by {ranks} tensor parallel ranks")
 
 
-def _check_stages(model: Any, stages: int) -> None:
-    name = type(model).__name__
+def has_stages(model: Any) -> bool:
+    """Whether transformers itself makes pipeline stages of the class."""
     base: Any = getattr(model, model.base_model_prefix, None)
-    lacking = [part for part in _STAGED if not hasattr(base, part)]
-    if lacking or not hasattr(model, "lm_head") or getattr(model.config, "is_encoder_decoder", False):
+    return all(hasattr(base, part) for part in _STAGED) and hasattr(model, "lm_head") and not _encodes(model)
+
+
+def _check_stages(model: Any, job: InferenceJob) -> None:
+    name, stages = type(model).__name__, job.pipeline_parallel
+    if _encodes(model):
+        raise PreflightError(f"{name} encodes and decodes: it has no pipeline stages; plan a device map")
+    count = layer_list(model)[1]
+    if count < stages:
+        raise PreflightError(f"{name} has {count} layers, fewer than {stages} pipeline stages")
+    if has_stages(model):
+        return
+    if job.replicas > 1 or job.context is None:
         raise PreflightError(
-            f"transformers makes no pipeline stages of {name}, which has no {(lacking or ['lm_head'])[0]}:"
-            " plan tensor parallel or a device map"
+            f"transformers makes no pipeline stages of {name}, and accelerate's are for one replica and a known"
+            " context: plan a device map"
         )
-    if len(base.layers) < stages:
-        raise PreflightError(f"{name} has {len(base.layers)} layers, fewer than {stages} pipeline stages")
+
+
+def _encodes(model: Any) -> bool:
+    return bool(getattr(model.config, "is_encoder_decoder", False))

@@ -252,7 +252,12 @@ def test_tied_weights_have_one_place(tmp_path: Path) -> None:
             "LlamaForCausalLM: 2 key-value heads do not divide by 4 tensor parallel ranks",
         ),
         ("llama", {"pipeline_parallel": 5}, "LlamaForCausalLM has 4 layers, fewer than 5 pipeline stages"),
-        ("gpt2", {"pipeline_parallel": 2}, "no pipeline stages of GPT2LMHeadModel, which has no embed_tokens"),
+        (
+            "gpt2",
+            {"pipeline_parallel": 2, "replicas": 2},
+            "no pipeline stages of GPT2LMHeadModel, and accelerate's are",
+        ),
+        ("gpt2", {"pipeline_parallel": 3}, "GPT2LMHeadModel has 2 layers, fewer than 3 pipeline stages"),
         ("gpt2", {"tensor_parallel": 2}, "GPT2LMHeadModel has no tensor parallel plan in transformers"),
     ],
 )

@@ -119,6 +119,15 @@ def test_stages_of_a_pipeline_say_the_same(tmp_path: Path, checkpoint: Path, exp
 
 
 @pytest.mark.slow
+def test_stages_of_a_class_that_transformers_does_not_cut(tmp_path: Path) -> None:
+    """GPT-2, through accelerate's prepare_pippy; seven prompts in batches of two, the last of one."""
+    checkpoint = make_checkpoint(tmp_path / "m", kind="gpt2", n_layer=3, n_head=4, n_embd=64, n_positions=64)
+    whole = run(tmp_path, checkpoint, pipeline=2, context=24)
+    assert {rank.inference.loaded_by for rank in whole.ranks} == {"prepare_pippy"}
+    assert results(tmp_path / "out.jsonl") == spoken(checkpoint, tmp_path / "prompts.jsonl")
+
+
+@pytest.mark.slow
 def test_replicas_share_the_prompts(tmp_path: Path, checkpoint: Path, expected: list[dict[str, object]]) -> None:
     whole = run(tmp_path, checkpoint, replicas=2, device_map=LAYERS_ON_DISK)
     assert results(tmp_path / "out.jsonl") == expected
