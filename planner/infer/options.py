@@ -206,7 +206,8 @@ def weight_type(given: WeightType | None, source: ModelSource) -> tuple[WeightTy
     """Type in which the weights are loaded, and its origin.
 
     transformers 5 from_pretrained loads with dtype="auto": what the config says (`dtype`, older `torch_dtype`, of its
-    text part too), else the checkpoint's own type, else fp32 (modeling_utils.py: _get_dtype).
+    text part too), else the checkpoint's own type, else fp32 (modeling_utils.py: _get_dtype). Where a quantised
+    checkpoint's headers are not at hand, its rest is in the type that published ones of its method have.
     """
     if given is not None:
         return given, "given"
@@ -218,6 +219,8 @@ def weight_type(given: WeightType | None, source: ModelSource) -> tuple[WeightTy
             if found is not None:
                 return found, "default"
     stored = [name for name in (source.stored.by_dtype if source.stored else {}) if name in _BY_DTYPE]
+    if not stored and (scheme := scheme_of(config)) is not None and scheme.rest_dtype is not None:
+        return _BY_DTYPE[scheme.rest_dtype], "default"
     return (_BY_DTYPE[stored[0]] if stored else WeightType.FP32), "default"
 
 

@@ -79,6 +79,16 @@ class Scheme:
     config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """The `quantization_config` as published; empty for an option."""
 
+    @property
+    def rest_dtype(self) -> str | None:
+        """torch dtype in which published checkpoints of the method keep what is not quantised; None for no rule.
+
+        For a config that does not say: transformers then takes the first floating type of the checkpoint.
+        """
+        if not self.prequantised or self.method is Method.GGUF:
+            return None
+        return "float16" if self.method in (Method.GPTQ, Method.AWQ) else "bfloat16"
+
     def key(self) -> str:
         """Stable text that names the scheme in caches."""
         values = {name: str(getattr(self, name)) for name in self.__dataclass_fields__ if name != "config"}
