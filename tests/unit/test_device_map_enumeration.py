@@ -77,7 +77,7 @@ def test_no_map_is_better(problem: Problem) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problems())
 def test_no_map_is_better_many(problem: Problem) -> None:
     check(problem)
