@@ -107,7 +107,7 @@ def table(found: dict[str, Any]) -> str:
         "",
         f"- regressions caught, culprit named: {sum(row['right'] for row in regressions)} of {len(regressions)}",
         f"- harmless changes without an alarm: {sum(row['right'] for row in harmless)} of {len(harmless)}",
-        f"- a 70B job (Llama 3.1, FSDP2 on 8 H100): {timed['cold_cpu_seconds']} CPU s cold ({timed['cold_seconds']} s of"
+        f"- a 70B job (Llama 3.1, FSDP2, 8 H100): {timed['cold_cpu_seconds']} CPU s cold ({timed['cold_seconds']} s of"
         f" wall time), {timed['unchanged_cpu_seconds']} CPU s when nothing changed ({timed['unchanged_seconds']} s)",
         *([f"- not run with this state of the program yet: {', '.join(absent)}"] if absent else []),
         "",
