@@ -15,8 +15,12 @@ def render_check_text(report: CheckReport, *, ascii_only: bool = False) -> str:
     """The report as plain text of at most 100 columns, but for names that are longer. Ends with a newline."""
     clean: Callable[[str], str] = ascii_line if ascii_only else one_line
     lines = _wrapped(f"plan check: {words.summary(report)}", "", "")
+    told = False
     for job in words.worst_first(report):
-        lines += _job(job, clean)
+        said = list(_job(job, clean))
+        # Jobs of one line stand together, below those that have more to say.
+        lines += ["", *said] if told and len(said) == 1 else said
+        told = len(said) > 1
     return "\n".join(keep_columns(line, clean) for line in lines) + "\n"
 
 
