@@ -12,6 +12,7 @@ class Drawn(Widget):
     """Draws `lines` anew whenever it is shown another scene."""
 
     scene: Scene | None = None
+    _kept: tuple[tuple[Scene, int, int, Size], Text] | None = None
 
     def show(self, scene: Scene) -> None:
         """The scene to draw from now on; its height may change with it."""
@@ -28,7 +29,13 @@ class Drawn(Widget):
         raise NotImplementedError
 
     def _lines(self, width: int) -> Text:
-        return Text("") if self.scene is None or width <= 0 else self.lines(self.scene, width)
+        if self.scene is None or width <= 0:
+            return Text("")
+        # Textual asks for height and content apart, and more than once for the same scene.
+        key = (self.scene, width, self.size.height, self.screen.size)
+        if self._kept is None or key[0] is not self._kept[0][0] or key[1:] != self._kept[0][1:]:
+            self._kept = (key, self.lines(self.scene, width))
+        return self._kept[1]
 
     def render(self) -> RenderResult:
         return self._lines(self.size.width)

@@ -1,12 +1,14 @@
 """The table of plans: best first, the Pareto front marked, losers dimmed with their reason."""
 
 import re
+from dataclasses import replace
 
 from rich.text import Text
+from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable
 
-from planner.plan import Candidate
+from planner.plan import Candidate, PlanDocument, StrategyChoice
 from reports import words
 from tui import figures
 from tui.palette import VERDICT_COLOURS
@@ -32,7 +34,7 @@ class PlansTable(DataTable[Text]):
         self.filter_text = ""
         self.losers = True
         self._scene: Scene | None = None
-        self._drawn: object = None
+        self._drawn: tuple[PlanDocument | None, str, str, bool] | None = None
 
     def on_mount(self) -> None:
         for at, name in enumerate(_COLUMNS):
@@ -43,8 +45,11 @@ class PlansTable(DataTable[Text]):
         self._scene = scene
         candidate = scene.candidate
         focused = None if candidate is None else candidate.strategy
-        key = (id(scene.found), focused, self.sort_by, self.filter_text, self.losers, scene.searching)
-        if key == self._drawn or not self.columns:
+        key = (scene.found, self.sort_by, self.filter_text, self.losers)
+        if not self.columns:
+            return
+        if self._drawn is not None and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
+            self._mark(focused, scene)
             return
         self._drawn = key
         rows = (
@@ -55,6 +60,15 @@ class PlansTable(DataTable[Text]):
             )
         )
         self._fill(rows, scene)
+
+    def _mark(self, focused: StrategyChoice | None, scene: Scene) -> None:
+        """The same rows: only where the picture is may have changed, and only that is drawn."""
+        for at, row in enumerate(self._rows):
+            here = focused is not None and figures.same_choice(row.candidate.strategy, focused)
+            if here != row.focused:
+                self._rows[at] = replace(row, focused=here)
+                for column, cell in enumerate(_cells(self._rows[at], scene)[:2]):
+                    self.update_cell_at(Coordinate(at, column), cell)
 
     def redraw(self) -> None:
         """After sorting or filtering."""
@@ -89,10 +103,11 @@ def _cells(row: figures.Row, scene: Scene) -> list[Text]:
     style = "dim" if lost else "bold" if row.focused else ""
     star, here = ("*", ">") if scene.ascii_only else ("◆", "▶")
     mark = Text((here if row.focused else " ") + (star if row.front else " "))
+    style = style if lost else ""
     right = [Text(text, style=style, justify="right") for text in (row.used, row.free, row.step, row.rate)]
     return [
         mark,
-        Text(scene.safe(row.title), style=style),
+        Text(scene.safe(row.title), style=style or ("bold" if row.focused else "")),
         Text(scene.safe(row.batch), style=style),
         Text(row.checkpointing, style=style),
         *right,
