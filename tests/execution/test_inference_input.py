@@ -257,16 +257,14 @@ def test_tied_weights_have_one_place(tmp_path: Path) -> None:
             {"pipeline_parallel": 2, "replicas": 2},
             "no pipeline stages of GPT2LMHeadModel, and accelerate's are",
         ),
-        ("gpt2", {"pipeline_parallel": 3}, "GPT2LMHeadModel has 2 layers, fewer than 3 pipeline stages"),
+        ("gpt2", {"pipeline_parallel": 5}, "GPT2LMHeadModel has 4 layers, fewer than 5 pipeline stages"),
         ("gpt2", {"tensor_parallel": 2}, "GPT2LMHeadModel has no tensor parallel plan in transformers"),
     ],
 )
 def test_what_cannot_be_spread_is_said_before(
     kind: str, degrees: dict[str, int], said: str, checkpoint: Path, tmp_path: Path
 ) -> None:
-    folder = (
-        checkpoint if kind == "llama" else make_checkpoint(tmp_path / "m", kind=kind, n_layer=2, n_head=4, n_embd=64)
-    )
+    folder = checkpoint if kind == "llama" else make_checkpoint(tmp_path / "m", kind=kind)
     write_prompts(tmp_path)
     with pytest.raises(PreflightError, match=said):
         check(tmp_path, replace(job_of(folder), **degrees))  # type: ignore[arg-type]

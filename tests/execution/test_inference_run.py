@@ -121,7 +121,7 @@ def test_stages_of_a_pipeline_say_the_same(tmp_path: Path, checkpoint: Path, exp
 @pytest.mark.slow
 def test_stages_of_a_class_that_transformers_does_not_cut(tmp_path: Path) -> None:
     """GPT-2, through accelerate's prepare_pippy; seven prompts in batches of two, the last of one."""
-    checkpoint = make_checkpoint(tmp_path / "m", kind="gpt2", n_layer=3, n_head=4, n_embd=64, n_positions=64)
+    checkpoint = make_checkpoint(tmp_path / "m", kind="gpt2", num_hidden_layers=3)
     whole = run(tmp_path, checkpoint, pipeline=2, context=24)
     assert {rank.inference.loaded_by for rank in whole.ranks} == {"prepare_pippy"}
     assert results(tmp_path / "out.jsonl") == spoken(checkpoint, tmp_path / "prompts.jsonl")
