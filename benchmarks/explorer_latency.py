@@ -8,7 +8,8 @@ trace, states that the planner refuses, and states seen before (their picture is
 comes 50 ms after the exact picture; the search of the table runs meanwhile. The load of the machine is noted beside
 the figures, and so is the replaying process's own processor time, which does not depend on it.
 
-    python -m benchmarks.explorer_latency            # needs traces: the first run makes them
+    python -m benchmarks.explorer_latency                     # everything; the first run makes the traces
+    python -m benchmarks.explorer_latency --processor-time    # what does not depend on the machine's load
 """
 
 import asyncio
@@ -24,11 +25,17 @@ from pathlib import Path
 import psutil
 from textual import events
 
+from planner.errors import PlanError
+from planner.trace.provider import TraceProvider
 from tui.app import ExplorerApp
+from tui.engine.evaluate import Replays
+from tui.engine.providers import KeptTraces, Providers
 from tui.state import State
 
 RESULT = Path(__file__).parent / "results" / "explorer.json"
 CHANGES = 200
+OPTIONS = ("strategy", "offload", "checkpointing", "micro-batch", "micro-batch", "grad-accum", "optimizer", "gpus")
+SHOWN = {"offload": "none", "checkpointing": "none", "optimizer": "adamw"}
 KEYS = ("s", "S", "o", "c", "C", "m", "M", "i", "I", "z", "Z", "n", "N", "g", "G")
 MODELS = (("meta-llama/Llama-3.1-8B", "8xH100"), ("meta-llama/Llama-3.1-405B", "16x8xH100"))
 PATIENCE = 300.0
@@ -137,6 +144,30 @@ def _p95(values: "tuple[float, ...]") -> float:
     return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
 
 
+def evaluated(model: str, gpus: str) -> dict[str, object]:
+    """Processor milliseconds of the replaying process alone, over as many changes: no screen, no other process.
+
+    Every state is evaluated anew; what a strategy made of a trace is kept for the next micro batch, as in the explorer.
+    """
+    tracing, replays = Replays(Providers(TraceProvider)), Replays(Providers(KeptTraces))
+    dice, state = random.Random(6), State(model=model, gpus=gpus).trying("strategy", "fsdp").trying("micro-batch", "1")
+    times: list[tuple[float, float]] = []
+    while len(times) < CHANGES:
+        name, forward = dice.choice(OPTIONS), dice.random() < 0.6
+        state = state.more_gpus(forward) if name == "gpus" else state.stepped(name, forward, shown=SHOWN.get(name))
+        if int(state.value("micro-batch") or 1) > 64 or int(state.gpus.split("x")[0]) > 64:
+            state = state.trying("micro-batch", "1").with_gpus(gpus)
+        try:
+            replays.take(tracing.parcel(state.focus_request, lambda _: None))
+        except PlanError:
+            continue  # What the planner refuses has no picture.
+        began, marks = time.process_time(), []
+        for _ in replays.pictures(state.focus_request):
+            marks.append(1000 * (time.process_time() - began))
+        times.append((marks[0], marks[-1]))
+    return {"model": model, "gpus": gpus, **summary(times)}
+
+
 _IMPORT = "import textual.app, textual.widgets"
 _PAINT = """
 import sys
@@ -172,17 +203,24 @@ def first_paint() -> dict[str, float]:
     }
 
 
+def write(result: dict[str, object]) -> None:
+    """What is known so far."""
+    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result, indent=2), flush=True)
+
+
 async def main() -> None:
     """Measures and writes."""
-    result = {
-        "load_average": os.getloadavg()[0],
-        "processors": os.cpu_count(),
-        "first_paint": first_paint(),
-        "models": [await measure(*model) for model in MODELS],
-    }
-    result["load_average_after"] = os.getloadavg()[0]
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result, indent=2))
+    result: dict[str, object] = {"processors": os.cpu_count(), "first_paint_processor_time": first_paint()}
+    result["evaluation_processor_time_ms"] = [evaluated(*model) for model in MODELS]
+    write(result)
+    if "--processor-time" in sys.argv:
+        return
+    result["keys_wall_time"] = []
+    for model in MODELS:
+        load = os.getloadavg()[0]
+        result["keys_wall_time"].append(await measure(*model) | {"load_average": [load, os.getloadavg()[0]]})
+        write(result)
 
 
 if __name__ == "__main__":
