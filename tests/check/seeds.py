@@ -76,9 +76,9 @@ _EXPECTED: dict[str, tuple[Culprit, ...]] = {
                 text="average = copy.deepcopy(model)"),
     ),
     "tinygpt/regress-vocabulary-padding": (
-        Culprit(job="train", said="the model grew, 45,622,272 -> 54,797,312 parameters: head.weight, tokens.weight",
-                file="gpt/model.py", text="return F.cross_entropy(logits.view(-1, logits.shape[-1])"),
-        Culprit(job="backbone", said="parameters: head.weight, tokens.weight", file="gpt/model.py",
+        Culprit(job="train", said="the vocabulary grew, 32,000 -> 40,960", file="gpt/model.py",
+                text="return F.cross_entropy(logits.view(-1, logits.shape[-1])"),
+        Culprit(job="backbone", said="the vocabulary grew, 32,000 -> 40,960", file="gpt/model.py",
                 text="return F.cross_entropy(logits.view(-1, logits.shape[-1])"),
     ),
     "finetune/regress-vocabulary-padding": (
