@@ -207,8 +207,8 @@ def write(rows: Sequence[Row]) -> None:
         *table(rows),
         "",
         "Where RAM has room for 30 %, embedding and head are read from disk for every token: accelerate's"
-        " `load_offloaded_weight` maps the file and copies it (`torch.tensor` of a `numpy.memmap`), so their 93.8 MiB each"
-        " stand twice for a moment, as mapped pages and as a tensor. The plan counts them once. The mapped pages are"
+        " `load_offloaded_weight` maps the file and copies it (`torch.tensor` of a `numpy.memmap`), so 93.8 MiB stand"
+        " twice for a moment, as mapped pages and as a tensor. The plan counts them once. The mapped pages are"
         " clean: the kernel takes them back when memory is short.",
         "",
         f"Made by `.venv/bin/python -m benchmarks.inference_runs` with torch {versions['torch']}, transformers"
