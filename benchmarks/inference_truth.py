@@ -31,7 +31,7 @@ Written by `python -m benchmarks.inference_truth`; no GPU takes part. One sample
 with FlashAttention 2: `torch.cuda.max_memory_allocated` as printed (two digits of GiB) against the peak of the whole
 generation. Error is estimate / measured - 1, figures of a group those of absolute values. What the software of a row
 did otherwise is declared in benchmarks/inference_cases.py. One row is unexplained: im-qwen-speed-0108 (3B, AWQ, a
-prompt of one token) shows 0.5 GiB more than its siblings with GPTQ, and all but as much as with a prompt of 6144 tokens.
+prompt of one token) shows 0.5 GiB more than its siblings with GPTQ, all but as much as with a prompt of 6144 tokens.
 """
 
 
