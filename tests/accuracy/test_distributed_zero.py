@@ -34,17 +34,34 @@ def _forget() -> Iterator[None]:
     """References are large: they go with the module."""
     yield
     runs.cache_clear()
+    run_of.cache_clear()
 
 
-def compare(launch: str, case: RankCase) -> list[dict[str, int]]:
+@cache
+def run_of(launch: str, label: str) -> RankRun:
+    """A case's run. One that differs is run again by itself: a thread of gloo that is kept from the processor can hold
+    a tensor for longer than the collective; a difference that is DeepSpeed's or ours is there again.
+    """
+    run = runs(launch)[label]
+    if not run.error and not any(differing(run)):
+        return run
+    return run_ranks([run.case], LAUNCHES[launch][1])[0]
+
+
+def differing(run: RankRun) -> list[dict[str, int]]:
     """Figures that differ, by rank."""
-    run = runs(launch)[case.label()]
+    case = run.case
     assert not run.error, run.error
     real = [measured(reference, case) for reference in run.references]
     streams = streams_of(case, len(real))
     return [
         differences(replayed(stream, case.micro_batch), figures) for stream, figures in zip(streams, real, strict=True)
     ]
+
+
+def compare(launch: str, case: RankCase) -> list[dict[str, int]]:
+    """Figures that differ, by rank."""
+    return differing(run_of(launch, case.label()))
 
 
 @pytest.mark.parametrize("case", SAMPLE, ids=RankCase.label)
@@ -55,20 +72,20 @@ def test_every_figure_of_every_rank_equals(case: RankCase) -> None:
 
 @pytest.mark.parametrize("case", SAMPLE, ids=RankCase.label)
 def test_the_rank_shown_is_the_one_that_stands_highest(case: RankCase) -> None:
-    references = runs("sample")[case.label()].references
+    references = run_of("sample", case.label()).references
     assert shown_peak(case, 2) == highest([measured(reference, case) for reference in references])
 
 
 def test_the_rank_that_reaches_into_most_is_not_always_the_worst() -> None:
     """Rank 1 of the mixture of experts: it owns what comes first in backward."""
     case = next(c for c in SAMPLE if c.architecture == "mixtral" and c.strategy == "zero2")
-    first, last = (highest([measured(r, case)]) for r in runs("sample")[case.label()].references)
+    first, last = (highest([measured(r, case)]) for r in run_of("sample", case.label()).references)
     assert last > first
 
 
 def test_the_comparison_can_fail() -> None:
     case = next(c for c in SAMPLE if c.strategy == "zero3" and c.accumulation == 2)
-    real = measured(runs("sample")[case.label()].references[0], case)
+    real = measured(run_of("sample", case.label()).references[0], case)
     assert not differences(replayed(streams_of(case, 2)[0], case.micro_batch), real)
     others = (
         replace(case, strategy="zero2"),
