@@ -56,7 +56,7 @@ def ctc_loss_backward(grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any, *
 
 
 def in_place(*args: Any, **options: Any) -> None:
-    """One kernel that updates what it is given and makes nothing (pytorch aten/src/ATen/native/cuda/Fused*Kernel.cu)."""
+    """One kernel that updates what it is given, no more (pytorch aten/src/ATen/native/cuda/Fused*Kernel.cu)."""
 
 
 META_OPS: dict[Any, Callable[..., Any]] = {
