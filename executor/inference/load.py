@@ -67,7 +67,7 @@ def _mapped(job: InferenceJob, checkpoint: Checkpoint, folder: Path | None) -> L
         skip_keys=getattr(model, "_skip_keys_device_placement", None),
         force_hooks=False,
     )
-    forget_pages({checkpoint.folder / tensor.shard for tensor in checkpoint.tensors.values()})
+    _forget(checkpoint)
     return Loaded(model=model, device=main, way="load_checkpoint_and_dispatch")
 
 
@@ -129,8 +129,14 @@ def _distributed(job: InferenceJob, checkpoint: Checkpoint) -> Loaded:
     except (ValueError, AttributeError, TypeError) as error:
         raise PreflightError(f"{kind.__name__} cannot be run as {job.layout} parallel: {error}") from None
     _nothing_missing(checkpoint, found)
+    _forget(checkpoint)
     device = next(parameter for parameter in model.parameters()).device
     return Loaded(model=model.eval(), device=device, way=f"from_pretrained, {job.layout} parallel")
+
+
+def _forget(checkpoint: Checkpoint) -> None:
+    """Pages that were read to be copied elsewhere: to the disk, or as another rank's columns of a weight."""
+    forget_pages({checkpoint.folder / tensor.shard for tensor in checkpoint.tensors.values()})
 
 
 def _common(job: InferenceJob) -> dict[str, Any]:
