@@ -89,7 +89,10 @@ def test_replicas_stages_and_tensor_parallel_share_a_node(models: Path, capsys: 
     whole = plans["replicas"]["inference"]
     for name in ("tp", "pp"):
         assert plans[name]["inference"]["kv_cache_bytes"] == whole["kv_cache_bytes"] // 2
-        assert whole["weight_bytes"] // 2 <= plans[name]["inference"]["weight_bytes"] < whole["weight_bytes"]
+        assert plans[name]["inference"]["weight_bytes"] < whole["weight_bytes"]
+    # Norms are on both ranks; each stage has the rotary frequencies.
+    assert plans["tp"]["inference"]["weight_bytes"] > whole["weight_bytes"] // 2
+    assert sum(entry["weight_bytes"] for entry in plans["pp"]["placement"]["devices"]) > whole["weight_bytes"]
     stages = plans["pp"]["placement"]["device_map"]
     assert stages["model.layers.0"] == "cuda:0"
     assert stages["model.layers.1"] == stages["lm_head"] == "cuda:1"
