@@ -115,7 +115,7 @@ def placement_of(mapped: Mapped, figures: tuple[DevicePlacement, ...]) -> Placem
         devices=figures,
         main_device=mapped.word(found.main_device),
         boundaries=found.cost.boundaries,
-        moved_bytes_per_step=found.cost.offloaded_bytes,
+        moved_bytes_per_step=found.streamed_bytes,
         optimal=found.optimal,
     )
 
