@@ -11,7 +11,8 @@ STAMP := .venv/.installed
 MODEL ?= meta-llama/Llama-3.1-8B
 GPUS ?= 8xH100
 # Benchmarks that need no GPU; each writes to benchmarks/results.
-BENCHMARKS := cpu_activations published_runs published_lora accuracy distributed_cpu matrix faults captured_scripts
+BENCHMARKS := cpu_activations published_runs published_lora accuracy distributed_cpu matrix faults captured_scripts \
+  inference_truth device_maps inference_runs check_regressions
 
 help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'
