@@ -39,7 +39,6 @@ _CATALOG = {
     "Qwen/Qwen2.5-72B-Instruct": ("Qwen/Qwen2.5-72B", {}),
 }
 """Instruction-tuned models to the catalog's config of the same sizes, and what their own config says otherwise."""
-_NOT_RUN = ("Qwen/Qwen2.5-14B-Instruct", "Qwen/Qwen2.5-72B-Instruct")
 _QUANTISED = {None: None, "GPTQ-Int8": "gptq-8bit-128", "GPTQ-Int4": "gptq-4bit-128", "AWQ": "awq-4bit-128"}
 
 
@@ -82,8 +81,6 @@ def case_of(row: Row) -> InferenceCase | str:
         return f"{row['model']}: the sum over several GPUs, or experts that its software ran one by one"
     if row["gpu"]["count"] > 1:
         return "the sum over several GPUs of peaks that do not coincide"
-    if row["model"] in _NOT_RUN:
-        return f"{row['model']}: declared, not run yet"
     if row["quantization"] not in _QUANTISED:
         return f"{row['quantization']} is not declared"
     old = str(row["software"]).startswith("transformers 4.38")
