@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from planner.errors import InputError, UsageError
 from planner.hardware.cluster import Cluster
 from planner.infer.evaluate import GenerationEvaluator, InferJudgement
 from planner.infer.search import Found, search
@@ -62,10 +63,9 @@ def _with(evaluator: GenerationEvaluator, **changes: object) -> GenerationEvalua
 
 
 def _fits(evaluator: GenerationEvaluator) -> InferJudgement | None:
-    from planner.errors import UsageError
-
+    """None also where the changed job makes no sense: a class whose layers take no quantised cache, for one."""
     try:
         plans = search(evaluator).plans
-    except UsageError:
+    except (InputError, UsageError):
         return None
     return next((plan for plan in plans if plan.verdict == "fits"), None)

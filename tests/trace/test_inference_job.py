@@ -113,6 +113,13 @@ def test_a_plan_is_kept_and_saved(models: Path, capsys: pytest.CaptureFixture[st
     assert to_json(from_json(json.dumps(first), "first"))
 
 
+def test_a_class_that_takes_no_quantised_cache_has_another_nearest_change(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("openai/gpt-oss-20b", "--task", "infer", "--gpus", "1x4090", "--context", "8192", "--batch", "1")
+    document = planned(capsys, *words)
+    assert document["plans"] == []
+    assert document["nearest_change"] == "--context 4096 would fit: single GPU"
+
+
 def test_an_encoder_decoder(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (str(models / "t5"), "--task", "infer", "--gpus", "1xT4", "--context", "100", "--new-tokens", "10", "--pin")
     figures = planned(capsys, *words, "--precision", "fp32")["plans"][0]["inference"]
