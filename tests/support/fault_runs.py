@@ -115,13 +115,21 @@ def signal_launcher(number: signal.Signals) -> Callable[[RunFolder], None]:
     """Sends a signal to the launcher once both ranks have done a step."""
 
     def inject(folder: RunFolder) -> None:
-        wait_until(lambda: steps_done(folder) >= 2)
-        ranks = [rank.pid for rank in folder.ranks()]
-        parents = {psutil.Process(pid).ppid() for pid in ranks}
-        for pid in parents:
+        wait_until(lambda: steps_done(folder) >= 2 and _launchers(folder))
+        for pid in _launchers(folder):
             os.kill(pid, number)
 
     return inject
+
+
+def _launchers(folder: RunFolder) -> set[int]:
+    """Parents of the ranks that wrote the records; none while a record is that of an attempt that is over."""
+    running = alive(folder.run_id)
+    try:
+        parents = {psutil.Process(rank.pid).ppid() for rank in folder.ranks()}
+    except psutil.Error:
+        return set()
+    return parents if parents <= set(running) else set()
 
 
 def newest_step(folder: RunFolder) -> int:
