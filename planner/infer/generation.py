@@ -5,7 +5,6 @@ which rows of logits are computed, the fp32 copy of the last row, the growing to
 """
 
 import contextlib
-import gc
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from planner.infer.sharding import local_tensor
 from planner.infer.variant import GenerationVariant
 from planner.infer.workload import CacheKind, CacheType
 from planner.model.build_flash import flash_package, refuse_device, uses_flash
+from planner.trace.collection import no_collection
 from planner.trace.events import Category
 from planner.trace.fit import Recording
 from planner.trace.functions import DeviceFunctions, autocast_visible, python_wrappers_open
@@ -65,7 +65,7 @@ def record_generation(model: Any, variant: GenerationVariant, profile: KernelPro
     recorder = Recorder(tracker, profile, HostReads(known))
     recorder.know([*map(local_tensor, model.parameters()), *model.buffers(), *prompt.tensors.values()])
     with contextlib.ExitStack() as stack:
-        for context in (_no_collection(), quiet(), python_wrappers_open(), autocast_visible(None)):
+        for context in (no_collection(), quiet(), python_wrappers_open(), autocast_visible(None)):
             stack.enter_context(context)
         for entered in (remember_literals(known), tracker, recorder, _marked_caches(model, recorder)):
             stack.enter_context(entered)
@@ -172,18 +172,6 @@ def _as_on_cpu(model: Any) -> Iterator[None]:
     """transformers switches the experts' implementation for decoding wherever the device is no CPU; meta is none."""
     with mock.patch.object(type(model), "_optimize_model_for_decode", return_value=contextlib.nullcontext()):
         yield
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """A garbage collection would move frees to arbitrary points."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """Runs one training step of the real model on meta, as its stack runs it, under the recorder."""
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from planner.model.float8 import convert_linears, gathered_weights, wrapper_type
 from planner.trace.adapters import quantisation_scales, show_adapters
 from planner.trace.autocast import Autocast
 from planner.trace.checkpointing import set_checkpointing
+from planner.trace.collection import no_collection
 from planner.trace.events import Mark
 from planner.trace.fit import Recording
 from planner.trace.fold import folded
@@ -56,7 +56,7 @@ class Session:
         with contextlib.ExitStack() as stack:
             if self.variant.regime.float8 == "gathered":
                 recorder.know(stack.enter_context(gathered_weights(self.model)))
-            stack.enter_context(_no_collection())
+            stack.enter_context(no_collection())
             if self.variant.fused:
                 stack.enter_context(self._liger())
             if self.variant.loss != "installed":
@@ -151,18 +151,6 @@ def _to_fp32(outputs: Any) -> Any:
 
 def _autocast_of(regime: Regime) -> Autocast | None:
     return Autocast(getattr(torch, regime.autocast)) if regime.autocast else None
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """A garbage collection would move frees to arbitrary points."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """Everything that stands around a block while it is recorded, and is taken down after it."""
 
 import contextlib
-import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from planner.capture.precision import Regions, autocast_regions
 from planner.capture.pretrained import weightless_models
 from planner.capture.request import PlannedDevice
 from planner.strategy.base import workspace_bytes
+from planner.trace.collection import no_collection
 from planner.trace.device import DeviceKind
 from planner.trace.functions import DeviceFunctions, python_wrappers_open
 from planner.trace.inputs_known import KnownValues, remember_literals
@@ -70,7 +70,7 @@ class BlockWorld:
                 autocast_regions(self._regions),
                 remember_literals(self._known),
                 _eager(),
-                _no_collection(),
+                no_collection(),
                 self.modules,
                 self.recorder,
                 self._placement,
@@ -133,15 +133,3 @@ def _eager() -> Iterator[None]:
         if "torch._dynamo" in sys.modules:  # what was compiled before
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """A garbage collection would move frees to arbitrary points."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
