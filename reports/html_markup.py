@@ -16,6 +16,7 @@ class Html(str):
 
 Child: TypeAlias = str | int | float | Iterable["Child"] | None
 _VOID = frozenset({"meta", "br", "col", "link"})
+_ON_ONE_SHEET = 14  # rows of a table that printing keeps together
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
@@ -58,8 +59,9 @@ def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], *, text_colu
     side = [None if column < text_columns else "n" for column in range(len(heads))]
     head = tag("tr", [tag("th", cell, scope="col", class_=side[at]) for at, cell in enumerate(heads)])
     body = [tag("tr", [tag("td", cell, class_=side[at]) for at, cell in enumerate(row)]) for row in rows]
-    brief = "brief" if len(heads) <= 3 and len(heads) - text_columns in (1, 2) else None
-    whole = tag("table", tag("thead", head), tag("tbody", body), class_=brief)
+    brief = ["brief"] if len(heads) <= 3 and len(heads) - text_columns in (1, 2) else []
+    short = ["short"] if len(body) <= _ON_ONE_SHEET else []
+    whole = tag("table", tag("thead", head), tag("tbody", body), class_=" ".join(brief + short) or None)
     return tag("div", whole, class_="scroll", role="region", tabindex=0, aria_label=label or "table")
 
 

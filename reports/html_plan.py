@@ -54,6 +54,8 @@ def _cards(document: PlanDocument, shown: Candidate) -> list[tuple[str, str]]:
         what = f"GiB used of {capacity}" if document.plans else f"GiB needed by the nearest miss, of {capacity}"
         found.append((words.gib(memory.device_used_bytes), what))
         found.append((words.gib(abs(room)), f"GiB {'free' if room >= 0 else 'too much'}"))
+        if memory.host_bytes and memory.host is not None:
+            found.append((words.gib(memory.host.most_bytes), "GiB of RAM needed per node"))
     if speed is not None and document.plans:
         found += _speed_cards(shown, speed)
         lines = [line for line in cost_lines(document, shown) if line.per_unit is not None]
@@ -267,8 +269,8 @@ def command_section(document: PlanDocument) -> Html:
     """What runs the plan, and what made this page."""
     parts: list[Child] = []
     if document.best is not None and document.best.command is not None:
-        parts += [tag("p", "Run it:"), command_block(document.best.command)]
-    parts += [tag("p", "Made by:"), command_block(document.command)]
+        parts += [tag("p", "Run it:", class_="lead"), command_block(document.best.command)]
+    parts += [tag("p", "Made by:", class_="lead"), command_block(document.command)]
     return section("Commands", *parts)
 
 

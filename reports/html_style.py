@@ -48,8 +48,9 @@ footer{margin-top:40px;padding-top:10px;border-top:1px solid var(--grid);color:v
 dl{grid-template-columns:1fr;gap:0}dt{margin-top:6px}h1{font-size:1.25rem}}
 @media print{:root{--ink:#000;--muted:#444;--edge:#999;--grid:#ccc;--alarm:#b02a1b;--paper:#fff;--band:#f3f3f3;
 --good:#145c2c;--warn:#7a4600;color-scheme:light}
-main{max-width:none;padding:0}body{font-size:10pt}.wide{display:block}.narrow{display:none}
-h2,h3{break-after:avoid}figure,.card,tr,pre{break-inside:avoid}thead{display:table-header-group}
-.scroll{overflow:visible}pre{white-space:pre-wrap}details.screen{display:none}
+main{max-width:none;padding:0}body{font-size:10pt}h2{margin-top:24px}.wide{display:block}.narrow{display:none}
+h2,h3,p.lead{break-after:avoid}figure,.card,tr,pre,table.short{break-inside:avoid}thead{display:table-header-group}
+.scroll{overflow:visible}pre{white-space:pre-wrap;font-size:7.5pt}
+details::details-content{content-visibility:visible;display:block}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}@page{margin:14mm}}
 """.replace("\n", "")

@@ -175,19 +175,21 @@ _MUCH = 0.5
 
 
 def host_words(document: PlanDocument, memory: MemoryFigures, *, explain: bool = False) -> list[str]:
-    """RAM of the node of rank 0 by moment, in pieces; none where it is unknown or, without `explain`, no matter."""
+    """RAM of the node of rank 0 by moment, in pieces; without `explain` none where it is no matter."""
     host, ram = memory.host, document.cluster.get("host_ram_bytes_per_node")
     if host is None:
         return []
     known = ram if isinstance(ram, int) else None
-    if not explain and (known is None or max(_highest(host), host.most_bytes) < _MUCH * known):
+    most = max(_highest(host), host.most_bytes)
+    if not explain and (memory.host_bytes == 0 if known is None else most < _MUCH * known):
         return []
     moments = {"load": "to load", "step": "in steps", "save": "to save the whole weights"}
     pieces = [f"{_term_words(term)} {moments.get(term.name, term.name)}" for term in host.terms if term.high_bytes]
     if not pieces:
         return ["next to no RAM on each node beyond the processes' own"]
     of = "" if known is None else f" of {format_gib(known)}"
-    return [f"RAM per node, GiB{of}: {pieces[0]}", *pieces[1:]]
+    unknown = ["not checked: what the nodes have is not known"] if known is None and memory.host_bytes else []
+    return [f"RAM per node, GiB{of}: {pieces[0]}", *pieces[1:], *unknown]
 
 
 def _highest(host: HostFigures) -> int:

@@ -121,6 +121,9 @@ def test_it_is_told_where_it_matters_and_to_those_who_ask() -> None:
     memory = _with_host(100 * GIB).plans[0].memory
     assert memory is not None
     assert host_words(_with_host(100 * GIB), memory) == [f"RAM per node, GiB of 100.0: {line}"]
+    offloaded = replace(memory, host_bytes=7 * GIB)
+    unchecked = "not checked: what the nodes have is not known"
+    assert host_words(_with_host(None), offloaded) == [f"RAM per node, GiB: {line}", unchecked]
 
 
 def test_plans_of_older_versions_have_none_and_stay_readable() -> None:
