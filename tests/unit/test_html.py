@@ -193,6 +193,9 @@ def test_a_notebook_shows_a_document_without_styling_the_rest() -> None:
     selectors = [one.strip() for rule in rules for one in rule.split(",")]
     assert len(selectors) > 40
     assert all(one.startswith(".x") for one in selectors)
+    wins_over_two_classes = ".gpu-plan.gpu-plan.gpu-plan"  # as Jupyter's own rules for table cells name
+    assert f"{wins_over_two_classes} td" in shown
+    assert f"{wins_over_two_classes} dt" in shown
 
 
 def test_a_notebook_without_reports_shows_words(monkeypatch: pytest.MonkeyPatch) -> None:
