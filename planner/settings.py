@@ -56,6 +56,12 @@ SETTINGS: Mapping[str, Setting] = {
     "kernels.liger": Setting(
         "flag", "whether Liger's norms, gated products, rotation and loss replace the model's own (false)"
     ),
+    "fp8.backend": Setting(
+        "choice",
+        "whose float8 layers accelerate puts in place under fp8-mixed: torchao, or te (Transformer Engine) (torchao)",
+        choices=("torchao", "te"),
+        strategies=("single", "ddp", "fsdp", "hsdp"),
+    ),
     "fp8.all_gather": Setting(
         "flag", "whether FSDP2 and HSDP gather torchao's float8 weights as float8 (true)", strategies=("fsdp", "hsdp")
     ),
@@ -103,7 +109,7 @@ SETTINGS: Mapping[str, Setting] = {
     "alloc.garbage_collection_threshold": Setting("rate", "share of the allowed memory above which cache is freed (0)"),
 }
 
-LATER = ("dtype.grads", "dtype.optimizer", "fp8.backend")
+LATER = ("dtype.grads", "dtype.optimizer")
 """Keys of the interface that later versions bring; refused by name."""
 
 

@@ -59,6 +59,13 @@ def _check_loaded(workload: Workload) -> None:
         raise UsageError("--set dtype.params=bfloat16 needs --precision bf16-mixed: fp16-mixed multiplies in float16")
 
 
+def _check_transformer_engine(workload: Workload, cluster: Cluster) -> None:
+    if cluster.gpu.is_cpu:
+        raise UsageError("--set fp8.backend=te: Transformer Engine computes on GPUs alone; torchao is emulated")
+    if "fp8.all_gather" in dict(workload.settings):
+        raise UsageError("--set fp8.all_gather is about torchao's weights: drop it, or --set fp8.backend=te")
+
+
 def _check_float8(workload: Workload, cluster: Cluster) -> None:
     """float8 products need tensor cores that have them, or a CPU, which emulates them; and torchao."""
     asked = next((key for key, _ in workload.settings if key.startswith("fp8.")), None)
@@ -75,5 +82,7 @@ def _check_float8(workload: Workload, cluster: Cluster) -> None:
         )
     if workload.peft is not Peft.NONE:
         raise NotBuiltError(f"--precision fp8-mixed --peft {workload.peft}")
-    if importlib.util.find_spec("torchao") is None:
+    if workload.setting("fp8.backend", "torchao") == "te":
+        _check_transformer_engine(workload, cluster)
+    elif importlib.util.find_spec("torchao") is None:
         raise InputError("--precision fp8-mixed needs the torchao library: pip install 'gpu-plan[fp8]'")

@@ -34,8 +34,7 @@ def accelerate_config(target: Target) -> dict[str, object]:
     if not target.uses_deepspeed:
         config["mixed_precision"] = mixed_precision(target.strategy.precision)
     if target.strategy.precision == "fp8-mixed":
-        gathers = target.setting("fp8.all_gather", "true") == "true"
-        config["fp8_config"] = {"fp8_backend": "AO", "fp8_enable_fsdp_float8_all_gather": gathers}
+        config["fp8_config"] = _float8(target)
     if target.uses_deepspeed:
         config["deepspeed_config"] = _deepspeed(target)
     if target.uses_fsdp:
@@ -45,6 +44,14 @@ def accelerate_config(target: Target) -> dict[str, object]:
     if target.compiler is not None:
         config["dynamo_config"] = _dynamo(target, target.compiler)
     return config
+
+
+def _float8(target: Target) -> dict[str, object]:
+    """Transformer Engine's own recipe is accelerate's default (utils/dataclasses.py: TERecipeKwargs)."""
+    if target.setting("fp8.backend", "torchao") == "te":
+        return {"fp8_backend": "TE"}
+    gathers = target.setting("fp8.all_gather", "true") == "true"
+    return {"fp8_backend": "AO", "fp8_enable_fsdp_float8_all_gather": gathers}
 
 
 def _distributed_type(target: Target) -> str:

@@ -69,6 +69,9 @@ def _precision(reading: Reading, table: Table, name: str | None) -> None:
         inner = table.table("fp8_config")
         key = "fp8_backend" if inner is not None and inner.has("fp8_backend") else "backend"
         backend = None if inner is None else inner.word(key)
+        if backend is not None and backend.upper() == "TE":
+            reading.set("fp8.backend", "te", f"fp8_config.{key}: {backend}")
+            return
         if (backend or "AO").upper() not in ("AO", "TORCHAO"):
             reading.approximate(f"fp8_config.{key}: {backend}: planned with torchao's float8")
         gathers = None if inner is None else inner.flag("fp8_enable_fsdp_float8_all_gather")

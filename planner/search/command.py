@@ -66,8 +66,9 @@ def _beyond_options(judgement: Judgement, workload: Workload, cluster: Cluster) 
 def _float8_words(judgement: Judgement, workload: Workload) -> list[str]:
     if workload.precision is not Precision.FP8_MIXED:
         return []
-    words = ["--fp8_backend", "ao"]
-    if judgement.family.strategy.name in ("fsdp", "hsdp"):
+    te = workload.setting("fp8.backend", "torchao") == "te"
+    words = ["--fp8_backend", "te" if te else "ao"]
+    if judgement.family.strategy.name in ("fsdp", "hsdp") and not te:
         words += ["--fp8_enable_fsdp_float8_all_gather", workload.setting("fp8.all_gather", "true")]
         # On by default, and refused beside torchao (accelerator.py: Accelerator.__init__).
         words += ["--fsdp_cpu_ram_efficient_loading", "false"]

@@ -71,6 +71,8 @@ class Evaluator:
 
     def _regime(self, family: Family) -> Regime:
         regime = family.strategy.regime(self.workload.precision, self.workload.stack, self.workload.peft)
+        if regime.float8 and self.workload.setting("fp8.backend", "torchao") == "te":
+            return replace(regime, float8="te")
         if regime.float8 == "gathered" and self.workload.setting("fp8.all_gather", "true") == "false":
             return replace(regime, float8="cast")
         if family.strategy.name in SETTINGS["dtype.params"].strategies:
@@ -144,6 +146,7 @@ class Evaluator:
             profile=profile,
             terms=(cuda_context(self.cluster), nccl(self.cluster)),
             host_bytes=plan.host_bytes,
+            nvme_bytes=plan.nvme_bytes,
             capacity_bytes=self.cluster.capacity_bytes - self.workload.reserve_bytes,
             time=time,
             plan=plan,

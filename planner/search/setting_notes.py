@@ -28,6 +28,13 @@ def setting_notes(workload: Workload, cluster: Cluster) -> tuple[Assumption, ...
             " torch.cuda.set_per_process_memory_fraction"
         )
         notes.append(Assumption(text=text, basis="source"))
+    if workload.setting("fp8.backend", "torchao") == "te":
+        text = (
+            "fp8.backend=te: the layers of Transformer Engine 2.9 as its source has them, under accelerate's default"
+            " recipe; partial sums of its layer norms' and biases' gradients are counted at one size, though the"
+            " library chooses among several (some MiB for an instant)"
+        )
+        notes.append(Assumption(text=text, basis="source"))
     backend = dict(workload.settings).get("compile.backend")
     if backend is not None:
         text = (

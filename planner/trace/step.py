@@ -11,6 +11,7 @@ from torch import nn
 from planner.errors import InputError
 from planner.model.build_flash import flash_package, refuse_device, uses_flash
 from planner.model.float8 import convert_linears, gathered_weights, wrapper_types
+from planner.model.transformer_engine import TeDevice, convert_to_transformer_engine
 from planner.trace.adapters import quantisation_scales, show_adapters
 from planner.trace.autocast import Autocast
 from planner.trace.checkpointing import set_checkpointing
@@ -82,7 +83,7 @@ class Session:
         return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens, notes=(*assumed, *batch.notes))
 
     def _wrappers(self) -> tuple[type, ...]:
-        return wrapper_types() if self.variant.regime.float8 else ()
+        return wrapper_types() if self.variant.regime.float8 in ("cast", "gathered") else ()
 
     def _liger(self) -> contextlib.AbstractContextManager[None]:
         # Imported only where it is asked for.
@@ -180,10 +181,18 @@ def prepare(model: nn.Module, variant: StepVariant, profile: KernelProfile) -> N
     InputError when the model cannot be checkpointed, or computed in float8.
     """
     regime = variant.regime
-    if regime.float8:
+    if regime.float8 == "te":
+        _use_transformer_engine(model, profile)
+    elif regime.float8:
         convert_linears(model, emulate=not isinstance(profile, CudaProfile))
     cast(model, regime)
     set_checkpointing(model, variant.checkpointing, variant.checkpoint_every)
+
+
+def _use_transformer_engine(model: nn.Module, profile: KernelProfile) -> None:
+    if not isinstance(profile, CudaProfile):
+        raise InputError("--set fp8.backend=te: Transformer Engine computes on GPUs alone")
+    convert_to_transformer_engine(model, TeDevice(profile.capability, profile.sm_count))
 
 
 def cast(model: nn.Module, regime: Regime) -> None:

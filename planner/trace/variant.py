@@ -24,8 +24,9 @@ class Regime:
     adapters_seen: str | None = None
     """dtype that peft finds in adapters and casts their inputs to, where they compute in another: FSDP1's shards."""
 
-    float8: Literal["", "cast", "gathered"] = ""
-    """Whether linear layers compute in float8, their weights cast at each use or gathered by FSDP2 as float8."""
+    float8: Literal["", "cast", "gathered", "te"] = ""
+    """Whether linear layers compute in float8: torchao's, their weights cast at each use or gathered by FSDP2 as
+    float8, or Transformer Engine's."""
 
     @property
     def trained(self) -> str:

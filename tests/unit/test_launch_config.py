@@ -102,6 +102,8 @@ def test_fp8_goes_through_torchao() -> None:
     assert config["mixed_precision"] == "fp8"
     assert config["fp8_config"] == {"fp8_backend": "AO", "fp8_enable_fsdp_float8_all_gather": True}
     assert config["fsdp_config"]["fsdp_cpu_ram_efficient_loading"] is False
+    other = target("fsdp", precision="fp8-mixed", settings={"fp8.backend": "te"})
+    assert accelerate_config(other)["fp8_config"] == {"fp8_backend": "TE"}
     assert deepspeed_config(target("zero2", precision="fp8-mixed"))["bf16"] == {"enabled": True}
 
 
