@@ -43,12 +43,14 @@ def _run(words: list[str]) -> int:
 def _run_verb(verb: str, words: list[str], script_words: list[str]) -> int:
     from planner.options import Parser
 
-    if script_words:
-        raise UsageError(f"`plan {verb}` takes nothing after --")
     module = import_module(VERBS[verb])
+    takes_script_words = getattr(module, "TAKES_SCRIPT_WORDS", False)
+    if script_words and not takes_script_words:
+        raise UsageError(f"`plan {verb}` takes nothing after --")
     parser = Parser(prog=f"plan {verb}", allow_abbrev=False, description=module.__doc__)
     module.add_arguments(parser)
-    return int(module.run(parser.parse_args(words)))
+    args = parser.parse_args(words)
+    return int(module.run(args, script_words) if takes_script_words else module.run(args))
 
 
 def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:

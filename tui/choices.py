@@ -1,7 +1,10 @@
-"""The options that the explorer shows, with the keys that move them; values as on the command line."""
+"""The options that the explorer shows, with the keys that move them; values as on the command line.
+
+Three menus: of a model that is trained, of one that generates, and of a training script, which fixes some by itself.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LARGEST = 2**24
 
@@ -18,6 +21,29 @@ class Choice:
     """What holds where nothing is given; empty where that depends."""
     help: str = ""
     least: int = 1
+    short: str = ""
+    """The label where there is little room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Menu:
+    """The options of one kind of job, in the order in which they are shown."""
+
+    choices: Mapping[str, Choice]
+    searched: tuple[str, ...]
+    """Those that the search tries unless they are given: keys move them in the picture alone."""
+    stepped: tuple[str, ...]
+    """Those with a key of their own, in the order in which they are shown."""
+    fixed: tuple[str, ...] = ()
+    """Those that are shown and that nothing here moves: the training script decides them."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return (*self.stepped, *self.fixed)
+
+    def by_key(self, key: str) -> str | None:
+        """The option that a lower-case key moves; None where it moves none."""
+        return next((name for name in self.stepped if self.choices[name].key == key), None)
 
 
 CHOICES: Mapping[str, Choice] = {
@@ -35,13 +61,18 @@ CHOICES: Mapping[str, Choice] = {
     ),
     "checkpointing": Choice(
         label="checkpointing",
+        short="ckpt",
         key="c",
         values=("none", "selective", "full"),
         help="activations computed again in backward instead of kept",
     ),
-    "micro-batch": Choice(label="micro batch", key="m", default="1", help="samples per forward pass and rank"),
-    "grad-accum": Choice(label="accumulation", key="i", default="1", help="micro steps per optimizer step"),
-    "seq-len": Choice(label="sequence", key="l", least=16, help="tokens per sample"),
+    "micro-batch": Choice(
+        label="micro batch", short="micro", key="m", default="1", help="samples per forward pass and rank"
+    ),
+    "grad-accum": Choice(
+        label="accumulation", short="accum", key="i", default="1", help="micro steps per optimizer step"
+    ),
+    "seq-len": Choice(label="sequence", short="seq", key="l", least=16, help="tokens per sample"),
     "precision": Choice(
         label="precision", key="p", values=("bf16-mixed", "fp16-mixed", "bf16", "fp32", "fp8-mixed"), help="of training"
     ),
@@ -60,7 +91,7 @@ CHOICES: Mapping[str, Choice] = {
     "peft": Choice(
         label="adapters", key="k", values=("none", "lora", "qlora"), default="none", help="what is trained instead"
     ),
-    "lora-rank": Choice(label="LoRA rank", key="r", default="16", help="of the adapters; needs --peft"),
+    "lora-rank": Choice(label="LoRA rank", short="rank", key="r", default="16", help="of the adapters; needs --peft"),
     "fused-loss": Choice(
         label="fused loss",
         key="u",
@@ -84,6 +115,65 @@ STEPPED = (
     "attention", "peft", "lora-rank", "fused-loss",
 )  # fmt: skip
 """Options with a key of their own, in the order in which they are shown."""
+
+TRAINING = Menu(choices=CHOICES, searched=SEARCHED, stepped=STEPPED)
+
+_GENERATION: Mapping[str, Choice] = {
+    "strategy": Choice(
+        label="strategy",
+        key="s",
+        values=("single", "replicas", "tp", "pp", "device-map"),
+        help="whole models, layers cut over GPUs (tp), stages (pp), or modules over all devices (device-map)",
+    ),
+    "tp": Choice(label="tensor parallel", short="tp", key="k", default="1", help="GPUs that share every layer"),
+    "pp": Choice(label="pipeline stages", short="pp", key="r", default="1", help="runs of layers, one after the other"),
+    "offload": Choice(
+        label="offload", key="o", values=("none", "all"), help="what does not fit waits in CPU RAM, then on disk"
+    ),
+    "context": Choice(label="context", key="l", least=16, help="tokens of one sample: prompt and new ones"),
+    "batch": Choice(label="batch", key="m", default="1", help="samples that one replica generates together"),
+    "new-tokens": Choice(
+        label="new tokens", short="new", key="i", default="1", help="of the context, after the prompt"
+    ),
+    "precision": Choice(
+        label="precision", key="p", values=("bf16", "fp16", "fp32"), help="of the weights that are not quantised"
+    ),
+    "quantize": Choice(
+        label="weights",
+        key="z",
+        values=("none", "int8", "nf4", "nf4-dq", "fp8", "torchao-int4", "gptq-4bit-128", "awq-4bit-128", "mxfp4"),
+        help="--quantize: in fewer bits; empty: as the checkpoint has them",
+    ),
+    "kv-dtype": Choice(
+        label="KV cache", short="cache", key="c", values=("auto", "fp8"), default="auto", help="keys and values kept as"
+    ),
+    "attention": CHOICES["attention"],
+}
+GENERATION = Menu(choices=_GENERATION, searched=("strategy", "tp", "pp", "offload"), stepped=tuple(_GENERATION))
+
+_SCRIPT: Mapping[str, Choice] = {
+    # The script's own value holds where nothing is given: none of them has a default.
+    **{
+        name: replace(CHOICES[name], default="")
+        for name in CHOICES
+        if name not in ("fused-loss", "lora-rank", "lora-targets")
+    },
+    "precision": replace(CHOICES["precision"], values=("bf16-mixed", "fp16-mixed", "bf16", "fp32"), default=""),
+}
+SCRIPT = Menu(
+    choices=_SCRIPT,
+    searched=SEARCHED,
+    stepped=("strategy", "offload", "checkpointing", "micro-batch", "grad-accum", "precision", "optimizer"),
+    fixed=("seq-len", "attention", "peft", "stack"),
+)
+
+
+def menu_of(model: str, task: str | None) -> Menu:
+    """The options of a job: of `task`, for a model or a training script."""
+    if task == "infer":
+        return GENERATION
+    return SCRIPT if model.endswith(".py") else TRAINING
+
 
 GPUS = (
     "T4", "L4", "A10G", "RTX-3090", "RTX-4090", "RTX-5090", "V100-32GB", "A100", "A6000", "L40S", "A100-80GB", "H100",

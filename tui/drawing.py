@@ -8,14 +8,12 @@ from rich.text import Text
 
 from planner.plan import MemoryFigures
 from reports import words
-from tui.choices import CHOICES, STEPPED
 from tui.figures import VERDICTS, Stack, parts_of, stack
 from tui.palette import BAD, COLOURS, LETTERS, VERDICT_COLOURS, ink
 from tui.scene import Scene
 
 KEY = "bold #b07aa1"
-SHORT = {"micro-batch": "micro", "grad-accum": "accum", "checkpointing": "ckpt", "seq-len": "seq", "lora-rank": "rank"}
-_MARKS = {"given": "", "tried": "*", "best": "", "default": ""}
+_MARKS = {"given": "", "tried": "*", "best": "", "script": "", "default": ""}
 
 
 def shortened(text: str, width: int, ascii_only: bool = False) -> str:
@@ -48,7 +46,7 @@ def title_text(scene: Scene, width: int) -> Text:
 def options_text(scene: Scene, width: int, column: bool) -> Text:
     """Every option with its key and its value: in a column, or flowing over the width."""
     pieces = [_gpu_piece(scene, column), _count_piece(scene, column)]
-    pieces += [_piece(scene, name, column, width) for name in STEPPED]
+    pieces += [_piece(scene, name, column, width) for name in scene.state.menu.shown]
     if column:
         return Text("\n").join(_cut(piece, width, scene.ascii_only) for piece in pieces)
     lines, line = [], Text()
@@ -63,14 +61,14 @@ def options_text(scene: Scene, width: int, column: bool) -> Text:
 
 
 def _piece(scene: Scene, name: str, column: bool, width: int) -> Text:
-    choice = CHOICES[name]
-    label = choice.label if column else SHORT.get(name, choice.label)
-    value = scene.safe(scene.value(name)) + _MARKS[scene.origin(name)]
-    click = Style(meta={"@click": f"app.step('{name}')"})
+    choice, origin = scene.state.menu.choices[name], scene.origin(name)
+    label = choice.label if column else choice.short or choice.label
+    value = scene.safe(scene.value(name)) + _MARKS[origin]
+    click = Style() if origin == "script" else Style(meta={"@click": f"app.step('{name}')"})
     text = Text(" " if column else "")
-    text.append(choice.key, style=KEY)
+    text.append("=" if origin == "script" else choice.key, style="dim" if origin == "script" else KEY)
     text.append(f" {label:<15}" if column else f" {label} ", style=click + Style(dim=True))
-    style = Style(bold=scene.origin(name) != "default")
+    style = Style(bold=origin not in ("default", "script"))
     text.append(shortened(value, max(4, width - 19), scene.ascii_only) if column else value, style=click + style)
     return text
 

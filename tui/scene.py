@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from planner.plan import Candidate, PlanDocument
 from reports import words
 from reports.clean import ascii_line, one_line
-from tui.choices import SEARCHED
 from tui.engine.messages import Picture
 from tui.state import State
 
@@ -48,7 +47,9 @@ class Scene:
         return self.state.value(name) or shown_value(self, name) or "-"
 
     def origin(self, name: str) -> str:
-        """`given`, `tried`, `best` or `default`."""
+        """`given`, `tried`, `best`, `script` or `default`."""
+        if name in self.state.menu.fixed:
+            return "script"
         if name in dict(self.state.focus):
             given = dict(self.state.given).get(name) == dict(self.state.focus)[name]
             return "given" if given else "best" if self.state.following else "tried"
@@ -57,14 +58,15 @@ class Scene:
 
 _WORKLOAD = {
     "seq-len": "seq_len", "precision": "precision", "optimizer": "optimizer", "attention": "attention", "peft": "peft",
-    "lora-rank": "lora_rank", "stack": "stack", "global-batch": "global_batch",
+    "lora-rank": "lora_rank", "stack": "stack", "global-batch": "global_batch", "context": "context", "batch": "batch",
+    "new-tokens": "new_tokens", "quantize": "quantize", "kv-dtype": "kv_dtype",
 }  # fmt: skip
 
 
 def shown_value(scene: Scene, name: str) -> str | None:
     """What the document in view was made with; None where it does not say."""
     document, candidate = scene.document or scene.found, scene.candidate
-    if name in SEARCHED:
+    if name in scene.state.menu.searched:
         if candidate is None:
             return None
         choice = candidate.strategy
@@ -74,6 +76,8 @@ def shown_value(scene: Scene, name: str) -> str | None:
             "checkpointing": choice.checkpointing,
             "micro-batch": str(choice.micro_batch_size),
             "grad-accum": str(choice.gradient_accumulation_steps),
+            "tp": str(choice.tensor_parallel),
+            "pp": str(choice.pipeline_parallel),
         }
         return values.get(name)
     if document is None:

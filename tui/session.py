@@ -127,6 +127,11 @@ class Session:
         self._waiting[self._ask("document", self._search)] = then
         self._begin("evaluating")
 
+    @property
+    def pinning(self) -> bool:
+        """Whether there is nothing to compare the picture with: nothing is pinned, or this very configuration."""
+        return self.pinned is None or (self.picture is not None and self.pinned == self.picture.document)
+
     def pin(self) -> None:
         """Remembers the configuration in the picture, to compare others with; the same one again: none."""
         shown = self.picture.document if self.picture is not None and self.picture.exact else None
@@ -171,6 +176,7 @@ class Session:
 
     def _take_picture(self, reply: Reply) -> None:
         assert reply.picture is not None
+        self.problem = ""
         self.picture, self.picture_of = reply.picture, self.state.focus_command
         if reply.picture.exact:
             self._kept[self.picture_of] = reply.picture

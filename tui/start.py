@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.errors import InputError, UsageError
+from planner.infer.words import is_inference
 from planner.options import given_job_words, main_parser
 from planner.plan_saved import SavedPlan
-from tui.choices import CHOICES
 from tui.state import State
 
+_NEUTRAL = ("tp", "pp", "quantize")
+"""Options of inference whose neutral values training takes too."""
 
-def initial_state(args: argparse.Namespace, words: Sequence[tuple[str, str]]) -> State:
+
+def initial_state(
+    args: argparse.Namespace, words: Sequence[tuple[str, str]], script_words: Sequence[str] = ()
+) -> State:
     """The state that the options describe. UsageError for what makes no sense, and as `planner.plan_io.load_any`."""
     if args.plan is not None:
         given = (
@@ -23,20 +28,20 @@ def initial_state(args: argparse.Namespace, words: Sequence[tuple[str, str]]) ->
         return restored(args.plan)
     if args.model is None:
         raise UsageError("which model? plan explore MODEL --gpus 8xH100")
-    if args.model.endswith(".py"):
-        raise UsageError(f"{args.model} is a script: plan {args.model} --gpus ... plans it; the explorer takes models")
     if args.gpus is None:
         raise UsageError(f"which GPUs? add --gpus, such as: plan explore {args.model} --gpus 8xH100")
-    return _state(args, words)
+    if script_words and not args.model.endswith(".py"):
+        raise UsageError(f"arguments after -- belong to a training script: {args.model} is none")
+    return _state(args, words, script_words)
 
 
-def _state(args: argparse.Namespace, words: Sequence[tuple[str, str]]) -> State:
-    for name, value in words:
-        if name not in CHOICES:
-            shown = f"--{name} {value}"
-            raise UsageError(
-                f"{shown}: the explorer is for training; plan {args.model} --gpus ... {shown} prints a plan"
-            )
+def _state(args: argparse.Namespace, words: Sequence[tuple[str, str]], script_words: Sequence[str]) -> State:
+    """UsageError for options of another task than the one given, and for a script that shall generate."""
+    given = dict(words)
+    if is_inference(given) and args.model.endswith(".py"):
+        raise UsageError(f"--task infer plans a model, not a training script: {args.model}")
+    # What only training knows --tp 1 for says nothing.
+    words = [(name, value) for name, value in words if "task" in given or name not in _NEUTRAL]
     return State(
         model=args.model,
         gpus=args.gpus,
@@ -45,6 +50,7 @@ def _state(args: argparse.Namespace, words: Sequence[tuple[str, str]]) -> State:
         trust_remote_code=args.trust_remote_code,
         revision=args.revision,
         no_cache=args.no_cache,
+        script_words=tuple(script_words),
         following=not args.pin,
     )
 
@@ -55,15 +61,20 @@ def restored(path: str) -> State:
 
     plan = load_any(path)
     words = shlex.split(plan.command)
+    at = words.index("--") if "--" in words else len(words)
+    words, script_words = words[:at], words[at + 1 :]
     try:
         args, unknown = main_parser().parse_known_args(words[1:])
     except UsageError:
         args, unknown = None, ["?"]
     if unknown or args is None or words[:1] != ["plan"] or args.model is None or args.gpus is None:
         raise InputError(f"{path} was made by {plan.command[:80]!r}, which names no MODEL and --gpus to explore")
-    if args.model.endswith(".py"):
-        raise InputError(f"{path} is the plan of a script, {args.model[:80]}: the explorer takes models")
-    state = replace(_state(args, given_job_words(args)), following=False)
+    if args.named_model is not None:
+        # Of a model that a script is compared with: the model is what is planned.
+        args.model, script_words = args.named_model, []
+    if args.execute is not None:
+        script_words = []
+    state = replace(_state(args, given_job_words(args), script_words), following=False)
     candidate = plan.plan if isinstance(plan, SavedPlan) else plan.best
     return state if candidate is None else state.at(candidate.strategy)
 

@@ -3,6 +3,7 @@
 Every state is a command line: `command` for the search, `focus_command` for the one configuration shown.
 """
 
+import math
 import re
 import shlex
 from collections.abc import Mapping
@@ -10,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from planner.plan_figures import StrategyChoice
 from planner.request import Request
-from tui.choices import CHOICES, LARGEST, SEARCHED, Choice
+from tui.choices import GENERATION, LARGEST, TRAINING, Choice, Menu, menu_of
+from tui.spread import spread, without_leftovers
 
 _SPEC = re.compile(r"(?:(\d+)x)?(?:(\d+)x)?([A-Za-z].*)", re.IGNORECASE)
 
@@ -31,6 +33,8 @@ class State:
     trust_remote_code: bool = False
     revision: str | None = None
     no_cache: bool = False
+    script_words: tuple[str, ...] = ()
+    """Arguments of the training script, where `model` is one."""
     focus: Words = ()
     """Searched options of the configuration in the picture; what is missing is neutral there."""
     following: bool = True
@@ -41,14 +45,24 @@ class State:
         return dict(self.focus).get(name) or dict(self.given).get(name)
 
     @property
+    def menu(self) -> Menu:
+        """The options of this kind of job."""
+        return menu_of(self.model, self.task)
+
+    @property
+    def task(self) -> str | None:
+        """`infer`; None for training."""
+        return next((value for name, value in self.given if name == "task"), None)
+
+    @property
     def search_words(self) -> tuple[str, ...]:
         """Words after `plan` of the search."""
-        return (*self._job_words(dict(self.given)), *self._finer_words())
+        return (*self._job_words(dict(self.given)), *self._finer_words(), *self._script_words())
 
     @property
     def focus_words(self) -> tuple[str, ...]:
         """Words after `plan` of the configuration in the picture."""
-        return (*self._job_words(self._focused()), "--pin", *self._finer_words())
+        return (*self._job_words(self._focused()), "--pin", *self._finer_words(), *self._script_words())
 
     @property
     def command(self) -> str:
@@ -78,21 +92,37 @@ class State:
         focus = tuple(pair for pair in self.focus if pair[0] != name)
         return replace(self, given=_ordered(_consistent(given)), focus=focus)
 
+    def with_task(self, task: str | None) -> "State":
+        """Training (None) or `infer`; of the options those that both know stay."""
+        if task == self.task:
+            return self
+        kept = {name: value for name, value in self.given if name == "attention"}
+        given = kept if task is None else {"task": task, **kept}
+        return replace(self, given=_ordered(given), focus=(), following=True)
+
     def trying(self, name: str, value: str) -> "State":
         """Another value in the picture alone: the table of plans stays what it was."""
         focus = {**dict(self.focus), name: value}
-        if name == "strategy" and value != "hsdp":
+        if self.task == "infer":
+            focus = spread(focus, name, alone=self.devices == 1)
+        elif name == "strategy" and value != "hsdp":
             focus.pop("dp-replicate", None)
         return replace(self, focus=_ordered(focus), following=False)
 
     def stepped(self, name: str, forward: bool = True, shown: str | None = None) -> "State":
         """The option's next or previous value after `shown`, what the picture has now."""
-        choice = CHOICES[name]
+        choice = self.menu.choices[name]
         current = self.value(name) or shown or choice.default
         value = _step(choice, current, forward)
-        if name in SEARCHED:
+        if name in self.menu.searched:
             return self.trying(name, value)
         return self.with_option(name, None if value == choice.default else value)
+
+    @property
+    def devices(self) -> int:
+        """As many as the words say; 1 where they name a machine instead."""
+        numbers = [int(count) for count in _parts(self.gpus)[0].split("x") if count]
+        return math.prod(numbers)
 
     def with_gpus(self, gpus: str) -> "State":
         return replace(self, gpus=gpus)
@@ -110,7 +140,12 @@ class State:
 
     def with_model(self, model: str) -> "State":
         """Another model; what was chosen for the old one no longer says anything."""
-        return replace(self, model=model, focus=(), following=True, revision=None)
+        words = self.script_words if model == self.model else ()
+        return replace(self, model=model, focus=(), following=True, revision=None, script_words=words)
+
+    def with_script_words(self, words: tuple[str, ...]) -> "State":
+        """The training script with other arguments: what it does by itself is another then."""
+        return self if words == self.script_words else replace(self, script_words=words, focus=(), following=True)
 
     def with_setting(self, key: str, value: str | None) -> "State":
         """A `--set` key given as `value`, or no longer given."""
@@ -126,6 +161,10 @@ class State:
         return replace(self, focus=self.focus if choice is None else self._focus_of(choice), following=True)
 
     def _focus_of(self, choice: StrategyChoice) -> Words:
+        if self.task == "infer":
+            degrees = {"tp": choice.tensor_parallel, "pp": choice.pipeline_parallel}
+            split = {name: str(degree) for name, degree in degrees.items() if degree > 1}
+            return _ordered({"strategy": choice.name, "offload": choice.offload, **split})
         found = {
             "strategy": choice.name,
             "offload": choice.offload,
@@ -137,6 +176,8 @@ class State:
         return _ordered(found)
 
     def _focused(self) -> dict[str, str]:
+        if self.task == "infer":
+            return without_leftovers(dict(self.given), dict(self.focus))
         merged = {**dict(self.given), **dict(self.focus)}
         if "global-batch" in merged:
             # Micro batch and global batch say how often is accumulated.
@@ -162,6 +203,9 @@ class State:
             words.append("--no-cache")
         return tuple(words)
 
+    def _script_words(self) -> tuple[str, ...]:
+        return ("--", *self.script_words) if self.script_words else ()
+
     def _request(self, options: Mapping[str, str], *, pinned: bool, command: str) -> Request:
         return Request(
             model=self.model,
@@ -174,12 +218,16 @@ class State:
             revision=self.revision,
             use_cache=not self.no_cache,
             command=command,
+            script_words=self.script_words,
         )
+
+
+_ORDER = ("task", *dict.fromkeys((*TRAINING.choices, *GENERATION.choices)))
 
 
 def _ordered(options: Mapping[str, str]) -> Words:
     """In the order in which options are shown; two states with the same options are equal."""
-    return tuple((name, options[name]) for name in (*CHOICES, *sorted(set(options) - set(CHOICES))) if name in options)
+    return tuple((name, options[name]) for name in (*_ORDER, *sorted(set(options) - set(_ORDER))) if name in options)
 
 
 def _consistent(options: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import sys
+from collections.abc import Sequence
 
 from planner.errors import UsageError
 from planner.options import GPUS_HELP, add_job_options, given_job_words
@@ -10,17 +11,28 @@ from planner.options import GPUS_HELP, add_job_options, given_job_words
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `plan explore`: those of the main job, and how the explorer shows itself."""
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="hub id, folder, config.json, package.module:factory")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="hub id, folder, config.json, package.module:factory, or a training script (train.py [-- ARGS])",
+    )
     parser.add_argument("--gpus", metavar="SPEC", help=GPUS_HELP)
     add_job_options(parser)
     group = parser.add_argument_group("explorer")
     group.add_argument("--plan", metavar="FILE", help="begin where a plan of --save or --json stands")
-    group.add_argument("--readonly", action="store_true", help="launch nothing and write no file")
+    group.add_argument(
+        "--readonly", action="store_true", help="launch nothing; plans and reports are written where you name a file"
+    )
     group.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
     group.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
 
 
-def run(args: argparse.Namespace) -> int:
+TAKES_SCRIPT_WORDS = True
+"""What stands after `--` belongs to the training script."""
+
+
+def run(args: argparse.Namespace, script_words: Sequence[str] = ()) -> int:
     """Opens the explorer; UsageError where there is no terminal, no textual, or nothing to explore."""
     if importlib.util.find_spec("textual") is None:
         raise UsageError("the explorer needs textual, which is not installed: pip install 'gpu-plan[tui]'")
@@ -28,4 +40,6 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("the explorer needs a terminal: plan MODEL --gpus SPEC prints the same figures")
     from tui.start import explore, initial_state
 
-    return explore(initial_state(args, given_job_words(args)), ascii_only=args.ascii, readonly=args.readonly)
+    return explore(
+        initial_state(args, given_job_words(args), script_words), ascii_only=args.ascii, readonly=args.readonly
+    )

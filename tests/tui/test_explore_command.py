@@ -61,9 +61,9 @@ def test_a_plans_file_of_another_version_is_refused(tmp_path):
     [
         ((), UsageError, "which model"),
         (("gpt2",), UsageError, "which GPUs"),
-        (("train.py", "--gpus", "8xH100"), UsageError, "is a script"),
+        (("train.py", "--gpus", "8xH100", "--task", "infer"), UsageError, "not a training script"),
         (("gpt2", "--plan", "x.json"), UsageError, "leave out MODEL"),
-        (("gpt2", "--gpus", "8xH100", "--task", "infer"), UsageError, "the explorer is for training"),
+        (("gpt2", "--gpus", "8xH100", "--context", "512"), UsageError, "add --task infer"),
         (("--plan", "/no/such/plan.json"), UnreachableError, "there is no plan"),
     ],
 )

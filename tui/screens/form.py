@@ -1,5 +1,6 @@
 """Every option at once. What is left empty is searched, or takes its default."""
 
+import shlex
 from typing import ClassVar
 
 from rich.text import Text
@@ -10,10 +11,13 @@ from textual.suggester import SuggestFromList
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
-from tui.choices import CHOICES, GPUS, SEARCHED
+from planner.errors import UsageError
+from tui.choices import GPUS, Choice
 from tui.scene import Scene
 from tui.screens.panel import Panel
 from tui.state import State
+
+TASKS = ("train", "infer")
 
 
 class Applied(Message):
@@ -35,19 +39,22 @@ class FormScreen(Panel):
         self._scene = scene
 
     def body(self) -> list[Widget]:
-        state, given = self._scene.state, dict(self._scene.state.given)
+        state, menu = self._scene.state, self._scene.state.menu
+        given = dict(state.given)
+        gpus = tuple(f"8x{name}" for name in GPUS)
         lines = [
-            _line("model", state.model, "hub id, folder, config.json or package.module:factory", ()),
-            _line("gpus", state.gpus, "8xH100, 2x8xA100-80GB, 2xT4, cpu", tuple(f"8x{name}" for name in GPUS)),
+            _line("model", state.model, "hub id, folder, config.json, package.module:factory or train.py"),
+            _line("gpus", state.gpus, "8xH100, 2x8xA100-80GB, 2xT4, cpu", gpus),
         ]
-        for name, choice in CHOICES.items():
-            now = self._scene.value(name)
-            hint = "searched" if name in SEARCHED else "default"
-            words = f"{hint}, now {now}; {choice.help}" if now != "-" else choice.help
-            lines.append(_line(name, given.get(name, ""), words, choice.values))
-        lines.append(
-            _line("set", " ".join(state.settings), "KEY=VALUE ..., such as alloc.expandable_segments=true", ())
-        )
+        if state.model.endswith(".py"):
+            lines.append(_line("args", shlex.join(state.script_words), "arguments of the script, after --"))
+        else:
+            lines.append(_line("task", state.task or "train", "train or infer", TASKS))
+        for name, choice in menu.choices.items():
+            if name not in menu.fixed:
+                words = _hint(choice, self._scene.value(name), searched=name in menu.searched)
+                lines.append(_line(name, given.get(name, ""), words, choice.values, choice.label))
+        lines.append(_line("set", " ".join(state.settings), "KEY=VALUE ..., such as alloc.expandable_segments=true"))
         return [VerticalScroll(*lines, id="form")]
 
     def on_mount(self) -> None:
@@ -61,32 +68,56 @@ class FormScreen(Panel):
     def action_apply(self) -> None:
         """The state that the form describes."""
         values = {str(field.id).removeprefix("in-"): field.value.strip() for field in self.query(Input)}
-        state = changed(self._scene.state, values)
+        try:
+            state = changed(self._scene.state, values)
+        except UsageError as problem:
+            self.notify(self._scene.safe(str(problem)), severity="error", markup=False)
+            return
         self.dismiss(None)
         self.app.post_message(Applied(state))
 
 
-def _line(name: str, value: str, hint: str, values: tuple[str, ...]) -> Widget:
+def _hint(choice: Choice, now: str, *, searched: bool) -> str:
+    """What an empty line stands for, and what the option is."""
+    return choice.help if now == "-" else f"{'searched' if searched else 'default'}, now {now}; {choice.help}"
+
+
+def _line(name: str, value: str, hint: str, values: tuple[str, ...] = (), label: str = "") -> Widget:
     suggester = SuggestFromList(values, case_sensitive=False) if values else None
-    label = CHOICES[name].label if name in CHOICES else name
-    option = Label(Text(f"--{name}" if name != "model" else "MODEL"), classes="form-option")
-    option.tooltip = label
+    option = Label(Text({"model": "MODEL", "args": "-- ARGS"}.get(name, f"--{name}")), classes="form-option")
+    option.tooltip = label or name
     field = Input(value, placeholder=hint, id=f"in-{name}", suggester=suggester, compact=True)
     return Horizontal(option, field, classes="form-line")
 
 
 def changed(state: State, values: dict[str, str]) -> State:
-    """`state` with the form's values; nothing else moves."""
+    """`state` with the form's values; nothing else moves. UsageError for a task that there is not."""
+    menu, given = state.menu, dict(state.given)
     if values["model"] and values["model"] != state.model:
         state = state.with_model(values["model"])
     if values["gpus"]:
         state = state.with_gpus(values["gpus"])
-    given = dict(state.given)
-    for name in CHOICES:
+    if "args" in values:
+        state = state.with_script_words(_split(values["args"]))
+    for name in menu.choices:
         value = values.get(name, "")
-        if value != given.get(name, ""):
+        if name not in menu.fixed and value != given.get(name, ""):
             state = state.with_option(name, value or None)
-    wanted = tuple(values.get("set", "").split())
+    state = _with_settings(state, tuple(values.get("set", "").split()))
+    task = values.get("task") or "train"
+    if task not in TASKS:
+        raise UsageError(f"--task {task!r} is unknown: use {' or '.join(TASKS)}")
+    return state.with_task(None if task == "train" else task)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as problem:
+        raise UsageError(f"-- {text}: {problem}: close what was opened") from None
+
+
+def _with_settings(state: State, wanted: tuple[str, ...]) -> State:
     for word in state.settings:
         if word not in wanted:
             state = state.with_setting(word.partition("=")[0], None)

@@ -5,7 +5,7 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.choices import CHOICES, STEPPED
+from tui.choices import TRAINING, Menu
 from tui.drawing import KEY
 from tui.screens.panel import Panel
 
@@ -40,17 +40,20 @@ class HelpScreen(Panel):
 
     title_words = "Keys: lower case moves on, upper case back"
 
-    def __init__(self, where: str = "") -> None:
+    def __init__(self, where: str = "", menu: Menu = TRAINING) -> None:
         super().__init__()
-        self._where = where
+        self._where, self._menu = where, menu
 
     def body(self) -> list[Widget]:
         text = Text()
         if self._where:
             text.append(self._where + "\n\n", style="italic")
-        for name in STEPPED:
-            choice = CHOICES[name]
+        for name in self._menu.stepped:
+            choice = self._menu.choices[name]
             _row(text, f"{choice.key}  {choice.key.upper()}", f"{choice.label}: {choice.help}")
+        if self._menu.fixed:
+            labels = ", ".join(self._menu.choices[name].label for name in self._menu.fixed)
+            _row(text, "=", f"{labels}: as the script has them; its arguments after -- (e) may change them")
         for keys, words in _ELSE:
             _row(text, keys, words)
         text.append("\n" + "\n".join(_READING), style="dim")

@@ -1,0 +1,203 @@
+"""The explorer's frame: starts, draws, follows the terminal's size, and ends its processes with it.
+
+The first screen needs nothing but Textual; everything else is imported once it is painted.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.app import App, ComposeResult
+from textual.driver import Driver
+from textual.events import Resize
+from textual.widgets import Static
+
+if TYPE_CHECKING:
+    from tui.scene import Scene
+    from tui.session import Session
+    from tui.state import State
+    from tui.widgets.plans import PlansTable
+
+LEAST_WIDTH, LEAST_HEIGHT = 72, 20
+
+
+class Shell(App[int]):
+    """What the explorer is without its keys."""
+
+    CSS_PATH = "explorer.tcss"
+    TITLE = "plan explore"
+    ENABLE_COMMAND_PALETTE = True
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012  as the base class has it
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall"), (50, "-huge")]  # noqa: RUF012
+
+    def __init__(
+        self,
+        state: "State",
+        *,
+        ascii_only: bool = False,
+        readonly: bool = False,
+        engines: "Callable[[Session], Any] | None" = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        environment = os.environ if environment is None else environment
+        self.ascii_only, self.readonly = ascii_only, readonly
+        self._letters = ascii_only or bool(environment.get("NO_COLOR"))
+        self._engines = engines
+        self._first_state = state
+        self._furnished = False
+        self._possible: tuple[bool, ...] = ()
+        self._processes: list[Any] = []
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual draws on stderr; where that goes elsewhere (`2>notes.txt`), on stdout, which is the terminal."""
+        base = super().get_driver_class()
+        if sys.__stderr__ is not None and sys.__stderr__.isatty():
+            return base
+
+        class OnStdout(base):  # type: ignore[misc, valid-type]
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options)
+                self._file = sys.__stdout__
+
+        return cast("type[Driver]", OnStdout)
+
+    @cached_property
+    def session(self) -> "Session":
+        """What is known; made once it is asked for."""
+        from tui.session import Session
+
+        return Session(self._first_state, self._changed)
+
+    @property
+    def plans(self) -> "PlansTable":
+        """The table of plans."""
+        from tui.widgets.plans import PlansTable
+
+        return self.screen_stack[0].query_one(PlansTable)
+
+    def compose(self) -> ComposeResult:
+        yield Static(
+            f" {self._first_state.model[:200]}  on  {self._first_state.gpus[:40]}\n\n starting ...",
+            id="first",
+            markup=False,
+        )
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._furnish)
+
+    async def _furnish(self) -> None:
+        """The screen itself, and then the planner's processes."""
+        from tui.widgets.keys import Keys
+        from tui.widgets.main import Main
+
+        screen = self.screen_stack[0]
+        await screen.query_one("#first").remove()
+        await screen.mount(Static(id="small"), Main(id="main"), Keys())
+        self._furnished = True
+        self.set_class(self.ascii_only, "-ascii")
+        self.plans.focus()
+        self._fit()
+        self._show()
+        self.set_interval(0.5, self._tick)
+        self.call_after_refresh(self._start)
+
+    async def _start(self) -> None:
+        if self._engines is not None:
+            self._processes = await self._engines(self.session)
+            return
+        from tui.engine.client import PlannerProcess
+
+        replay, search = (
+            PlannerProcess(kind, self.session.on_reply, self.session.on_end) for kind in ("replay", "search")
+        )
+        self._processes = [replay, search]
+        try:
+            await replay.start()
+            await search.start()
+        except OSError as error:
+            self.session.on_end("evaluation", f"cannot be started: {error.strerror or error}")
+            return
+        self.session.connect(replay, search)
+
+    async def action_restart(self) -> None:
+        """New planner processes, the same state."""
+        await self._stop()
+        await self._start()
+
+    async def _stop(self) -> None:
+        processes, self._processes = self._processes, []
+        for process in processes:
+            await process.stop()
+
+    async def on_unmount(self) -> None:
+        await self._stop()
+
+    def scene(self) -> "Scene":
+        """This moment, for whoever draws it."""
+        from tui.scene import Scene
+
+        session = self.session
+        busy = ""
+        if session.busy is not None:
+            seconds = int(session.seconds_busy)
+            busy = session.busy.words + (f" {seconds} s" if seconds else "")
+        return Scene(
+            state=session.state,
+            picture=session.picture,
+            current=session.current,
+            stale=session.stale,
+            found=session.found,
+            searching=session.searching,
+            busy=busy,
+            problem=session.problem,
+            ascii_only=self.ascii_only,
+            letters=self._letters,
+            readonly=self.readonly,
+            pinned=session.pinned,
+        )
+
+    def _changed(self) -> None:
+        """Draws at once: a picture must follow its key."""
+        if self.is_running:
+            self._show()
+
+    def _show(self) -> None:
+        if not self._furnished:
+            return
+        from tui.widgets.main import Main
+
+        self.screen_stack[0].query_one(Main).show(self.scene())
+        for top in self.screen_stack[1:]:
+            tell = getattr(top, "tell", None)
+            if tell is not None and self.session.tensors is not None:
+                tell(self.session.tensors)
+        possible = self.possible()
+        if possible != self._possible:
+            self._possible = possible
+            self.screen_stack[0].refresh_bindings()
+
+    def possible(self) -> tuple[bool, ...]:
+        """What the footer's keys can do; where it changes, the footer is drawn anew."""
+        return ()
+
+    def _tick(self) -> None:
+        if self.session.busy is not None:
+            self._show()
+
+    def on_resize(self, event: Resize) -> None:
+        """Another size."""
+        if self._furnished:
+            self._fit(event.size.width, event.size.height)
+            self.call_after_refresh(self._show)
+
+    def _fit(self, width: int = 0, height: int = 0) -> None:
+        """Says so where the terminal is too small."""
+        width, height = width or self.size.width, height or self.size.height
+        screen = self.screen_stack[0]
+        screen.set_class(width < LEAST_WIDTH or height < LEAST_HEIGHT, "-small")
+        screen.query_one("#small", Static).update(
+            f"This terminal is {width} x {height}.\nThe explorer needs {LEAST_WIDTH} x {LEAST_HEIGHT}: enlarge it."
+        )
