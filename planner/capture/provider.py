@@ -12,6 +12,7 @@ from planner.errors import InputError
 from planner.model.spec import ModelSpec, spec_from
 from planner.plan_codec import decode, dump, load_object
 from planner.strategy.base import autocast_regime
+from planner.trace.entries import told_by
 from planner.trace.events import StepTrace
 from planner.trace.stepless import stepless_trace
 from planner.trace.storage import CorruptTraceError, load
@@ -67,9 +68,8 @@ class CapturedProvider:
 
     def told(self) -> tuple[list[str], list[str]]:
         """Host reads that were answered, and notes."""
-        sites = dict.fromkeys(site for _, trace in self._traces.values() for site in trace.host_reads)
-        notes = dict.fromkeys(note for _, trace in self._traces.values() for note in trace.notes)
-        return list(sites), [*notes, *(self._facts.notes if self._facts else ())]
+        sites, notes = told_by(trace for _, trace in self._traces.values())
+        return sites, [*notes, *(self._facts.notes if self._facts else ())]
 
     def places(self) -> dict[str, str]:
         """Lines of the user's files at which memory is decided."""

@@ -1,20 +1,17 @@
 """Gives traces: from memory, from the cache, or by tracing, and only then imports torch (I/O)."""
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from planner.model.adapter import Adapter
 from planner.model.source import ModelSource
-from planner.model.spec import ModelSpec, spec_from
+from planner.model.spec import ModelSpec
 from planner.trace.device import DeviceKind
+from planner.trace.entries import Entries, told_by
 from planner.trace.events import StepTrace
 from planner.trace.ranges import ranges_for
 from planner.trace.stepless import stepless_trace
-from planner.trace.storage import CorruptTraceError, dump, load
 from planner.trace.variant import Regime, StepVariant
 
 if TYPE_CHECKING:
@@ -60,11 +57,7 @@ class TraceProvider:
     def spec(self) -> ModelSpec:
         """Parameters and identity of the built model."""
         if self._spec is None:
-            path = self._path("spec", "json")
-            self._spec = self._read_spec(path)
-            if self._spec is None:
-                self._spec = self._open_workshop().spec()
-                self._write(path, json.dumps(asdict(self._spec)).encode())
+            self._spec = self._entries().spec(lambda: self._open_workshop().spec())
         return self._spec
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
@@ -75,7 +68,7 @@ class TraceProvider:
                 return found
         made = self._open_workshop().trace(variant, micro_batch)
         self._traces[(variant.key(), made.samples)] = made
-        self._write(self._path(f"trace {variant.key()} {made.samples}", "npz"), dump(made))
+        self._entries().keep_trace(f"trace {variant.key()} {made.samples}", made)
         return made
 
     def stepless(self, regime: Regime) -> StepTrace:
@@ -84,35 +77,16 @@ class TraceProvider:
 
     def told(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
-        sites = dict.fromkeys(site for trace in self._traces.values() for site in trace.host_reads)
-        notes = dict.fromkeys(note for trace in self._traces.values() for note in trace.notes)
-        return list(sites), list(notes)
+        return told_by(self._traces.values())
 
     def _lookup(self, variant: StepVariant, points: tuple[int, ...]) -> StepTrace | None:
         key = (variant.key(), points)
         if key in self._traces:
             return self._traces[key]
-        path = self._path(f"trace {variant.key()} {points}", "npz")
-        content = self._read(path)
-        if content is None:
-            return None
-        try:
-            trace = load(content)
-        except CorruptTraceError:
-            self.note(f"the cache entry {path} was unreadable and is made again")
-            return None
-        self._traces[key] = trace
+        trace = self._entries().trace(f"trace {variant.key()} {points}")
+        if trace is not None:
+            self._traces[key] = trace
         return trace
-
-    def _read_spec(self, path: Path) -> ModelSpec | None:
-        content = self._read(path)
-        if content is None:
-            return None
-        try:
-            return spec_from(json.loads(content))
-        except (ValueError, TypeError, KeyError):
-            self.note(f"the cache entry {path} was unreadable and is made again")
-            return None
 
     def _open_workshop(self) -> "Workshop":
         if self._workshop is None:
@@ -122,20 +96,7 @@ class TraceProvider:
             self._workshop = Workshop(self.source, self.device, self.attention, self.adapter)
         return self._workshop
 
-    def _path(self, what: str, suffix: str) -> Path:
+    def _entries(self) -> Entries:
         adapter = "" if self.adapter is None else self.adapter.key()
-        name = entry_name(self.source.digest, self.device.key, self.attention, adapter, what)
-        return cache_dir() / "traces" / f"{name}.{suffix}"
-
-    def _read(self, path: Path) -> bytes | None:
-        if not self.use_cache:
-            return None
-        try:
-            return read_entry(path)
-        except DamagedEntryError:
-            self.note(f"the cache entry {path} was unreadable and is made again")
-            return None
-
-    def _write(self, path: Path, content: bytes) -> None:
-        if self.use_cache:
-            write_entry(path, content)
+        words = (self.source.digest, self.device.key, self.attention, adapter)
+        return Entries(words=words, use_cache=self.use_cache, note=self.note)

@@ -10,6 +10,7 @@ from planner.model.source import ModelSource, resolve
 from planner.model.spec import ModelSpec
 from planner.request import Note, Request
 from planner.trace.device import device_kind
+from planner.trace.entries import told_by
 from planner.trace.events import StepTrace
 from planner.trace.provider import Provider, TraceProvider
 from planner.trace.storage import load
@@ -64,10 +65,7 @@ class Watched:
 
     def told(self) -> tuple[list[str], list[str]]:
         """Of the traces that this question used."""
-        used = self._used.values()
-        sites = dict.fromkeys(site for trace in used for site in trace.host_reads)
-        notes = dict.fromkeys(note for trace in used for note in trace.notes)
-        return list(sites), list(notes)
+        return told_by(self._used.values())
 
 
 class Providers(Generic[T]):

@@ -1,0 +1,77 @@
+"""What is kept in the cache about one model: read and told about where damaged, or made and written (I/O)."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
+from planner.model.spec import ModelSpec, spec_from
+from planner.trace.events import StepTrace
+from planner.trace.storage import CorruptTraceError, dump, load
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """Entries of the cache that `words` name: facts as JSON, traces as arrays."""
+
+    words: tuple[str, ...]
+    use_cache: bool
+    note: Callable[[str], None]
+    """Told about entries that have to be made again."""
+
+    def spec(self, make: Callable[[], ModelSpec]) -> ModelSpec:
+        """Parameters and identity of the model, from `make` where they are not kept."""
+        path = self._path("spec", "json")
+        kept = self._parsed(path, lambda content: spec_from(json.loads(content)))
+        if kept is not None:
+            return kept
+        made = make()
+        self._write(path, json.dumps(asdict(made)).encode())
+        return made
+
+    def names(self, what: str, make: Callable[[], Iterable[str]]) -> frozenset[str]:
+        """A set of names, from `make` where it is not kept."""
+        path = self._path(what, "json")
+        kept = self._parsed(path, lambda content: frozenset(map(str, json.loads(content))))
+        if kept is not None:
+            return kept
+        made = frozenset(make())
+        self._write(path, json.dumps(sorted(made)).encode())
+        return made
+
+    def trace(self, what: str) -> StepTrace | None:
+        """A trace that is kept."""
+        return self._parsed(self._path(what, "npz"), load)
+
+    def keep_trace(self, what: str, trace: StepTrace) -> None:
+        """Writes a trace that was made."""
+        self._write(self._path(what, "npz"), dump(trace))
+
+    def _path(self, what: str, suffix: str) -> Path:
+        return cache_dir() / "traces" / f"{entry_name(*self.words, what)}.{suffix}"
+
+    def _parsed(self, path: Path, parse: Callable[[bytes], T]) -> T | None:
+        if not self.use_cache:
+            return None
+        try:
+            content = read_entry(path)
+            return None if content is None else parse(content)
+        except (DamagedEntryError, CorruptTraceError, ValueError, TypeError, KeyError):
+            self.note(f"the cache entry {path} was unreadable and is made again")
+            return None
+
+    def _write(self, path: Path, content: bytes) -> None:
+        if self.use_cache:
+            write_entry(path, content)
+
+
+def told_by(traces: Iterable[StepTrace]) -> tuple[list[str], list[str]]:
+    """What traces were told about values, and the notes made while tracing, each once."""
+    kept = tuple(traces)
+    sites = dict.fromkeys(site for trace in kept for site in trace.host_reads)
+    notes = dict.fromkeys(note for trace in kept for note in trace.notes)
+    return list(sites), list(notes)
