@@ -13,13 +13,20 @@ from planner.plan_codec import canonical
 from planner.request import Answer, Note, Request
 
 if TYPE_CHECKING:
+    from planner.infer.job import OpenGenerations
     from planner.job_search import OpenProvider
 
 
-def run_job(request: Request, note: Note, open_provider: "OpenProvider | None" = None) -> Answer:
+def run_job(
+    request: Request,
+    note: Note,
+    open_provider: "OpenProvider | None" = None,
+    open_generations: "OpenGenerations | None" = None,
+) -> Answer:
     """The answer to a request: kept from before when nothing it rests on has changed.
 
-    `open_provider` gives the traces of a model by name in place of a new `TraceProvider`.
+    `open_provider` gives the traces of a model by name in place of a new `TraceProvider`, `open_generations` those of
+    --task infer.
     """
     infers = is_inference(dict(request.words))
     if infers and request.script is not None:
@@ -40,7 +47,7 @@ def run_job(request: Request, note: Note, open_provider: "OpenProvider | None" =
     if kept is not None:
         return Answer(document=kept)
     found = (
-        _generation(request, cluster, source, note)
+        _generation(request, cluster, source, note, open_generations)
         if infers
         else _training(request, cluster, source, note, open_provider)
     )
@@ -49,10 +56,12 @@ def run_job(request: Request, note: Note, open_provider: "OpenProvider | None" =
     return found
 
 
-def _generation(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
+def _generation(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: "OpenGenerations | None"
+) -> Answer:
     from planner.infer.job import plan_generation
 
-    return plan_generation(request, cluster, source, note)
+    return plan_generation(request, cluster, source, note, open_provider)
 
 
 def _training(

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 
 from planner.dtypes import element_bits
 from planner.hardware.cluster import Cluster
+from planner.infer.generations import Generations
 from planner.infer.layout import Layout
 from planner.infer.passes import Cut, cut, starts_of
 from planner.infer.placement import stage_placement
-from planner.infer.provider import GenerationProvider
 from planner.infer.speed import PassTimes, pass_time
 from planner.infer.stream import GenerationStream, States, cache_at_full_context, nbytes_of
 from planner.infer.variant import GenerationVariant
@@ -20,7 +20,7 @@ from planner.plan_inference import Placement
 from planner.search.device_use import DeviceUse, simulated
 from planner.speed.model import SpeedModel, StepTime
 from planner.strategy.base import workspace_bytes
-from planner.trace.events import ParameterInfo, StepTrace
+from planner.trace.events import IntArray, ParameterInfo, StepTrace
 from planner.units import ceil_div
 
 _BEYOND_ANY_DEVICE = 2**45
@@ -69,6 +69,8 @@ class InferJudgement(DeviceUse):
     shortage: str | None = None
     """What else than the devices does not suffice, in words."""
     notes: tuple[str, ...] = ()
+    blocks: IntArray | None = field(default=None, compare=False, repr=False)
+    """Bytes that the allocator charges for each storage of the stream; None where it was not simulated."""
 
     @property
     def prefill_tokens_per_second(self) -> float:
@@ -104,7 +106,7 @@ class InferJudgement(DeviceUse):
 class GenerationEvaluator:
     """Evaluates candidates of one model, workload and cluster."""
 
-    provider: GenerationProvider
+    provider: Generations
     workload: InferWorkload
     cluster: Cluster
     speed: SpeedModel
@@ -169,7 +171,8 @@ class GenerationEvaluator:
         if use.profile.peak_allocated_bytes > _BEYOND_ANY_DEVICE:
             return use
         settings = allocator_settings(dict(self.workload.settings))
-        return simulated(use, stream, 1, settings=settings, caches=not self.cluster.gpu.is_cpu)[0]
+        use, blocks = simulated(use, stream, 1, settings=settings, caches=not self.cluster.gpu.is_cpu)
+        return replace(use, blocks=blocks)
 
     def generation(self, layout: Layout, context: int, batch: int, stage: int = 0) -> Generated:
         """The recorded passes of a generation to `context`."""

@@ -1,15 +1,17 @@
 """Runs `--task infer` from words to a plan document: imported only when no kept plan answers."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from planner.cache_dir import versions
 from planner.hardware.cluster import Cluster
 from planner.infer.document import document
 from planner.infer.evaluate import GenerationEvaluator, InferJudgement
+from planner.infer.generations import Generations
 from planner.infer.limits import limits
 from planner.infer.nearest import nearest_change
-from planner.infer.options import make_workload, quantisation, read_given, weight_type
+from planner.infer.options import InferGiven, make_workload, quantisation, read_given, weight_type
 from planner.infer.provider import GenerationProvider
 from planner.infer.search import Found, search
 from planner.infer.workload import CacheKind, InferWorkload, WeightType
@@ -17,14 +19,29 @@ from planner.memory.allocator import AllocatorResult, simulate
 from planner.memory.snapshot import snapshot
 from planner.memory.timeline import timeline
 from planner.model.source import ModelSource
+from planner.model.spec import ModelSpec
 from planner.plan import Assumption
 from planner.plan_timeline import Timeline
 from planner.request import Answer, Note, Request
 from planner.speed.roofline import RooflineModel
 from planner.trace.device import device_kind
 
+OpenGenerations = Callable[[Request, Cluster, ModelSource, InferGiven, Note], Generations]
+"""Gives the generations of a model."""
 
-def plan_generation(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generating:
+    """A request with what it takes to judge it."""
+
+    spec: ModelSpec
+    workload: InferWorkload
+    evaluator: GenerationEvaluator
+
+
+def plan_generation(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: OpenGenerations | None = None
+) -> Answer:
     """Searches, and says what was found.
 
     Without garbage collection meanwhile: it would walk everything that torch's import made, again and again.
@@ -32,25 +49,35 @@ def plan_generation(request: Request, cluster: Cluster, source: ModelSource, not
     collects = gc.isenabled()
     gc.disable()
     try:
-        return _plan(request, cluster, source, note)
+        return _plan(request, cluster, source, note, open_provider or generation_provider)
     finally:
         if collects:
             gc.enable()
 
 
-def _plan(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Answer:
-    given = read_given(dict(request.words), request.settings)
-    dtype = weight_type(given.precision, source)
-    provider = GenerationProvider(
+def generation_provider(
+    request: Request, cluster: Cluster, source: ModelSource, given: InferGiven, note: Note
+) -> GenerationProvider:
+    """Of a model whose `generate` is traced: the options say how it is loaded."""
+    return GenerationProvider(
         source=source,
         device=device_kind(cluster.gpu),
         attention=given.attention or "sdpa",
-        dtype=dtype[0].dtype,
+        dtype=weight_type(given.precision, source)[0].dtype,
         scheme=quantisation(given, source),
         use_cache=request.use_cache,
         note=note,
     )
+
+
+def generating(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: OpenGenerations
+) -> Generating:
+    """The request, read and checked. UsageError for what makes no sense."""
+    given = read_given(dict(request.words), request.settings)
+    provider = open_provider(request, cluster, source, given, note)
     spec = provider.spec()
+    dtype = weight_type(given.precision, source)
     workload = make_workload(given, request.pinned, cluster, spec, dtype, provider.scheme)
     evaluator = GenerationEvaluator(
         provider=provider,
@@ -59,6 +86,14 @@ def _plan(request: Request, cluster: Cluster, source: ModelSource, note: Note) -
         speed=RooflineModel(),
         encoder_decoder=spec.kind == "encoder-decoder",
     )
+    return Generating(spec=spec, workload=workload, evaluator=evaluator)
+
+
+def _plan(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: OpenGenerations
+) -> Answer:
+    job = generating(request, cluster, source, note, open_provider)
+    spec, workload, evaluator = job.spec, job.workload, job.evaluator
     found = search(evaluator)
     best = found.plans[0] if found.plans and found.plans[0].verdict == "fits" else None
     told = document(
@@ -69,7 +104,7 @@ def _plan(request: Request, cluster: Cluster, source: ModelSource, note: Note) -
         workload=workload,
         command=request.command,
         versions=versions(),
-        assumptions=_assumptions(workload, found, provider),
+        assumptions=_assumptions(workload, found, evaluator.provider),
         warnings=_warnings(workload, cluster, source),
         change=None if best is not None or not request.suggest else nearest_change(evaluator, found),
         limits=None
@@ -102,7 +137,7 @@ def _timeline(found: Found, model: str) -> Timeline | None:
     return timeline(best.stream, 1, _run(best), title=title, capacity=best.capacity_bytes)
 
 
-def _assumptions(workload: InferWorkload, found: Found, provider: GenerationProvider) -> tuple[Assumption, ...]:
+def _assumptions(workload: InferWorkload, found: Found, provider: Generations) -> tuple[Assumption, ...]:
     fixed = [
         Assumption(text="prompts of a batch are equally long: no padding, no attention mask", basis="assumed"),
         Assumption(text="greedy decoding, one sequence per prompt; no sample ends early", basis="assumed"),

@@ -33,7 +33,10 @@ class Found:
 def search(evaluator: GenerationEvaluator) -> Found:
     """Every way that the options leave, judged. UsageError where they leave none."""
     found = Found()
-    for layout in layouts(evaluator.workload, evaluator.cluster):
+    wanted = layouts(evaluator.workload, evaluator.cluster)
+    if not wanted:
+        raise UsageError(_none_left(evaluator))
+    for layout in wanted:
         refusal = evaluator.refuses(layout)
         if refusal is not None:
             found.passed_over.append(f"{layout.title}: {refusal}")
@@ -52,6 +55,16 @@ def search(evaluator: GenerationEvaluator) -> Found:
     found.plans.sort(key=rank)
     found.rejected.sort(key=lambda loser: loser.judgement.low_bytes)
     return found
+
+
+def _none_left(evaluator: GenerationEvaluator) -> str:
+    """Why a strategy cannot be on these devices, and what to give instead."""
+    strategy, count = evaluator.workload.strategy, evaluator.cluster.world_size
+    if strategy == "replicas":
+        return "--strategy replicas needs more than one GPU: use single, or more in --gpus"
+    if strategy in ("tp", "pp") and count > 1:
+        return f"--strategy {strategy} needs a degree: add --{strategy}, such as --{strategy} 2, which divides {count}"
+    return f"--strategy {strategy} needs more than one GPU: use single, or more in --gpus"
 
 
 def rank(judgement: InferJudgement) -> tuple[bool, float, int]:
