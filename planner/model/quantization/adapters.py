@@ -13,16 +13,14 @@ from planner.model.quantization.int8 import Linear8bitMeta
 from planner.model.quantization.packed_int import AwqGemmMeta, PackedLinear
 
 
-class Lora4bit(LoraLinear):
-    """LoRA around a 4-bit layer.
+class Lora8bit(LoraLinear):
+    """LoRA around an int8 layer: leaves dtypes to autocast when that is on.
 
-    Mirrors peft tuners/lora/bnb.py: Linear4bit.forward, which copies the base's result, and leaves dtypes to
-    autocast when that is on.
+    Mirrors peft tuners/lora/bnb.py: Linear8bitLt.forward.
     """
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        result = self.base_layer(x, *args, **kwargs)
-        result = result.clone()
+        result = self._of_base(x, *args, **kwargs)
         for name in self.active_adapters:
             lora_a, lora_b = self.lora_A[name], self.lora_B[name]
             dropout, scaling = self.lora_dropout[name], self.scaling[name]
@@ -36,24 +34,16 @@ class Lora4bit(LoraLinear):
             result = result + output
         return result
 
-
-class Lora8bit(LoraLinear):
-    """peft tuners/lora/bnb.py: Linear8bitLt.forward; dtypes are left to autocast when that is on."""
-
-    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def _of_base(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         result: torch.Tensor = self.base_layer(x, *args, **kwargs)
-        for name in self.active_adapters:
-            lora_a, lora_b = self.lora_A[name], self.lora_B[name]
-            dropout, scaling = self.lora_dropout[name], self.scaling[name]
-            converts = not torch.is_autocast_enabled()
-            expected = result.dtype
-            if converts:
-                x = self._cast_input_dtype(x, lora_a.weight.dtype)
-            output = lora_b(lora_a(dropout(x))) * scaling
-            if converts:
-                output = output.to(expected)
-            result = result + output
         return result
+
+
+class Lora4bit(Lora8bit):
+    """LoRA around a 4-bit layer: peft tuners/lora/bnb.py: Linear4bit.forward, which copies the base's result first."""
+
+    def _of_base(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return super()._of_base(x, *args, **kwargs).clone()
 
 
 def wrappings() -> dict[type[nn.Module], type[nn.Module]]:
