@@ -13,6 +13,7 @@ from planner.plan_codec import canonical
 from planner.request import Answer, Note, Request
 
 if TYPE_CHECKING:
+    from planner.capture.job import OpenCaptures
     from planner.infer.job import OpenGenerations
     from planner.job_search import OpenProvider
 
@@ -22,11 +23,12 @@ def run_job(
     note: Note,
     open_provider: "OpenProvider | None" = None,
     open_generations: "OpenGenerations | None" = None,
+    open_captures: "OpenCaptures | None" = None,
 ) -> Answer:
     """The answer to a request: kept from before when nothing it rests on has changed.
 
     `open_provider` gives the traces of a model by name in place of a new `TraceProvider`, `open_generations` those of
-    --task infer.
+    --task infer, `open_captures` those of a training script.
     """
     infers = is_inference(dict(request.words))
     if infers and request.script is not None:
@@ -49,7 +51,7 @@ def run_job(
     found = (
         _generation(request, cluster, source, note, open_generations)
         if infers
-        else _training(request, cluster, source, note, open_provider)
+        else _training(request, cluster, source, note, open_provider, open_captures)
     )
     if request.use_cache and source.config is not None:
         write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
@@ -65,11 +67,16 @@ def _generation(
 
 
 def _training(
-    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: "OpenProvider | None"
+    request: Request,
+    cluster: Cluster,
+    source: ModelSource,
+    note: Note,
+    open_provider: "OpenProvider | None",
+    open_captures: "OpenCaptures | None",
 ) -> Answer:
     from planner.job_search import plan_from_scratch
 
-    return plan_from_scratch(request, cluster, source, note, open_provider)
+    return plan_from_scratch(request, cluster, source, note, open_provider, open_captures)
 
 
 def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:

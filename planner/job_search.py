@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from planner.cache_dir import versions
 from planner.hardware.cluster import Cluster
@@ -23,12 +24,20 @@ from planner.trace.provider import Provider, TraceProvider
 from planner.workload import Peft, Precision, Workload
 from planner.workload_options import Given, Options, adapter_of, make_workload, read_given
 
+if TYPE_CHECKING:
+    from planner.capture.job import OpenCaptures
+
 OpenProvider = Callable[[Request, Cluster, ModelSource, Given, Note], Provider]
 """Gives the traces of a model by name."""
 
 
 def plan_from_scratch(
-    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: OpenProvider | None = None
+    request: Request,
+    cluster: Cluster,
+    source: ModelSource,
+    note: Note,
+    open_provider: OpenProvider | None = None,
+    open_captures: "OpenCaptures | None" = None,
 ) -> Answer:
     """Searches, and says what was found.
 
@@ -37,17 +46,24 @@ def plan_from_scratch(
     collects = gc.isenabled()
     gc.disable()
     try:
-        return _search(request, cluster, source, note, open_provider or trace_provider)
+        return _search(request, cluster, source, note, open_provider or trace_provider, open_captures)
     finally:
         if collects:
             gc.enable()
 
 
-def _search(request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: OpenProvider) -> Answer:
+def _search(
+    request: Request,
+    cluster: Cluster,
+    source: ModelSource,
+    note: Note,
+    open_provider: OpenProvider,
+    open_captures: "OpenCaptures | None",
+) -> Answer:
     options = Options(dict(request.words))
     given = read_given(options, request.settings)
     if source.kind == "script":
-        provider, spec, workload = _of_script(request, cluster, source, given, note)
+        provider, spec, workload = _of_script(request, cluster, source, given, note, open_captures)
     else:
         provider = open_provider(request, cluster, source, given, note)
         spec = provider.spec()
@@ -100,12 +116,17 @@ def trace_provider(request: Request, cluster: Cluster, source: ModelSource, give
 
 
 def _of_script(
-    request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note
+    request: Request,
+    cluster: Cluster,
+    source: ModelSource,
+    given: Given,
+    note: Note,
+    open_captures: "OpenCaptures | None",
 ) -> tuple[Provider, ModelSpec, Workload]:
     """A training script: what it does is what is planned, where no option says otherwise."""
     from planner.capture.job import captured_job
 
-    return captured_job(request, cluster, source, given, note)
+    return captured_job(request, cluster, source, given, note, open_captures)
 
 
 def _places(provider: Provider) -> dict[str, str]:

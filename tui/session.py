@@ -11,7 +11,7 @@ from typing import Protocol
 
 from planner.plan import PlanDocument, TensorLine
 from reports.words import focus
-from tui.engine.messages import Ask, Kind, Parcel, Picture, Reply
+from tui.engine.messages import AnyParcel, Ask, Kind, Picture, Reply
 from tui.state import State
 
 _KEPT = 128
@@ -195,7 +195,7 @@ class Session:
         self._ask("trace", self._search)
         self._begin("tracing")
 
-    def _deliver(self, parcel: Parcel) -> None:
+    def _deliver(self, parcel: AnyParcel) -> None:
         self._delivered = self.state.focus_command
         if self._replay is not None:
             self._replay.send(parcel)

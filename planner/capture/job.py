@@ -1,5 +1,6 @@
 """A training script as the subject of the main job."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from planner.capture.provider import CapturedProvider
@@ -17,15 +18,24 @@ _SECONDS, _FOLLOWED_SECONDS = 60.0, 240.0
 """Until the first step, and until the third of a check, which runs where machines are slow and nobody waits."""
 
 
+OpenCaptures = Callable[[Request, Cluster, Path, Note], CapturedProvider]
+"""Gives what a training script was seen to do."""
+
+
 def captured_job(
-    request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note
+    request: Request,
+    cluster: Cluster,
+    source: ModelSource,
+    given: Given,
+    note: Note,
+    open_provider: OpenCaptures | None = None,
 ) -> tuple[CapturedProvider, ModelSpec, Workload]:
     """Runs the script to its first step; gives the provider of its traces, its model and its workload.
 
     CaptureError in one line where the script cannot be captured.
     """
     assert source.path is not None
-    provider = provider_of(request, cluster, source.path, note)
+    provider = (open_provider or provider_of)(request, cluster, source.path, note)
     facts, spec = provider.facts(), provider.spec()
     workload = make_workload(overlay(given, facts, source.id), request.pinned, cluster, spec)
     asked = {name: getattr(given, name) for name in ("precision", "optimizer", "seq_len", "checkpointing", "attention")}
@@ -39,18 +49,20 @@ def captured_job(
 
 def provider_of(request: Request, cluster: Cluster, script: Path, note: Note) -> CapturedProvider:
     """What runs `script` with the request's arguments as on one rank of the cluster."""
-    return CapturedProvider(
-        request=CaptureRequest(
-            script=str(script),
-            arguments=request.script_words,
-            working_directory=str(Path.cwd()),
-            device=planned_device(cluster),
-            world_size=cluster.world_size,
-            follow=request.follow,
-            seconds=_FOLLOWED_SECONDS if request.follow else _SECONDS,
-        ),
-        use_cache=request.use_cache,
-        note=note,
+    asked = capture_request(request, cluster, script)
+    return CapturedProvider(request=asked, use_cache=request.use_cache, note=note)
+
+
+def capture_request(request: Request, cluster: Cluster, script: Path) -> CaptureRequest:
+    """One run of `script` with the request's arguments as on one rank of the cluster."""
+    return CaptureRequest(
+        script=str(script),
+        arguments=request.script_words,
+        working_directory=str(Path.cwd()),
+        device=planned_device(cluster),
+        world_size=cluster.world_size,
+        follow=request.follow,
+        seconds=_FOLLOWED_SECONDS if request.follow else _SECONDS,
     )
 
 

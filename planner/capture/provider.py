@@ -32,6 +32,7 @@ class CapturedProvider:
     note: Callable[[str], None] = lambda _: None
     _facts: CapturedFacts | None = None
     _traces: dict[str, tuple[CapturedFacts, StepTrace]] = field(default_factory=dict)
+    _digest: str | None = None
 
     def facts(self) -> CapturedFacts:
         """What the script does by itself."""
@@ -81,13 +82,20 @@ class CapturedProvider:
         return trace
 
     def _captured(self, request: CaptureRequest) -> tuple[CapturedFacts, StepTrace]:
-        key = entry_name("capture", files_digest(Path(request.script)), dump(request))
+        key = self._key(request)
         if key in self._traces:
             return self._traces[key]
         folder = cache_dir() / "captures"
         kept = self._kept(folder, key) if self.use_cache else None
-        if kept is not None:
-            return kept
+        return kept if kept is not None else self._run(request, key, folder)
+
+    def _key(self, request: CaptureRequest) -> str:
+        """Name of a run of the script, as its files were when first looked at."""
+        if self._digest is None:
+            self._digest = files_digest(Path(request.script))
+        return entry_name("capture", self._digest, dump(request))
+
+    def _run(self, request: CaptureRequest, key: str, folder: Path) -> tuple[CapturedFacts, StepTrace]:
         self.note("tracing")
         self.note(f"executing {request.script} up to its first optimizer step: without network, its files go nowhere")
         outcome, content = capture(request)

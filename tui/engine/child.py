@@ -14,11 +14,9 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from planner.errors import PlanError
-from planner.job import run_job
-from planner.trace.provider import Provider, TraceProvider
-from tui.engine.evaluate import Replays
-from tui.engine.messages import Ask, Parcel, Reply, read, write
-from tui.engine.providers import KeptTraces, Providers, UntracedError, Watched
+from tui.engine.evaluations import Evaluations
+from tui.engine.messages import AnyParcel, Ask, Reply, read, write
+from tui.engine.providers import UntracedError
 
 
 class StaleError(Exception):
@@ -58,17 +56,18 @@ class ReplayWorker:
 
     def __init__(self, send: Send, stale: Callable[[Ask], bool]) -> None:
         self._send, self._stale = send, stale
-        self._replays = Replays(Providers(KeptTraces))
+        self._evaluations = Evaluations(kept_alone=True)
 
-    def take(self, parcel: Parcel) -> None:
-        self._replays.take(parcel)
+    def take(self, parcel: AnyParcel) -> None:
+        self._evaluations.take(parcel)
 
     def answer(self, ask: Ask) -> None:
         try:
+            replays = self._evaluations.of(ask.request)
             if ask.kind == "tensors":
-                self._send(Reply(number=ask.number, kind="tensors", tensors=self._replays.tensors(ask.request)))
+                self._send(Reply(number=ask.number, kind="tensors", tensors=replays.tensors(ask.request)))
                 return
-            for picture in self._replays.pictures(ask.request):
+            for picture in replays.pictures(ask.request):
                 self._send(Reply(number=ask.number, kind="picture", picture=picture))
                 if self._stale(ask):
                     return
@@ -81,29 +80,26 @@ class SearchWorker:
 
     def __init__(self, send: Send, stale: Callable[[Ask], bool]) -> None:
         self._send, self._stale = send, stale
-        self._providers = Providers(TraceProvider)
-        self._replays = Replays(self._providers)
+        self._evaluations = Evaluations(kept_alone=False)
 
-    def take(self, parcel: Parcel) -> None:
+    def take(self, parcel: AnyParcel) -> None:
         """Nothing: it makes its own."""
 
     def answer(self, ask: Ask) -> None:
-        def note(text: str) -> None:
-            self._send(Reply(number=ask.number, kind="progress", text=text))
-
         def check() -> None:
             if self._stale(ask):
                 raise StaleError
 
-        def watched(*args: object) -> Provider:
-            return Watched(self._providers.open(*args), check)  # type: ignore[arg-type]
+        def note(text: str) -> None:
+            check()
+            self._send(Reply(number=ask.number, kind="progress", text=text))
 
         if ask.kind == "trace":
-            parcel = self._replays.parcel(ask.request, note)
+            parcel = self._evaluations.of(ask.request).parcel(ask.request, note, check)
             self._send(Reply(number=ask.number, kind="traced", parcel=parcel))
             return
-        answer = run_job(ask.request, note, watched)
-        self._send(Reply(number=ask.number, kind="found", document=answer.document))
+        answer = self._evaluations.run(ask.request, note, check)
+        self._send(Reply(number=ask.number, kind="found", document=answer.document, timeline=answer.timeline))
 
 
 WORKERS: dict[str, type[ReplayWorker] | type[SearchWorker]] = {"replay": ReplayWorker, "search": SearchWorker}
@@ -118,7 +114,7 @@ def serve(kind: str, source: BinaryIO, target: BinaryIO) -> None:
 
     worker = WORKERS[kind](send, inbox.is_stale)
     while (message := inbox.take()) is not None:
-        if isinstance(message, Parcel):
+        if isinstance(message, AnyParcel):
             worker.take(message)
         elif isinstance(message, Ask) and not inbox.is_stale(message):
             _answer(worker, message, send)

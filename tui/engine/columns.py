@@ -14,15 +14,19 @@ COUNT = 192
 """Columns that are kept; a screen draws as many of them as it is wide."""
 
 
-def columns(stream: RankStream, blocks: IntArray, count: int = COUNT) -> Columns | None:
+def columns(stream: RankStream, blocks: IntArray, count: int = COUNT, edges: IntArray | None = None) -> Columns | None:
     """The iteration that peaks, in at most `count` columns; None where nothing is ever allocated.
 
-    `blocks`: bytes that the allocator charges for each storage.
+    `blocks`: bytes that the allocator charges for each storage. `edges`: the events at which columns begin, and the end
+    of what is drawn, in place of the iteration.
     """
     live = np.cumsum(stream.event_sign * blocks[stream.event_tensor])
     if not len(live):
         return None
-    _, first, last = iteration_at(stream, int(np.argmax(live)), len(live))
+    if edges is None:
+        _, first, last = iteration_at(stream, int(np.argmax(live)), len(live))
+        edges = np.unique(np.linspace(first, last, min(count, last - first) + 1).astype(np.int64))
+    first, last = int(edges[0]), int(edges[-1])
     tensors = stream.event_tensor[first:last]
     changes = np.zeros((last - first, len(CATEGORIES)), dtype=np.int64)
     rows = np.arange(last - first)
@@ -31,8 +35,7 @@ def columns(stream: RankStream, blocks: IntArray, count: int = COUNT) -> Columns
     start = np.bincount(stream.category, weights=blocks * standing, minlength=len(CATEGORIES)).astype(np.int64)
     levels = changes.cumsum(axis=0) + start
     total = live[first:last]
-    edges = np.unique(np.linspace(0, last - first, min(count, last - first) + 1).astype(np.int64))
-    highest = [int(a + np.argmax(total[a:b])) for a, b in pairwise(edges)]
+    highest = [int(a + np.argmax(total[a:b])) for a, b in pairwise((edges - first).tolist())]
     peak = int(np.argmax(total))
     return Columns(
         categories=tuple(str(category) for category in CATEGORIES),

@@ -4,9 +4,9 @@ The same values as `plan ... --pin` gives: by the same functions, without the se
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from planner.cache_dir import versions
 from planner.errors import UsageError
@@ -32,6 +32,10 @@ from tui.engine.columns import columns
 from tui.engine.messages import Parcel, Picture, RankClass
 from tui.engine.providers import KeptTraces, Providers, Watched
 
+if TYPE_CHECKING:
+    from tui.engine.captures import Captures
+    from tui.engine.messages import CaptureParcel
+
 T = TypeVar("T", bound=TraceProvider)
 
 Streams = dict[tuple[str, str, str, int, tuple[int, ...]], RankPlan]
@@ -55,8 +59,8 @@ class Setup:
 class Replays(Generic[T]):
     """Evaluates configurations; what each strategy makes of a trace is kept for the next micro batch."""
 
-    def __init__(self, providers: Providers[T]) -> None:
-        self._providers = providers
+    def __init__(self, providers: Providers[T], captures: "Captures | None" = None) -> None:
+        self._providers, self._captures = providers, captures
         self._streams: OrderedDict[object, Streams] = OrderedDict()
 
     def pictures(self, request: Request) -> Iterator[Picture]:
@@ -79,11 +83,13 @@ class Replays(Generic[T]):
         exact, blocks = setup.evaluator.simulate_blocks(setup.evaluator.judge(setup.family, setup.batch))
         return tensor_lines(exact, blocks=blocks)
 
-    def parcel(self, request: Request, note: Note) -> Parcel:
-        """The trace that a request's picture replays. Raises as `pictures`."""
-        setup = self._setup(request, note)
+    def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> "Parcel | CaptureParcel":
+        """The trace that a request's picture replays. Raises as `pictures`, and whatever `check` does."""
+        setup = self._setup(request, note, check)
         variant = setup.evaluator.variant(setup.family)
         trace = setup.evaluator.provider.trace(variant, setup.batch.micro_batch)
+        if self._captures is not None and setup.source.kind == "script":
+            return self._captures.parcel(request)
         return Parcel(request=request, spec=setup.spec, variant=variant.key(), trace=dump(trace))
 
     def take(self, parcel: Parcel) -> None:
@@ -94,14 +100,28 @@ class Replays(Generic[T]):
         if isinstance(provider, KeptTraces):
             provider.take(parcel)
 
-    def _setup(self, request: Request, note: Note = lambda _: None) -> Setup:
+    def take_captures(self, parcel: "CaptureParcel") -> None:
+        """Keeps what a training script was seen to do in another process."""
+        if self._captures is not None:
+            self._captures.take(parcel, self._providers.source(parcel.request))
+
+    def _setup(self, request: Request, note: Note = lambda _: None, check: Callable[[], None] = lambda: None) -> Setup:
         cluster = find_cluster(request.gpus)
         source = self._providers.source(request)
         given = read_given(Options(dict(request.words)), request.settings)
-        inner = self._providers.open(request, cluster, source, given, note)
-        provider = Watched(inner, lambda: None)
-        spec = provider.spec()
-        workload = make_workload(given, True, cluster, spec)
+        if source.kind == "script":
+            # Imported only where a script is explored.
+            from planner.capture.job import captured_job
+
+            assert self._captures is not None
+            captured, spec, workload = captured_job(
+                request, cluster, source, given, note, self._captures.opening(check)
+            )
+            provider = Watched(captured, check)
+        else:
+            provider = Watched(self._providers.open(request, cluster, source, given, note), check)
+            spec = provider.spec()
+            workload = make_workload(given, True, cluster, spec)
         evaluator = Evaluator(
             provider=provider,
             workload=workload,

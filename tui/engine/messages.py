@@ -10,6 +10,7 @@ from planner.request import Request
 
 if TYPE_CHECKING:
     from planner.model.spec import ModelSpec
+    from planner.plan_timeline import Timeline
 
 Kind = Literal["picture", "tensors", "trace", "search", "document"]
 """`picture`: one configuration's figures; `tensors`: all that stands at its peak; `trace`: what the picture lacks;
@@ -78,6 +79,30 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationParcel:
+    """The generations that one picture of --task infer needs, on the same way."""
+
+    request: Request
+    spec: "ModelSpec"
+    merged: frozenset[str]
+    """Parameters that loading puts together from several tensors."""
+    traces: tuple[tuple[str, bytes], ...]
+    """Key of each variant and its trace, as `planner.trace.storage.dump` writes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureParcel:
+    """What a training script was seen to do, on the same way."""
+
+    request: Request
+    captures: tuple[tuple[str, bytes, bytes], ...]
+    """Key, facts as JSON and trace of each run of the script."""
+
+
+AnyParcel = Parcel | GenerationParcel | CaptureParcel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """An answer, or a part of one. Only what belongs to its kind is set."""
 
@@ -89,7 +114,9 @@ class Reply:
     picture: Picture | None = None
     tensors: tuple[TensorLine, ...] = ()
     document: PlanDocument | None = None
-    parcel: Parcel | None = None
+    parcel: AnyParcel | None = None
+    timeline: "Timeline | None" = None
+    """Of a document that was asked for with its timeline."""
     text: str = ""
 
 

@@ -1,0 +1,81 @@
+"""Who evaluates a request: a model or a script that trains, or a model that generates; imported when asked for."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from planner.infer.words import is_inference
+from planner.job import run_job
+from planner.plan import TensorLine
+from planner.request import Answer, Note, Request
+from planner.trace.provider import Provider, TraceProvider
+from tui.engine.evaluate import Replays
+from tui.engine.messages import AnyParcel, CaptureParcel, GenerationParcel, Parcel, Picture
+from tui.engine.providers import KeptTraces, Providers, Watched
+
+if TYPE_CHECKING:
+    from tui.engine.captures import Captures
+    from tui.engine.infer import Generated
+
+
+class Evaluates(Protocol):
+    """One kind of job."""
+
+    def pictures(self, request: Request) -> Iterator[Picture]: ...
+
+    def tensors(self, request: Request) -> tuple[TensorLine, ...]: ...
+
+    def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> AnyParcel: ...
+
+
+class Evaluations:
+    """All kinds; `kept_alone`: from traces that are kept, none is made."""
+
+    def __init__(self, *, kept_alone: bool) -> None:
+        self._kept_alone = kept_alone
+        self._providers: Providers[Any] = Providers(KeptTraces if kept_alone else TraceProvider)
+        self._models = Replays(self._providers)
+
+    def of(self, request: Request) -> Evaluates:
+        """Who evaluates it. Raises PlanError for options of another task."""
+        if is_inference(dict(request.words)):
+            return self._generated
+        return self._scripts if request.model.endswith(".py") else self._models
+
+    def take(self, parcel: AnyParcel) -> None:
+        """Keeps what another process traced."""
+        if isinstance(parcel, Parcel):
+            self._models.take(parcel)
+        elif isinstance(parcel, GenerationParcel):
+            self._generated.take(parcel)
+        elif isinstance(parcel, CaptureParcel):
+            self._scripts.take_captures(parcel)
+
+    def run(self, request: Request, note: Note, check: Callable[[], None]) -> Answer:
+        """The whole answer of the main job. Raises as it does, and whatever `check` does."""
+
+        def models(*args: Any) -> Provider:
+            return Watched(self._providers.open(*args), check)
+
+        generations = self._generated.open(check) if is_inference(dict(request.words)) else None
+        captures = self._captures.opening(check) if request.model.endswith(".py") else None
+        return run_job(request, note, models, generations, captures)
+
+    @cached_property
+    def _generated(self) -> "Generated":
+        from planner.infer.provider import GenerationProvider
+        from tui.engine.generations import GenerationProviders, KeptGenerations
+        from tui.engine.infer import Generated
+
+        kind = KeptGenerations if self._kept_alone else GenerationProvider
+        return Generated(GenerationProviders(kind), self._providers.source)
+
+    @cached_property
+    def _captures(self) -> "Captures":
+        from tui.engine.captures import Captures, KeptCaptures, WatchedCaptures
+
+        return Captures(KeptCaptures if self._kept_alone else WatchedCaptures)
+
+    @cached_property
+    def _scripts(self) -> Replays[Any]:
+        return Replays(self._providers, self._captures)

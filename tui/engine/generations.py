@@ -1,0 +1,104 @@
+"""Generations that stay in memory between questions, with what each question may do about a missing one."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from planner.hardware.cluster import Cluster
+from planner.infer.options import InferGiven, quantisation, weight_type
+from planner.infer.provider import GenerationProvider
+from planner.infer.variant import GenerationVariant
+from planner.model.quantization import Scheme
+from planner.model.source import ModelSource
+from planner.model.spec import ModelSpec
+from planner.request import Note, Request
+from planner.trace.device import device_kind
+from planner.trace.entries import told_by
+from planner.trace.events import StepTrace
+from planner.trace.storage import dump, load
+from tui.engine.messages import GenerationParcel
+from tui.engine.providers import UntracedError
+
+_KEPT = 4
+_TRACES = 48
+"""Generations of one model that are kept: each context and batch is one of its own."""
+
+
+class KeptGenerations(GenerationProvider):
+    """Generations of the cache alone: what is missing is said, not made."""
+
+    __slots__ = ()
+
+    def take(self, parcel: GenerationParcel) -> None:
+        """Keeps what another process traced."""
+        self._spec, self._merged = parcel.spec, parcel.merged
+        for key, content in parcel.traces:
+            self._traces[key] = load(content)
+
+    def _open_workshop(self) -> "object":  # type: ignore[override]
+        raise UntracedError
+
+
+@dataclass(slots=True)
+class WatchedGenerations:
+    """A provider for one question: asks before every trace whether the answer is still wanted, knows what it used."""
+
+    inner: GenerationProvider
+    check: Callable[[], None]
+    used: dict[str, StepTrace] = field(default_factory=dict)
+
+    @property
+    def scheme(self) -> Scheme | None:
+        return self.inner.scheme
+
+    def spec(self) -> ModelSpec:
+        self.check()
+        return self.inner.spec()
+
+    def merged(self) -> frozenset[str]:
+        return self.inner.merged()
+
+    def trace(self, variant: GenerationVariant) -> StepTrace:
+        self.check()
+        found = self.inner.trace(variant)
+        self.used[variant.key()] = found
+        return found
+
+    def told(self) -> tuple[list[str], list[str]]:
+        """Of the traces that this question used."""
+        return told_by(self.used.values())
+
+    def parcel(self, request: Request) -> GenerationParcel:
+        """All that the question used."""
+        traces = tuple((key, dump(trace)) for key, trace in self.used.items())
+        return GenerationParcel(request=request, spec=self.inner.spec(), merged=self.inner.merged(), traces=traces)
+
+
+class GenerationProviders:
+    """Providers by model, device, attention, type and quantisation; the least recently used is forgotten."""
+
+    def __init__(self, kind: type[GenerationProvider]) -> None:
+        self._kind = kind
+        self._kept: OrderedDict[tuple[object, ...], GenerationProvider] = OrderedDict()
+
+    def open(
+        self, request: Request, cluster: Cluster, source: ModelSource, given: InferGiven, note: Note
+    ) -> GenerationProvider:
+        """As `planner.infer.job.generation_provider`, and kept."""
+        device, attention = device_kind(cluster.gpu), given.attention or "sdpa"
+        dtype, scheme = weight_type(given.precision, source)[0].dtype, quantisation(given, source)
+        quantised = "" if scheme is None else scheme.key()
+        key = (source.digest, source.id, device, str(attention), dtype, quantised, request.use_cache)
+        found = self._kept.pop(key, None)
+        if found is None:
+            found = self._kind(
+                source=source, device=device, attention=attention, dtype=dtype, scheme=scheme,
+                use_cache=request.use_cache, note=note,
+            )  # fmt: skip
+        found.note = note
+        self._kept[key] = found
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        while len(found._traces) > _TRACES:
+            found._traces.pop(next(iter(found._traces)))
+        return found

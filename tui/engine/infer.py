@@ -1,0 +1,163 @@
+"""One way to generate, evaluated from kept traces: the same values as `plan ... --task infer --pin`, limits apart."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from planner.cache_dir import versions
+from planner.hardware.cluster import Cluster
+from planner.hardware.find import find_cluster
+from planner.infer.document import document
+from planner.infer.evaluate import InferJudgement
+from planner.infer.job import Generating, generating
+from planner.infer.options import InferGiven, read_given
+from planner.infer.search import Found, search
+from planner.memory.stream import RankStream
+from planner.model.source import ModelSource
+from planner.plan import PlanDocument, TensorLine
+from planner.plan_inference import DevicePlacement
+from planner.request import Note, Request
+from planner.search.document import standing_lines
+from planner.trace.events import IntArray
+from tui.engine.columns import COUNT, columns
+from tui.engine.generations import GenerationProviders, KeptGenerations, WatchedGenerations
+from tui.engine.messages import Columns, GenerationParcel, Picture, RankClass
+
+_LEAST_SHARE = 6
+"""A phase has at least one in so many of the columns, however few its events are."""
+_OTHERS = 2
+"""Classes of further devices that are drawn."""
+Resolve = Callable[[Request], ModelSource]
+
+
+class Generated:
+    """Evaluates generations."""
+
+    def __init__(self, providers: GenerationProviders, source: Resolve) -> None:
+        self._providers, self._source = providers, source
+
+    def pictures(self, request: Request) -> Iterator[Picture]:
+        """The exact picture. Raises PlanError as the main job, or UntracedError."""
+        job, _ = self._job(request, lambda _: None, lambda: None)
+        found = search(job.evaluator)
+        judgement = _one(found)
+        yield Picture(
+            document=self._document(request, job, found),
+            exact=True,
+            columns=_columns(judgement),
+            ranks=_ranks(judgement),
+        )
+
+    def tensors(self, request: Request) -> tuple[TensorLine, ...]:
+        """All tensors at the peak of the picture. Raises as `pictures`."""
+        job, _ = self._job(request, lambda _: None, lambda: None)
+        judgement = _one(search(job.evaluator))
+        phase = str(judgement.profile.phase_of_peak)
+        return standing_lines(judgement.stream, 1, phase, blocks=judgement.blocks)
+
+    def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> GenerationParcel:
+        """The traces that a request's picture replays. Raises as `pictures`, and whatever `check` does."""
+        job, provider = self._job(request, note, check)
+        search(job.evaluator)
+        return provider.parcel(request)
+
+    def take(self, parcel: GenerationParcel) -> None:
+        """Keeps traces that another process made."""
+        request = parcel.request
+        given = read_given(dict(request.words), request.settings)
+        cluster = find_cluster(request.gpus)
+        provider = self._providers.open(request, cluster, self._source(request), given, lambda _: None)
+        if isinstance(provider, KeptGenerations):
+            provider.take(parcel)
+
+    def open(
+        self, check: Callable[[], None]
+    ) -> Callable[[Request, Cluster, ModelSource, InferGiven, Note], WatchedGenerations]:
+        """What `planner.job.run_job` takes: kept providers, each watched for one question."""
+
+        def opened(
+            request: Request, cluster: Cluster, source: ModelSource, given: InferGiven, note: Note
+        ) -> WatchedGenerations:
+            return WatchedGenerations(self._providers.open(request, cluster, source, given, note), check)
+
+        return opened
+
+    def _job(self, request: Request, note: Note, check: Callable[[], None]) -> tuple[Generating, WatchedGenerations]:
+        cluster = find_cluster(request.gpus)
+        job = generating(request, cluster, self._source(request), note, self.open(check))
+        provider = job.evaluator.provider
+        assert isinstance(provider, WatchedGenerations)
+        return job, provider
+
+    def _document(self, request: Request, job: Generating, found: Found) -> PlanDocument:
+        return document(
+            found,
+            source=self._source(request),
+            spec=job.spec,
+            cluster=job.evaluator.cluster,
+            workload=job.workload,
+            command=request.command,
+            versions=versions(),
+            assumptions=(),
+            warnings=(),
+            change=None,
+            limits=None,
+            explain=0,
+        )
+
+
+def _one(found: Found) -> InferJudgement:
+    return found.plans[0] if found.plans else found.rejected[0].judgement
+
+
+def _columns(judgement: InferJudgement) -> Columns | None:
+    stream, blocks = judgement.stream, judgement.blocks
+    if blocks is None:
+        blocks = stream.sizes(1)
+    return columns(stream, blocks, edges=edges(stream, COUNT))
+
+
+def edges(stream: RankStream, count: int) -> IntArray:
+    """Where columns begin in the whole run, and its end: phases by their events, none of them next to nothing."""
+    total = len(stream.event_segment)
+    behind = [
+        int(np.searchsorted(stream.event_segment, segment, side="right")) for segment in range(len(stream.phases))
+    ]
+    ends = [end for at, end in enumerate(behind) if at + 1 == len(behind) or stream.phases[at + 1] != stream.phases[at]]
+    starts = [0, *ends[:-1]]
+    spans = [(start, end) for start, end in zip(starts, ends, strict=True) if end > start]
+    wanted = [max(count // _LEAST_SHARE, round(count * (end - start) / max(1, total))) for start, end in spans]
+    pieces = [
+        np.linspace(start, end, min(columns_of, end - start) + 1).astype(np.int64)
+        for (start, end), columns_of in zip(spans, wanted, strict=True)
+    ]
+    return np.unique(np.concatenate(pieces)) if pieces else np.zeros(1, dtype=np.int64)
+
+
+def _ranks(judgement: InferJudgement) -> tuple[RankClass, ...]:
+    """The worst device first, then others of a map or of stages that hold something else."""
+    placed = () if judgement.placement is None else judgement.placement.devices
+    devices = [device for device in placed if device.peak_bytes is not None]
+    peak = judgement.profile.peak_allocated_bytes
+    groups: dict[tuple[int, int, int], list[str]] = {}
+    for device in devices:
+        if device.peak_bytes != peak:
+            groups.setdefault(_alike(device), []).append(device.device)
+    worst = RankClass(
+        name="worst device" if groups else "every device",
+        at_peak=tuple((str(category), size) for category, size in judgement.profile.at_peak.items()),
+        peak_allocated_bytes=peak,
+    )
+    others = sorted(groups.items(), key=lambda group: -group[0][2])[:_OTHERS]
+    return (worst, *(_class(key, names) for key, names in others))
+
+
+def _alike(device: DevicePlacement) -> tuple[int, int, int]:
+    return device.weight_bytes, device.kv_cache_bytes, device.peak_bytes or 0
+
+
+def _class(key: tuple[int, int, int], names: list[str]) -> RankClass:
+    weights, cache, peak = key
+    parts = (("parameters", weights), ("kv_cache", cache), ("other", max(0, peak - weights - cache)))
+    name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    return RankClass(name=name, at_peak=parts, peak_allocated_bytes=peak)
