@@ -3,6 +3,8 @@
 Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13) and accelerate utils/fsdp_utils.py: fsdp2_prepare_model.
 """
 
+from functools import cached_property
+
 from planner.dtypes import is_floating
 from planner.memory.stream import StreamBuilder
 from planner.strategy import fsdp_float8
@@ -35,23 +37,34 @@ class Layout:
 
     def gathered(self, unit: Unit) -> int:
         """Bytes of the flat all-gather output."""
-        return sum(nbytes(self.shards[i].unsharded_numel, self.gathered_dtype(i)) for i in unit.parameters)
+        return sum(self.unsharded_bytes[i] for i in unit.parameters)
+
+    @cached_property
+    def unsharded_bytes(self) -> tuple[int, ...]:
+        """Bytes of each parameter once gathered, padding included."""
+        return tuple(nbytes(shard.unsharded_numel, self.gathered_dtype(i)) for i, shard in enumerate(self.shards))
 
     def gathered_dtype(self, index: int) -> str:
         """MixedPrecisionPolicy.param_dtype, the parameter's own, or float8 where torchao's weights are gathered so."""
-        parameter = self.trace.parameters[index]
-        if index in self.float8:
-            return fsdp_float8.DTYPE
-        return self.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+        return self._dtypes[index][0]
 
     def stored_dtype(self, index: int) -> str:
         """accelerate upcasts what is trained; the rest stays as it was loaded, in the type in which it computes.
 
         Under QLoRA all that is not quantised is fp32 (peft: prepare_model_for_kbit_training).
         """
-        parameter = self.trace.parameters[index]
-        upcast = parameter.trainable or (self.context.peft is Peft.QLORA and is_floating(parameter.dtype))
-        return self.master if upcast else self.gathered_dtype(index)
+        return self._dtypes[index][1]
+
+    @cached_property
+    def _dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Of each parameter: as it is gathered, and as its shard is kept. Every pass asks for all of them."""
+        found = []
+        for index, parameter in enumerate(self.trace.parameters):
+            own = self.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+            gathered = fsdp_float8.DTYPE if index in self.float8 else own
+            upcast = parameter.trainable or (self.context.peft is Peft.QLORA and is_floating(parameter.dtype))
+            found.append((gathered, self.master if upcast else gathered))
+        return tuple(found)
 
     def stored_bytes(self, index: int) -> int:
         """Bytes of a parameter's shard where it is kept."""
@@ -76,13 +89,20 @@ class Layout:
     def runs(self, unit: Unit) -> bool:
         return any(m in self.times.enter and m in self.times.exit for m in unit.modules)
 
-    def forward_order(self) -> list[Unit]:
-        return sorted((u for u in self.units if self.runs(u)), key=lambda unit: self.forward_span(unit)[0])
+    @cached_property
+    def forward_order(self) -> tuple[Unit, ...]:
+        """Units that run, in the order in which forward enters them."""
+        return tuple(sorted((u for u in self.units if self.runs(u)), key=lambda unit: self.forward_span(unit)[0]))
+
+    @cached_property
+    def _first_fed(self) -> int | None:
+        """Where forward enters the first unit that gets a gradient; None where none does."""
+        return next((self.forward_span(unit)[0] for unit in self.forward_order if self.reduced(unit)), None)
 
     def fed(self, unit: Unit) -> bool:
         """Whether something that gets a gradient runs before a unit, so that its inputs need one."""
-        start = self.forward_span(unit)[0]
-        return any(self.reduced(other) and self.forward_span(other)[0] < start for other in self.forward_order())
+        first = self._first_fed
+        return first is not None and first < self.forward_span(unit)[0]
 
     def backward_order(self) -> list[tuple[Unit, int, int]]:
         """Units with their first backward event and the event after which their gradients are reduced.

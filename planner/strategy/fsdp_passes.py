@@ -38,7 +38,7 @@ class Passes:
         builder = self._builder
         kept: dict[str, Unsharded] = {}
         before: Handle | None = None
-        for unit in self._layout.forward_order():
+        for unit in self._layout.forward_order:
             enter, leave = self._layout.forward_span(unit)
             at = builder.before(in_pass, enter)
             gathered = self._all_gather(in_pass, enter, unit)
@@ -97,9 +97,7 @@ class Passes:
 
     def _copy_out(self, at: Point, unit: Unit) -> Unsharded:
         """The unsharded parameters, one storage each, padding included."""
-        sizes = [
-            nbytes(self._layout.shards[i].unsharded_numel, self._layout.gathered_dtype(i)) for i in unit.parameters
-        ]
+        sizes = [self._layout.unsharded_bytes[i] for i in unit.parameters]
         return self._builder.alloc_each(at, sizes, Category.COMMUNICATION, "unsharded parameters", unit.name)
 
     def _all_gather(self, in_pass: Pass, event: int, unit: Unit) -> Handle:
