@@ -31,6 +31,7 @@ from planner.strategy.fsdp1_adapters import adapter_notes, refuses_adapters
 from planner.strategy.fsdp1_flat import FlatUnit, first_shard, flat_units
 from planner.strategy.fsdp1_runtime import Act, deeds_of
 from planner.strategy.fsdp1_wrap import place_first_use, place_wrapping
+from planner.strategy.module_times import module_times
 from planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
 from planner.trace.events import Category, Mark
 from planner.trace.variant import Regime
@@ -104,10 +105,12 @@ class _Layout:
         """Unsharded flat gradients that no_sync keeps until the last micro step."""
         self._shards: dict[int, list[Handle]] = {}
         """Gradient shards by iteration."""
+        self._stale: dict[str, Handle] = {}
+        """Shards from before they were upcast, which parameters still look into."""
 
     def plan(self) -> RankPlan:
         builder, context = self._builder, self._context
-        place_wrapping(builder, self._units, self._master, adapters=context.peft is not Peft.NONE)
+        self._stale = place_wrapping(builder, self._units, self._master, adapters=context.peft is not Peft.NONE)
         place_buffers(builder)
         place_first_use(builder, self._units, self._master)
         place_workspaces(builder, context.capability)
@@ -183,12 +186,22 @@ class _Layout:
             builder.free(builder.at_mark(in_pass, Mark.FORWARD), handle)
         for deed in self._deeds:
             at = builder.before(in_pass, deed.event)
+            if deed.act is not Act.UNSHARD and deed.unit.module in self._stale:
+                builder.free(self._resharded(in_pass, at, deed.unit), self._stale.pop(deed.unit.module))
             if deed.act is Act.UNSHARD:
                 self._unshard(at, deed.unit)
             elif deed.act is Act.RESHARD:
                 builder.free(at, self._gathered.pop(deed.unit.module))
             else:
                 self._post_backward(in_pass, at, deed.unit)
+
+    def _resharded(self, in_pass: Pass, at: Point, unit: FlatUnit) -> Point:
+        """When parameters first become views into the shard; the root's do after forward, though it stays gathered
+        (_runtime_utils.py: _post_forward_reshard)."""
+        if not unit.is_root:
+            return at
+        left = module_times(self._trace).exit.get(unit.module)
+        return at if left is None else self._builder.after(in_pass, left)
 
     # -- gradients ----------------------------------------------------------------------------------------
 

@@ -1,10 +1,12 @@
 """What FSDP1 allocates before the first forward: each unit moved, flattened and cut, and its buffers sized once.
 
-Mirrors torch/distributed/fsdp (torch 2.13): _init_utils.py (_init_param_handle_from_module, _move_states_to_device),
-_flat_param.py (flatten_tensors, shard, init_flat_param_attributes), _runtime_utils.py
-(_share_state_and_init_handle_attrs); and accelerate 1.15 accelerator.py: prepare_model, which upcasts trained flat
-parameters once all are made. Nothing of it lasts but the shards; the allocator keeps the segments, and the step lives
-in what is left of them.
+Mirrors torch/distributed/fsdp (torch 2.13): _init_utils.py (_init_param_handle_from_module, _move_states_to_device,
+_sync_module_params_and_buffers), torch/csrc/distributed/c10d/reducer.cpp (broadcast_coalesced), _flat_param.py
+(flatten_tensors, shard, init_flat_param_attributes), _runtime_utils.py (_share_state_and_init_handle_attrs); and
+accelerate 1.15 accelerator.py: prepare_model, which upcasts trained flat parameters once all are made, and
+utils/dataclasses.py: sync_module_states, which loading on rank 0 alone brings along.
+
+Nothing of it lasts but the shards; the allocator keeps the segments, and the step lives in what is left of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,26 +16,35 @@ from planner.memory.stream import Handle, StreamBuilder
 from planner.strategy.base import nbytes
 from planner.strategy.fsdp1_flat import FlatUnit
 from planner.trace.events import Category, Mark, ParameterInfo
+from planner.units import MIB
 
 MOVED = "parameter, before it is flattened"
 FLAT = "flat parameter, before it is cut"
 SHARD = "flat parameter shard"
+BROADCAST = "broadcast of what rank 0 loaded"
+_BUCKET = 250 * MIB
+"""_init_utils.py: PARAM_BROADCAST_BUCKET_SIZE."""
+_IN_FLIGHT = 2
 _SIZED = "storage that is made to be freed (init_flat_param_attributes)"
 
 
-def place_wrapping(builder: StreamBuilder, units: Sequence[FlatUnit], master: str, *, adapters: bool) -> None:
+def place_wrapping(
+    builder: StreamBuilder, units: Sequence[FlatUnit], master: str, *, adapters: bool
+) -> dict[str, Handle]:
     """Wraps unit by unit; what stays are the shards, those that are trained in `master`.
 
-    A model is loaded in the types that it computes in; peft makes adapters in fp32 from the start.
+    A model is loaded in the types that it computes in; peft makes adapters in fp32 from the start. Returns the shards
+    from before an upcast by unit: the parameters remain views into them until the unit is first resharded
+    (_flat_param.py: _use_sharded_views).
     """
     upcast = []
     for unit in wrapping_order(units):
         shard = _wrap(builder, unit, master if unit.trainable and adapters else unit.dtype)
         if unit.trainable and not adapters and unit.dtype != master:
             upcast.append((unit, shard))
-    for unit, shard in upcast:
+    for unit, _ in upcast:
         builder.alloc(builder.at_load(), nbytes(unit.shard_numel, master), Category.PARAMETERS, SHARD, unit.module)
-        builder.free(builder.at_load(), shard)
+    return {unit.module: shard for unit, shard in upcast}
 
 
 def wrapping_order(units: Sequence[FlatUnit]) -> Iterator[FlatUnit]:
@@ -64,12 +75,42 @@ def _wrap(builder: StreamBuilder, unit: FlatUnit, dtype: str) -> Handle:
         return builder.alloc(builder.at_load(), size, Category.PARAMETERS, label, unit.module)
 
     parameters = [builder.trace.parameters[index] for index in unit.parameters]
-    moved = [alloc(_bytes(parameter, dtype), MOVED) for parameter in parameters]
+    moved = {parameter.name: alloc(_bytes(parameter, dtype), MOVED) for parameter in sorted(parameters, key=_depth)}
+    _broadcast(builder, [_bytes(parameter, dtype) for parameter in parameters], unit.module)
     flat = alloc(nbytes(unit.flat_numel, dtype), FLAT)
-    builder.free_each(builder.at_load(), moved)
     shard = alloc(nbytes(unit.shard_numel, dtype), SHARD)
     builder.free(builder.at_load(), flat)
+    # use_orig_params: a parameter holds its own storage until it becomes a view into the shard.
+    builder.free_each(builder.at_load(), [moved[parameter.name] for parameter in parameters])
     return shard
+
+
+def _depth(parameter: ParameterInfo) -> int:
+    """Modules are gone through level by level, and in their order on each."""
+    return parameter.module.count(".")
+
+
+def _broadcast(builder: StreamBuilder, sizes: Sequence[int], module: str) -> None:
+    """Rank 0's values go out bucket by bucket, two of them on the way at a time; a bucket of one tensor is a view."""
+    in_flight: list[Handle] = []
+    for bucket in _buckets(sizes):
+        if len(in_flight) == _IN_FLIGHT:
+            builder.free(builder.at_load(), in_flight.pop(0))
+        size = sum(bucket) if len(bucket) > 1 else 0
+        in_flight.append(builder.alloc(builder.at_load(), size, Category.COMMUNICATION, BROADCAST, module))
+    builder.free_each(builder.at_load(), in_flight)
+
+
+def _buckets(sizes: Sequence[int]) -> Iterator[list[int]]:
+    """reducer.cpp: compute_bucket_assignment_by_size closes a bucket once it has reached the limit."""
+    bucket: list[int] = []
+    for size in sizes:
+        bucket.append(size)
+        if sum(bucket) >= _BUCKET:
+            yield bucket
+            bucket = []
+    if bucket:
+        yield bucket
 
 
 def _bytes(parameter: ParameterInfo, dtype: str) -> int:

@@ -50,7 +50,11 @@ def _flatten_and_shard(model: nn.Module, case: RankCase) -> nn.Module:
         plugin.set_mixed_precision("bf16")
     if case.autocast:
         _under_autocast(model)
-    return FSDP1(
+    upcast = case.precision.is_mixed and not case.lora_rank
+    if upcast:
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(torch.bfloat16)
+    wrapped = FSDP1(
         model,
         sharding_strategy=plugin.sharding_strategy,
         auto_wrap_policy=plugin.auto_wrap_policy,
@@ -61,6 +65,17 @@ def _flatten_and_shard(model: nn.Module, case: RankCase) -> nn.Module:
         limit_all_gathers=plugin.limit_all_gathers,
         device_id=torch.device("cpu"),
     )
+    if upcast:
+        _upcast(wrapped)
+    return wrapped
+
+
+def _upcast(model: FSDP1) -> None:
+    """accelerate accelerator.py: prepare_model, of a model that was loaded in 16 bits."""
+    for module in FSDP1.fsdp_modules(model):
+        if module._has_params and module._flat_param.requires_grad:
+            module._flat_param.data = module._flat_param.data.to(torch.float32)
+            module._handle._orig_param_dtype = torch.float32
 
 
 def _under_autocast(model: Any) -> None:
