@@ -100,9 +100,7 @@ class ExplorerApp(Shell):
         from tui.figures import SORTS
 
         table = self.plans
-        table.sort_by = SORTS[(SORTS.index(table.sort_by) + 1) % len(SORTS)]
-        table.redraw()
-        self.notify(f"plans in order of {table.sort_by}")
+        self.notify(table.sort_with(SORTS[(SORTS.index(table.sort_by) + 1) % len(SORTS)]))
 
     def action_losers(self) -> None:
         """Hides or shows what does not fit."""
@@ -137,6 +135,12 @@ class ExplorerApp(Shell):
     def on_plans_table_chosen(self, event: "PlansTable.Chosen") -> None:
         """A plan of the table."""
         self.session.change(self.session.state.at(event.candidate.strategy))
+
+    def on_plans_table_pointed(self, event: "PlansTable.Pointed") -> None:
+        """Another row under the cursor: why it lost is told where its column is out of sight."""
+        if event.reason != self._pointed:
+            self._pointed = event.reason
+            self._show()
 
     # -- panels -----------------------------------------------------------------------------------------------
 

@@ -1,19 +1,23 @@
 """Lines of the explorer's picture: options, verdict, bars, legend. Pure: values in, styled text out."""
 
+import re
 import textwrap
+from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 from rich.text import Text
 
-from planner.plan import MemoryFigures
-from reports import words
-from tui.figures import VERDICTS, Stack, parts_of, stack
+from planner.plan import Candidate, MemoryFigures
+from reports import infer_words, words
+from tui.figures import VERDICTS, Stack, parts_of, same_choice, stack
 from tui.palette import BAD, COLOURS, LETTERS, VERDICT_COLOURS, ink
 from tui.scene import Scene
 
 KEY = "bold #b07aa1"
 _MARKS = {"given": "", "tried": "*", "best": "", "script": "", "default": ""}
+
+_ASIDE = re.compile(r" \([^()]*\)")
 
 
 def shortened(text: str, width: int, ascii_only: bool = False) -> str:
@@ -104,18 +108,30 @@ def verdict_text(scene: Scene, width: int) -> Text:
     text = Text(" BEFORE " if scene.stale else " ", style="italic" if scene.stale else "")
     text.append(VERDICTS[candidate.verdict] if known else ".....", style=f"bold {VERDICT_COLOURS[candidate.verdict]}")
     text.append("  " + scene.safe(words.strategy_words(choice)), style="bold")
-    text.append(f"  {scene.safe(words.batch_words(choice))}", style="dim")
+    text.append(f"  {scene.safe(words.shape_words(candidate)[0])}", style="dim")
     lines = [_cut(text, width, scene.ascii_only)]
     pieces = words.memory_words(memory) if certain else [f"at least {words.gib(memory.device_used_bytes)} GiB"]
     lines.append(_joined(scene, pieces, width))
     if candidate.speed is not None:
-        lines.append(_joined(scene, words.speed_words(candidate.speed), width))
+        lines.append(_joined(scene, words.rate_words(candidate), width))
+    lines += [_joined(scene, pieces, width) for pieces in _of_generation(scene, candidate)]
     if candidate.reason is not None:
         lines += _wrapped(scene, candidate.reason, width, BAD)
     found = scene.found
     if found is not None and not found.plans and found.nearest_change and not scene.searching:
         lines += _wrapped(scene, found.nearest_change, width, "bold")
     return Text("\n").join(lines)
+
+
+def _of_generation(scene: Scene, candidate: Candidate) -> list[list[str]]:
+    """Peaks by phase, what the weights and the cache take, how far it can be taken where that was found."""
+    found = [plan for plan in (() if scene.found is None else scene.found.plans) if plan.inference is not None]
+    same = next((plan for plan in found if same_choice(plan.strategy, candidate.strategy)), None)
+    known = same if same is not None and not scene.searching else None
+    if candidate.inference is not None and known is not None and known.inference is not None:
+        limits = {name: getattr(known.inference, name) for name in ("max_context", "max_batch", "limits")}
+        candidate = replace(candidate, inference=replace(candidate.inference, **limits))
+    return infer_words.lines(candidate)
 
 
 def _without_figures(scene: Scene, width: int) -> Text:
@@ -131,8 +147,12 @@ def _joined(scene: Scene, pieces: list[str], width: int) -> Text:
     dot = " - " if scene.ascii_only else " · "
     line = ""
     for piece in map(scene.safe, pieces):
-        longer = line + dot + piece if line else piece
-        if cell_len(longer) > width - 2:
+        # Where there is no room for an interval, the figure itself still counts.
+        for words_ in (piece, _ASIDE.sub("", piece)):
+            longer = line + dot + words_ if line else words_
+            if cell_len(longer) <= width - 2:
+                break
+        else:
             break
         line = longer
     return Text(" " + line)
@@ -213,17 +233,6 @@ def _legend(scene: Scene, whole: Stack, memory: MemoryFigures, width: int) -> li
             line.append("  ")
         line.append_text(piece)
     return [*lines, line]
-
-
-def host_text(scene: Scene, width: int) -> Text:
-    """RAM of a node, beside what the node has."""
-    candidate, document = scene.candidate, scene.document
-    if candidate is None or candidate.memory is None or document is None:
-        return Text("")
-    pieces = words.host_words(document, candidate.memory, explain=True)
-    if not pieces and document.cluster.get("gpu") == "cpu":
-        pieces = ["the device's memory is the host's own"]
-    return _joined(scene, pieces, width)
 
 
 def _wrapped(scene: Scene, text: str, width: int, style: str) -> list[Text]:

@@ -10,7 +10,7 @@ from reports import words
 from reports.pareto import pareto_front
 
 VERDICTS = {"fits": "FITS", "tight": "TIGHT", "no": "DIES"}
-SORTS: tuple[str, ...] = ("speed", "memory", "free", "strategy")
+SORTS: tuple[str, ...] = ("speed", "memory", "free", "step", "strategy", "batch")
 """Orders of the table of plans."""
 
 
@@ -66,6 +66,7 @@ class Row:
     title: str
     batch: str
     checkpointing: str
+    """Of a generation the time of its prefill."""
     used: str
     free: str
     step: str
@@ -78,13 +79,21 @@ class Row:
 
 
 def rows(
-    document: PlanDocument, *, focused: StrategyChoice | None, sort: str = "speed", text: str = "", losers: bool = True
+    document: PlanDocument,
+    *,
+    focused: StrategyChoice | None,
+    sort: str = "speed",
+    backwards: bool = False,
+    text: str = "",
+    losers: bool = True,
 ) -> list[Row]:
     """The table: plans, then those that lost; `text` must stand in a row's words for the row to stay."""
     front = {id(candidate) for candidate in pareto_front(document.plans)}
+    groups = [_sorted(group, sort) for group in (document.plans, document.rejected if losers else ())]
     found = [
         _row(candidate, id(candidate) in front, focused)
-        for candidate in (*_sorted(document.plans, sort), *(_sorted(document.rejected, sort) if losers else ()))
+        for group in groups
+        for candidate in (reversed(group) if backwards else group)
     ]
     wanted = text.lower().split()
     return [row for row in found if all(word in _words_of(row) for word in wanted)]
@@ -101,6 +110,10 @@ def _sorted(candidates: Iterable[Candidate], sort: str) -> list[Candidate]:
         return sorted(listed, key=lambda c: c.memory.device_used_bytes if c.memory else 2**62)
     if sort == "free":
         return sorted(listed, key=lambda c: -(c.memory.headroom_bytes if c.memory else -(2**62)))
+    if sort == "step":
+        return sorted(listed, key=lambda c: c.speed.step_seconds if c.speed else float("inf"))
+    if sort == "batch":
+        return sorted(listed, key=lambda c: (c.strategy.micro_batch_size, c.strategy.gradient_accumulation_steps))
     if sort == "strategy":
         return sorted(listed, key=lambda c: (words.strategy_words(c.strategy), c.strategy.micro_batch_size))
     return listed
@@ -108,12 +121,13 @@ def _sorted(candidates: Iterable[Candidate], sort: str) -> list[Candidate]:
 
 def _row(candidate: Candidate, front: bool, focused: StrategyChoice | None) -> Row:
     choice, memory, speed = candidate.strategy, candidate.memory, candidate.speed
+    batch, checkpointing = words.ranking_words(candidate)
     tokens = None if speed is None else speed.tokens_per_second_per_gpu
     return Row(
         candidate=candidate,
         title=words.strategy_words(choice),
-        batch=f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}",
-        checkpointing=choice.checkpointing,
+        batch=batch,
+        checkpointing=checkpointing,
         used="" if memory is None else words.gib(memory.device_used_bytes),
         free="" if memory is None else words.free_gib(memory),
         step="" if speed is None else words.seconds(speed.step_seconds),
@@ -127,7 +141,10 @@ def _row(candidate: Candidate, front: bool, focused: StrategyChoice | None) -> R
 
 def same_choice(one: StrategyChoice, other: StrategyChoice) -> bool:
     """Whether both are the same configuration."""
-    names = ("name", "offload", "checkpointing", "micro_batch_size", "gradient_accumulation_steps")
+    names = (
+        "name", "offload", "checkpointing", "micro_batch_size", "gradient_accumulation_steps", "tensor_parallel",
+        "pipeline_parallel",
+    )  # fmt: skip
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 

@@ -28,6 +28,8 @@ class Scene:
     """Whether categories are told apart by letters, not by colours."""
     readonly: bool = False
     pinned: PlanDocument | None = None
+    pointed: str = ""
+    """Why the plan under the cursor lost; empty where it did not."""
 
     def safe(self, text: str) -> str:
         """`text` on one line, in the characters that the terminal has."""

@@ -6,7 +6,7 @@ Knows no screen: whoever shows it is told through one callback that something ch
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from planner.plan import PlanDocument, TensorLine
@@ -122,9 +122,12 @@ class Session:
         if self._wants_tensors and self.current:
             self._ask("tensors", self._replay)
 
-    def ask_document(self, then: Callable[[Reply], None]) -> None:
-        """The whole answer of the main job for the configuration in the picture, as the command line would give it."""
-        self._waiting[self._ask("document", self._search)] = then
+    def ask_document(self, then: Callable[[Reply], None], timeline: bool = False) -> None:
+        """The whole answer of the main job for the configuration in the picture, as the command line would give it.
+
+        `timeline`: with the step event by event, where the device has a caching allocator.
+        """
+        self._waiting[self._ask("document", self._search, timeline=timeline)] = then
         self._begin("evaluating")
 
     @property
@@ -228,12 +231,13 @@ class Session:
         self._ask("search", self._search)
         self._begin("searching")
 
-    def _ask(self, kind: Kind, where: Channel | None) -> int:
+    def _ask(self, kind: Kind, where: Channel | None, timeline: bool = False) -> int:
         self._number += 1
         self._asked[kind] = self._number
         request = self.state.search_request if kind == "search" else self.state.focus_request
         if where is not None:
-            where.send(Ask(number=self._number, kind=kind, request=request))
+            asked = replace(request, timeline=True) if timeline else request
+            where.send(Ask(number=self._number, kind=kind, request=asked))
         return self._number
 
     def _begin(self, words: str) -> None:

@@ -48,6 +48,7 @@ class Shell(App[int]):
         self._engines = engines
         self._first_state = state
         self._furnished = False
+        self._pointed = ""
         self._possible: tuple[bool, ...] = ()
         self._processes: list[Any] = []
 
@@ -157,6 +158,7 @@ class Shell(App[int]):
             letters=self._letters,
             readonly=self.readonly,
             pinned=session.pinned,
+            pointed=self._pointed,
         )
 
     def _changed(self) -> None:

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from tests.support.explorer import LINES, LLAMA_STATE, columns, picture
 from tests.support.plan_example import llama_on_8xh100
 from tui import drawing, figures
+from tui.host_drawing import host_text
 from tui.palette import COLOURS, LETTERS
 from tui.scene import Scene
 from tui.timeline_drawing import timeline_text
@@ -97,7 +98,7 @@ def test_no_drawing_is_wider_than_its_widget(width, plain):
         drawing.options_text(shown, width, column=False),
         drawing.verdict_text(shown, width),
         drawing.memory_text(shown, width, thick=False),
-        drawing.host_text(shown, width),
+        host_text(shown, width, every=True),
         timeline_text(columns(), width, 7, capacity=80 * 2**30, letters=plain, ascii_only=plain),
     ]
     for text in texts:

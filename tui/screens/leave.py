@@ -16,6 +16,7 @@ from planner.errors import PlanError, UsageError
 from planner.plan import PlanDocument
 from planner.plan_io import save, write_text
 from planner.plan_saved import saved_plan
+from planner.plan_timeline import Timeline
 from tui.engine.messages import Reply
 from tui.scene import Scene
 from tui.screens.panel import Panel
@@ -37,7 +38,9 @@ class LeaveScreen(Panel):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "Copy the command")]
     title_words = "Leave with something"
 
-    def __init__(self, scene: Scene, ask: Callable[[Callable[[Reply], None]], None]) -> None:
+    help_words = "What is written is what the command above gives; a file that exists is replaced after a second Enter."
+
+    def __init__(self, scene: Scene, ask: Callable[[Callable[[Reply], None], bool], None]) -> None:
         super().__init__()
         self._scene, self._ask = scene, ask
         self._form = ""
@@ -45,10 +48,10 @@ class LeaveScreen(Panel):
 
     def body(self) -> list[Widget]:
         options = [Option("copy the command of this configuration", id="copy")]
+        options += [Option(words, id=form) for form, (words, _) in FORMS.items()]
         if not self._scene.readonly:
-            options += [Option(words, id=form) for form, (words, _) in FORMS.items()]
             options.append(Option("launch it: shows the whole command and every file first", id="launch"))
-        told = "" if not self._scene.readonly else "--readonly: no file is written and nothing is launched"
+        told = "" if not self._scene.readonly else "--readonly: nothing is launched"
         return [
             Static(Text(self._scene.safe(self._scene.state.focus_command)), id="leave-command"),
             OptionList(*options, id="leave-list"),
@@ -93,14 +96,14 @@ class LeaveScreen(Panel):
             self._say(f"{path} exists: Enter once more replaces it, as --force does")
         else:
             self._say("making it ...")
-            self._ask(lambda reply: self._write(reply, path))
+            self._ask(lambda reply: self._write(reply, path), self._form == "html")
 
     def _write(self, reply: Reply, path: str) -> None:
         if reply.document is None:
             self._say(f"not written: {reply.text}")
             return
         try:
-            written = write(reply.document, self._form, path, force=self._confirmed == path)
+            written = write(reply.document, self._form, path, force=self._confirmed == path, timeline=reply.timeline)
         except PlanError as problem:
             self._say(str(problem))
         else:
@@ -111,18 +114,18 @@ class LeaveScreen(Panel):
             self.query_one("#leave-note", Static).update(Text(self._scene.safe(words)))
 
 
-def write(document: PlanDocument, form: str, path: str, *, force: bool) -> str:
+def write(document: PlanDocument, form: str, path: str, *, force: bool, timeline: Timeline | None = None) -> str:
     """Writes one of `FORMS`; gives what to say. Raises PlanError as `planner.plan_io` does."""
     if form == "plan":
         if document.best is None:
             raise UsageError("it does not fit: there is no plan to save")
         save(saved_plan(document), path, force=force)
     else:
-        write_text(path, rendered(document, form), force=force)
+        write_text(path, rendered(document, form, timeline), force=force)
     return f"wrote {path}"
 
 
-def rendered(document: PlanDocument, form: str) -> str:
+def rendered(document: PlanDocument, form: str, timeline: Timeline | None = None) -> str:
     """The report as `plan --format` writes it to a file."""
     if form == "md":
         from reports.markdown import render_markdown
@@ -135,7 +138,7 @@ def rendered(document: PlanDocument, form: str) -> str:
     if form == "html":
         from reports.html import render_html
 
-        return render_html(document)
+        return render_html(document, timeline=timeline)
     if form == "csv":
         from reports.csv_report import render_csv
 

@@ -16,10 +16,12 @@ class Drawn(Widget):
 
     def show(self, scene: Scene) -> None:
         """The scene to draw from now on; its height may change with it."""
-        before = self._lines(self.size.width)
+        # What has no lines has no size: it is as wide as what holds it.
+        width = self.size.width or self.container_size.width
+        before = self._lines(width)
         self.scene = scene
-        after = self._lines(self.size.width)
-        if before.plain.count("\n") != after.plain.count("\n"):
+        after = self._lines(width)
+        if _height(before) != _height(after):
             self.refresh(layout=True)
         elif before != after:
             self.refresh()
@@ -41,4 +43,9 @@ class Drawn(Widget):
         return self._lines(self.size.width)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return self._lines(width).plain.count("\n") + 1
+        return _height(self._lines(width))
+
+
+def _height(lines: Text) -> int:
+    """Rows; none where there is nothing to say."""
+    return lines.plain.count("\n") + 1 if lines.plain else 0

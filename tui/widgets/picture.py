@@ -3,9 +3,13 @@
 from rich.text import Text
 
 from tui import drawing
+from tui.host_drawing import host_text
 from tui.scene import Scene
 from tui.timeline_drawing import timeline_text
 from tui.widgets.drawn import Drawn
+
+TALL = 32
+"""Rows from which on bars are thick and every moment has its own."""
 
 
 class TitleView(Drawn):
@@ -33,14 +37,14 @@ class MemoryView(Drawn):
     """The stacked bars."""
 
     def lines(self, scene: Scene, width: int) -> Text:
-        return drawing.memory_text(scene, width, thick=self.screen.size.height >= 32)
+        return drawing.memory_text(scene, width, thick=self.screen.size.height >= TALL)
 
 
 class HostView(Drawn):
     """RAM of a node."""
 
     def lines(self, scene: Scene, width: int) -> Text:
-        return drawing.host_text(scene, width)
+        return host_text(scene, width, every=self.screen.size.height >= TALL)
 
 
 class TimelineView(Drawn):

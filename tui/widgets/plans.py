@@ -8,13 +8,20 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable
 
-from planner.plan import Candidate, PlanDocument, StrategyChoice
+from planner.plan import Candidate, StrategyChoice
 from reports import words
 from tui import figures
 from tui.palette import VERDICT_COLOURS
 from tui.scene import Scene
 
-_COLUMNS = ("", "plan", "batch", "ckpt", "GiB", "free", "step", "tok/s/GPU", "", "why not")
+_COLUMNS = (
+    ("", ""), ("plan", "strategy"), ("batch", "batch"), ("ckpt", ""), ("GiB", "memory"), ("free", "free"),
+    ("step", "step"), ("tok/s/GPU", "speed"), ("", ""), ("why not", ""),
+)  # fmt: skip
+"""Head of each column, and the order that a click on it makes."""
+_SHAPE, _RATE = 3, 7
+_ROOMY = 100
+"""Columns of a terminal from which on heads are written out."""
 
 
 class PlansTable(DataTable[Text]):
@@ -27,25 +34,63 @@ class PlansTable(DataTable[Text]):
             super().__init__()
             self.candidate = candidate
 
+    class Pointed(Message):
+        """The cursor stands at another plan."""
+
+        def __init__(self, reason: str) -> None:
+            super().__init__()
+            self.reason = reason
+
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, cursor_type="row", zebra_stripes=False, cell_padding=1)
         self._rows: list[figures.Row] = []
-        self.sort_by = figures.SORTS[0]
+        self.sort_by, self.backwards = figures.SORTS[0], False
+        self._heads: list[str] = []
         self.filter_text = ""
         self.losers = True
         self._scene: Scene | None = None
-        self._drawn: tuple[PlanDocument | None, str, str, bool] | None = None
+        self._drawn: tuple[object, ...] | None = None
 
     def on_mount(self) -> None:
-        for at, name in enumerate(_COLUMNS):
-            self.add_column(name, key=str(at))
+        self._name_columns([name for name, _ in _COLUMNS])
+
+    def _name_columns(self, heads: list[str]) -> None:
+        if heads != self._heads:
+            self._heads = heads
+            self.clear(columns=True)
+            for at, name in enumerate(heads):
+                self.add_column(Text(name), key=str(at))
+
+    def _wanted_heads(self, scene: Scene) -> list[str]:
+        """With a mark at the order that was chosen."""
+        down, up = ("v", "^") if scene.ascii_only else ("▼", "▲")
+        names = [name for name, _ in _COLUMNS]
+        if scene.state.task == "infer":
+            names[_SHAPE] = "prefill"
+        if self._narrow:
+            names[_RATE] = "tok/s"
+        orders = [order for _, order in _COLUMNS]
+        if self.sort_by in orders:
+            names[orders.index(self.sort_by)] += up if self.backwards else down
+        return names
+
+    @property
+    def _narrow(self) -> bool:
+        return self.screen.size.width < _ROOMY
+
+    def sort_with(self, order: str) -> str:
+        """Another order, or the same one backwards; gives it in words."""
+        self.backwards = order == self.sort_by and not self.backwards
+        self.sort_by = order
+        self.redraw()
+        return f"plans in order of {order}" + (", backwards" if self.backwards else "")
 
     def show(self, scene: Scene) -> None:
         """Rows of the plans that were found."""
         self._scene = scene
         candidate = scene.candidate
         focused = None if candidate is None else candidate.strategy
-        key = (scene.found, self.sort_by, self.filter_text, self.losers)
+        key = (scene.found, self.sort_by, self.backwards, self.filter_text, self.losers, self._narrow)
         if not self.columns:
             return
         if self._drawn is not None and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
@@ -56,7 +101,12 @@ class PlansTable(DataTable[Text]):
             []
             if scene.found is None
             else figures.rows(
-                scene.found, focused=focused, sort=self.sort_by, text=self.filter_text, losers=self.losers
+                scene.found,
+                focused=focused,
+                sort=self.sort_by,
+                backwards=self.backwards,
+                text=self.filter_text,
+                losers=self.losers,
             )
         )
         self._fill(rows, scene)
@@ -76,12 +126,18 @@ class PlansTable(DataTable[Text]):
             self.show(self._scene)
 
     @property
+    def under_cursor(self) -> figures.Row | None:
+        """The row at which the cursor stands."""
+        return self._rows[self.cursor_row] if 0 <= self.cursor_row < len(self._rows) else None
+
+    @property
     def shown(self) -> list[figures.Row]:
         return self._rows
 
     def _fill(self, rows: list[figures.Row], scene: Scene) -> None:
         before = self._rows[self.cursor_row].candidate if 0 <= self.cursor_row < len(self._rows) else None
         self._rows = rows
+        self._name_columns(self._wanted_heads(scene))
         self.clear()
         for row in rows:
             self.add_row(*_cells(row, scene))
@@ -90,6 +146,20 @@ class PlansTable(DataTable[Text]):
             at = next((i for i, row in enumerate(rows) if row.focused), 0)
         if rows:
             self.move_cursor(row=at, scroll=True)
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """The cursor moved, or the rows did."""
+        event.stop()
+        row = self.under_cursor
+        told = row is None or row.focused or not row.reason
+        self.post_message(self.Pointed("" if told or row is None else f"{row.title}: {_why(row)}"))
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        """A click on a column's head."""
+        event.stop()
+        order = _COLUMNS[event.column_index][1]
+        if order:
+            self.sort_with(order)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Enter or a click on a row."""

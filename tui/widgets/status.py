@@ -1,4 +1,4 @@
-"""One line: what goes on in the background, or the command that makes this picture."""
+"""What goes on in the background, why the plan under the cursor lost, or the command that makes this picture."""
 
 from rich.text import Text
 
@@ -12,11 +12,13 @@ ROOMY = 30
 
 
 class StatusView(Drawn):
-    """What the planner does, else the exact command."""
+    """What the planner does, else a reason, else the exact command."""
 
     def lines(self, scene: Scene, width: int) -> Text:
         if scene.busy:
             return Text(f" {scene.busy} ...", style="bold italic")
+        if scene.pointed:
+            return Text(" " + shortened(scene.safe(scene.pointed), width - 2, scene.ascii_only), style="italic")
         command = scene.safe(scene.state.command if scene.state.following else scene.state.focus_command)
         wanted = command_lines(command, width - 4)
         lines = wanted if len(wanted) <= 2 and self.screen.size.height >= ROOMY else [command]

@@ -1,0 +1,98 @@
+"""RAM of a node as bars against what the node has, or in words where that is not known. Pure."""
+
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from planner.plan import Candidate, PlanDocument
+from reports import words
+from tui.palette import BAD, COLOURS
+from tui.scene import Scene
+
+_LABEL = "RAM"
+_LEAST_BAR = 16
+_MOMENTS = {"load": "load", "step": "steps", "save": "save", "weights": "weights"}
+_COLOURS = {"load": "parameters", "step": "optimizer_state", "save": "temporary", "weights": "parameters"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """RAM of one node at one moment; bytes."""
+
+    name: str
+    """`load`, `step`, `save`, or `weights` of a generation."""
+    bytes: int
+    low: int
+    high: int
+    basis: str
+
+
+def moments(candidate: Candidate) -> list[Moment]:
+    """Those at which a node's RAM is taken; none where it is not known or next to nothing."""
+    memory, figures = candidate.memory, candidate.inference
+    if memory is not None and memory.host is not None:
+        return [
+            Moment(name=term.name, bytes=term.bytes, low=term.low_bytes, high=term.high_bytes, basis=term.basis)
+            for term in memory.host.terms
+            if term.high_bytes
+        ]
+    if figures is not None and figures.cpu_bytes:
+        size = figures.cpu_bytes
+        return [Moment(name="weights", bytes=size, low=size, high=size, basis="traced")]
+    return []
+
+
+def host_text(scene: Scene, width: int, *, every: bool) -> Text:
+    """A bar for each moment (`every`) or for the worst one; words where the node's RAM is not known."""
+    candidate, document = scene.candidate, scene.document
+    if candidate is None or candidate.memory is None or document is None:
+        return Text("")
+    found, ram = moments(candidate), document.cluster.get("host_ram_bytes_per_node")
+    if document.cluster.get("gpu") == "cpu":
+        return _words(scene, ["the device's memory is the host's own"], width)
+    if not isinstance(ram, int) or not found:
+        return _words(scene, _in_words(document, candidate, found), width)
+    shown = found if every else [max(found, key=lambda moment: moment.high)]
+    return Text("\n").join(_bar(scene, moment, ram, width) for moment in shown)
+
+
+def _in_words(document: PlanDocument, candidate: Candidate, found: list[Moment]) -> list[str]:
+    assert candidate.memory is not None
+    if candidate.memory.host is not None:
+        return words.host_words(document, candidate.memory, explain=True)
+    return [f"RAM per node, GiB: {words.gib(moment.bytes)} for {moment.name}" for moment in found]
+
+
+def _words(scene: Scene, pieces: list[str], width: int) -> Text:
+    dot = " - " if scene.ascii_only else " · "
+    line = ""
+    for piece in map(scene.safe, pieces):
+        longer = line + dot + piece if line else piece
+        if cell_len(longer) > width - 2:
+            break
+        line = longer
+    return Text(" " + line if line else "")
+
+
+def _bar(scene: Scene, moment: Moment, ram: int, width: int) -> Text:
+    """` RAM to load ████▒▒░░░┤ 60.2 of 83.5 GiB`: in scale with the node's RAM, what lies beyond it in red."""
+    label = f" {_LABEL} {_MOMENTS.get(moment.name, moment.name):<7} "
+    figure = f" {words.gib(moment.bytes)} of {words.gib(ram)} GiB"
+    if moment.low != moment.high:
+        longer = f"{figure} ({words.gib(moment.low)} to {words.gib(moment.high)}, {moment.basis})"
+        figure = longer if width >= len(label) + len(longer) + _LEAST_BAR else figure
+    cells = max(_LEAST_BAR, width - len(label) - len(figure) - 2)
+    scale = max(ram, moment.high)
+    capacity, used = round(ram * cells / scale), round(moment.bytes * cells / scale)
+    maybe = max(0, round(moment.high * cells / scale) - used)
+    text = Text(label, style="dim")
+    colour = COLOURS[_COLOURS.get(moment.name, "other")]
+    full, soft, free, end = ("#", "+", ".", "|") if scene.ascii_only else ("█", "▒", "░", "┤")
+    for cell in range(max(cells, used + maybe)):
+        glyph = full if cell < used else soft if cell < used + maybe else free
+        text.append(glyph, style=BAD if cell >= capacity else colour if cell < used else "dim")
+        if cell == capacity - 1:
+            text.append(end, style="dim")
+    text.append(scene.safe(figure), style=f"bold {BAD}" if moment.low > ram else "")
+    return text
