@@ -10,6 +10,7 @@ from planner.memory.overheads import Term, cuda_context, nccl
 from planner.memory.profile import MemoryProfile, measure
 from planner.search.candidates import Batch, Family
 from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
+from planner.search.compilation import compilation_of
 from planner.search.device_use import DeviceUse, simulated
 from planner.search.liger_notes import liger_notes
 from planner.settings import SETTINGS
@@ -67,6 +68,7 @@ class Evaluator:
             fused=self.workload.fused,
             loss=self.workload.setting("loss.variant", "installed"),
             padding=self.workload.setting("data.padding", "none"),
+            compilation=compilation_of(self.workload, family.strategy.name),
         )
 
     def _regime(self, family: Family) -> Regime:

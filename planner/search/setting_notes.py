@@ -3,6 +3,7 @@
 from planner.hardware.cluster import Cluster
 from planner.memory.allocator_words import allocator_variable
 from planner.plan import Assumption
+from planner.search.compilation import compilation_note
 from planner.units import format_gib
 from planner.workload import Workload
 
@@ -35,11 +36,6 @@ def setting_notes(workload: Workload, cluster: Cluster) -> tuple[Assumption, ...
             " library chooses among several (some MiB for an instant)"
         )
         notes.append(Assumption(text=text, basis="source"))
-    backend = dict(workload.settings).get("compile.backend")
-    if backend is not None:
-        text = (
-            f"compile.backend={backend} takes effect when the plan is executed; counted is the step as written:"
-            " what the compiler fuses, keeps or recomputes is not"
-        )
-        notes.append(Assumption(text=text, basis="assumed"))
+    if "compile.backend" in dict(workload.settings):
+        notes.append(compilation_note(workload))
     return tuple(notes)

@@ -36,6 +36,8 @@ class Autocast:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self.enabled = False
+        self.caching = True
+        """Off while a graph is captured (pytorch torch/fx/experimental/proxy_tensor.py: disable_autocast_cache)."""
         self._nesting = 0
         self._copies: dict[int, torch.Tensor] = {}
 
@@ -60,7 +62,7 @@ class Autocast:
         if not _eligible(value) or value.dtype is self.dtype:
             return value
         cacheable = value.dtype is torch.float32 and value.requires_grad and value.is_leaf and not value._is_view()
-        if not cacheable:
+        if not cacheable or not self.caching:
             return value.to(self.dtype)
         copy = self._copies.get(id(value))
         if copy is None:

@@ -1,7 +1,8 @@
 """Knows which module is running, forward by hooks and backward by autograd's sequence numbers."""
 
 import bisect
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ class ModuleTracker:
         self._in_backward = False
         self._emit: Callable[[int, int], None] = lambda kind, subject: None
         self._handles: list[Any] = []
+        self._quiet = False
 
     def _add(self, module: nn.Module, name: str, parent: int) -> None:
         if id(module) in self._index:
@@ -66,9 +68,18 @@ class ModuleTracker:
         for handle in self._handles:
             handle.remove()
 
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Within, modules run unseen: what is captured for a graph is not the step."""
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
+
     def _enter(self, module: nn.Module, args: Any) -> None:
         index = self._index.get(id(module))
-        if index is None:
+        if index is None or self._quiet:
             return
         if self._in_backward:
             # Recomputation starts inside the backward of the block it recomputes.
@@ -79,7 +90,7 @@ class ModuleTracker:
 
     def _exit(self, module: nn.Module, args: Any, output: Any) -> None:
         index = self._index.get(id(module))
-        if index is None:
+        if index is None or self._quiet:
             return
         # Checkpointing stops recomputation early with an exception: inner modules may not have left.
         while len(self._stack) > 1:

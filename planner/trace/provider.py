@@ -62,7 +62,7 @@ class TraceProvider:
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """A trace that holds at `micro_batch`."""
-        for points in ranges_for(micro_batch):
+        for points in ranges_for(micro_batch, alone=variant.compilation is not None):
             found = self._lookup(variant, points)
             if found is not None:
                 return found

@@ -9,11 +9,12 @@ The second is for what changes below a few thousand tokens, as the embedding's b
 """
 
 
-def ranges_for(micro_batch: int) -> Iterator[tuple[int, ...]]:
+def ranges_for(micro_batch: int, *, alone: bool = False) -> Iterator[tuple[int, ...]]:
     """Recordings that can serve a micro batch, widest first, itself alone last.
 
-    A single sample has a structure of its own (views instead of copies), so it always stands alone.
+    A single sample has a structure of its own (views instead of copies), so it always stands alone; and so does each
+    size (`alone`) of a compiled step, whose graphs are made for it.
     """
-    if micro_batch > 1:
+    if micro_batch > 1 and not alone:
         yield from (points for points in RANGES if points[0] <= micro_batch <= points[-1])
     yield (micro_batch,)

@@ -1,6 +1,7 @@
 """Runs one training step of the real model on meta, as its stack runs it, under the recorder."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ from planner.trace.loss_variants import older_loss
 from planner.trace.modules import ModuleTracker
 from planner.trace.recorder import Recorder
 from planner.trace.scans import fused_scans
-from planner.trace.variant import Regime, StepVariant
+from planner.trace.variant import Regime, StepVariant, is_one_graph
 from planner.workload import Attention, Stack
 
 
@@ -54,6 +55,7 @@ class Session:
         inputs = {name: v for name, v in batch.tensors.items() if isinstance(v, torch.Tensor)}
         recorder.know([*self.model.parameters(), *self.model.buffers(), *inputs.values()])
         autocast = _autocast_of(self.variant.regime)
+        regions = self._regions()
         with contextlib.ExitStack() as stack:
             if self.variant.regime.float8 == "gathered":
                 recorder.know(stack.enter_context(gathered_weights(self.model)))
@@ -72,7 +74,9 @@ class Session:
             if uses_flash(self.model):
                 refuse_device(getattr(self.profile, "capability", None))
                 stack.enter_context(flash_package())
-            stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash()))
+            functions = stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash()))
+            if self.variant.compilation is not None:
+                stack.enter_context(self._compiled(regions, functions, autocast, tracker))
             assumed = stack.enter_context(fused_scans(self.model)) if self.profile.fused_scans else []
             held = run_step(self.model, batch, self.variant, autocast, tracker, recorder)
         raw = recorder.finish()
@@ -95,6 +99,32 @@ class Session:
         device = LigerDevice(capability=self.profile.capability, sm_count=self.profile.sm_count)
         return liger_kernels(self.model, self.variant.fused, device)
 
+    def _regions(self) -> list[str]:
+        """Modules that are compiled; asked before any block is left out."""
+        if self.variant.compilation is None:
+            return []
+        # Imported only where it is asked for: inductor takes seconds.
+        from planner.compile.step import region_names
+
+        return region_names(self.model, self.variant.compilation)
+
+    def _compiled(
+        self, regions: list[str], functions: DeviceFunctions, autocast: Autocast | None, tracker: ModuleTracker
+    ) -> contextlib.AbstractContextManager[None]:
+        from planner.compile.step import compiled_step
+
+        assert self.variant.compilation is not None
+        return compiled_step(
+            self.model,
+            regions,
+            self.variant.compilation,
+            self.profile,
+            functions,
+            autocast,
+            tracker,
+            around_model=functools.partial(_as_stack_calls, variant=self.variant, autocast=autocast),
+        )
+
     def _forces_flash(self) -> bool:
         """Whether flash was asked of a model that only knows torch's attention: a factory's own."""
         return self.variant.attention is Attention.FLASH and not uses_flash(self.model)
@@ -114,12 +144,9 @@ def run_step(
     Trainer drops the outputs when compute_loss returns and keeps no graph (trainer.py: training_step detaches).
     """
     recorder.mark(Mark.FORWARD)
-    before = autocast.enter(True) if autocast is not None else False
-    outputs = model(**batch.tensors)
-    if autocast is not None:
-        autocast.leave(before)
-    if variant.regime.outputs_to_fp32:
-        outputs = _to_fp32(outputs)
+    # What the stack does around the model's forward is compiled with it.
+    call = model if is_one_graph(variant) else _as_stack_calls(model, variant, autocast)
+    outputs = call(**batch.tensors)
     loss = training_loss(model, outputs)
     if variant.stack is Stack.TRAINER:
         outputs = None
@@ -135,6 +162,19 @@ def run_step(
     if variant.stack is Stack.TRAINER:
         loss = loss.detach()
     return outputs, loss
+
+
+def _as_stack_calls(forward: Callable[..., Any], variant: StepVariant, autocast: Autocast | None) -> Callable[..., Any]:
+    """`forward` in the autocast region that the stack puts around it, its outputs converted as the stack has them."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = autocast.enter(True) if autocast is not None else False
+        outputs = forward(*args, **kwargs)
+        if autocast is not None:
+            autocast.leave(before)
+        return _to_fp32(outputs) if variant.regime.outputs_to_fp32 else outputs
+
+    return call
 
 
 def _to_fp32(outputs: Any) -> Any:

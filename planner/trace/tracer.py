@@ -18,7 +18,7 @@ from planner.trace.layout import layout_of
 from planner.trace.padding import padded
 from planner.trace.ranges import ranges_for
 from planner.trace.step import Session, prepare
-from planner.trace.variant import StepVariant
+from planner.trace.variant import StepVariant, is_one_graph
 
 MakeBatch = Callable[[nn.Module, int, int], TrainingBatch]
 """(model, micro batch, sequence length) -> inputs."""
@@ -44,7 +44,7 @@ class Tracer:
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """The step at `micro_batch`, and at every other size that its `samples` span."""
         self._prepare(variant)
-        for points in ranges_for(micro_batch):
+        for points in ranges_for(micro_batch, alone=variant.compilation is not None):
             if (variant.key(), points) in self._broken:
                 continue
             try:
@@ -63,7 +63,7 @@ class Tracer:
             self._every, self._folds = variant.checkpoint_every, None
 
     def _build(self, variant: StepVariant, sizes: tuple[int, ...]) -> StepTrace:
-        folds = self.folds() if self.fold else []
+        folds = self.folds() if self.fold and not is_one_graph(variant) else []
         try:
             return self._traced(variant, sizes, folds)
         except (NotLinearError, InputError):

@@ -41,6 +41,19 @@ class Regime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """How torch.compile is called."""
+
+    backend: Literal["inductor", "aot_eager"] = "inductor"
+    regions: Literal["model", "regional", "blocks"] = "model"
+    """The model as one graph; each block and whatever else there is, as accelerate's compile_regions has it; or the
+    blocks alone."""
+
+    def key(self) -> str:
+        return f"{self.backend}/{self.regions}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepVariant:
     """One way to run the step on a model that is given elsewhere."""
 
@@ -58,6 +71,9 @@ class StepVariant:
     padding: str = "none"
     """How samples are padded: see `planner.trace.padding`."""
 
+    compilation: Compilation | None = None
+    """None: the step runs as it is written."""
+
     def key(self) -> str:
         """Stable text that names the variant in caches and messages."""
         regime = self.regime
@@ -68,8 +84,14 @@ class StepVariant:
         fused = f" liger={'+'.join(self.fused)}" if self.fused else ""
         fused += "" if self.loss == "installed" else f" loss={self.loss}"
         fused += "" if self.padding == "none" else f" padding={self.padding}"
+        fused += "" if self.compilation is None else f" compile={self.compilation.key()}"
         return (
             f"weights={regime.weights}{trained}{float8} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "
             f"stack={self.stack} seq={self.seq_len}{fused}"
         )
+
+
+def is_one_graph(variant: StepVariant) -> bool:
+    """Whether the whole model is compiled as one: its blocks cannot be told apart, nor some left out."""
+    return variant.compilation is not None and variant.compilation.regions == "model"

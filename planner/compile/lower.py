@@ -1,0 +1,69 @@
+"""Inductor's lowering of one graph to the text of its wrapper, for a device that need not be there.
+
+The steps of torch/_inductor/compile_fx.py, `_InProcessFxCompile.codegen_and_compile`, up to where kernels would be
+compiled.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._inductor import compile_fx
+from torch._inductor.debug import DebugContext
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+from torch.fx import GraphModule
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+
+def move(graph: GraphModule, device: torch.device) -> list[Any]:
+    """Puts every tensor of a traced graph on `device`, in place; returns the graph's inputs there, fake."""
+    inputs = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    mode = detect_fake_mode(inputs)
+    assert mode is not None
+    for node in graph.graph.nodes:
+        where = node.kwargs.get("device")
+        if where is not None and torch.device(where).type == "meta":
+            node.kwargs = {**node.kwargs, "device": device}
+    moved = []
+    with mode:
+        for value in inputs:
+            if isinstance(value, torch.Tensor) and value.device != device:
+                value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+            moved.append(value)
+    with torch.no_grad():
+        FakeTensorProp(graph, mode=mode).propagate_dont_convert_inputs(*moved)
+    return moved
+
+
+def lower(graph: GraphModule, device: torch.device, *, is_backward: bool) -> str:
+    """The wrapper's source."""
+    inputs = move(graph, device)
+    compile_fx.view_to_reshape(graph)
+    with torch.no_grad():
+        mode = compile_fx.fake_tensor_prop(graph, inputs)
+    compile_fx._recursive_record_original_output_strides(graph)
+    with DebugContext(), V.set_fake_mode(mode):
+        compile_fx._recursive_post_grad_passes(graph, is_inference=False)
+        with compile_fx.maybe_disable_comprehensive_padding(inputs):
+            return _wrapper(graph, inputs, is_backward)
+
+
+def _wrapper(graph: GraphModule, inputs: Sequence[Any], is_backward: bool) -> str:
+    lowering = GraphLowering(
+        graph,
+        example_inputs=inputs,
+        shape_env=graph.shape_env or compile_fx.shape_env_from_inputs(inputs),
+        graph_id=0,
+        cpp_wrapper=False,
+        aot_mode=False,
+        is_inference=False,
+        is_backward=is_backward,
+    )
+    lowering.freeze_runtime_asserts()
+    with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
+        lowering.run(*inputs)
+        code, _ = lowering.codegen()
+    text: str = code.value
+    return text

@@ -1,0 +1,92 @@
+"""Runs the wrapper that inductor wrote, on meta tensors: it allocates, reuses and frees as it would on its device.
+
+The wrapper's own lines are executed as they stand (torch/_inductor/codegen/wrapper.py: PythonWrapperCodegen); only
+what touches the device is replaced: allocation gives meta tensors, kernels are names, streams are numbers.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from planner.compile.kernels import cpp_kernel, triton_kernel
+
+_LEFT_OUT = (
+    "import triton",
+    "import torch",
+    "from torch._inductor.runtime.triton_heuristics",
+    "from torch._C import _cuda_getCurrentRawStream",
+    "from torch import device",
+    "async_compile = ",
+    "empty_strided_cuda = ",
+    "empty_strided_cpu = ",
+)
+
+Program = Callable[[list[Any]], Any]
+"""Takes a list of inputs, which it empties, and returns the outputs."""
+
+
+def load_program(source: str) -> Program:
+    """The wrapper's `call`."""
+    kept = [line for line in source.splitlines() if not line.startswith(_LEFT_OUT)]
+    names: dict[str, Any] = {
+        "torch": _Torch(),
+        "device": _meta,
+        "empty_strided": torch.empty_strided,
+        "async_compile": _AsyncCompile(),
+        "empty_strided_cuda": _empty,
+        "empty_strided_cpu": _empty,
+        "get_raw_stream": lambda index: 0,
+        "__name__": "gpu_plan_program",
+    }
+    exec(compile("\n".join(kept), "<inductor>", "exec"), names)
+    call = names["call"]
+
+    def program(args: list[Any]) -> Any:
+        with torch.no_grad():
+            return call(args)
+
+    program._boxed_call = True  # type: ignore[attr-defined]
+    return program
+
+
+def _empty(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="meta")
+
+
+def _meta(*args: Any, **kwargs: Any) -> torch.device:
+    return torch.device("meta")
+
+
+class _AsyncCompile:
+    def triton(self, name: str, source: str, device_str: str = "cuda", **_: Any) -> Any:
+        return triton_kernel(name, source)
+
+    def cpp_pybinding(self, argument_types: list[str], source: str, **_: Any) -> Any:
+        return cpp_kernel(argument_types, source)
+
+    def wait(self, scope: dict[str, Any]) -> None:
+        return None
+
+
+class _Cuda:
+    """torch.cuda, as the wrapper uses it."""
+
+    @staticmethod
+    def _DeviceGuard(index: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    @staticmethod
+    def set_device(index: int) -> None:
+        return None
+
+
+class _Torch:
+    """torch, whose GPU is not there."""
+
+    cuda = _Cuda()
+    device = staticmethod(_meta)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
