@@ -71,9 +71,9 @@ def _piece(scene: Scene, name: str, column: bool, width: int) -> Text:
     click = Style() if origin == "script" else Style(meta={"@click": f"app.step('{name}')"})
     text = Text(" " if column else "")
     text.append("=" if origin == "script" else choice.key, style="dim" if origin == "script" else KEY)
-    text.append(f" {label:<15}" if column else f" {label} ", style=click + Style(dim=True))
+    text.append(f" {label:<16}" if column else f" {label} ", style=click + Style(dim=True))
     style = Style(bold=origin not in ("default", "script"))
-    text.append(shortened(value, max(4, width - 19), scene.ascii_only) if column else value, style=click + style)
+    text.append(shortened(value, max(4, width - 20), scene.ascii_only) if column else value, style=click + style)
     return text
 
 
@@ -90,7 +90,7 @@ def _machine(scene: Scene, key: str, label: str, value: str, action: str, column
     click = Style(meta={"@click": action})
     text = Text(" " if column else "")
     text.append(key, style=KEY)
-    text.append(f" {label:<15}" if column else f" {label} ", style=click + Style(dim=True))
+    text.append(f" {label:<16}" if column else f" {label} ", style=click + Style(dim=True))
     text.append(scene.safe(value), style=click + Style(bold=True))
     return text
 
@@ -99,7 +99,7 @@ def verdict_text(scene: Scene, width: int) -> Text:
     """FITS, TIGHT or DIES; what is used; how fast it is expected to be."""
     candidate = scene.candidate
     if scene.problem:
-        return Text.assemble((" NO PICTURE  ", f"bold {BAD}"), scene.safe(scene.problem))
+        return _problem_text(scene, width)
     if candidate is None or candidate.memory is None:
         return _without_figures(scene, width)
     choice, memory = candidate.strategy, candidate.memory
@@ -121,6 +121,16 @@ def verdict_text(scene: Scene, width: int) -> Text:
     if found is not None and not found.plans and found.nearest_change and not scene.searching:
         lines += _wrapped(scene, found.nearest_change, width, "bold")
     return Text("\n").join(lines)
+
+
+def _problem_text(scene: Scene, width: int) -> Text:
+    """Why there is no picture, in full, and what can be done."""
+    head = "NO PICTURE  "
+    first, *rest = textwrap.wrap(head + scene.safe(scene.problem), max(20, width - 2)) or [head]
+    lines = [Text.assemble((" " + head, f"bold {BAD}"), first[len(head) :])]
+    lines += [Text(" " + line) for line in rest]
+    lines.append(Text(" Backspace takes the last change back, e edits every option", style="dim"))
+    return Text("\n").join(_cut(line, width, scene.ascii_only) for line in lines)
 
 
 def _of_generation(scene: Scene, candidate: Candidate) -> list[list[str]]:

@@ -154,8 +154,8 @@ async def test_a_pinned_configuration_is_compared():
         await pilot.press("v")
         await until(pilot, lambda: isinstance(app.screen, CompareScreen))
         text = screen_text(app)
-        assert "micro_batch_size" in text
-        assert "device_used_bytes" in text
+        assert "micro batch size" in text
+        assert "device used" in text
         await pilot.press("r")
         await until(pilot, lambda: not isinstance(app.screen, CompareScreen))
         assert app.session.pinned == app.session.picture.document

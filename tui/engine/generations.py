@@ -60,6 +60,8 @@ class WatchedGenerations:
 
     def trace(self, variant: GenerationVariant) -> StepTrace:
         self.check()
+        if variant.key() not in self.inner._traces:
+            self.inner.note(_words(variant))
         found = self.inner.trace(variant)
         self.used[variant.key()] = found
         return found
@@ -102,3 +104,13 @@ class GenerationProviders:
         while len(found._traces) > _TRACES:
             found._traces.pop(next(iter(found._traces)))
         return found
+
+
+def _words(variant: GenerationVariant) -> str:
+    """`tracing 4,096 tokens, batch 1, stage 2 of 4`."""
+    pieces = [f"tracing {variant.prompt + variant.steps - 1:,} tokens", f"batch {variant.batch}"]
+    if variant.tensor_parallel > 1:
+        pieces.append(f"tensor parallel {variant.tensor_parallel}")
+    if variant.pipeline_parallel > 1:
+        pieces.append(f"stage {variant.stage + 1} of {variant.pipeline_parallel}")
+    return ", ".join(pieces)

@@ -18,6 +18,7 @@ class CompareScreen(Panel):
     """Pinned beside now; keys of the picture do not act here: Esc first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "repin", "Pin this one instead")]
+    help_words = "Left what was pinned, right the picture; r pins the picture instead. Esc goes back."
     title_words = "Pinned against now"
 
     def __init__(self, scene: Scene, repin: Callable[[], None]) -> None:
@@ -38,7 +39,7 @@ class CompareScreen(Panel):
             style = "" if line.worse is None else BAD if line.worse else GOOD
             table.add_row(
                 Text("" if line.section == section else line.section, style="dim"),
-                Text(self._scene.safe(line.name)),
+                Text(self._scene.safe(_words(line.name))),
                 Text(self._scene.safe(line.before)),
                 Text(self._scene.safe(line.after)),
                 Text(self._scene.safe(line.change), style=style),
@@ -52,3 +53,10 @@ class CompareScreen(Panel):
         """The configuration in the picture becomes the pinned one."""
         self._repin()
         self.dismiss(None)
+
+
+def _words(name: str) -> str:
+    """`peak_allocated_bytes` as `peak allocated`, `at_peak.kv_cache` as `at peak: kv cache`."""
+    group, dot, rest = name.rpartition(".")
+    plain = rest.removesuffix("_bytes").replace("_", " ")
+    return f"{group.replace('_', ' ')}: {plain}" if dot and group != "parts" else plain

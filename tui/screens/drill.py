@@ -23,6 +23,7 @@ _HEADS = (
 class DrillScreen(Panel):
     """Three levels of what stands at the peak."""
 
+    help_words = "Enter goes one level deeper: category, module, tensor. Esc goes back. Basis: what a figure rests on."
     title_words = "At the peak ..."
 
     def __init__(self, scene: Scene, lines: Sequence[TensorLine] | None) -> None:

@@ -32,6 +32,9 @@ class FormScreen(Panel):
     """A line for each option of the command line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "apply", "Apply", priority=True)]
+    help_words = (
+        "Tab moves on, the right arrow takes a suggestion. An empty line is searched, or takes its default. Esc leaves."
+    )
     title_words = "Every option: empty means searched, or its default. Enter or Ctrl+S applies, Esc leaves"
 
     def __init__(self, scene: Scene) -> None:

@@ -34,6 +34,7 @@ class Launch(Message):
 class LaunchScreen(Panel):
     """Script and arguments, then what would run, then a button."""
 
+    help_words = "Nothing runs before you have seen the command and every file, and pressed the button. Esc leaves."
     title_words = "Launch: name the script, look at what would run, then launch"
 
     def __init__(self, scene: Scene, ask: Callable[[Callable[[Reply], None]], None]) -> None:
@@ -44,11 +45,21 @@ class LaunchScreen(Panel):
 
     def body(self) -> list[Widget]:
         return [
-            Input(id="launch-script", placeholder="train.py [arguments]; Enter shows what would run", compact=True),
+            Input(self._known(), id="launch-script", placeholder=f"{self._example()}; Enter shows it", compact=True),
             VerticalScroll(Static(id="launch-files"), id="launch-scroll"),
             Horizontal(Button("Launch", id="launch-go", variant="error", disabled=True), id="launch-buttons"),
             Static(id="launch-note"),
         ]
+
+    def _known(self) -> str:
+        """The script that is planned, where one is."""
+        state = self._scene.state
+        return shlex.join((state.model, *state.script_words)) if state.model.endswith(".py") else ""
+
+    def _example(self) -> str:
+        if self._scene.state.task == "infer":
+            return "@generate --prompts prompts.txt --output results.jsonl"
+        return "train.py [arguments]"
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()

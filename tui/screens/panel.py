@@ -19,6 +19,8 @@ class Panel(ModalScreen[None]):
         Binding("f1", "app.help", "Help", show=False),
     ]
     title_words = ""
+    help_words = ""
+    """What the help says of this panel."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="panel"):

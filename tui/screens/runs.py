@@ -1,16 +1,21 @@
 """Runs of this folder: predicted beside measured."""
 
+import time
 from pathlib import Path
 
 from rich.text import Text
 from textual import work
 from textual.containers import VerticalScroll
+from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import DataTable, Static
 
 from tui.scene import Scene
 from tui.screens.panel import Panel
+
+GOING = ("preparing", "running")
+"""What a run's record says while it goes on."""
 
 
 class Watch(Message):
@@ -24,6 +29,7 @@ class Watch(Message):
 class RunsScreen(Panel):
     """The list; Enter shows a run's report, or watches one that goes on. Esc goes back."""
 
+    help_words = "Enter shows predicted beside measured, or watches a run that goes on. Esc goes back."
     title_words = "Runs of this folder"
 
     def __init__(self, scene: Scene, folder: Path) -> None:
@@ -60,7 +66,8 @@ class RunsScreen(Panel):
                 found.append(("unreadable", None, run.why))
                 continue
             line = run_line(run)
-            took = duration(run.record.updated - run.record.started)
+            going = line.status in GOING
+            took = duration((time.time() if going else run.record.updated) - run.record.started)
             steps = "-" if line.steps is None else str(line.steps)
             script = Path(line.script or "-").name
             rows.append((line.id, line.status, script, line.strategy or "-", str(line.attempts), steps, took))
@@ -83,7 +90,8 @@ class RunsScreen(Panel):
         """The report of a run, or the run itself."""
         event.stop()
         status, folder, report = self._found[event.cursor_row]
-        if status in ("preparing", "running") and folder is not None:
+        run_id = event.data_table.get_cell_at(Coordinate(event.cursor_row, 0))
+        if status in GOING and folder is not None:
             self.dismiss(None)
             self.app.post_message(Watch(Path(folder)))
             return
@@ -91,6 +99,7 @@ class RunsScreen(Panel):
         scroll = self.query_one("#runs-scroll")
         scroll.display = True
         self.query_one("#runs-report", Static).update(Text(report))
+        self.say_title(f"Run {run_id}: predicted beside measured")
         scroll.focus()
 
     def action_back(self) -> None:
@@ -100,5 +109,6 @@ class RunsScreen(Panel):
             self.dismiss(None)
             return
         self.query_one("#runs-scroll").display = False
+        self.say_title("Runs of this folder")
         table.display = True
         table.focus()

@@ -27,6 +27,7 @@ class WatchScreen(Panel):
     """Follows a run that was launched here, or any run folder."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+x", "interrupt", "Interrupt the run")]
+    help_words = "Ctrl+X interrupts the run as Ctrl+C does. Esc leaves it running: w finds it again."
     title_words = "Run"
 
     def __init__(self, scene: Scene, launched: Launched | None = None, folder: Path | None = None) -> None:
@@ -34,6 +35,8 @@ class WatchScreen(Panel):
         self._scene, self._launched, self._folder = scene, launched, folder
         self._pulses: Pulses | None = None
         self._memory: MemoryFigures | None = None
+        self._expected = ""
+        self._going = launched is not None
 
     def body(self) -> list[Widget]:
         return [
@@ -56,6 +59,12 @@ class WatchScreen(Panel):
         else:
             self.notify("nothing that was launched here is running")
 
+    def action_back(self) -> None:
+        """Back to the picture; the run does not need anyone to watch it."""
+        if self._going and self._launched is not None and self._launched.exit_code is None:
+            self.notify("the run goes on, also without the explorer; w finds it again")
+        self.dismiss(None)
+
     def look(self) -> None:
         """Reads what is new of the run."""
         folder = self._launched.folder if self._launched is not None else self._folder
@@ -66,6 +75,7 @@ class WatchScreen(Panel):
         self._show_log(folder)
 
     def _read(self, folder: Path) -> "RunRecord | None":
+        from executor.live.figures import seconds_words
         from executor.run_folder import RunFolder
         from executor.supervise.pulse import Pulses
         from planner.plan_io import load
@@ -73,7 +83,10 @@ class WatchScreen(Panel):
         run = RunFolder(folder)
         try:
             record = run.read_run()
-            self._memory = load(run.plan).plan.memory
+            plan = load(run.plan).plan
+            self._memory = plan.memory
+            if plan.speed is not None and plan.inference is None:
+                self._expected = f"; the plan expects {seconds_words(plan.speed.step_seconds)} per step"
         except PlanError:
             record = None
         if self._pulses is None:
@@ -112,8 +125,8 @@ class WatchScreen(Panel):
             return
         self.say_title(f"Run {record.run_id}")
         ended = [attempt_words(attempt) for attempt in record.attempts if attempt.ended is not None]
-        going = record.status in ("preparing", "running")
-        words = f"{record.status}, attempt {len(record.attempts)}" if going else end_words(record)
+        self._going = record.status in ("preparing", "running")
+        words = f"{record.status}, attempt {len(record.attempts)}{self._expected}" if self._going else end_words(record)
         self.query_one("#watch-state", Static).update(Text(self._scene.safe(words), style="bold"))
         self.query_one("#watch-attempts", Static).update(Text("\n".join(map(self._scene.safe, ended))))
 

@@ -15,11 +15,11 @@ from tui.palette import VERDICT_COLOURS
 from tui.scene import Scene
 
 _COLUMNS = (
-    ("", ""), ("plan", "strategy"), ("batch", "batch"), ("ckpt", ""), ("GiB", "memory"), ("free", "free"),
-    ("step", "step"), ("tok/s/GPU", "speed"), ("", ""), ("why not", ""),
+    ("", ""), ("", ""), ("plan", "strategy"), ("batch", "batch"), ("ckpt", ""), ("GiB", "memory"), ("free", "free"),
+    ("step", "step"), ("tok/s/GPU", "speed"), ("why not", ""),
 )  # fmt: skip
 """Head of each column, and the order that a click on it makes."""
-_SHAPE, _RATE = 3, 7
+_SHAPE, _RATE = 4, 8
 _ROOMY = 100
 """Columns of a terminal from which on heads are written out."""
 
@@ -117,7 +117,7 @@ class PlansTable(DataTable[Text]):
             here = focused is not None and figures.same_choice(row.candidate.strategy, focused)
             if here != row.focused:
                 self._rows[at] = replace(row, focused=here)
-                for column, cell in enumerate(_cells(self._rows[at], scene)[:2]):
+                for column, cell in enumerate(_cells(self._rows[at], scene)[:3]):
                     self.update_cell_at(Coordinate(at, column), cell)
 
     def redraw(self) -> None:
@@ -177,11 +177,11 @@ def _cells(row: figures.Row, scene: Scene) -> list[Text]:
     right = [Text(text, style=style, justify="right") for text in (row.used, row.free, row.step, row.rate)]
     return [
         mark,
+        Text(row.verdict, style=VERDICT_COLOURS[row.candidate.verdict] + (" dim" if lost else " bold")),
         Text(scene.safe(row.title), style=style or ("bold" if row.focused else "")),
         Text(scene.safe(row.batch), style=style),
         Text(row.checkpointing, style=style),
         *right,
-        Text(row.verdict, style=VERDICT_COLOURS[row.candidate.verdict] + (" dim" if lost else " bold")),
         Text(scene.safe(_why(row)), style="dim"),
     ]
 
