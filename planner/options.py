@@ -82,8 +82,8 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--optimizer",
         metavar="O",
-        help="adamw (torch's default: foreach), adamw-fused, adamw-forloop, adamw-8bit, paged-adamw-8bit "
-        "(bitsandbytes), sgd, sgd-momentum, adafactor (transformers'), muon (torch's; AdamW for the rest)",
+        help="adamw (torch's default: foreach), adamw-fused, adamw-forloop, adamw-8bit, paged-adamw-8bit, lion, "
+        "lion-8bit (bitsandbytes), sgd, sgd-momentum, adafactor (transformers'), muon (torch's; AdamW for the rest)",
     )
     group.add_argument("--checkpointing", metavar="C", help="none, selective, full")
     group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")
@@ -156,7 +156,9 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--tp", metavar="N", help="tensor parallel degree (inference)")
     group.add_argument("--pp", metavar="N", help="pipeline stages (inference)")
     group.add_argument(
-        "--offload", metavar="O", help="none, optimizer (ZeRO), all (ZeRO-3, FSDP2, HSDP; inference: CPU, then disk)"
+        "--offload",
+        metavar="O",
+        help="none, optimizer (ZeRO), all (ZeRO-3, FSDP2, HSDP; inference: CPU, then disk), nvme (ZeRO-3)",
     )
     group.add_argument("--pin", action="store_true", help="search nothing: options not given take their neutral value")
 

@@ -129,6 +129,8 @@ class Candidate:
     """The exact command that runs it."""
     units: tuple[str, ...] = ()
     """Classes whose instances FSDP wraps one by one; empty for other strategies, and in older files."""
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    """Settings, by `--set` key, that the planner chose for the run, for the engine's own would end it."""
     explain: tuple[TensorLine, ...] | None = None
     """Largest tensors standing at the peak, largest first; None where not asked for."""
     placement: Placement | None = None

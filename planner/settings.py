@@ -16,10 +16,11 @@ _LARGEST = 10**13
 class Setting:
     """One key."""
 
-    kind: Literal["flag", "elements", "rate", "count", "size", "mib", "power", "choice", "padding", "scheme"]
+    kind: Literal["flag", "elements", "rate", "count", "size", "mib", "power", "choice", "padding", "scheme", "path"]
     """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1; `count`: 1 or more;
     `size`: bytes, with or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: of `choices`;
-    `padding`: none, longest or a rate; `scheme`: a word of `--quantize` that adapters are trained on."""
+    `padding`: none, longest or a rate; `scheme`: a word of `--quantize` that adapters are trained on; `path`: a path,
+    kept as it is written."""
     meaning: str
     least: int = 0
     choices: tuple[str, ...] = ()
@@ -52,6 +53,18 @@ SETTINGS: Mapping[str, Setting] = {
     "zero.sub_group_size": Setting("elements", "ZeRO-3's optimizer sub-groups (1e9)", 1),
     "zero.overlap_comm": Setting("flag", "whether ZeRO reduces beside backward, with a second bucket"),
     "zero.pin_memory": Setting("flag", "whether offloaded state is pinned host memory (true)"),
+    "zero.nvme_path": Setting("path", "folder on each node for the swap files of --offload nvme (./nvme)"),
+    "zero.offload_param": Setting(
+        "choice",
+        "where --offload nvme keeps the weights: in files, in RAM, or on the device; the optimizer's state is in files"
+        " (nvme)",
+        choices=("nvme", "cpu", "none"),
+        strategies=("zero3",),
+    ),
+    "zero.max_in_cpu": Setting("elements", "of a rank's weights on NVMe, how many stay in RAM (1e9)"),
+    "zero.param_buffer_count": Setting("count", "buffers for weights on NVMe (5, or as many as the run needs)", 1),
+    "zero.param_buffer_size": Setting("elements", "size of each (1e8, or the largest partition)", 1),
+    "zero.optimizer_buffer_count": Setting("count", "buffers for optimizer state on NVMe (4, the least for Adam)", 4),
     "checkpoint.every": Setting("count", "of the layers, every how many-th is checkpointed (1)", 1),
     "kernels.liger": Setting(
         "flag", "whether Liger's norms, gated products, rotation and loss replace the model's own (false)"
@@ -109,6 +122,9 @@ SETTINGS: Mapping[str, Setting] = {
     "alloc.garbage_collection_threshold": Setting("rate", "share of the allowed memory above which cache is freed (0)"),
 }
 
+NVME_PATH = "./nvme"
+"""Folder of the swap files where `zero.nvme_path` names none; DeepSpeed has no default."""
+
 LATER = ("dtype.grads", "dtype.optimizer")
 """Keys of the interface that later versions bring; refused by name."""
 
@@ -126,7 +142,8 @@ def parse_settings(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
         if setting is None:
             hint = did_you_mean(key, (*SETTINGS, *LATER), limit=1)
             raise UsageError(f"--set {key}: unknown setting; known: {', '.join(SETTINGS)}.{hint}")
-        found[key] = _checked(key, setting, value.strip().lower())
+        value = value.strip()
+        found[key] = _path(key, value) if setting.kind == "path" else _checked(key, setting, value.lower())
     return tuple(sorted(found.items()))
 
 
@@ -150,7 +167,7 @@ def _checked(key: str, setting: Setting, value: str) -> str:
 
 _WANTED = {
     "elements": "a whole number of elements, such as 5e8",
-    "count": "a whole number of 1 or more",
+    "count": "a whole number of at least {least}",
     "mib": "whole MiB from 20 on, such as 128",
     "power": "0 or a power of two, such as 4",
 }
@@ -163,7 +180,7 @@ def _whole(key: str, setting: Setting, value: str) -> int:
         number = -1.0
     whole = setting.least <= number < _LARGEST and number == int(number)
     if not whole or (setting.kind == "power" and int(number) & (int(number) - 1)):
-        raise UsageError(f"--set {key}={value}: use {_WANTED[setting.kind]}")
+        raise UsageError(f"--set {key}={value}: use {_WANTED[setting.kind].format(least=setting.least)}")
     return int(number)
 
 
@@ -187,6 +204,12 @@ def _padding(key: str, value: str) -> str:
     if not 0.0 <= rate < 1.0:
         raise UsageError(f"--set {key}={value}: use none, longest, or a share of at least 0 and below 1, such as 0.25")
     return str(rate) if rate else "none"
+
+
+def _path(key: str, value: str) -> str:
+    if not value or any(ord(letter) < 32 for letter in value):
+        raise UsageError(f"--set {key}={value!r}: name a folder")
+    return value
 
 
 def _size(key: str, value: str) -> str:

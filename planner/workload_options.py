@@ -21,9 +21,8 @@ from planner.workload_checks import check_workload
 DEFAULT_SEQ_LEN = 4096
 
 _LATER: Mapping[str, tuple[str, ...]] = {
-    "--optimizer": ("lion", "lion-8bit", "adamw-fp8", "adamw-4bit"),
+    "--optimizer": ("adamw-fp8", "adamw-4bit"),
     "--stack": ("torchtitan", "megatron"),
-    "--offload": ("nvme",),
 }
 """Values of the interface that later versions bring."""
 
@@ -99,6 +98,7 @@ def read_given(options: Options, settings: Sequence[str]) -> Given:
     _check_replicas(given)
     _check_every(given.checkpointing, given.settings)
     _check_strategy_settings(given)
+    _check_swapping(given)
     return given
 
 
@@ -108,6 +108,19 @@ def _check_strategy_settings(given: Given) -> None:
         meant = SETTINGS[key].strategies
         if meant and given.strategy is not None and given.strategy not in meant:
             raise UsageError(f"--set {key} is about --strategy {' and '.join(meant)}, not {given.strategy}")
+
+
+_SWAPPING = (
+    "zero.nvme_path", "zero.offload_param", "zero.max_in_cpu", "zero.param_buffer_count", "zero.param_buffer_size",
+    "zero.optimizer_buffer_count",
+)  # fmt: skip
+
+
+def _check_swapping(given: Given) -> None:
+    """UsageError for a setting of swap files where there are none."""
+    key = next((key for key, _ in given.settings if key in _SWAPPING), None)
+    if key is not None and given.offload is not Offload.NVME:
+        raise UsageError(f"--set {key} needs --offload nvme")
 
 
 def _fused_loss(given: Given) -> bool:

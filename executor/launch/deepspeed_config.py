@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from executor.launch.target import Target
+from planner.settings import NVME_PATH
 
 _AUTO = "auto"
 _SIZES: Mapping[str, tuple[str, int, bool]] = {
@@ -54,7 +55,7 @@ def _zero(target: Target) -> dict[str, object]:
         if third_only and stage != 3:
             continue
         otherwise = _AUTO if target.in_trainer and name in _FROM_HIDDEN else default
-        given = target.setting(key)
+        given = target.setting(key) or target.chosen.get(key)
         zero[name] = otherwise if given is None else int(given)
     zero["overlap_comm"] = target.setting("zero.overlap_comm", str(stage == 3).lower()) == "true"
     offload = target.strategy.offload
@@ -63,6 +64,38 @@ def _zero(target: Target) -> dict[str, object]:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": pinned}
     if offload == "all":
         zero["offload_param"] = {"device": "cpu", "pin_memory": pinned}
+    if offload == "nvme":
+        zero["offload_optimizer"], zero["offload_param"] = _swapped(target, pinned)
+        if zero["offload_param"] is None:
+            del zero["offload_param"]
     if stage == 3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
     return zero
+
+
+_PARAMETER_SIZES: Mapping[str, tuple[str, int]] = {
+    "zero.param_buffer_count": ("buffer_count", 5),
+    "zero.param_buffer_size": ("buffer_size", 100_000_000),
+    "zero.max_in_cpu": ("max_in_cpu", 1_000_000_000),
+}
+"""As `_SIZES`, of offload_param (runtime/zero/offload_config.py)."""
+
+
+def _swapped(target: Target, pinned: bool) -> tuple[dict[str, object], dict[str, object] | None]:
+    """Both tables for swap files; the second is None where weights stay on the device.
+
+    Other than with `cpu` DeepSpeed pins its own buffers whatever is said; a CPU rank can have swap files too.
+    """
+    path = target.setting("zero.nvme_path", NVME_PATH)
+    count = int(target.setting("zero.optimizer_buffer_count", "4") or 4)
+    optimizer: dict[str, object] = {"device": "nvme", "nvme_path": path, "buffer_count": count, "pin_memory": pinned}
+    device = target.setting("zero.offload_param", "nvme")
+    if device == "none":
+        return optimizer, None
+    if device == "cpu":
+        return optimizer, {"device": "cpu", "pin_memory": pinned}
+    sizes = {
+        name: int(target.setting(key) or target.chosen.get(key) or default)
+        for key, (name, default) in _PARAMETER_SIZES.items()
+    }
+    return optimizer, {"device": "nvme", "nvme_path": path, "pin_memory": pinned, **sizes}

@@ -63,6 +63,11 @@ class Target:
         return self.saved.plan.units
 
     @property
+    def chosen(self) -> Mapping[str, str]:
+        """Settings that the planner chose for the run, by `--set` key."""
+        return self.saved.plan.chosen
+
+    @property
     def on_cpu(self) -> bool:
         return self.saved.cluster.get("gpu_id", self.saved.cluster["gpu"]) == "cpu"
 

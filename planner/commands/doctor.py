@@ -97,7 +97,18 @@ def _machine(saved: "SavedPlan | None") -> "tuple[Check, ...]":
     from executor.doctor.facts import gather
     from executor.doctor.machine import examine_machine, need_of
 
-    return examine_machine(gather(Path.cwd()), None if saved is None else need_of(saved))
+    facts = gather(Path.cwd(), offload=None if saved is None else _swap_folder(saved))
+    return examine_machine(facts, None if saved is None else need_of(saved))
+
+
+def _swap_folder(saved: "SavedPlan") -> Path | None:
+    """Where the plan's swap files are to lie."""
+    from planner.settings import NVME_PATH
+
+    if saved.plan.strategy.offload != "nvme":
+        return None
+    settings = saved.workload.get("settings")
+    return Path(str(settings.get("zero.nvme_path", NVME_PATH) if isinstance(settings, dict) else NVME_PATH))
 
 
 def _trial(saved: "SavedPlan") -> "Trial":

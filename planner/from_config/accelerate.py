@@ -1,7 +1,7 @@
 """Accelerate's YAML or JSON file. Meanings: accelerate commands/config/config_args.py, commands/launch.py (1.15)."""
 
 from planner.errors import NotBuiltError
-from planner.from_config.deepspeed import read_deepspeed
+from planner.from_config.deepspeed import read_deepspeed, say_swapping
 from planner.from_config.fsdp import read_fsdp, version_of
 from planner.from_config.reading import Reading
 from planner.from_config.shared import clipping, compiled
@@ -122,8 +122,12 @@ def _offload(reading: Reading, inner: Table, stage: int) -> None:
     optimizer, parameters = devices
     if parameters and stage != 3:
         raise reading.contradiction(f"offload_param_device: {parameters} needs zero_stage 3, not {stage}")
-    if "nvme" in devices:
-        reading.say("offload", "nvme", "an offload device is nvme")
+    if "nvme" in devices and stage == 3:
+        say_swapping(reading, optimizer, parameters, "an offload device is nvme")
+        for key in ("offload_optimizer_nvme_path", "offload_param_nvme_path"):
+            path = inner.word(key)
+            if path not in (None, "none"):
+                reading.set("zero.nvme_path", path, f"{key}: {path}")
     elif parameters:
         reading.say("offload", "all", "offload_param_device: cpu")
         if optimizer is None:

@@ -72,16 +72,56 @@ def _offload(reading: Reading, zero: Table, stage: int) -> None:
         optimizer = optimizer or "cpu"
     if parameters and stage != 3:
         raise reading.contradiction(f"{zero.name('offload_param')} needs stage 3, and the stage is {stage}")
-    if "nvme" in (optimizer, parameters):
-        reading.say("offload", "nvme", f"{zero.name('offload_optimizer')} or offload_param: device nvme")
+    if "nvme" in (optimizer, parameters) and stage == 3:
+        say_swapping(reading, optimizer, parameters, f"{zero.name('offload_optimizer')} or offload_param: device nvme")
+        _swap_files(reading, zero)
     elif parameters:
         reading.say("offload", "all", f"{zero.name('offload_param')}: device cpu")
         if optimizer is None:
             reading.approximate("parameters are offloaded without the optimizer: planned with both in host memory")
     elif optimizer:
-        reading.say("offload", "optimizer", f"{zero.name('offload_optimizer')}: device cpu")
+        reading.say("offload", "optimizer", f"{zero.name('offload_optimizer')}: device {optimizer}")
+        if optimizer == "nvme":
+            reading.approximate(f"stage {stage} keeps in RAM what {zero.name('offload_optimizer')} wants on NVMe")
     else:
         reading.say("offload", "none", f"{zero.name('stage')}: {stage} without offload")
+
+
+def say_swapping(reading: Reading, optimizer: str | None, parameters: str | None, source: str) -> None:
+    """`--offload nvme`, and where the weights are."""
+    reading.say("offload", "nvme", source)
+    if optimizer != "nvme":
+        reading.approximate("parameters are on NVMe without the optimizer: planned with both in files")
+    elif parameters != "nvme":
+        reading.set("zero.offload_param", parameters or "none", source)
+
+
+_SWAPPED = {
+    "offload_param": {
+        "buffer_count": "zero.param_buffer_count",
+        "buffer_size": "zero.param_buffer_size",
+        "max_in_cpu": "zero.max_in_cpu",
+    },
+    "offload_optimizer": {"buffer_count": "zero.optimizer_buffer_count"},
+}
+"""`--set` key by table and key (runtime/zero/offload_config.py)."""
+
+
+def _swap_files(reading: Reading, zero: Table) -> None:
+    for name, keys in _SWAPPED.items():
+        table = zero.table(name)
+        if table is None or (table.word("device") or "").lower() != "nvme":
+            continue
+        path = table.word("nvme_path")
+        if path is not None:
+            reading.set("zero.nvme_path", path, f"{table.name('nvme_path')}: {path}")
+        for key, setting in keys.items():
+            number = table.count(key, 0)
+            if number is not None:
+                reading.set(setting, number, f"{table.name(key)}: {number}")
+        for key in ("pipeline_read", "pipeline_write"):
+            if table.has(key) and table.flag(key):
+                reading.approximate(f"{table.name(key)} takes more buffers, which is not planned for")
 
 
 def _device(reading: Reading, zero: Table, key: str) -> str | None:

@@ -56,16 +56,17 @@ def _offloads(workload: Workload, cluster: Cluster, strategy: Strategy) -> list[
     known = strategy.offloads
     if cluster.world_size == 1 and strategy.zero_stage == 3 and workload.strategy is None:
         # Over one GPU ZeRO-3 partitions nothing: all that it adds to ZeRO-2 is that parameters can leave the device.
-        known = (Offload.ALL,)
+        known = (Offload.ALL, Offload.NVME)
     if workload.offload is None:
         # A CPU rank's device is the host: moving things there saves nothing.
-        return [Offload.NONE] if cluster.gpu.is_cpu else list(known)
+        # Whether nodes have a fast disk is not known: swap files are tried when they are asked for.
+        return [Offload.NONE] if cluster.gpu.is_cpu else [kind for kind in known if kind is not Offload.NVME]
     wanted = Offload(workload.offload)
     if wanted in known:
         return [wanted]
     if workload.strategy is not None:
         able = ", ".join(name for name, other in STRATEGIES.items() if wanted in other.offloads)
-        what = "ZeRO" if wanted is Offload.OPTIMIZER else "another --strategy"
+        what = {Offload.OPTIMIZER: "ZeRO", Offload.NVME: "ZeRO-3"}.get(wanted, "another --strategy")
         raise UsageError(f"--offload {wanted} needs {what} ({able}): {strategy.name} does not have it")
     return []
 

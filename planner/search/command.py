@@ -8,7 +8,9 @@ from planner.memory.allocator_words import allocator_variable
 from planner.search.checkpointing_notes import checkpoint_every
 from planner.search.evaluate import Judgement
 from planner.search.liger_notes import liger_words
+from planner.settings import NVME_PATH
 from planner.strategy.base import Offload
+from planner.strategy.deepspeed_nvme import SWAP_DEFAULTS
 from planner.strategy.fsdp_units import blocks_around_embeddings
 from planner.workload import Checkpointing, Precision, Stack, Workload
 
@@ -58,7 +60,10 @@ def _beyond_options(judgement: Judgement, workload: Workload, cluster: Cluster) 
     """Whether files or the runner are needed: for DeepSpeed's and the DataLoader's settings, for sharded CPU ranks."""
     strategy = judgement.family.strategy
     settings = dict(workload.settings)
-    sized = strategy.zero_stage is not None and any(key.startswith("zero.") for key in settings)
+    own = settings.keys() - {"zero.nvme_path"} if judgement.family.offload is Offload.NVME else settings.keys()
+    sized = strategy.zero_stage is not None and any(key.startswith("zero.") for key in own)
+    # What was chosen for the run, such as the number of swap buffers, has no option of the launcher.
+    sized = sized or any(value != SWAP_DEFAULTS.get(key) for key, value in judgement.plan.chosen)
     loaded = any(key in settings for key in DATA_LOADER_SETTINGS)
     return sized or loaded or (cluster.gpu.is_cpu and strategy.name not in ("single", "ddp"))
 
@@ -92,10 +97,7 @@ def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) 
     full = judgement.family.checkpointing is Checkpointing.FULL and every == 1
     if strategy.zero_stage is not None:
         words = ["--use_deepspeed", "--zero_stage", str(strategy.zero_stage)]
-        if judgement.family.offload is not Offload.NONE:
-            words += ["--offload_optimizer_device", "cpu"]
-        if judgement.family.offload is Offload.ALL:
-            words += ["--offload_param_device", "cpu"]
+        words += _offload_words(judgement.family.offload, workload)
         if workload.clipping:
             words += ["--gradient_clipping", "1.0"]
         return words
@@ -120,6 +122,17 @@ def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) 
             words += ["--fsdp_activation_checkpointing", "true"]
         return words
     return ["--multi_gpu"] if strategy.name == "ddp" else []
+
+
+def _offload_words(offload: Offload, workload: Workload) -> list[str]:
+    if offload is Offload.NONE:
+        return []
+    if offload is Offload.NVME:
+        path = workload.setting("zero.nvme_path", NVME_PATH)
+        words = ["--offload_optimizer_device", "nvme", "--offload_optimizer_nvme_path", path]
+        return [*words, "--offload_param_device", "nvme", "--offload_param_nvme_path", path]
+    words = ["--offload_optimizer_device", "cpu"]
+    return [*words, "--offload_param_device", "cpu"] if offload is Offload.ALL else words
 
 
 def wrapped_classes(judgement: Judgement) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """What one rank takes of its device, and the verdict on it: the same for a training step and for a generation."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TypeVar
 
 from planner.memory.allocator import DEFAULT_SETTINGS, simulate
@@ -23,6 +25,11 @@ class Simulated:
     """How often cached memory was given back under the real capacity."""
     caches: bool = True
     """Whether the device has a caching allocator at all."""
+    other_order: Callable[[], int] | None = field(default=None, compare=False, repr=False)
+    """Peak reserved without limit where the driver hands out falling addresses; simulated when it is asked for."""
+    waiting_bytes: int = 0
+    """Of these figures: freed blocks that wait for the GPU before they can be taken again, which it may not let
+    happen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +40,12 @@ class DeviceUse:
     terms: tuple[Term, ...]
     """What lies outside the allocator."""
     host_bytes: int
+    nvme_bytes: int = 0
+    """In files on the node's disk."""
     capacity_bytes: int
     """Of the device, without what is kept free for others."""
+    waiting_bytes: int = 0
+    """Of blocks that were freed and that the allocator cannot hand out before the GPU is done with them."""
     simulated: Simulated | None = None
     """None where only the tensors were summed: a lower bound."""
     shares_host: bool = False
@@ -80,14 +91,17 @@ class DeviceUse:
         """What the allocator keeps beyond the tensors at the peak, as far as that is known."""
         if self.simulated is None or not self.simulated.caches:
             return None
-        allocated = self.profile.peak_allocated_bytes
-        expected = self.simulated.reserved_bytes - allocated
+        simulated, allocated = self.simulated, self.profile.peak_allocated_bytes
         room = self.capacity_bytes - allocated - sum(term.high for term in self.terms)
-        return cached_blocks(expected, self.simulated.reserved_bytes, room)
+        other = simulated.reserved_bytes if simulated.other_order is None else simulated.other_order()
+        term = cached_blocks(
+            simulated.reserved_bytes - allocated, other - allocated, room, pressed=bool(simulated.retries)
+        )
+        return replace(term, low=max(term.low - simulated.waiting_bytes, 0))
 
     @property
     def used_low_bytes(self) -> int:
-        """The least that the device can show in use: nothing cached at the peak."""
+        """The least that the device can show in use."""
         cached = self.cached
         if cached is None:
             return self.expected_bytes
@@ -122,16 +136,29 @@ def simulated(
         plain = Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0, caches=False)
         return replace(use, simulated=plain), stream.sizes(micro_batch)
     free = simulate(stream, micro_batch, settings=settings)
-    reserved, blocks = free.peak_reserved_bytes, free.block_bytes(len(stream.fixed))
+    reserved, blocks = free.peak_reserved_bytes + use.waiting_bytes, free.block_bytes(len(stream.fixed))
+
+    @cache
+    def other_order() -> int:
+        other = simulate(stream, micro_batch, settings=settings, falling=True)
+        return other.peak_reserved_bytes + use.waiting_bytes
+
     exact = replace(
         use,
         profile=measure(stream, micro_batch, blocks),
-        simulated=Simulated(reserved_bytes=reserved, squeezed_bytes=reserved, retries=0),
+        simulated=Simulated(
+            reserved_bytes=reserved,
+            squeezed_bytes=reserved,
+            retries=0,
+            other_order=other_order,
+            waiting_bytes=use.waiting_bytes,
+        ),
     )
     if exact.high_bytes <= exact.capacity_bytes:
         return exact, blocks
     room = exact.capacity_bytes - sum(term.low for term in exact.terms)
     limited = simulate(stream, micro_batch, capacity=room, settings=settings)
     squeezed = limited.peak_reserved_bytes if limited.oom_at is None else None
-    under_pressure = Simulated(reserved_bytes=reserved, squeezed_bytes=squeezed, retries=limited.num_alloc_retries)
+    assert exact.simulated is not None
+    under_pressure = replace(exact.simulated, squeezed_bytes=squeezed, retries=limited.num_alloc_retries)
     return replace(exact, simulated=under_pressure), blocks

@@ -130,6 +130,7 @@ def candidate_of(
         reason=reason,
         command=launch_command(judgement, workload, cluster, _script(spec)) if reason is None else None,
         units=() if judgement.states_only else wrapped_classes(judgement),
+        chosen=dict(judgement.plan.chosen),
         explain=tensor_lines(judgement, explain) if explain and not judgement.states_only else None,
     )
 
@@ -158,6 +159,7 @@ def memory_figures(use: DeviceUse, host: HostFigures | None) -> MemoryFigures:
         phase_peaks={str(phase): size for phase, size in profile.phase_peaks.items()},
         num_alloc_retries=use.simulated.retries if use.simulated else 0,
         host_bytes=use.host_bytes,
+        nvme_bytes=use.nvme_bytes,
         host=host,
     )
 

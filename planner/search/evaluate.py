@@ -148,6 +148,7 @@ class Evaluator:
             profile=profile,
             terms=(cuda_context(self.cluster), nccl(self.cluster)),
             host_bytes=plan.host_bytes,
+            waiting_bytes=plan.waiting_bytes,
             nvme_bytes=plan.nvme_bytes,
             capacity_bytes=self.cluster.capacity_bytes - self.workload.reserve_bytes,
             time=time,

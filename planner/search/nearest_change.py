@@ -95,7 +95,7 @@ def _fits(evaluator: Evaluator, workload: Workload, cluster: Cluster) -> Judgeme
         if trial.judge_states(family, batch).verdict != "fits":
             continue
         judgement = trial.simulate(trial.judge(family, batch))
-        if judgement.verdict == "fits" and trial.host_shortage(judgement) is None:
+        if judgement.verdict == "fits" and not judgement.plan.dies and trial.host_shortage(judgement) is None:
             return judgement
     return None
 

@@ -25,7 +25,8 @@ def title(judgement: Judgement) -> str:
     offload = judgement.family.offload
     if offload is Offload.NONE:
         return judgement.family.strategy.title
-    return f"{judgement.family.strategy.title} with {'full' if offload is Offload.ALL else offload} offload"
+    words = {Offload.ALL: "full offload", Offload.NVME: "NVMe offload"}.get(offload, f"{offload} offload")
+    return f"{judgement.family.strategy.title} with {words}"
 
 
 def too_large(judgement: Judgement) -> str:

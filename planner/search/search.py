@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from planner.errors import UsageError
 from planner.search.candidates import Batch, Family, batches, families
 from planner.search.evaluate import Evaluator, Judgement
-from planner.search.reasons import fragmented, too_large, too_much_host
+from planner.search.reasons import fragmented, title, too_large, too_much_host
 from planner.workload import Workload
 
 
@@ -114,6 +114,8 @@ def _ascending(workload: Workload, cuts: list[Batch]) -> list[Batch]:
 
 def failure(evaluator: Evaluator, judgement: Judgement) -> str | None:
     """Why a candidate cannot run, as far as its tensors and the node's RAM tell; None where they leave room."""
+    if judgement.plan.dies:
+        return f"{title(judgement)}: {judgement.plan.dies}"
     if judgement.verdict == "no":
         return too_large(judgement)
     short = evaluator.host_shortage(judgement)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.hardware.cluster import Cluster
-from planner.speed.model import HOST_KINDS, Collective, CollectiveKind
+from planner.speed.model import DISK_KINDS, HOST_KINDS, Collective, CollectiveKind
 from planner.speed.rates import Rate, host_copy_share, worst_basis
 from planner.units import ceil_div
 
@@ -95,6 +95,8 @@ def call_seconds(collective: Collective, cluster: Cluster) -> Rate:
     """Seconds of one call, as durations: `slow` is the longest. Zero where nothing moves."""
     if collective.bytes == 0:
         return _nothing()
+    if collective.kind in DISK_KINDS:
+        return _disk(collective.bytes, cluster)
     if collective.kind in HOST_KINDS:
         return _host_copy(collective.bytes, cluster)
     group = group_of(collective, cluster)
@@ -133,6 +135,22 @@ def _host_copy(num_bytes: int, cluster: Cluster) -> Rate:
         fast=num_bytes / (link * share.fast),
         basis=worst_basis((share.basis, cluster.host_link_basis)),
         note=f"{share.note}, {link / 1e9:.0f} GB/s ({cluster.host_link_basis})",
+    )
+
+
+_DISK_RATES = (1e9, 3e9, 7e9)
+"""Bytes per second of one node's NVMe: a virtual machine's, a data-centre drive's, the fastest single drive's."""
+
+
+def _disk(num_bytes: int, cluster: Cluster) -> Rate:
+    """All ranks of a node share its drive."""
+    slow, expected, fast = (num_bytes * cluster.gpus_per_node / rate for rate in _DISK_RATES)
+    return Rate(
+        slow=slow,
+        expected=expected,
+        fast=fast,
+        basis="assumed",
+        note=f"NVMe: {_DISK_RATES[1] / 1e9:.0f} GB/s for each node",
     )
 
 

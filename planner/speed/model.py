@@ -11,11 +11,22 @@ from planner.errors import InputError
 from planner.hardware.cluster import Cluster
 from planner.trace.events import StepTrace
 
-CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "host_to_device", "device_to_host"]
+CollectiveKind = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "host_to_device",
+    "device_to_host",
+    "disk_to_host",
+    "host_to_disk",
+]
 Phase = Literal["forward", "backward", "step"]
 Per = Literal["micro_step", "step"]
 
-HOST_KINDS: frozenset[str] = frozenset({"host_to_device", "device_to_host"})
+DISK_KINDS: frozenset[str] = frozenset({"disk_to_host", "host_to_disk"})
+HOST_KINDS: frozenset[str] = frozenset({"host_to_device", "device_to_host"}) | DISK_KINDS
+"""Kinds in which no other rank takes part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

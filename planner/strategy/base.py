@@ -28,6 +28,8 @@ class Offload(StrEnum):
     OPTIMIZER = "optimizer"
     ALL = "all"
     """Parameters, gradients and the optimizer."""
+    NVME = "nvme"
+    """The same in files, which pass through buffers in host memory (ZeRO-Infinity)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,15 @@ class RankPlan:
     stream: RankStream
     host_bytes: int = 0
     """Bytes of host memory that the strategy takes for this rank (pinned or not)."""
+    nvme_bytes: int = 0
+    """Bytes of this rank's files on its node's disk."""
+    waiting_bytes: int = 0
+    """Device memory of freed blocks that another stream has to be done with before they serve again
+    (record_stream), beyond what the stream of events shows."""
+    chosen: tuple[tuple[str, str], ...] = ()
+    """Settings, by `--set` key, that the strategy chose for the run, because the engine's own would end it."""
+    dies: str = ""
+    """Why the run ends for another reason than memory; empty where it lives."""
     collectives: tuple[Collective, ...] = ()
     optimizer_work: OptimizerWork
     notes: tuple[str, ...] = ()

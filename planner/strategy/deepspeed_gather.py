@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from planner.strategy.deepspeed_swap import SwapPool
+
 At = TypeVar("At")
 _At = TypeVar("_At", contravariant=True)
 _LONG_AGO = -(10**10)
@@ -72,6 +74,8 @@ class Coordinator(Generic[At]):
     storage: Storage[At]
     on_host: bool = False
     """Whether partitions lie in host memory (offload_param), to be copied over at every gather."""
+    pool: SwapPool | None = None
+    """Through which partitions pass that lie on NVMe."""
     viewed: frozenset[int] = frozenset()
     """Parameters whose gathered storage autograd keeps from the forward pass to the module's backward."""
     gathers: Counter[Gather] = field(default_factory=Counter)
@@ -163,6 +167,8 @@ class Coordinator(Generic[At]):
     def end_step(self, at: At) -> None:
         """Persistent parameters are gathered for good."""
         persistent = sorted(self.persistent) if self._gathers else []
+        if self.pool is not None:
+            self.pool.ensure(persistent)
         partitions = self._copy_over(at, persistent)
         for parameter in persistent:
             self._whole[parameter] = self.storage.take(at, self._padded(parameter), "persistent weight")
@@ -196,6 +202,8 @@ class Coordinator(Generic[At]):
         if not absent or not self._gathers:
             return
         self._live += sum(self.numel[p] for p in absent)
+        if self.pool is not None:
+            self.pool.ensure(absent)
         elements = sum(self._padded(p) for p in absent)
         self.gathers[Gather(elements, backward, ahead)] += 1
         flight = _Flight(absent, waiting=len(absent))
@@ -209,6 +217,8 @@ class Coordinator(Generic[At]):
             self.storage.give(at, ticket)
         for parameter in absent:
             self._flights[parameter] = flight
+            if self.pool is not None and parameter in self.persistent:
+                self.pool.release(parameter)
 
     def _land(self, at: At, parameter: int) -> None:
         """Waiting for one parameter copies all of its call out of the flat buffer."""
@@ -225,6 +235,8 @@ class Coordinator(Generic[At]):
         if self._users.get(parameter) or parameter in self._flights or parameter not in self._whole:
             return
         ticket = self._whole.pop(parameter)
+        if self.pool is not None:
+            self.pool.release(parameter)
         if viewed:
             self._kept.setdefault(parameter, []).append(ticket)
         else:
@@ -276,6 +288,8 @@ class Coordinator(Generic[At]):
         chosen: list[int] = []
         elements = 0
         while self._queue and elements < room:
+            if self.pool is not None and self.pool.absent(self._queue[0][0]):
+                break
             parameter, step = self._queue.popleft()
             self._latest[parameter] = max(self._latest.get(parameter, _LONG_AGO), step)
             if parameter not in self._whole and parameter not in self._flights and parameter not in chosen:
@@ -283,3 +297,6 @@ class Coordinator(Generic[At]):
                 elements += self.numel[parameter]
         if chosen:
             self._gather(at, chosen, backward=backward, ahead=True)
+        if self.pool is not None and self.limits.prefetch > 0:
+            in_flight = sum(self.numel[parameter] for parameter in self._flights)
+            self.pool.read_ahead((parameter for parameter, _ in self._queue), self.numel, in_flight)

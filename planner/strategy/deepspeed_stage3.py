@@ -18,8 +18,11 @@ from planner.strategy import deepspeed_common as common
 from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from planner.strategy.deepspeed_gather import Coordinator, Limits
 from planner.strategy.deepspeed_leaves import leaf_parameters
+from planner.strategy.deepspeed_nvme import Nvme, nvme_layout, nvme_notes
 from planner.strategy.deepspeed_partition import holders, partition
 from planner.strategy.deepspeed_stage3_host import optimizer_host_bytes, weights_host_bytes
+from planner.strategy.deepspeed_stage3_traffic import Traffic, collectives
+from planner.strategy.deepspeed_swap import SwapPool
 from planner.strategy.deepspeed_views import lookup_modules, recorded_exits, viewed_parameters
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category, Kind, Mark
@@ -27,11 +30,6 @@ from planner.trace.events import Category, Kind, Mark
 _NORM_CHUNK = 250_000_000
 """Elements per step of _constant_buffered_norm2."""
 _MODULE_EVENTS = frozenset({Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT, Kind.GRADIENT})
-
-
-def rank_plan(context: RankContext) -> RankPlan:
-    """The plan of any rank under stage 3."""
-    return _Stage3(context).plan()
 
 
 class _Placed:
@@ -50,15 +48,21 @@ class _Placed:
         self._builder.free(at, self._handles[ticket])
 
 
-class _Stage3:
-    def __init__(self, context: RankContext) -> None:
+class Stage3:
+    """One rank; `buffers` is how many swap buffers parameters on NVMe pass through."""
+
+    def __init__(self, context: RankContext, buffers: int = 0) -> None:
         self.context = context
         self.offload = context.offload is not Offload.NONE
         self.config = common.zero_config(context, 3)
         self.dtype = common.model_dtype(context.precision)
         self.builder = StreamBuilder(context.trace, context.accumulation_steps)
         self.parts = partition(context, self.config)
-        self.weights_on_host = context.offload is Offload.ALL
+        self.nvme = self._nvme() if context.offload is Offload.NVME else None
+        self.buffers = buffers if self.nvme is not None and self.nvme.buffer_elements else 0
+        self.weights_on_host = context.offload is Offload.ALL or (
+            self.nvme is not None and context.setting("zero.offload_param", "nvme") != "none"
+        )
         self.coordinator: Coordinator[Point] = Coordinator(
             numel=self.parts.numel,
             owned=holders(context.trace),
@@ -71,6 +75,7 @@ class _Stage3:
             ),
             storage=_Placed(self.builder, self.dtype),
             on_host=self.weights_on_host,
+            pool=SwapPool(swapped=self.nvme.swapped, buffers=self.buffers) if self.nvme and self.nvme.swapped else None,
             viewed=viewed_parameters(context.trace),
         )
         self.lookups = lookup_modules(context.trace)
@@ -80,6 +85,10 @@ class _Stage3:
         self.bucket: list[int] = []
         self.bucket_elements = 0
         self.reduced: Counter[int] = Counter()
+        self.rests: list[Handle] = []
+
+    def _nvme(self) -> Nvme:
+        return nvme_layout(self.context, self.config, self.parts, self.dtype)
 
     def plan(self) -> RankPlan:
         self._load()
@@ -91,6 +100,8 @@ class _Stage3:
         return RankPlan(
             stream=self.builder.build(),
             host_bytes=self._host_bytes(),
+            nvme_bytes=self.nvme.disk_bytes if self.nvme is not None else 0,
+            chosen=self._chosen(),
             collectives=self._collectives(),
             optimizer_work=optimizer_work(
                 self.context.optimizer,
@@ -102,6 +113,7 @@ class _Stage3:
             ),
             notes=(
                 *common.notes(self.context, self.config),
+                *(() if self.nvme is None else nvme_notes(self.context, self.nvme, self.buffers)),
                 "all ranks hold equal, padded partitions: rank 0 is shown",
             ),
         )
@@ -116,7 +128,7 @@ class _Stage3:
         place_buffers(builder)
         if not self.weights_on_host:
             builder.alloc(builder.at_load(), weights, Category.PARAMETERS, "weight partitions")
-            for number, group in enumerate(parts.sub_groups):
+            for number, group in enumerate(parts.sub_groups if not self.offload else ()):
                 self._master(number, nbytes(parts.sub_group_share(group), common.MASTER))
         if not self.offload:
             largest = max(parts.sub_group_share(group) for group in parts.sub_groups)
@@ -131,11 +143,14 @@ class _Stage3:
             builder.transient(builder.at_load(), whole, Category.COMMUNICATION, "weight gathered to hook its gradient")
 
     def _master(self, number: int, size: int) -> None:
-        """fp32 partition of a sub-group: converted, then cloned; under offload the clone is on the host."""
+        """fp32 partition of a sub-group: converted, then cloned; under offload both on the host.
+
+        A copy to the host that changes the type does that there (pytorch aten/src/ATen/native/cuda/Copy.cu:
+        copy_kernel_cuda).
+        """
         builder = self.builder
         converted = builder.alloc(builder.at_load(), size, Category.PARAMETERS, "weights converted to fp32")
-        if not self.offload:
-            builder.alloc(builder.at_load(), size, Category.PARAMETERS, f"fp32 weights, sub-group {number}")
+        builder.alloc(builder.at_load(), size, Category.PARAMETERS, f"fp32 weights, sub-group {number}")
         builder.free(builder.at_load(), converted)
 
     # -- forward and backward --------------------------------------------------------------------------------
@@ -148,9 +163,15 @@ class _Stage3:
         # as token ids have none, and in what runs backward last.
         last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
         backward_begins = trace.mark_position(Mark.BACKWARD)
+        root_entered = False
         for position, kind in enumerate(trace.kind.tolist()):
             if kind not in _MODULE_EVENTS:
                 continue
+            if kind == Kind.BACKWARD_ENTER and not root_entered:
+                # Backward of the outputs enters the root first, of which traces, as of nothing to be gathered, say no
+                # more.
+                coordinator.fetch(builder.after(in_pass, position), 0, backward=True)
+                root_entered = True
             at, subject = builder.after(in_pass, position), int(trace.subject[position])
             if kind == Kind.GRADIENT:
                 coordinator.forget_view(at, subject)
@@ -200,26 +221,46 @@ class _Stage3:
         if len(self.bucket) > 1 or elements != self.bucket_elements:
             size = nbytes(elements, self.dtype)
             copy = builder.alloc(at, size, Category.COMMUNICATION, "reduce-scatter input")
+        files: list[Handle] = []
         for parameter in self.bucket:
             if self.offload:
-                self._to_host(at, self.parts.share[parameter], in_pass.last)
+                files += self._to_host(at, parameter, in_pass.last)
             if self.parts.numel[parameter] > self.config.reduce_bucket:
                 builder.free_gradient(at, in_pass, parameter)
+        for handle in files:
+            builder.free(at, handle)
         if copy is not None:
             builder.free(at, copy)
         self.bucket, self.bucket_elements = [], 0
 
-    def _to_host(self, at: Point, share: int, boundary: bool) -> None:
-        """partition_grads and _offload_grad_partition_at_boundary: there and back, norm, fp32 copy."""
-        builder = self.builder
+    def _to_host(self, at: Point, parameter: int, boundary: bool) -> list[Handle]:
+        """partition_grads and _offload_grad_partition_at_boundary: there and back, norm, fp32 copy.
+
+        Returns fp32 partitions that wait for the whole bucket: those of a group that swaps go to NVMe together
+        (_swap_out_offload_fp32_gradients). One of which a piece gets no file stays on the device until the step
+        (swap_tensor/optimizer_utils.py: _swap_out_gradients keeps the piece, a view of it).
+        """
+        builder, share = self.builder, self.parts.share[parameter]
         back = builder.alloc(at, nbytes(share, self.dtype), Category.GRADIENTS, "gradient partition back from host")
+        file = self.nvme.gradients[parameter] if self.nvme is not None and boundary else None
+        kept: Handle | None = None
         if boundary:
             norm = nbytes(min(share, _NORM_CHUNK), common.NORM)
             builder.transient(at, norm, Category.TEMPORARY, "gradient norm in fp64")
-            if self.dtype != common.MASTER:
-                size = nbytes(share, common.MASTER)
+            size = nbytes(share, common.MASTER)
+            if file is not None:
+                wide = self.dtype != common.MASTER
+                kept = builder.alloc(at, size, Category.GRADIENTS, "fp32 gradient on its way to NVMe") if wide else back
+            elif self.dtype != common.MASTER:
                 builder.transient(at, size, Category.TEMPORARY, "gradient in fp32 on its way to host")
-        builder.free(at, back)
+        if kept is not back:
+            builder.free(at, back)
+        if kept is None or file is None:
+            return []
+        if file.stays:
+            self.rests.append(kept)
+            return []
+        return [kept]
 
     # -- step ----------------------------------------------------------------------------------------------
 
@@ -231,6 +272,9 @@ class _Stage3:
             builder.transient(builder.at_step(iteration), norm, Category.TEMPORARY, "gradient norm in fp64")
             for number, group in enumerate(parts.sub_groups):
                 self._step_sub_group(iteration, number, group)
+        for handle in self.rests:
+            builder.free(builder.at_step(iteration), handle)
+        self.rests.clear()
         self.coordinator.end_step(builder.at_step(iteration))
 
     def _step_sub_group(self, iteration: int, number: int, group: tuple[int, ...]) -> None:
@@ -257,76 +301,33 @@ class _Stage3:
         if not self.offload:
             return 0
         parts, pinned = self.parts, self.config.pin_memory
+        if self.nvme is not None:
+            return self.nvme.host_bytes + self.nvme.buffers_bytes(self.buffers, self.dtype)
         taken = optimizer_host_bytes(parts, self.dtype, pinned)
         if self.weights_on_host:
             taken += weights_host_bytes(parts, common.optimizer_groups(self.context), self.dtype, pinned)
         return taken
 
+    def _chosen(self) -> tuple[tuple[str, str], ...]:
+        """What the run needs to be told, for DeepSpeed's own values end it."""
+        if self.nvme is None or not self.buffers:
+            return ()
+        return (
+            ("zero.param_buffer_count", str(self.buffers)),
+            ("zero.param_buffer_size", str(self.nvme.buffer_elements)),
+        )
+
     def _collectives(self) -> tuple[Collective, ...]:
-        """Those of a pass that follows the recorded order, and of the step after it."""
-        found = [
-            Collective(
-                kind="all_gather",
-                bytes=nbytes(gather.elements, self.dtype),
-                count=count,
-                phase="backward" if gather.backward else "forward",
-                per="micro_step",
-                overlap=gather.ahead and self.config.overlap,
+        return collectives(
+            Traffic(
+                parts=self.parts,
+                config=self.config,
+                dtype=self.dtype,
+                world_size=self.context.world_size,
+                gathers=self.coordinator.gathers,
+                reduced=self.reduced,
+                offload=self.offload,
+                weights_on_host=self.weights_on_host,
+                nvme=self.nvme,
             )
-            for gather, count in self.coordinator.gathers.items()
-            if self.context.world_size > 1
-        ]
-        found += [
-            Collective(
-                kind="reduce_scatter",
-                bytes=nbytes(elements, self.dtype),
-                count=count,
-                phase="backward",
-                per="micro_step",
-                overlap=self.config.overlap,
-            )
-            for elements, count in self.reduced.items()
-        ]
-        shares = Counter(self.parts.share[index] for index in self.parts.persistent)
-        found += [
-            Collective(
-                kind="all_gather",
-                bytes=nbytes(share * self.context.world_size, self.dtype),
-                count=count,
-                phase="step",
-                per="step",
-                overlap=False,
-            )
-            for share, count in sorted(shares.items())
-        ]
-        return tuple(found + (self._transfers() if self.offload else []))
-
-    def _weights_from_host(self) -> list[Collective]:
-        """Partitions copied over for every all-gather."""
-        return [
-            Collective(
-                kind="host_to_device",
-                bytes=nbytes(gather.elements // self.context.world_size, self.dtype),
-                count=count,
-                phase="backward" if gather.backward else "forward",
-                per="micro_step",
-                overlap=gather.ahead and self.config.overlap,
-            )
-            for gather, count in self.coordinator.gathers.items()
-        ]
-
-    def _transfers(self) -> list[Collective]:
-        short, long = nbytes(self.parts.owned, self.dtype), nbytes(self.parts.owned, common.MASTER)
-        updated = short
-        found: list[Collective] = []
-        if self.weights_on_host:
-            # The step updates partitions where they lie; only those of persistent parameters are fetched after it.
-            updated = nbytes(sum(self.parts.share[index] for index in self.parts.persistent), self.dtype)
-            found = self._weights_from_host()
-        return [
-            *found,
-            Collective(kind="device_to_host", bytes=short, phase="backward", per="micro_step", overlap=True),
-            Collective(kind="host_to_device", bytes=short, phase="backward", per="micro_step", overlap=True),
-            Collective(kind="device_to_host", bytes=long, phase="backward", per="step", overlap=True),
-            Collective(kind="host_to_device", bytes=updated, phase="step", per="step", overlap=False),
-        ]
+        )

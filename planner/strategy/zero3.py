@@ -7,7 +7,7 @@ accelerator.py: _prepare_deepspeed.
 
 from planner.strategy import deepspeed_common
 from planner.strategy.base import Offload, RankContext, RankPlan
-from planner.strategy.deepspeed_stage3 import rank_plan
+from planner.strategy.deepspeed_infinity import rank_plan
 from planner.trace.variant import Regime
 from planner.workload import Peft, Precision, Stack
 
@@ -18,7 +18,7 @@ class Zero3:
     name = "zero3"
     title = "ZeRO-3"
     zero_stage: int | None = 3
-    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER, Offload.ALL)
+    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER, Offload.ALL, Offload.NVME)
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         return deepspeed_common.deepspeed_regime(precision)

@@ -98,6 +98,23 @@ num_processes: 8
 """,
         "MODEL --gpus 8xH100 --strategy zero3 --offload none --set zero.max_live_parameters=100000000",
     ),
+    "zero3-nvme.json": (
+        """
+{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
+ "offload_optimizer": {"device": "nvme", "nvme_path": "/Local_nvme", "buffer_count": 6},
+ "offload_param": {"device": "nvme", "nvme_path": "/Local_nvme", "buffer_count": 12, "max_in_cpu": 1e8}}}
+""",
+        "MODEL --gpus 8xH100 --strategy zero3 --offload nvme --precision bf16-mixed"
+        " --set zero.max_in_cpu=100000000 --set zero.nvme_path=/Local_nvme --set zero.optimizer_buffer_count=6"
+        " --set zero.param_buffer_count=12",
+    ),
+    "zero3-optimizer-on-nvme.json": (
+        """
+{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}
+""",
+        "MODEL --gpus 8xH100 --strategy zero3 --offload nvme --precision bf16-mixed"
+        " --set zero.offload_param=none",
+    ),
     "training_args.yaml": (
         f"""
 model_name_or_path: {LLAMA}
@@ -286,7 +303,6 @@ REFUSED = {
         "zero_optimization:\n  stage: 2\n  offload_param: {device: cpu}\n",
         "needs stage 3, and the stage is 2",
     ),
-    "nvme": ("zero_optimization:\n  stage: 3\n  offload_param: {device: nvme}\n", "--offload nvme is not built yet"),
     "a sum that does not hold": (
         "train_batch_size: 100\ntrain_micro_batch_size_per_gpu: 4\ngradient_accumulation_steps: 2\n",
         "a global batch of 100 is not micro batch 4 x 2 accumulation steps x 8 processes",

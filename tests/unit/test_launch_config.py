@@ -1,6 +1,7 @@
 """Configuration files of every strategy: keys, values, and what must not stand together."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,30 @@ def test_every_configuration_is_one_that_accelerate_reads_whole(strategy: str, g
 def test_what_accelerate_would_drop_or_refuse_is_a_value_error(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_config({"distributed_type": "FSDP", **change})
+
+
+def swapping(settings: dict[str, str], chosen: dict[str, str]) -> dict[str, object]:
+    """DeepSpeed's table of a plan with swap files."""
+    found = target("zero3", offload="nvme", settings=settings)
+    plan = replace(found.saved.plan, chosen=chosen)
+    zero = deepspeed_config(replace(found, saved=replace(found.saved, plan=plan)))["zero_optimization"]
+    assert isinstance(zero, dict)
+    return zero
+
+
+def test_swap_files_are_where_they_are_asked_for_in_as_many_buffers_as_were_chosen() -> None:
+    zero = swapping({"zero.nvme_path": "/Disk"}, {"zero.param_buffer_count": "17", "zero.prefetch_bucket_size": "0"})
+    common = {"device": "nvme", "nvme_path": "/Disk", "pin_memory": True}
+    assert zero["offload_optimizer"] == {**common, "buffer_count": 4}
+    sizes = {"buffer_count": 17, "buffer_size": 100_000_000, "max_in_cpu": 1_000_000_000}
+    assert zero["offload_param"] == {**common, **sizes}
+    assert zero["stage3_prefetch_bucket_size"] == 0
+    given = swapping({"zero.param_buffer_count": "9"}, {"zero.param_buffer_count": "17"})
+    assert given["offload_param"]["buffer_count"] == 9  # type: ignore[index]
+    assert given["offload_param"]["nvme_path"] == "./nvme"  # type: ignore[index]
+    assert "offload_param" not in swapping({"zero.offload_param": "none"}, {})
+    kept = swapping({"zero.offload_param": "cpu"}, {})
+    assert kept["offload_param"] == {"device": "cpu", "pin_memory": True}
 
 
 def test_processes_on_a_cpu_are_joined_as_gpus_are() -> None:
