@@ -183,7 +183,7 @@ def memory_text(scene: Scene, width: int, thick: bool) -> Text:
     for rank in picture.ranks[1:]:
         parts = [(key, key.replace("_", " "), size) for key, size in rank.at_peak if size]
         scale = max(memory.capacity_bytes, memory.device_used_high_bytes)
-        other = stack(parts, scale, scale, inner)
+        other = replace(stack(parts, scale, 0, inner), capacity=whole.capacity)
         lines.append(_bar(scene, other))
         name = f" {rank.name} allocates {words.gib(rank.peak_allocated_bytes)} GiB"
         lines.append(_cut(Text(name, style="dim"), width, scene.ascii_only))

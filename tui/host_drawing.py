@@ -10,9 +10,9 @@ from reports import words
 from tui.palette import BAD, COLOURS
 from tui.scene import Scene
 
-_LABEL = "RAM"
+_LABEL_WIDTH = 13
 _LEAST_BAR = 16
-_MOMENTS = {"load": "load", "step": "steps", "save": "save", "weights": "weights"}
+_MOMENTS = {"load": "RAM load", "step": "RAM steps", "save": "RAM save", "weights": "RAM weights"}
 _COLOURS = {"load": "parameters", "step": "optimizer_state", "save": "temporary", "weights": "parameters"}
 
 
@@ -54,7 +54,24 @@ def host_text(scene: Scene, width: int, *, every: bool) -> Text:
     if not isinstance(ram, int) or not found:
         return _words(scene, _in_words(document, candidate, found), width)
     shown = found if every else [max(found, key=lambda moment: moment.high)]
-    return Text("\n").join(_bar(scene, moment, ram, width) for moment in shown)
+    figures = [_figure(moment, ram, width) for moment in shown]
+    cells = max(_LEAST_BAR, width - _LABEL_WIDTH - max(map(len, figures)) - 2)
+    scale = max(ram, *(moment.high for moment in shown))
+    return Text("\n").join(
+        _bar(scene, moment, ram, cells, scale).append(
+            " " + scene.safe(figure), style=f"bold {BAD}" if moment.low > ram else ""
+        )
+        for moment, figure in zip(shown, figures, strict=True)
+    )
+
+
+def _figure(moment: Moment, ram: int, width: int) -> str:
+    """`60.2 of 83.5 GiB`, with its interval where there is room for it."""
+    figure = f"{words.gib(moment.bytes)} of {words.gib(ram)} GiB"
+    if moment.low == moment.high:
+        return figure
+    longer = f"{figure} ({words.gib(moment.low)} to {words.gib(moment.high)}, {moment.basis})"
+    return longer if width >= _LABEL_WIDTH + len(longer) + _LEAST_BAR + 2 else figure
 
 
 def _in_words(document: PlanDocument, candidate: Candidate, found: list[Moment]) -> list[str]:
@@ -75,24 +92,16 @@ def _words(scene: Scene, pieces: list[str], width: int) -> Text:
     return Text(" " + line if line else "")
 
 
-def _bar(scene: Scene, moment: Moment, ram: int, width: int) -> Text:
-    """` RAM to load ████▒▒░░░┤ 60.2 of 83.5 GiB`: in scale with the node's RAM, what lies beyond it in red."""
-    label = f" {_LABEL} {_MOMENTS.get(moment.name, moment.name):<7} "
-    figure = f" {words.gib(moment.bytes)} of {words.gib(ram)} GiB"
-    if moment.low != moment.high:
-        longer = f"{figure} ({words.gib(moment.low)} to {words.gib(moment.high)}, {moment.basis})"
-        figure = longer if width >= len(label) + len(longer) + _LEAST_BAR else figure
-    cells = max(_LEAST_BAR, width - len(label) - len(figure) - 2)
-    scale = max(ram, moment.high)
+def _bar(scene: Scene, moment: Moment, ram: int, cells: int, scale: int) -> Text:
+    """` RAM load    ████▒▒░░░┤`: in scale with the node's RAM, what lies beyond it in red."""
     capacity, used = round(ram * cells / scale), round(moment.bytes * cells / scale)
     maybe = max(0, round(moment.high * cells / scale) - used)
-    text = Text(label, style="dim")
+    text = Text(f" {_MOMENTS.get(moment.name, moment.name):<{_LABEL_WIDTH - 2}} ", style="dim")
     colour = COLOURS[_COLOURS.get(moment.name, "other")]
     full, soft, free, end = ("#", "+", ".", "|") if scene.ascii_only else ("█", "▒", "░", "┤")
-    for cell in range(max(cells, used + maybe)):
-        glyph = full if cell < used else soft if cell < used + maybe else free
+    for cell in range(cells):
+        glyph = full if cell < used else soft if cell < used + maybe else free if cell < capacity else " "
         text.append(glyph, style=BAD if cell >= capacity else colour if cell < used else "dim")
         if cell == capacity - 1:
             text.append(end, style="dim")
-    text.append(scene.safe(figure), style=f"bold {BAD}" if moment.low > ram else "")
     return text

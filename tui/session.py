@@ -57,11 +57,14 @@ class Session:
         self._past: list[State] = []
         self._delivered = ""
         self._sought = ""
+        self._ended = ""
+        """What is to be said of a planner process that is gone: it answers nothing any more."""
         self._wants_tensors = False
         self._waiting: dict[int, Callable[[Reply], None]] = {}
 
     def connect(self, replay: Channel, search: Channel) -> None:
         """Begins to ask: first of all for what is in view."""
+        self._ended = ""
         self._replay, self._search = replay, search
         self._delivered = self._sought = ""
         self.look()
@@ -74,7 +77,8 @@ class Session:
     @property
     def stale(self) -> bool:
         """Whether the picture is of an earlier state, and will be for a while."""
-        return self.picture is not None and self.picture_of != self.state.focus_command and self.busy is not None
+        left = self.picture is not None and self.picture_of != self.state.focus_command
+        return left and (self.busy is not None or bool(self.problem))
 
     @property
     def searching(self) -> bool:
@@ -109,6 +113,8 @@ class Session:
             self._seek()
         else:
             self._ask("picture", self._replay)
+        if self._ended:
+            self.problem, self.busy = self._ended, None
         self._changed()
 
     @property
@@ -157,7 +163,8 @@ class Session:
     def on_end(self, kind: str, how: str) -> None:
         """A planner process is gone."""
         self.busy = None
-        self.problem = f"the planner's {kind} process {how}. Press F5 to start it again."
+        self._ended = f"the planner's {kind} process {how}. Press F5 to start it again."
+        self.problem = self._ended
         self._changed()
 
     def _take(self, reply: Reply) -> None:
@@ -179,7 +186,7 @@ class Session:
 
     def _take_picture(self, reply: Reply) -> None:
         assert reply.picture is not None
-        self.problem = ""
+        self.problem = self._ended
         self.picture, self.picture_of = reply.picture, self.state.focus_command
         if reply.picture.exact:
             self._kept[self.picture_of] = reply.picture

@@ -60,8 +60,10 @@ def picture(request, exact=True):
 class Canned:
     """Both planner processes of one application. `refuse` says what it refuses; `untraced` what it must trace first."""
 
-    def __init__(self, document: PlanDocument | None = None, refuse=None, silent=False):
+    def __init__(self, document: PlanDocument | None = None, refuse=None, silent=False, picture=picture, search=None):
         self.document = document or llama_on_8xh100()
+        self.picture = picture
+        self.search = search or (lambda request: replace(self.document, command=request.command))
         self.refuse = refuse or (lambda request: None)
         self.silent = silent
         self.asked = []
@@ -83,14 +85,15 @@ class Canned:
             self.session.on_reply(Reply(number=ask.number, kind="refused", text=refusal))
         elif ask.kind == "picture":
             for exact in (False, True):
-                self.session.on_reply(Reply(number=ask.number, kind="picture", picture=picture(ask.request, exact)))
+                self.session.on_reply(
+                    Reply(number=ask.number, kind="picture", picture=self.picture(ask.request, exact))
+                )
         elif ask.kind == "tensors":
             self.session.on_reply(Reply(number=ask.number, kind="tensors", tensors=LINES))
         elif ask.kind == "search":
-            found = replace(self.document, command=ask.request.command)
-            self.session.on_reply(Reply(number=ask.number, kind="found", document=found))
+            self.session.on_reply(Reply(number=ask.number, kind="found", document=self.search(ask.request)))
         elif ask.kind == "document":
-            self.session.on_reply(Reply(number=ask.number, kind="found", document=picture(ask.request).document))
+            self.session.on_reply(Reply(number=ask.number, kind="found", document=self.picture(ask.request).document))
 
 
 LLAMA_STATE = State(model="meta-llama/Llama-3.1-8B", gpus="8xH100", given=(("global-batch", "64"),))

@@ -5,6 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.explorer import LLAMA_STATE, Canned, app_of, screen_text, settled, until
+from tests.support.explorer_jobs import (
+    GENERATION_STATE,
+    SCRIPT_STATE,
+    generation_document,
+    generation_picture,
+    on_known_nodes,
+)
 from tests.support.plan_example import nothing_fits
 from tui.state import State
 
@@ -22,7 +29,8 @@ class Shot:
     ascii_only: bool = False
     readonly: bool = False
     no_colour: bool = False
-    fits: bool = True
+    made: str = "fits"
+    """Which answers: `fits`, `nothing_fits`, `generation`, or `known_nodes`, whose RAM is known."""
 
 
 SHOTS = {
@@ -31,11 +39,11 @@ SHOTS = {
     "wide": Shot(size=(200, 60)),
     "ascii": Shot(size=(80, 24), ascii_only=True),
     "no_colour": Shot(size=(100, 30), no_colour=True),
-    "tried": Shot(keys=("m", "c")),
+    "generation": Shot(size=(100, 30), state=GENERATION_STATE, keys=("k",), made="generation"),
+    "script": Shot(size=(100, 34), state=SCRIPT_STATE, made="known_nodes"),
     "dies": Shot(keys=("m", "m", "m")),
-    "nothing_fits": Shot(fits=False),
+    "nothing_fits": Shot(made="nothing_fits"),
     "long_name": Shot(size=(80, 24), state=LONG),
-    "too_small": Shot(size=(60, 15)),
     "drill": Shot(keys=("d", "enter")),
     "compare": Shot(keys=("v", "m", "v")),
     "form": Shot(keys=("e",)),
@@ -43,10 +51,17 @@ SHOTS = {
     "help": Shot(size=(80, 24), keys=("question_mark",), readonly=True),
 }
 
+ANSWERS = {
+    "fits": Canned,
+    "nothing_fits": lambda: Canned(document=nothing_fits()),
+    "generation": lambda: Canned(picture=generation_picture, search=generation_document),
+    "known_nodes": lambda: Canned(picture=on_known_nodes),
+}
+
 
 async def taken(shot: Shot) -> str:
     """The text on the screen after the keys."""
-    canned = Canned() if shot.fits else Canned(document=nothing_fits())
+    canned = ANSWERS[shot.made]()
     environment = {"NO_COLOR": "1"} if shot.no_colour else {}
     app = app_of(canned, shot.state, ascii_only=shot.ascii_only, readonly=shot.readonly, environment=environment)
     async with app.run_test(size=shot.size, notifications=False) as pilot:
@@ -71,6 +86,8 @@ async def still(pilot, app) -> str:
 
 async def _write() -> None:
     FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.glob("*.txt"):
+        old.unlink()
     for name, shot in SHOTS.items():
         (FOLDER / f"{name}.txt").write_text(await taken(shot), encoding="utf-8")
 

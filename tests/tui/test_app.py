@@ -5,6 +5,8 @@ from textual.widgets import DataTable, Input, OptionList, Static
 
 from planner.plan_io import load, load_any
 from tests.support.explorer import LLAMA_STATE, Canned, app_of, screen_text, settled, until
+from tests.support.explorer import picture as training
+from tests.support.explorer_jobs import GENERATION_STATE, SCRIPT_STATE, generation_document, generation_picture
 from tests.support.plan_example import nothing_fits
 from tui.choices import CHOICES, STEPPED
 from tui.screens.compare import CompareScreen
@@ -53,7 +55,7 @@ async def test_a_change_is_drawn_and_told_as_a_command():
         await until(pilot, lambda: settled(app))
         text = screen_text(app)
         assert "your configuration" in text
-        assert "micro batch    8*" in text
+        assert "micro batch     8*" in text
         for word in app.session.state.focus_command.split():
             assert word in text
         await pilot.press("backspace")
@@ -289,3 +291,160 @@ async def test_the_state_starts_from_a_plan_at_hand():
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: settled(app))
         assert "--seq-len 8192" in screen_text(app)
+
+
+async def test_a_generation_moves_with_keys_of_its_own():
+    app = app_of(Canned(picture=generation_picture, search=generation_document), GENERATION_STATE)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        text = screen_text(app)
+        for words in ("replicas", "KV cache", "prefill", "peak GiB: load", "context up to 131,072 tokens"):
+            assert words in text
+        await pilot.press("k")
+        await until(pilot, lambda: settled(app))
+        assert "tensor parallel TP 2" in screen_text(app)
+        assert app.session.state.focus_command.endswith("--strategy tp --offload none --tp 2 --pin")
+        await pilot.press("m", "l")
+        await until(pilot, lambda: settled(app))
+        assert dict(app.session.state.given) == {"task": "infer", "batch": "2", "context": "8192"}
+        await pilot.press("u")  # Of training: no option of a generation.
+        assert dict(app.session.state.given) == {"task": "infer", "batch": "2", "context": "8192"}
+
+
+async def test_a_script_keeps_what_it_decides_itself():
+    app = app_of(Canned(), SCRIPT_STATE)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        assert "= sequence" in screen_text(app)
+        before = app.session.state
+        await pilot.press("l", "a", "k", "u")
+        assert app.session.state == before
+        await pilot.press("z")
+        await until(pilot, lambda: settled(app))
+        assert app.session.state.command == "plan train.py --gpus 8xH100 --optimizer adamw-fused -- --steps 20"
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, FormScreen))
+        assert not app.screen.query("#in-seq-len")
+        app.screen.query_one("#in-args", Input).value = "--steps 'x"
+        await pilot.press("ctrl+s")
+        await pilot.pause()
+        assert isinstance(app.screen, FormScreen), "arguments that cannot be split keep the form open"
+        app.screen.query_one("#in-args", Input).value = "--steps 9"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: settled(app) and not isinstance(app.screen, FormScreen))
+        assert app.session.state.script_words == ("--steps", "9")
+
+
+async def test_the_other_task_from_the_form_and_the_palette():
+    def made(request, exact=True):
+        return generation_picture(request, exact) if dict(request.words).get("task") else training(request, exact)
+
+    def found(request):
+        return generation_document(request) if dict(request.words).get("task") else Canned().search(request)
+
+    app = app_of(Canned(picture=made, search=found))
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, FormScreen))
+        app.screen.query_one("#in-task", Input).value = "infer"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: settled(app) and not isinstance(app.screen, FormScreen))
+        assert app.session.state.command == "plan meta-llama/Llama-3.1-8B --gpus 8xH100 --task infer"
+        assert "prefill" in screen_text(app)
+        await app.run_action("other_task")
+        await until(pilot, lambda: settled(app))
+        assert app.session.state.command == "plan meta-llama/Llama-3.1-8B --gpus 8xH100"
+        assert "ckpt" in screen_text(app)
+
+
+async def test_a_click_on_a_columns_head_sorts_and_a_second_one_turns_round():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        table = app.plans
+        width = sum(column.get_render_width(table) for column in list(table.columns.values())[:5])
+        for backwards in (False, True):
+            await pilot.click(PlansTable, offset=(width + 2, 0))
+            await until(pilot, lambda turned=backwards: (table.sort_by, table.backwards) == ("memory", turned))
+            fitting = [row.candidate.memory.device_used_bytes for row in table.shown[:5]]
+            assert fitting == sorted(fitting, reverse=backwards)
+        assert "GiB▲" in screen_text(app)
+
+
+async def test_why_a_plan_lost_is_told_where_its_column_is_out_of_sight():
+    app = app_of(Canned())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("ctrl+end")
+        await until(pilot, lambda: app._pointed)
+        assert "uses one of the 8 GPUs" in screen_text(app).splitlines()[-2]
+        await pilot.press("ctrl+home")
+        await until(pilot, lambda: not app._pointed)
+        assert "$ plan" in screen_text(app).splitlines()[-2]
+
+
+async def test_the_footer_shows_what_is_possible_now():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+
+        def foot():
+            return screen_text(app).splitlines()[-1]
+
+        await until(pilot, lambda: "v Pin" in foot())
+        assert "Launch" in foot()
+        assert app.check_action("best", ()) is None
+        await pilot.press("v", "m")
+        await until(pilot, lambda: settled(app) and "v Compare" in foot())
+        assert app.check_action("best", ()) is True
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: "Launch" not in foot() and "q Quit" in foot())
+
+
+async def test_escape_closes_the_filter_and_shows_every_plan_again():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("slash", *"zero")
+        await until(pilot, lambda: app.plans.row_count == 4)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.plans.row_count == 12)
+        assert app.focused is app.plans
+
+
+async def test_after_a_planner_process_died_no_old_figures_pass_for_new_ones():
+    canned = Canned()
+    app = app_of(canned)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        canned.silent = True
+        app.session.on_end("replay", "was killed by signal 9")
+        await pilot.press("m")
+        await pilot.pause()
+        assert "NO PICTURE  the planner's replay process was killed by signal 9" in screen_text(app)
+        canned.silent = False
+        await pilot.press("f5")
+        await until(pilot, lambda: settled(app) and not app.session.problem)
+        assert app.session.picture_of == app.session.state.focus_command
+
+
+async def test_a_panels_help_begins_with_the_panel():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, LeaveScreen))
+        await pilot.press("f1")
+        await until(pilot, lambda: "replaced after a second Enter" in screen_text(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, LeaveScreen))
+
+
+async def test_a_long_problem_is_told_in_full():
+    words = "the model that was asked for is no hub id, and " + "no such file exists " * 6 + "so write another"
+    app = app_of(Canned(refuse=lambda request: words))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.session.problem)
+        await until(pilot, lambda: "so write another" in screen_text(app))
+        assert "e edits every option" in screen_text(app)

@@ -8,15 +8,20 @@ from hypothesis import strategies as st
 
 from planner.options import given_job_words, main_parser
 from planner.plan_figures import StrategyChoice
-from tui.choices import CHOICES, GPUS, SEARCHED, STEPPED
+from tui.choices import GENERATION, GPUS, SCRIPT, SEARCHED, STEPPED, TRAINING
 from tui.state import State
 
 LLAMA = State(model="meta-llama/Llama-3.1-8B", gpus="8xH100")
 BEST = StrategyChoice(name="fsdp", data_parallel=8, zero_stage=3, micro_batch_size=4, precision="bf16-mixed")
 
 
+INFER = State(model="Qwen/Qwen2.5-7B", gpus="4xA10G", given=(("task", "infer"),))
+SCRIPT_STATE = State(model="train.py", gpus="2xcpu", script_words=("--steps", "9", "a b"))
+
+
 def parsed(command):
-    return main_parser().parse_args(shlex.split(command)[1:])
+    words = shlex.split(command)[1:]
+    return main_parser().parse_args(words[: words.index("--")] if "--" in words else words)
 
 
 def test_the_command_of_a_fresh_state_is_the_main_job():
@@ -103,8 +108,9 @@ def test_a_name_of_two_hundred_characters_is_quoted_whole():
     assert parsed(State(model=name, gpus="8xH100").command).model == name
 
 
-def test_every_key_is_its_own():
-    keys = [CHOICES[name].key for name in STEPPED]
+@pytest.mark.parametrize("menu", [TRAINING, GENERATION, SCRIPT])
+def test_every_key_is_its_own(menu):
+    keys = [menu.choices[name].key for name in menu.stepped]
     assert all(keys)
     taken = {*keys, *(key.upper() for key in keys)}
     assert len(taken) == 2 * len(keys)
@@ -144,3 +150,82 @@ def test_every_state_is_a_command_line_that_gives_the_same_request(steps):
             assert dict(given_job_words(args)) == dict(request.words)
             assert tuple(args.settings) == request.settings
     assert set(dict(state.focus)) <= set(SEARCHED)
+
+
+@pytest.mark.parametrize(
+    ("steps", "spread"),
+    [
+        ((), ""),
+        ((("strategy", "tp"),), "--strategy tp --offload none --tp 2"),
+        ((("strategy", "tp"), ("tp", "4")), "--strategy tp --offload none --tp 4"),
+        ((("tp", "4"), ("pp", "2")), "--strategy pp --offload none --pp 2"),
+        ((("tp", "4"), ("tp", "1")), "--strategy replicas --offload none"),
+        ((("offload", "all"),), "--strategy device-map --offload all"),
+        ((("offload", "all"), ("strategy", "replicas")), "--strategy replicas --offload none"),
+        ((("strategy", "device-map"), ("offload", "all")), "--strategy device-map --offload all"),
+    ],
+)
+def test_what_a_generation_is_spread_by_never_contradicts_itself(steps, spread):
+    state = INFER
+    for name, value in steps:
+        state = state.trying(name, value)
+    words = f"{spread} ".lstrip() + "--pin"
+    assert state.focus_command == f"plan Qwen/Qwen2.5-7B --gpus 4xA10G --task infer {words}"
+    assert state.command == INFER.command
+
+
+def test_degrees_that_were_given_do_not_stay_behind_another_strategy():
+    state = INFER.with_option("tp", "4").trying("strategy", "replicas")
+    assert "--tp" not in state.focus_command
+    assert "--tp 4" in state.command
+
+
+def test_one_device_is_no_replicas():
+    assert INFER.with_gpus("1xT4").trying("tp", "2").trying("tp", "1").value("strategy") == "single"
+
+
+def test_a_plan_of_a_generation_is_followed():
+    best = StrategyChoice(name="tp", data_parallel=2, tensor_parallel=2, micro_batch_size=1, precision="bf16")
+    state = INFER.following_best(best)
+    assert dict(state.focus) == {"strategy": "tp", "tp": "2", "offload": "none"}
+    assert state.stepped("context", shown="4096").value("context") == "8192"
+
+
+def test_the_other_task_keeps_what_both_know():
+    state = LLAMA.with_option("attention", "flash").with_option("seq-len", "8192").at(BEST)
+    infer = state.with_task("infer")
+    assert infer.command == f"{LLAMA.command} --task infer --attention flash"
+    assert infer.with_task(None).command == f"{LLAMA.command} --attention flash"
+    assert infer.with_task("infer") is infer
+
+
+def test_a_scripts_own_arguments_stand_behind_dashes():
+    assert SCRIPT_STATE.command == "plan train.py --gpus 2xcpu -- --steps 9 'a b'"
+    tried = SCRIPT_STATE.trying("micro-batch", "8")
+    assert tried.focus_command == "plan train.py --gpus 2xcpu --micro-batch 8 --pin -- --steps 9 'a b'"
+    assert tried.focus_request.script_words == ("--steps", "9", "a b")
+    assert tried.with_script_words(()).focus == ()
+    assert SCRIPT_STATE.with_model("gpt2").script_words == ()
+
+
+def test_a_script_keeps_its_own_values_unless_others_are_given():
+    """A default of the menu would be an option that is dropped, and the script's own value again."""
+    assert SCRIPT_STATE.stepped("optimizer", shown="sgd").value("optimizer") == "adamw"
+    assert all(not choice.default for choice in SCRIPT.choices.values())
+
+
+infer_moves = st.lists(st.tuples(st.sampled_from(GENERATION.stepped), st.booleans()), max_size=20)
+
+
+@settings(max_examples=40, deadline=None)
+@given(infer_moves)
+def test_every_state_of_a_generation_is_a_command_line_that_contradicts_nothing(steps):
+    from planner.infer.options import read_given
+
+    state = INFER
+    for name, forward in steps:
+        state = state.stepped(name, forward, shown={"context": "4096", "new-tokens": "1"}.get(name))
+        words = dict(state.focus_request.words)
+        assert dict(given_job_words(parsed(state.focus_command))) == words
+        if int(words.get("new-tokens", "1")) < int(words.get("context", "4096")):
+            read_given({**words, "attention": words.get("attention", "sdpa")}, ())
