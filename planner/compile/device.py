@@ -35,12 +35,34 @@ class Target:
 def pretended(target: Target) -> Iterator[None]:
     """Within, inductor believes that `target` is there; nothing but lowering may be done."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(with_generators())
         _patterns_of_the_host(stack)
         _constants_of_the_host(stack)
         _without_device_guards(stack)
         if target.capability is not None:
             _gpu(stack, _properties(target), target.capability)
         yield
+
+
+@contextlib.contextmanager
+def with_generators() -> Iterator[None]:
+    """Within, graphs that carry states of the GPU's random numbers find a generator; they run like that as well."""
+    with (
+        mock.patch.object(torch.cuda, "_get_generator", lambda device: _Generator()),
+        mock.patch.object(torch.cuda, "default_generators", (_Generator(),)),
+    ):
+        yield
+
+
+class _Generator(torch.Generator):
+    """A generator of the host's that says it is the GPU's."""
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+    def clone_state(self) -> "_Generator":
+        return _Generator()
 
 
 def _properties(target: Target) -> Any:

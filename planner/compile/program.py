@@ -82,10 +82,31 @@ class _Cuda:
         return None
 
 
+class _HigherOrder:
+    """torch.ops.higher_order: operators that are run under a generator's state."""
+
+    @staticmethod
+    def graphsafe_run_with_rng_state(operator: Any, *args: Any, rng_state: Any = None, **kwargs: Any) -> Any:
+        return operator(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.ops.higher_order, name)
+
+
+class _Ops:
+    """torch.ops."""
+
+    higher_order = _HigherOrder()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.ops, name)
+
+
 class _Torch:
     """torch, whose GPU is not there."""
 
     cuda = _Cuda()
+    ops = _Ops()
     device = staticmethod(_meta)
 
     def __getattr__(self, name: str) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from planner.compile.capture import Compiler
-from planner.compile.device import Target
+from planner.compile.device import Target, with_generators
 from planner.compile.regions import Regions, Surroundings
 from planner.trace.autocast import Autocast
 from planner.trace.fold import PassThrough
@@ -66,6 +66,7 @@ def compiled_step(
             stack.callback(_restore, model, before)
             model.forward = around_model(before)
         names = [name for name in names if not isinstance(model.get_submodule(name), PassThrough)]
+        stack.enter_context(with_generators())
         stack.enter_context(regions.installed(model, names, around))
         yield
 
