@@ -158,7 +158,7 @@ def evaluated(model: str, gpus: str) -> dict[str, object]:
         if int(state.value("micro-batch") or 1) > 64 or int(state.gpus.split("x")[0]) > 64:
             state = state.trying("micro-batch", "1").with_gpus(gpus)
         try:
-            replays.take(tracing.parcel(state.focus_request, lambda _: None))
+            replays.take(tracing.parcel(state.focus_request, lambda _: None, lambda: None))
         except PlanError:
             continue  # What the planner refuses has no picture.
         began, marks = time.process_time(), []

@@ -97,7 +97,9 @@ class RooflineModel:
         device = _device(work, cluster, operators)
         issue = host_operator_seconds()
         optimizer = _optimizer_rate(work, cluster)
-        calls = [(collective, call_seconds(collective, cluster)) for collective in work.collectives]
+        # Layers are alike, and so is what they send.
+        priced = {collective: call_seconds(collective, cluster) for collective in set(work.collectives)}
+        calls = [(collective, priced[collective]) for collective in work.collectives]
         transfers = [
             Transfer(
                 collective=collective,

@@ -3,8 +3,8 @@
 The same values as `plan ... --pin` gives: by the same functions, without the search around them.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -23,7 +23,6 @@ from planner.search.evaluate import Evaluator, Judgement
 from planner.search.reasons import fragmented
 from planner.search.search import failure
 from planner.speed.roofline import RooflineModel
-from planner.strategy.base import RankPlan
 from planner.trace.provider import Provider, TraceProvider
 from planner.trace.storage import dump
 from planner.workload import Workload
@@ -31,6 +30,7 @@ from planner.workload_options import Options, make_workload, read_given
 from tui.engine.columns import columns
 from tui.engine.messages import Parcel, Picture, RankClass
 from tui.engine.providers import KeptTraces, Providers, Watched
+from tui.engine.streams import KeptEvaluator, Shelf
 
 if TYPE_CHECKING:
     from tui.engine.captures import Captures
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=TraceProvider)
 
-Streams = dict[tuple[str, str, str, int, tuple[int, ...]], RankPlan]
-_KEPT = 24
+Breakable = Callable[[], AbstractContextManager[None]]
+"""Around long work that keeps nothing half done: a newer question may end it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,23 +59,31 @@ class Setup:
 class Replays(Generic[T]):
     """Evaluates configurations; what each strategy makes of a trace is kept for the next micro batch."""
 
-    def __init__(self, providers: Providers[T], captures: "Captures | None" = None) -> None:
-        self._providers, self._captures = providers, captures
-        self._streams: OrderedDict[object, Streams] = OrderedDict()
+    def __init__(
+        self, providers: Providers[T], captures: "Captures | None" = None, breakable: Breakable = nullcontext
+    ) -> None:
+        self._providers, self._captures, self._breakable = providers, captures, breakable
+        self._shelf, self._speed = Shelf(), RooflineModel()
 
     def pictures(self, request: Request) -> Iterator[Picture]:
         """The picture from sums alone, then the exact one. Raises PlanError as the main job, or UntracedError."""
         setup = self._setup(request)
-        judgement = setup.evaluator.judge(setup.family, setup.batch)
-        reason = failure(setup.evaluator, judgement)
-        yield Picture(document=_document(setup, judgement, reason), exact=False, ranks=_ranks(judgement))
-        exact, blocks = setup.evaluator.simulate_blocks(judgement)
-        yield Picture(
-            document=_document(setup, exact, reason),
-            exact=True,
-            columns=columns(exact.plan.stream, blocks),
-            ranks=_ranks(exact),
-        )
+        # Reading a trace is not broken off: whoever keeps it would lose it.
+        setup.evaluator.provider.trace(setup.evaluator.variant(setup.family), setup.batch.micro_batch)
+        with self._breakable():
+            judgement = setup.evaluator.judge(setup.family, setup.batch)
+            reason = failure(setup.evaluator, judgement)
+            rough = Picture(document=_document(setup, judgement, reason), exact=False, ranks=_ranks(judgement))
+        yield rough
+        with self._breakable():
+            simulated, blocks = setup.evaluator.simulate_blocks(judgement)
+            exact = Picture(
+                document=_document(setup, simulated, reason),
+                exact=True,
+                columns=columns(simulated.plan.stream, blocks),
+                ranks=_ranks(simulated),
+            )
+        yield exact
 
     def tensors(self, request: Request) -> tuple[TensorLine, ...]:
         """All tensors at the peak of the exact picture. Raises as `pictures`."""
@@ -122,15 +130,15 @@ class Replays(Generic[T]):
             provider = Watched(self._providers.open(request, cluster, source, given, note), check)
             spec = provider.spec()
             workload = make_workload(given, True, cluster, spec)
-        evaluator = Evaluator(
+        evaluator = KeptEvaluator(
             provider=provider,
             workload=workload,
             cluster=cluster,
-            speed=RooflineModel(),
+            speed=self._speed,
             host_limit=cluster.host_ram_bytes,
             stored=None if source.stored is None else frozenset(source.stored.by_dtype),
-            _plans=self._plans(request, provider, workload),
         )
+        evaluator.shelf = self._shelf
         family = next(families(workload, cluster, spec.can_checkpoint))
         batch = batches(workload, cluster.world_size)[0]
         refusal = _refusal(evaluator, family, batch)
@@ -140,21 +148,6 @@ class Replays(Generic[T]):
             source=source, cluster=cluster, spec=spec, workload=workload, evaluator=evaluator, family=family,
             batch=batch, request=request,
         )  # fmt: skip
-
-    def _plans(self, request: Request, provider: Watched, workload: Workload) -> Streams:
-        """What strategies made of traces, which depends neither on the batch nor on what is searched."""
-        common = replace(
-            workload, micro_batch=None, global_batch=None, grad_accum=None, strategy=None, offload=None,
-            checkpointing=None, basis=(),
-        )  # fmt: skip
-        key = (id(provider.inner), common, request.gpus)
-        found = self._streams.pop(key, {})
-        while self._streams and sum(map(len, self._streams.values())) + len(found) >= _KEPT:
-            self._streams.popitem(last=False)
-        while len(found) >= _KEPT:
-            found.pop(next(iter(found)))
-        self._streams[key] = found
-        return found
 
 
 def _refusal(evaluator: Evaluator, family: Family, batch: Batch) -> str | None:

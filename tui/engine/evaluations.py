@@ -1,6 +1,7 @@
 """Who evaluates a request: a model or a script that trains, or a model that generates; imported when asked for."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -9,7 +10,7 @@ from planner.job import run_job
 from planner.plan import TensorLine
 from planner.request import Answer, Note, Request
 from planner.trace.provider import Provider, TraceProvider
-from tui.engine.evaluate import Replays
+from tui.engine.evaluate import Breakable, Replays
 from tui.engine.messages import AnyParcel, CaptureParcel, GenerationParcel, Parcel, Picture
 from tui.engine.providers import KeptTraces, Providers, Watched
 
@@ -29,12 +30,12 @@ class Evaluates(Protocol):
 
 
 class Evaluations:
-    """All kinds; `kept_alone`: from traces that are kept, none is made."""
+    """All kinds; `kept_alone`: from traces that are kept, none is made. `breakable`: as `Replays` takes it."""
 
-    def __init__(self, *, kept_alone: bool) -> None:
-        self._kept_alone = kept_alone
+    def __init__(self, *, kept_alone: bool, breakable: Breakable = nullcontext) -> None:
+        self._kept_alone, self._breakable = kept_alone, breakable
         self._providers: Providers[Any] = Providers(KeptTraces if kept_alone else TraceProvider)
-        self._models = Replays(self._providers)
+        self._models = Replays(self._providers, breakable=breakable)
 
     def of(self, request: Request) -> Evaluates:
         """Who evaluates it. Raises PlanError for options of another task."""
@@ -78,4 +79,4 @@ class Evaluations:
 
     @cached_property
     def _scripts(self) -> Replays[Any]:
-        return Replays(self._providers, self._captures)
+        return Replays(self._providers, self._captures, self._breakable)

@@ -35,7 +35,8 @@ class KeptTraces(TraceProvider):
         """Keeps what another process traced."""
         self._spec = parcel.spec
         trace = load(parcel.trace)
-        self._traces[(parcel.variant, trace.samples)] = trace
+        # One that is kept already stays: what was made of it is kept beside it.
+        self._traces.setdefault((parcel.variant, trace.samples), trace)
 
     def _open_workshop(self) -> "object":  # type: ignore[override]
         raise UntracedError
