@@ -1,0 +1,119 @@
+"""Generations and training scripts, evaluated as the explorer does: what the main job says, from traces handed over."""
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.errors import UsageError
+from planner.job import run_job
+from planner.request import Request
+from tui.engine.evaluations import Evaluations
+from tui.engine.providers import UntracedError
+from tui.screens.leave import rendered
+from tui.state import State
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TINY = State(model=str(EXAMPLES / "tiny-llama"), gpus="2xT4", given=(("task", "infer"),), no_cache=True)
+WAYS = (
+    TINY.with_option("batch", "3").trying("strategy", "tp"),
+    pytest.param(TINY.trying("strategy", "replicas"), marks=pytest.mark.slow),
+    pytest.param(TINY.with_option("new-tokens", "20").trying("strategy", "pp"), marks=pytest.mark.slow),
+    pytest.param(TINY.with_option("context", "100").trying("offload", "all"), marks=pytest.mark.slow),
+)
+PYTHIA = State(model="EleutherAI/pythia-70m", gpus="2xT4", no_cache=True)
+
+
+def nothing(*_: object) -> None:
+    """No note, nothing to check."""
+
+
+def only(document):
+    (candidate,) = (*document.plans, *document.rejected)
+    return candidate
+
+
+def without_limits(candidate):
+    """How far it can be taken is found for whole answers alone."""
+    return replace(candidate, inference=replace(candidate.inference, max_context=None, max_batch=None, limits={}))
+
+
+def handed_over(maker: Evaluations, reader: Evaluations, request: Request):
+    """The exact picture, from traces that another process made and that came as bytes."""
+    with pytest.raises(UntracedError):
+        list(reader.of(request).pictures(request))
+    parcel = maker.of(request).parcel(request, nothing, nothing)
+    reader.take(pickle.loads(pickle.dumps(parcel)))
+    *_, exact = reader.of(request).pictures(request)
+    return exact
+
+
+@pytest.mark.parametrize("state", WAYS)
+def test_pictures_of_generations_are_what_the_command_line_says(state):
+    maker, reader = Evaluations(kept_alone=False), Evaluations(kept_alone=True)
+    request = state.focus_request
+    exact = handed_over(maker, reader, request)
+    whole = run_job(request, nothing).document
+    candidate = only(exact.document)
+    assert without_limits(candidate) == replace(without_limits(only(whole)), command=candidate.command)
+    assert exact.document.workload == whole.workload
+    drawn = exact.columns
+    top = dict(zip(drawn.categories, drawn.levels[drawn.peak], strict=True))
+    assert top == candidate.memory.at_peak.items()
+    assert drawn.phases[drawn.peak] == candidate.memory.phase_of_peak
+    assert {"load", "prefill", "decode"} == set(drawn.phases)
+    tensors = reader.of(request).tensors(request)
+    assert sum(line.bytes for line in tensors) == candidate.memory.peak_allocated_bytes
+
+
+def test_ways_that_cannot_be_are_refused_in_words():
+    evaluations = Evaluations(kept_alone=False)
+    for state, words in (
+        (TINY.with_gpus("1xT4").trying("strategy", "replicas"), "needs more than one GPU"),
+        (TINY.with_option("context", "100000"), "longer than the"),
+        (TINY.with_gpus("3xT4").trying("strategy", "tp"), "does not divide 3"),
+    ):
+        request = state.focus_request
+        with pytest.raises(UsageError, match=words):
+            list(evaluations.of(request).pictures(request))
+
+
+def test_an_answer_that_nobody_waits_for_is_given_up():
+    class LeftError(Exception):
+        pass
+
+    def left() -> None:
+        raise LeftError
+
+    request = TINY.search_request
+    with pytest.raises(LeftError):
+        Evaluations(kept_alone=False).run(request, nothing, left)
+
+
+@pytest.mark.slow
+def test_pictures_of_a_script_are_what_the_command_line_says():
+    maker, reader = Evaluations(kept_alone=False), Evaluations(kept_alone=True)
+    script = State(model=str(EXAMPLES / "train.py"), gpus="2xT4", script_words=("--steps", "2"), no_cache=True)
+    for state in (script.trying("strategy", "ddp"), script.trying("strategy", "fsdp").trying("micro-batch", "2")):
+        request = state.focus_request
+        exact = handed_over(maker, reader, request)
+        whole = run_job(request, nothing).document
+        assert only(exact.document).memory == only(whole).memory
+        assert exact.document.workload == whole.workload
+        assert exact.document.workload["basis"]["seq_len"] == "captured"
+
+
+@pytest.mark.slow
+def test_the_exported_page_is_the_command_lines():
+    for state in (
+        TINY.trying("strategy", "replicas"),
+        State(model="EleutherAI/pythia-70m", gpus="2xT4", no_cache=True),
+    ):
+        asked = replace(state.focus_request, timeline=True)
+        explored = Evaluations(kept_alone=False).run(asked, nothing, nothing)
+        said = run_job(asked, nothing)
+        page = rendered(explored.document, "html", explored.timeline)
+        assert page == rendered(said.document, "html", said.timeline)
+        assert explored.timeline is not None
+        assert page != rendered(explored.document, "html")
