@@ -2,6 +2,12 @@
 
 import argparse
 import importlib.util
+import os
+import pty
+import subprocess
+import sys
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,17 +16,22 @@ from planner.commands import explore
 from planner.errors import InputError, UnreachableError, UsageError
 from planner.options import given_job_words
 from planner.plan import to_json
+from planner.plan_figures import StrategyChoice
 from planner.plan_io import save
 from planner.plan_saved import saved_plan
 from tests.support.plan_example import llama_on_8xh100
 from tui.start import initial_state
 
+TENSOR_PARALLEL = StrategyChoice(name="tp", data_parallel=2, tensor_parallel=4, micro_batch_size=1, precision="bf16")
+SPREAD = "--strategy tp --offload none --tp 4"
+
 
 def state_of(*words):
     parser = argparse.ArgumentParser()
     explore.add_arguments(parser)
-    args = parser.parse_args(words)
-    return initial_state(args, given_job_words(args))
+    own, script_words = cli.split_at_dashes(words)
+    args = parser.parse_args(own)
+    return initial_state(args, given_job_words(args), script_words)
 
 
 def test_the_main_jobs_own_options_are_taken():
@@ -45,6 +56,38 @@ def test_a_plans_file_gives_back_the_state_it_was_made_in(whole, tmp_path):
     assert state.value("micro-batch") == str(chosen.micro_batch_size)
 
 
+def test_a_generations_options_are_taken():
+    state = state_of("gpt2", "--gpus", "2xT4", "--task", "infer", "--batch", "4", "--kv-dtype", "fp8")
+    assert state.task == "infer"
+    assert state.command == "plan gpt2 --gpus 2xT4 --task infer --batch 4 --kv-dtype fp8"
+
+
+def test_a_scripts_arguments_are_taken():
+    state = state_of("train.py", "--gpus", "2xT4", "--", "--steps", "9")
+    assert state.command == "plan train.py --gpus 2xT4 -- --steps 9"
+
+
+@pytest.mark.parametrize(
+    ("command", "restored"),
+    [
+        ("plan train.py --gpus 8xH100 -- --steps 9", "plan train.py --gpus 8xH100 -- --steps 9"),
+        ("plan gpt2 --gpus 8xH100 --task infer --tp 2", "plan gpt2 --gpus 8xH100 --task infer --tp 2"),
+        ("plan train.py --model gpt2 --gpus 8xH100 -- -x", "plan gpt2 --gpus 8xH100"),
+        ("plan gpt2 --gpus 8xH100 --execute train.py -- -x", "plan gpt2 --gpus 8xH100"),
+    ],
+)
+def test_plans_of_every_kind_of_job_are_restored(command, restored, tmp_path):
+    path = tmp_path / "plan.json"
+    document = replace(llama_on_8xh100(), command=command)
+    if "infer" in command:
+        document = replace(document, plans=(replace(document.plans[0], strategy=TENSOR_PARALLEL),))
+    path.write_text(to_json(document))
+    state = state_of("--plan", str(path))
+    assert state.command == restored
+    if state.task == "infer":
+        assert state.focus_command == f"plan gpt2 --gpus 8xH100 --task infer {SPREAD} --pin"
+
+
 def test_a_plans_file_of_another_version_is_refused(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(
@@ -64,6 +107,7 @@ def test_a_plans_file_of_another_version_is_refused(tmp_path):
         (("train.py", "--gpus", "8xH100", "--task", "infer"), UsageError, "not a training script"),
         (("gpt2", "--plan", "x.json"), UsageError, "leave out MODEL"),
         (("gpt2", "--gpus", "8xH100", "--context", "512"), UsageError, "add --task infer"),
+        (("gpt2", "--gpus", "8xH100", "--", "-x"), UsageError, "belong to a training script"),
         (("--plan", "/no/such/plan.json"), UnreachableError, "there is no plan"),
     ],
 )
@@ -82,3 +126,33 @@ def test_without_textual_it_says_how_to_get_it(capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "textual" else found(name))
     assert cli.main(["explore", "gpt2", "--gpus", "8xH100"]) == 2
     assert capsys.readouterr().err.strip().endswith("pip install 'gpu-plan[tui]'")
+
+
+@pytest.mark.slow
+def test_it_draws_on_the_terminal_where_stderr_goes_elsewhere(tmp_path):
+    """A real terminal: Textual draws on stderr, which people send to a file."""
+    own, its = pty.openpty()
+    notes = tmp_path / "notes.txt"
+    with notes.open("wb") as elsewhere:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "planner", "explore", "gpt2", "--gpus", "2xT4"],
+            stdin=its, stdout=its, stderr=elsewhere, env={**os.environ, "TERM": "xterm-256color"},
+        )  # fmt: skip
+    os.close(its)
+    drawn, end = b"", time.monotonic() + 240
+    try:
+        while b"Export" not in drawn and time.monotonic() < end:
+            drawn += os.read(own, 65536)
+        os.write(own, b"q")
+        while process.poll() is None and time.monotonic() < end:
+            try:
+                drawn += os.read(own, 65536)
+            except OSError:  # Its end of the terminal is closed.
+                break
+        assert process.wait(timeout=240) == 0
+    finally:
+        process.kill()
+        os.close(own)
+    assert b"\x1b[?1049h" in drawn
+    assert b"\x1b[?1049l" in drawn, "the terminal is given back as it was"
+    assert notes.read_bytes() == b""
