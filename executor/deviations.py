@@ -155,6 +155,10 @@ def _compilation(saved: SavedPlan, actual: Actual) -> Iterator[str]:
         yield "the model was compiled, the plan counts its step as written (--set compile.backend=... says so)"
 
 
+_LIONS = {"lion": ("lion", "lion32bit"), "lion-8bit": ("lion", "lion8bit")}
+"""bitsandbytes' classes; the Trainer's `Lion(optim_bits=8)` is told from `Lion()` by its state alone."""
+
+
 def _is_optimizer(planned: str, found: str) -> bool:
     """Whether a class (`torch.optim.adamw.AdamW (fused)`) is what the plan calls `adamw-fused`."""
     path, _, variant = found.partition(" ")
@@ -162,6 +166,8 @@ def _is_optimizer(planned: str, found: str) -> bool:
     eight_bit = "8bit" in kind or package == "bitsandbytes"
     if planned == "paged-adamw-8bit":
         return eight_bit and "adamw" in kind and "paged" in kind
+    if planned in _LIONS:
+        return package == "bitsandbytes" and kind in _LIONS[planned]
     if planned == "adamw-8bit":
         return eight_bit and "adamw" in kind and "paged" not in kind
     if planned.startswith("adamw"):

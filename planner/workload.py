@@ -32,6 +32,8 @@ class Optimizer(StrEnum):
     ADAMW_FORLOOP = "adamw-forloop"
     ADAMW_8BIT = "adamw-8bit"
     PAGED_ADAMW_8BIT = "paged-adamw-8bit"
+    LION = "lion"
+    LION_8BIT = "lion-8bit"
     SGD = "sgd"
     SGD_MOMENTUM = "sgd-momentum"
     ADAFACTOR = "adafactor"

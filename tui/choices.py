@@ -80,7 +80,8 @@ CHOICES: Mapping[str, Choice] = {
         label="optimizer",
         key="z",
         values=(
-            "adamw", "adamw-fused", "adamw-8bit", "paged-adamw-8bit", "adafactor", "muon", "sgd-momentum", "sgd",
+            "adamw", "adamw-fused", "adamw-8bit", "paged-adamw-8bit", "lion", "lion-8bit", "adafactor", "muon",
+            "sgd-momentum", "sgd",
         ),
         default="adamw",
         help="what it keeps per parameter, and where",

@@ -65,6 +65,8 @@ _OPTIM: Mapping[str, str] = {
     "adamw-fused": "adamw_torch_fused",
     "adamw-8bit": "adamw_bnb_8bit",
     "paged-adamw-8bit": "paged_adamw_8bit",
+    "lion": "lion_32bit",
+    "lion-8bit": "lion_8bit",
     "sgd": "sgd",
     "adafactor": "adafactor",
 }

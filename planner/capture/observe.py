@@ -133,6 +133,8 @@ def optimizer_facts(made: Any) -> OptimizerFacts:
                 storage = value.untyped_storage()
                 seen[storage._cdata] = storage.nbytes()
     kind = type(made)
+    if kind.__module__.startswith("bitsandbytes"):
+        first |= {"optim_bits": made.args.optim_bits, "is_paged": made.is_paged}
     return OptimizerFacts(
         class_name=f"{kind.__module__}.{kind.__qualname__}",
         options={key: value for key, value in first.items() if isinstance(value, (bool, int, float, type(None)))},
@@ -152,8 +154,23 @@ def planned_name(facts: OptimizerFacts) -> str | None:
     if name == "SGD" and module.startswith("torch.optim"):
         return "sgd-momentum" if facts.options.get("momentum") else "sgd"
     if module.startswith("bitsandbytes"):
-        return {"AdamW8bit": "adamw-8bit", "Adam8bit": "adamw-8bit", "PagedAdamW8bit": "paged-adamw-8bit"}.get(name)
+        return _of_bitsandbytes(name, facts)
     return {"Adafactor": "adafactor", "Muon": "muon"}.get(name)
+
+
+_OF_BITSANDBYTES = {
+    ("adam", 8, False): "adamw-8bit",
+    ("adam", 8, True): "paged-adamw-8bit",
+    ("lion", 32, False): "lion",
+    ("lion", 8, False): "lion-8bit",
+}
+
+
+def _of_bitsandbytes(name: str, facts: OptimizerFacts) -> str | None:
+    """By algorithm, bits and paging: the Trainer asks for `AdamW(optim_bits=8)`, others for `AdamW8bit`."""
+    algorithm = next((one for one in ("adam", "lion") if one in name.lower()), "")
+    key = (algorithm, facts.options.get("optim_bits"), facts.options.get("is_paged"))
+    return _OF_BITSANDBYTES.get(key)  # type: ignore[arg-type]
 
 
 def waiting(observed: Observed) -> list[Any]:

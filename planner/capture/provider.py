@@ -3,9 +3,11 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from planner.cache_dir import cache_dir, entry_name, read_entry, write_entry
+from planner.capture.files import project_files
 from planner.capture.parent import CaptureError, capture
 from planner.capture.request import CapturedFacts, CaptureRequest
 from planner.errors import InputError
@@ -127,13 +129,8 @@ def natural_regime(facts: CapturedFacts) -> Regime:
 def files_digest(script: Path) -> str:
     """sha256 of the script and of the small text files beside and below it: what its step can depend on."""
     digest = hashlib.sha256()
-    found = [script]
-    for path in sorted(script.parent.rglob("*")):
-        if len(found) >= _MAX_FILES:
-            break
-        hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(script.parent).parts)
-        if path != script and path.suffix in _READ and not hidden and path.is_file():
-            found.append(path)
+    beside = (path for path in project_files(script.parent, _READ) if path != script)
+    found = [script, *islice(beside, _MAX_FILES - 1)]
     for path in found:
         try:
             digest.update(str(path).encode() + b"\0" + path.read_bytes()[: 2**20] + b"\0")

@@ -13,6 +13,8 @@ OPTIMIZERS: Mapping[str, str] = {
     "adamw_bnb_8bit": "adamw-8bit",
     "adamw_8bit": "adamw-8bit",
     "paged_adamw_8bit": "paged-adamw-8bit",
+    "lion_32bit": "lion",
+    "lion_8bit": "lion-8bit",
     "sgd": "sgd",
     "adafactor": "adafactor",
     "muon": "muon",

@@ -9,7 +9,7 @@ from itertools import chain
 
 from planner.memory.clipping import place_clipping
 from planner.memory.local_tensor import LocalTensor, Role
-from planner.memory.optimizer_8bit import MAP_BYTES, adam_8bit_state, is_8_bit
+from planner.memory.optimizer_8bit import MAP_BYTES, adam_8bit_state, is_8_bit, lion_8bit_state, lion_state
 from planner.memory.optimizer_adafactor import adafactor_state, adafactor_step
 from planner.memory.optimizer_adam import (
     adam_state,
@@ -38,6 +38,7 @@ _STATE: dict[Optimizer, _StateRule] = {
     Optimizer.SGD_MOMENTUM: momentum_state,
     Optimizer.ADAFACTOR: adafactor_state,
     Optimizer.MUON: muon_state,
+    Optimizer.LION: lion_state,
 }
 
 _STEP: dict[Optimizer, _StepRule] = {
@@ -48,14 +49,23 @@ _STEP: dict[Optimizer, _StepRule] = {
 }
 """Optimizers that are not named here work in place."""
 
-BITSANDBYTES = frozenset({Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT})
+_TABLES: dict[Optimizer, tuple[str, ...]] = {
+    Optimizer.ADAMW_8BIT: ("qmap1", "qmap2"),
+    Optimizer.PAGED_ADAMW_8BIT: ("qmap1", "qmap2"),
+    Optimizer.LION_8BIT: ("qmap1",),
+}
+"""bitsandbytes/optim/optimizer.py: `init_state` moves a table for each moment to the device."""
+
+BITSANDBYTES = frozenset({*_TABLES, Optimizer.LION})
 """Optimizers whose kernels know plain CUDA tensors only."""
 SHAPED = frozenset({Optimizer.ADAFACTOR, Optimizer.MUON})
 """Optimizers that treat a matrix otherwise than a vector of as many elements."""
 
 
 def _state_rule(optimizer: Optimizer, full_embeddings: bool) -> _StateRule:
-    if optimizer in BITSANDBYTES:
+    if optimizer is Optimizer.LION_8BIT:
+        return partial(lion_8bit_state, full_embeddings=full_embeddings)
+    if optimizer in _TABLES:
         paged = optimizer is Optimizer.PAGED_ADAMW_8BIT
         return partial(adam_8bit_state, paged=paged, full_embeddings=full_embeddings)
     return _STATE[optimizer]
@@ -93,8 +103,8 @@ def place_state(
     def keep(nbytes: int, label: str, module: str) -> None:
         handles.append(builder.alloc(builder.at_step(0), nbytes, Category.OPTIMIZER_STATE, label, module))
 
-    if optimizer in BITSANDBYTES and any(is_8_bit(tensor, full_embeddings) for tensor in tensors):
-        for table in ("qmap1", "qmap2"):
+    if any(is_8_bit(tensor, full_embeddings) for tensor in tensors):
+        for table in _TABLES.get(optimizer, ()):
             keep(MAP_BYTES, f"{optimizer} {table}", "")
     for tensor in tensors:
         for kept in rule(tensor) if tensor.numel else ():

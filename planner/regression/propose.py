@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from planner.capture.files import project_files
 from planner.errors import PlanError
 from planner.from_config.convert import Converted, convert
 from planner.from_config.reading import Fetch
-from planner.regression.files import project_files
 
 Read = Callable[[Path], Mapping[str, object]]
 Fetching = Callable[[Path], Fetch]

@@ -6,10 +6,10 @@ import sysconfig
 from pathlib import Path
 
 from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
+from planner.capture.files import project_files
 from planner.errors import InputError
 from planner.plan_codec import canonical, decode, dump, load_object
 from planner.regression.computed import Computed
-from planner.regression.files import project_files
 from planner.regression.jobs import CheckJob
 
 _READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".jinja")

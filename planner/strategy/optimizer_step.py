@@ -51,13 +51,15 @@ _TENSORS_TOUCHED = {
     Optimizer.SGD: 3,
     Optimizer.SGD_MOMENTUM: 8,
     Optimizer.ADAFACTOR: 17,
+    Optimizer.LION: 5,
 }
 """Parameter-sized reads and writes of one step: operators that are not fused pass over memory one by one.
 
 torch/optim/adam.py: _multi_tensor_adam reads and writes for mul (2), lerp (3), mul (2), addcmul (3), sqrt (2),
 div (2), add (2), div (2) and addcdiv (4); _single_tensor_adam has one division less. torch/optim/sgd.py with
 momentum: mul (2), add (3), add (3). Adafactor's operators touch 17: square, plus epsilon, two means, outer product,
-times gradient, norm, two scalings, negation, addition, and the norm of the weights."""
+times gradient, norm, two scalings, negation, addition, and the norm of the weights. bitsandbytes' Lion is one kernel:
+weight, gradient and moment read, weight and moment written."""
 
 _CLIPPING = 3
 """clip_grad_norm_ reads every gradient for its norm, then reads and writes it to scale it."""
@@ -66,7 +68,8 @@ _FROM_LOW_PRECISION = 20
 """Bytes an element that DeepSpeed moves around a step on the GPU (stage_1_and_2.py: step): gradients cast to fp32
 (2 read, 4 written) and unscaled in place (4, 4), weights cast back (4, 2)."""
 
-_CODED = frozenset({Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT})
+_CODED = {Optimizer.ADAMW_8BIT: 2, Optimizer.PAGED_ADAMW_8BIT: 2, Optimizer.LION_8BIT: 1}
+"""Codes that bitsandbytes' one kernel reads and writes for every element."""
 
 
 def optimizer_work(
@@ -83,8 +86,8 @@ def optimizer_work(
     `flat`: DeepSpeed's fp32 masters stand behind 16-bit weights and gradients, which are cast on the way.
     """
     if optimizer in _CODED:
-        # Weight and gradient read, weight written, both codes read and written.
-        touched = elements * (3 * element_bytes + 4)
+        # Weight and gradient read, weight written, codes read and written.
+        touched = elements * (3 * element_bytes + 2 * _CODED[optimizer])
     else:
         # On the host DeepSpeed steps with its own Adam, one kernel (csrc/adam/cpu_adam.cpp).
         tensors = _FUSED_ADAM if on_host else _TENSORS_TOUCHED.get(optimizer, _FUSED_ADAM)

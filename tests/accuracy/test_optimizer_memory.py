@@ -75,6 +75,21 @@ def test_state_and_second_step_are_exact(optimizer: Optimizer, shapes: Shapes, d
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("optimizer", "tables"),
+    [(Optimizer.ADAMW_8BIT, 2), (Optimizer.LION, 0), (Optimizer.LION_8BIT, 1)],
+)
+def test_state_of_bitsandbytes_is_exact(optimizer: Optimizer, tables: int, dtype: str) -> None:
+    """Only what is kept: its CPU kernels take temporaries that its CUDA kernels do not.
+
+    Its tables are made on the host and moved to a GPU: beside a CPU's parameters nothing is added.
+    """
+    real = optimizer_reference(optimizer, MIXED, dtype=getattr(torch, dtype))
+    assert planned(optimizer, MIXED, dtype).state_bytes == real.state_bytes + tables * 1024
+    assert real.second_left == 0
+
+
 @pytest.mark.parametrize("optimizer", TORCH, ids=str)
 def test_first_step_peaks_no_higher_than_said(optimizer: Optimizer) -> None:
     """State is placed before the step; Adafactor makes it parameter by parameter and peaks at most as high."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from planner.memory.optimizer import BITSANDBYTES
 from planner.workload import Optimizer
 from tests.support.cpu_reference import mark, measure
 from tests.support.replay_cpu import counted
@@ -23,6 +24,9 @@ _OPTIONS: dict[Optimizer, dict[str, Any]] = {
     Optimizer.SGD_MOMENTUM: {"foreach": True, "momentum": 0.9},
     Optimizer.ADAFACTOR: {"scale_parameter": False, "relative_step": False},
     Optimizer.MUON: {},
+    Optimizer.ADAMW_8BIT: {"optim_bits": 8},
+    Optimizer.LION: {},
+    Optimizer.LION_8BIT: {"optim_bits": 8},
 }
 
 
@@ -47,6 +51,10 @@ def _class(optimizer: Optimizer) -> Any:
         return Adafactor
     if optimizer is Optimizer.MUON:
         return torch.optim.Muon
+    if optimizer in BITSANDBYTES:
+        import bitsandbytes
+
+        return bitsandbytes.optim.AdamW if optimizer is Optimizer.ADAMW_8BIT else bitsandbytes.optim.Lion
     return torch.optim.SGD if optimizer in (Optimizer.SGD, Optimizer.SGD_MOMENTUM) else torch.optim.AdamW
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from planner.plan_saved import SavedPlan
 
 _OPTIMIZER_BYTES = {
-    "adamw-8bit": 2.0, "paged-adamw-8bit": 2.0, "sgd": 0.0, "sgd-momentum": 4.0, "muon": 4.0, "adafactor": 0.1,
+    "adamw-8bit": 2.0, "paged-adamw-8bit": 2.0, "lion": 4.0, "lion-8bit": 1.0, "sgd": 0.0, "sgd-momentum": 4.0,
+    "muon": 4.0, "adafactor": 0.1,
 }  # fmt: skip
 """Bytes of saved optimizer state by trainable parameter; AdamW's two fp32 moments otherwise."""
 _PACKAGES_BY_STRATEGY = {"zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}

@@ -21,5 +21,7 @@ def project_files(root: Path, endings: tuple[str, ...]) -> Iterator[Path]:
             and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
         )
         for name in sorted(names):
-            if name.endswith(endings) and not name.startswith("."):
-                yield Path(folder, name)
+            path = Path(folder, name)
+            # A pipe among them would be waited on for ever.
+            if name.endswith(endings) and not name.startswith(".") and path.is_file():
+                yield path
