@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import on
 from textual.app import SystemCommand
 from textual.binding import BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -230,6 +231,11 @@ class ExplorerApp(Shell):
         from tui.screens.watch import WatchScreen
 
         self.push_screen(WatchScreen(self.scene(), folder=message.folder))
+
+    def action_command_palette(self) -> None:
+        """Everything by name."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette(placeholder="name what you want to do", id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Everything that a key does, by name."""

@@ -211,7 +211,7 @@ def _ruler(scene: Scene, whole: Stack, memory: MemoryFigures) -> Text:
     """Where the capacity lies under the bar, and what lies beyond it."""
     line, end = ("-", "|") if scene.ascii_only else ("─", "┤")
     beyond = whole.width - whole.capacity
-    text = Text(" " + line * max(0, whole.capacity - 1) + end, style="dim")
+    text = Text().append(" " + line * max(0, whole.capacity - 1) + end, style="dim")
     label = f"{words.gib(memory.capacity_bytes)} GiB"
     free = memory.headroom_bytes
     room = f" {words.gib(abs(free))} GiB {'free' if free >= 0 else 'too much'} of {label} "

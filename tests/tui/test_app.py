@@ -252,7 +252,7 @@ async def test_ascii_is_ascii(size):
     app = app_of(Canned(), ascii_only=True)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: settled(app))
-        for keys in ((), ("question_mark",), ("escape", "d"), ("escape", "e"), ("escape", "x")):
+        for keys in ((), ("question_mark",), ("escape", "d"), ("escape", "e"), ("escape", "x"), ("escape", "ctrl+p")):
             await pilot.press(*keys)
             await pilot.pause()
             text = screen_text(app)

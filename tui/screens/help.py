@@ -16,14 +16,14 @@ _ELSE = (
     ("Backspace", "undo the last change"),
     ("b", "follow the best plan, whatever changes"),
     ("Enter", "on a plan: show it above"),
-    ("t  /  h", "sort, filter the plans; hide what does not fit"),
+    ("t  /  h", "sort (or click a head), filter the plans (Esc: all again); hide what does not fit"),
     ("d", "why so much: categories, modules, tensors; Enter deeper, Esc back"),
-    ("v", "pin this configuration; again after a change: every difference"),
+    ("v", "pin this configuration; after a change: every difference"),
     ("x", "copy the command, save the plan, write a report, launch"),
     ("y", "copy the command of this picture"),
     ("w", "runs of this folder: predicted beside measured, or watch one"),
-    ("Ctrl+P", "everything by name"),
-    ("F5", "start the planner's processes anew"),
+    ("Ctrl+P", "everything by name; light and dark under Theme"),
+    ("F5", "start the planner's processes anew; a script that was edited is read again"),
     ("q", "leave"),
 )
 _READING = (
