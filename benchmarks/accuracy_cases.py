@@ -6,6 +6,8 @@ Built on the declarations of benchmarks/published_rows.py and published_lora.py;
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.fsdp_qlora import QloraCase, qlora_case_of
+from benchmarks.lit_cases import LitCase, lit_case_of
 from benchmarks.published_lora import setup_with_adapters
 from benchmarks.published_rows import Row, Setup, setup_of
 from benchmarks.titan_cases import TitanCase, titan_case_of
@@ -15,17 +17,15 @@ _ASIDE = {
     "axolotl": "says neither which statistic it reports nor its configuration",
     "bigscience": "Megatron-DeepSpeed's own models, tensor and pipeline parallelism",
     "colossalai": "ColossalAI's own models and Gemini offload",
-    "fsdp_qlora": "own training script: adapters in bf16, FSDP1 units and 4-bit storage of its own",
     "internevo": "InternEvo's own models; does not say which statistic it reports",
-    "litgpt": "litgpt's own models, adapters and chunked loss; lengths are caps on samples that vary",
     "megatron-logs": "Megatron-LM's own models and parallelism",
     "ms-swift": "lengths are caps on samples that vary; remote modelling code of 2023, adapters' types not stated",
     "peft": "does not say which statistic it reports, nor rank and targets",
     "peft-metamathqa": "lengths vary and the peak includes evaluation and generation at a batch of 50",
     "primus": "Megatron-LM under Primus; does not say which statistic it reports",
     "qwen-readme": "does not say which statistic it reports",
-    "torchtune": "torchtune's own models and adapters",
-    "hf-docs": "transformers 4.27's own AdamW and eager attention of its time",
+    "torchtune": "torchtune's own models and adapters, all but one row compiled",
+    "hf-docs": "gradients zeroed in place, a CUDA 11 context of 1.3 GiB, transformers 4.27's own AdamW and attention",
     "gptq-for-llama": "inference",
     "litgpt-inference": "inference",
     "llm-d-planner": "inference",
@@ -67,11 +67,18 @@ class Case:
         return Peft.QLORA if dict(self.lora)["quantised"] else Peft.LORA
 
 
-def case_of(row: Row) -> Case | TitanCase | str:
+AnyCase = Case | TitanCase | LitCase | QloraCase
+
+
+def case_of(row: Row) -> AnyCase | str:
     """How a row ran, or why it is set aside."""
     group = str(row["group"])
     if group in ("torchtitan", "torchao"):
         return titan_case_of(row)
+    if group == "litgpt":
+        return lit_case_of(row)
+    if group == "fsdp_qlora":
+        return qlora_case_of(row)
     if group != "fms-acceleration":
         return _ASIDE.get(group, "of a source that no declaration knows")
     if row["confidence"] == "low":

@@ -3,7 +3,10 @@
 from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks import published_lora, published_runs
-from benchmarks.accuracy_cases import Case
+from benchmarks.accuracy_cases import AnyCase, Case
+from benchmarks.fsdp_qlora import QloraCase, QloraEstimator, qlora_states
+from benchmarks.lit_cases import LitCase
+from benchmarks.lit_estimate import LitEstimator, lit_states
 from benchmarks.titan_cases import TitanCase
 from benchmarks.titan_estimate import TitanEstimator
 from planner.hardware.cluster import parse_cluster
@@ -47,11 +50,17 @@ class Estimator:
     def __init__(self) -> None:
         self._providers: dict[Case, _Declared] = {}
         self._titan = TitanEstimator()
+        self._lit = LitEstimator()
+        self._qlora = QloraEstimator()
 
-    def judge(self, case: Case | TitanCase, micro_batch: int) -> Judgement:
+    def judge(self, case: AnyCase, micro_batch: int) -> Judgement:
         """The case under the real capacity of its GPUs."""
         if isinstance(case, TitanCase):
             return self._titan.judge(case, micro_batch)
+        if isinstance(case, LitCase):
+            return self._lit.judge(case, micro_batch)
+        if isinstance(case, QloraCase):
+            return self._qlora.judge(case, micro_batch)
         setup = case.setup
         provider: Any = self._providers.setdefault(case, _Declared(case))
         evaluator = Evaluator(
@@ -72,10 +81,14 @@ class Estimator:
         return evaluator.simulate(evaluator.judge(family, batch))
 
 
-def states_of(case: Case | TitanCase, trace: StepTrace) -> int:
+def states_of(case: AnyCase, trace: StepTrace) -> int:
     """k·P/W: weights, gradients, two moments and the foreach optimizer's list; a frozen parameter its 16 bits alone."""
     if isinstance(case, TitanCase):
         return case.states(sum(p.numel for p in trace.parameters))
+    if isinstance(case, LitCase):
+        return lit_states(trace)
+    if isinstance(case, QloraCase):
+        return qlora_states(case, trace)
     setup = case.setup
     if case.lora is None:
         return setup.bytes_per_parameter * sum(p.numel for p in trace.parameters) // setup.world_size

@@ -1,9 +1,8 @@
 """One row of published measurements beside its estimate."""
 
-from benchmarks.accuracy_cases import Case, case_of
+from benchmarks.accuracy_cases import AnyCase, case_of
 from benchmarks.accuracy_estimate import Estimator, states_of
 from benchmarks.published_rows import Row
-from benchmarks.titan_cases import TitanCase
 from planner.memory.allocator import simulate
 from planner.search.evaluate import Judgement
 from planner.units import GIB
@@ -30,7 +29,7 @@ def died_line_of(estimator: Estimator, row: Row) -> Row | str:
     return _described(row, case) | _figures(judgement)
 
 
-def _described(row: Row, case: Case | TitanCase) -> Row:
+def _described(row: Row, case: AnyCase) -> Row:
     return {
         "id": row["id"],
         "group": f"{row['group']}, {row['task']}, {case.strategy}",
@@ -60,7 +59,7 @@ def _figures(judgement: Judgement) -> Row:
     }
 
 
-def _errors(row: Row, case: Case | TitanCase, judgement: Judgement) -> Row:
+def _errors(row: Row, case: AnyCase, judgement: Judgement) -> Row:
     """Measured figures in bytes; errors are estimate / measured - 1."""
     measured, found = row["measured"], {}
     if "peak_allocated_gib" in measured:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from benchmarks.published_rows import Row
-from benchmarks.titan_model import Loss, Norm, Recompute, Titan
+from benchmarks.titan_model import Float8, Loss, Norm, Recompute, Titan
 from planner.workload import Attention
 
 _RECOMPUTE: dict[str, Recompute] = {
@@ -41,7 +41,8 @@ class TitanCase:
     @property
     def kernels(self) -> str:
         """What tells one run from another."""
-        words = [f"recompute {self.titan.recompute}", f"{self.titan.norm} norm", f"{self.titan.loss} loss"]
+        words = [f"float8 {self.titan.float8}"] if self.titan.float8 else []
+        words += [f"recompute {self.titan.recompute}", f"{self.titan.norm} norm", f"{self.titan.loss} loss"]
         return ", ".join([*words, *([f"reshard {self.reshard}"] if self.reshard != "default" else [])])
 
     def states(self, parameters: int) -> int:
@@ -60,12 +61,22 @@ def titan_case_of(row: Row) -> TitanCase | str:
     loss: Loss = "chunked" if "chunked" in str(row["fused_or_chunked_loss"]) else "whole"
     return TitanCase(
         titan=Titan(
-            seq_len=row["seq_len"], recompute=_RECOMPUTE[str(row["activation_checkpointing"])], norm=norm, loss=loss
+            seq_len=row["seq_len"],
+            recompute=_RECOMPUTE[str(row["activation_checkpointing"])],
+            norm=norm,
+            loss=loss,
+            float8=_float8(str(row["dtype"]["compute"])),
         ),
         ranks=row["gpu"]["count"],
         attention=Attention.SDPA if late else Attention.FLASH,
         reshard=next((word for word in ("always", "never") if f"reshard_after_forward {word}" in notes), "default"),
     )
+
+
+def _float8(compute: str) -> Float8:
+    if "float8" not in compute:
+        return ""
+    return "nocompile" if "nocompile" in compute else "tensorwise"
 
 
 def _reason(row: Row) -> str | None:
@@ -77,6 +88,4 @@ def _reason(row: Row) -> str | None:
         return "tensor parallelism"
     if not str(row["strategy"]).startswith("FSDP2"):
         return f"{row['strategy'].split(',')[0]} is not modelled"
-    if "float8" in row["dtype"]["compute"]:
-        return "float8 layers of that day's torchao"
     return "FSDP2 as torch had it in June 2024" if "A100" in row["gpu"]["model"] else None

@@ -1,11 +1,12 @@
 """Estimates of torchtitan's runs: its model traced, FSDP2 replayed as torchtitan wraps it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from benchmarks.titan_cases import TitanCase
+from benchmarks.titan_float8 import convert
 from benchmarks.titan_model import TitanModel
 from planner.hardware.cluster import parse_cluster
 from planner.search.candidates import Batch, Family
@@ -65,6 +66,10 @@ def trace_of(case: TitanCase, variant: StepVariant, micro_batch: int) -> StepTra
     """The step as torchtitan makes it; FSDP2 gives the blocks 16-bit weights."""
     with torch.device("meta"):
         model = TitanModel(case.titan)
+    if case.titan.float8:
+        convert(model, case.titan.float8, checkpointed=case.titan.recompute != "none")
+    if case.titan.float8 == "tensorwise":
+        variant = replace(variant, regime=replace(variant.regime, float8="cast"))
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
     return Tracer(model=model, make_batch=_batch, profile=_H100, has_sequence=True).trace(variant, micro_batch)

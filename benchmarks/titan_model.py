@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Recompute = Literal["none", "full", "op", "every-2nd"]
 Norm = Literal["written-out", "fused"]
 Loss = Literal["whole", "chunked"]
+Float8 = Literal["", "tensorwise", "nocompile"]
 _CHUNKS = 8
 _MM = torch.ops.aten.mm.default
 _SAVED = {
@@ -45,6 +46,8 @@ class Titan:
     recompute: Recompute = "op"
     norm: Norm = "written-out"
     loss: Loss = "whole"
+    float8: Float8 = ""
+    """Whose float8 linear layers: torchao's own, its float8nocompile prototype's, or none (titan_float8.py)."""
 
 
 class _WrittenOutNorm(nn.Module):

@@ -1,0 +1,188 @@
+"""Runs of AnswerDotAI's fsdp_qlora: transformers' Llama with peft's adapters under FSDP1, wrapped by hand.
+
+Mirrored from AnswerDotAI/fsdp_qlora train.py (fsdp_main, get_wrapping_policy) as of its benchmarks of March 2024: all
+in bf16, adapters too; FSDP with neither mixed precision nor accelerate around it; blocks and adapters as units; blocks
+checkpointed inside their units; `output` and `loss` dropped at the end of every batch; no clipping. transformers 4.38
+upcasts the logits; bitsandbytes before 0.44 keeps the input of a 4-bit product.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks import published_kernels
+from benchmarks.published_rows import Row
+from planner.dtypes import element_bits
+from planner.hardware.cluster import parse_cluster
+from planner.model import linear4bit
+from planner.model.adapt import adapt
+from planner.model.adapter import Adapter
+from planner.model.build import build_model, spec_of
+from planner.model.source import resolve
+from planner.search.candidates import Batch, Family
+from planner.search.evaluate import Evaluator, Judgement
+from planner.speed.roofline import RooflineModel
+from planner.strategy import fsdp1
+from planner.strategy.base import Offload, RankContext, RankPlan
+from planner.trace.device import device_kind
+from planner.trace.events import Kind, StepTrace
+from planner.trace.inputs import TrainingBatch, training_batch
+from planner.trace.kernels import kernel_profile
+from planner.trace.tracer import Tracer
+from planner.trace.variant import Regime, StepVariant
+from planner.workload import Attention, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
+
+if TYPE_CHECKING:
+    from planner.trace.provider import TraceProvider
+
+_TARGETS = ("k_proj", "q_proj", "v_proj", "up_proj", "down_proj", "gate_proj")
+_REGIME = Regime(weights="bfloat16", trainable_weights="bfloat16", buffers_follow=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QloraCase:
+    """One row as it ran."""
+
+    model: str
+    seq_len: int
+    rank: int
+    peft: Peft
+    cluster: str
+    """As `--gpus` takes it."""
+    strategy: str = "fsdp1"
+
+    @property
+    def kernels(self) -> str:
+        return f"{self.peft} of rank {self.rank}, nothing around FSDP"
+
+
+def qlora_case_of(row: Row) -> QloraCase | str:
+    """How a row ran, or why it is set aside."""
+    strategy = str(row["strategy"])
+    if "offload" in strategy:
+        return "FSDP1 with its parameters on the host is not modelled"
+    if "FULL_SHARD" not in strategy:
+        return "FSDP1's NO_SHARD is not modelled"
+    gpu = "RTX-3090" if "3090" in row["gpu"]["model"] else "RTX-4090"
+    return QloraCase(
+        model=row["model"],
+        seq_len=row["seq_len"],
+        rank=row["lora"]["rank"],
+        peft=Peft.QLORA if row["quantization"] else Peft.LORA,
+        cluster=f"{row['gpu']['count']}x{gpu}",
+    )
+
+
+class BareFsdp(fsdp1.FullyShardedDataParallel1):
+    """FSDP1 over a model that is 16-bit through and through."""
+
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+        return _REGIME
+
+    def refuses(self, context: RankContext) -> str | None:
+        with _everywhere():
+            return super().refuses(context)
+
+    def rank(self, context: RankContext) -> RankPlan:
+        with _everywhere():
+            return super().rank(context)
+
+
+@contextlib.contextmanager
+def _everywhere() -> Iterator[None]:
+    with mock.patch.object(fsdp1, "_regime_of", return_value=_REGIME):
+        yield
+
+
+class _KeepsInput(linear4bit.MatMul4BitMeta):
+    """autograd/_functions.py: MatMul4Bit of bitsandbytes 0.43."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor | None, layer: linear4bit.Linear4bitMeta) -> torch.Tensor:
+        ctx.kept = x if ctx.needs_input_grad[0] else None
+        return _FORWARD(ctx, x, bias, layer)
+
+
+_FORWARD = linear4bit.MatMul4BitMeta.forward
+
+
+def trace_of(case: QloraCase, variant: StepVariant, micro_batch: int) -> StepTrace:
+    """The step as the script makes it; what it bound is gone before the next one."""
+    base: Any = build_model(resolve(case.model).config or {}, attention="sdpa")
+    published_kernels.use_reentrant_checkpointing(base)
+    base.enable_input_require_grads()
+    adapter = Adapter(
+        peft=case.peft, rank=case.rank, targets=_TARGETS, dropout=0.1, double_quant=True, compute_dtype="bfloat16"
+    )
+    model = adapt(base, spec_of(base, model_id=case.model), adapter).model
+
+    def batch(_: nn.Module, micro: int, seq_len: int) -> TrainingBatch:
+        return training_batch(base, batch=micro, seq_len=seq_len)
+
+    profile = kernel_profile(device_kind(parse_cluster(case.cluster).gpu))
+    tracer = Tracer(model=model, make_batch=batch, profile=profile, has_sequence=True)
+    with mock.patch.object(linear4bit, "MatMul4BitMeta", _KeepsInput):
+        return dropped(tracer.trace(replace(variant, loss="transformers-4.45"), micro_batch))
+
+
+def dropped(trace: StepTrace) -> StepTrace:
+    """Nothing of a step but its gradients outlives it."""
+    alive = np.zeros(trace.num_tensors, dtype=np.int64)
+    np.add.at(alive, trace.subject[trace.kind == Kind.ALLOC], 1)
+    np.add.at(alive, trace.subject[trace.kind == Kind.FREE], -1)
+    left = np.flatnonzero((alive > 0) & (trace.tensor_parameter < 0))
+    kind = np.concatenate([trace.kind, np.full(len(left), Kind.FREE, dtype=trace.kind.dtype)])
+    return replace(trace, kind=kind, subject=np.concatenate([trace.subject, left.astype(trace.subject.dtype)]))
+
+
+@dataclass(slots=True)
+class _Traced:
+    """Stands where `plan` has its provider."""
+
+    case: QloraCase
+    known: dict[int, StepTrace] = field(default_factory=dict)
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        if micro_batch not in self.known:
+            self.known[micro_batch] = trace_of(self.case, variant, micro_batch)
+        return self.known[micro_batch]
+
+
+class QloraEstimator:
+    """Judges runs."""
+
+    def __init__(self) -> None:
+        self._providers: dict[QloraCase, _Traced] = {}
+
+    def judge(self, case: QloraCase, micro_batch: int) -> Judgement:
+        """The run under the real capacity of its GPUs."""
+        provider: Any = self._providers.setdefault(case, _Traced(case))
+        evaluator = Evaluator(
+            provider=cast("TraceProvider", provider),
+            workload=Workload(
+                seq_len=case.seq_len,
+                precision=Precision.BF16,
+                optimizer=Optimizer.ADAMW,
+                attention=Attention.SDPA,
+                stack=Stack.PLAIN,
+                peft=case.peft,
+                clipping=False,
+            ),
+            cluster=parse_cluster(case.cluster),
+            speed=RooflineModel(),
+        )
+        family = Family(strategy=BareFsdp(), offload=Offload.NONE, checkpointing=Checkpointing.FULL)
+        return evaluator.simulate(evaluator.judge(family, Batch(micro_batch=micro_batch, accumulation_steps=1)))
+
+
+def qlora_states(case: QloraCase, trace: StepTrace) -> int:
+    """Weights as they are stored; gradients, two moments and the foreach list in 16 bits for what is trained."""
+    ranks = parse_cluster(case.cluster).world_size
+    weights = sum(p.numel * element_bits("bfloat16" if p.dtype != "uint8" else p.dtype) // 8 for p in trace.parameters)
+    return (weights + sum(8 * p.numel for p in trace.parameters if p.trainable)) // ranks

@@ -1,0 +1,119 @@
+"""Estimates of litgpt's runs: its model traced, on one device."""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from benchmarks.lit_cases import LitCase
+from benchmarks.lit_model import LitModel
+from planner.dtypes import element_bits
+from planner.hardware.cluster import Cluster, parse_cluster
+from planner.memory.stream import RankStream
+from planner.search.candidates import Batch, Family
+from planner.search.evaluate import Evaluator, Judgement
+from planner.speed.roofline import RooflineModel
+from planner.strategy.base import Offload, RankContext, RankPlan
+from planner.strategy.single import Single
+from planner.trace.device import device_kind
+from planner.trace.events import StepTrace
+from planner.trace.inputs import TrainingBatch
+from planner.trace.inputs_given import given_batch
+from planner.trace.kernels import kernel_profile
+from planner.trace.ranges import ranges_for
+from planner.trace.tracer import Tracer
+from planner.trace.variant import StepVariant
+from planner.workload import Attention, Checkpointing, Optimizer, Precision, Stack, Workload
+
+if TYPE_CHECKING:
+    from planner.trace.provider import TraceProvider
+
+
+class FirstPass(Single):
+    """One device until the first optimizer step: nothing of a pass before is held yet."""
+
+    def rank(self, context: RankContext) -> RankPlan:
+        plan = super().rank(context)
+        return replace(plan, stream=until_step(plan.stream))
+
+
+def until_step(stream: RankStream) -> RankStream:
+    """The events before the first optimizer step."""
+    before = stream.event_segment < stream.step_segments[0]
+    return replace(
+        stream,
+        event_sign=stream.event_sign[before],
+        event_tensor=stream.event_tensor[before],
+        event_segment=stream.event_segment[before],
+        event_in_backward=stream.event_in_backward[before],
+    )
+
+
+@dataclass(slots=True)
+class _Traced:
+    """Stands where `plan` has its provider."""
+
+    case: LitCase
+    cluster: Cluster
+    known: dict[tuple[int, ...], StepTrace] = field(default_factory=dict)
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        for points in ranges_for(micro_batch):
+            if points in self.known:
+                return self.known[points]
+        made = trace_of(self.case, self.cluster, variant, micro_batch)
+        self.known[made.samples] = made
+        return made
+
+
+def trace_of(case: LitCase, cluster: Cluster, variant: StepVariant, micro_batch: int) -> StepTrace:
+    """The step as litgpt makes it, in 16 bits."""
+    with torch.device("meta"):
+        model = LitModel(case.lit, case.seq_len)
+
+    def batch(model: Any, batch: int, seq_len: int) -> TrainingBatch:
+        ids = torch.zeros(1, seq_len, dtype=torch.int64)
+        return given_batch(model, {"tokens": ids, "labels": ids}, batch=batch)
+
+    profile = kernel_profile(device_kind(cluster.gpu))
+    return Tracer(model=model, make_batch=batch, profile=profile, has_sequence=True).trace(variant, micro_batch)
+
+
+class LitEstimator:
+    """Judges runs; those that differ in the micro batch alone share a trace."""
+
+    def __init__(self) -> None:
+        self._providers: dict[LitCase, _Traced] = {}
+
+    def judge(self, case: LitCase, micro_batch: int) -> Judgement:
+        """The run under the real capacity of its GPU."""
+        cluster = parse_cluster(case.cluster)
+        provider: Any = self._providers.setdefault(case, _Traced(case, cluster))
+        evaluator = Evaluator(
+            provider=cast("TraceProvider", provider),
+            workload=Workload(
+                seq_len=case.seq_len,
+                precision=Precision.BF16,
+                optimizer=_optimizer(case),
+                attention=Attention.SDPA,
+                stack=Stack.PLAIN,
+                clipping=False,
+            ),
+            cluster=cluster,
+            speed=RooflineModel(),
+        )
+        strategy = FirstPass() if case.longest_first else Single()
+        family = Family(strategy=strategy, offload=Offload.NONE, checkpointing=Checkpointing.NONE)
+        return evaluator.simulate(evaluator.judge(family, Batch(micro_batch=micro_batch, accumulation_steps=1)))
+
+
+def _optimizer(case: LitCase) -> Optimizer:
+    """finetune/lora.py has bitsandbytes' PagedAdamW beside its 4-bit layers: tensors of 1e5 elements and more keep
+    their state in managed memory. The 8-bit optimizer, paged by the same rule, stands in for it."""
+    return Optimizer.PAGED_ADAMW_8BIT if case.lit.quantised else Optimizer.ADAMW
+
+
+def lit_states(trace: StepTrace) -> int:
+    """Weights as they are stored; gradients and two moments in 16 bits for what is trained."""
+    weights = sum(p.numel * element_bits(p.dtype) // 8 for p in trace.parameters)
+    return weights + sum(6 * p.numel for p in trace.parameters if p.trainable)
