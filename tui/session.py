@@ -11,10 +11,14 @@ from typing import Protocol
 
 from planner.plan import PlanDocument, TensorLine
 from reports.words import focus
-from tui.engine.messages import AnyParcel, Ask, Kind, Picture, Reply
+from tui.ahead import Move, neighbours
+from tui.engine.messages import Ahead, AnyParcel, Ask, Kind, Picture, Reply
+from tui.scene import Scene
 from tui.state import State
 
-_KEPT = 128
+_KEPT = 256
+_LIKELY = 8
+"""Neighbouring states whose exact picture is made ahead; the others are only summed."""
 _UNDONE = 200
 
 
@@ -60,6 +64,8 @@ class Session:
         self._ended = ""
         """What is to be said of a planner process that is gone: it answers nothing any more."""
         self._wants_tensors = False
+        self._next: dict[State, Move] = {}
+        self._last: Move | None = None
         self._waiting: dict[int, Callable[[Reply], None]] = {}
 
     def connect(self, replay: Channel, search: Channel) -> None:
@@ -90,6 +96,7 @@ class Session:
         if state == self.state:
             return
         self._past = [*self._past[-_UNDONE:], self.state]
+        self._last = self._next.get(state)
         self.state = state
         self.look()
 
@@ -104,11 +111,15 @@ class Session:
     def look(self) -> None:
         """Shows what is known of the state, and asks for the rest."""
         self.problem, self.tensors, self._wants_tensors = "", None, False
+        self._asked.pop("picture", None)  # What is still on its way is of another state.
         command = self.state.focus_command
         kept = self._kept.get(command)
         if kept is not None:
+            self._kept.move_to_end(command)
             self.picture, self.picture_of, self.busy = kept, command, None
+        if kept is not None and kept.exact:
             self._seek()
+            self._look_ahead()
         elif self.state.following and not self.state.focus:
             self._seek()
         else:
@@ -149,6 +160,10 @@ class Session:
 
     def on_reply(self, reply: Reply) -> None:
         """Takes what a planner process says."""
+        if reply.kind == "ahead":
+            if reply.picture is not None:
+                self._keep(reply.of, reply.picture)
+            return  # Nothing that is in view.
         waiting = self._waiting.get(reply.number)
         if waiting is not None and reply.kind != "progress":
             del self._waiting[reply.number]
@@ -188,14 +203,32 @@ class Session:
         assert reply.picture is not None
         self.problem = self._ended
         self.picture, self.picture_of = reply.picture, self.state.focus_command
+        self._keep(self.picture_of, reply.picture)
         if reply.picture.exact:
-            self._kept[self.picture_of] = reply.picture
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
             self.busy = None
             if self._wants_tensors:
                 self._ask("tensors", self._replay)
             self._seek()
+            self._look_ahead()
+
+    def _keep(self, command: str, picture: Picture) -> None:
+        """Pictures of the states seen last, and of those that may come next."""
+        before = self._kept.pop(command, None)
+        self._kept[command] = before if before is not None and before.exact else picture
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+
+    def _look_ahead(self) -> None:
+        """Has the planner use the time until the next key: all states one key away, the likeliest to the end."""
+        scene = Scene(state=self.state, picture=self.picture, found=self.found)
+        self._next = neighbours(self.state, scene.value, self._last)
+        kept = {state: self._kept.get(state.focus_command) for state in self._next}
+        rough = tuple(state.focus_request for state, picture in kept.items() if picture is None)
+        likely = list(kept.items())[:_LIKELY]
+        exact = tuple(state.focus_request for state, picture in likely if picture is None or not picture.exact)
+        if self._replay is not None:
+            self._number += 1
+            self._replay.send(Ahead(number=self._number, rough=rough, exact=exact))
 
     def _trace(self) -> None:
         if self._delivered == self.state.focus_command:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.plan import PlanDocument, TensorLine
 from tests.support.plan_example import llama_on_8xh100, sharded
 from tui.app import ExplorerApp
-from tui.engine.messages import Columns, Picture, RankClass, Reply
+from tui.engine.messages import Ahead, Columns, Picture, RankClass, Reply
 from tui.state import State
 
 STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
@@ -66,7 +66,7 @@ class Canned:
         self.search = search or (lambda request: replace(self.document, command=request.command))
         self.refuse = refuse or (lambda request: None)
         self.silent = silent
-        self.asked = []
+        self.asked, self.ahead = [], []
         self.session = None
 
     async def open(self, session):
@@ -75,6 +75,9 @@ class Canned:
         return []
 
     def send(self, message):
+        if isinstance(message, Ahead):
+            self.ahead.append(message)
+            return
         self.asked.append(message)
         if not self.silent:
             asyncio.get_running_loop().call_soon(self.answer, message)

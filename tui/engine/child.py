@@ -10,25 +10,28 @@ import queue
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
-from typing import BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO
 
 from planner.errors import PlanError
+from tui.engine.breaks import Breaks, StaleError
 from tui.engine.evaluations import Evaluations
-from tui.engine.messages import AnyParcel, Ask, Reply, read, write
+from tui.engine.messages import Ahead, AnyParcel, Ask, Reply, read, write
 from tui.engine.providers import UntracedError
 
-
-class StaleError(Exception):
-    """Nobody waits for this answer any more."""
+if TYPE_CHECKING:
+    from planner.request import Request
 
 
 class Inbox:
     """Asks as they come; of each kind only the newest counts."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, arrived: Callable[[], None]) -> None:
         self._queue: queue.Queue[object] = queue.Queue()
         self._newest: dict[str, int] = {}
+        self._arrived = arrived
         threading.Thread(target=self._fill, args=(stream,), daemon=True).start()
 
     def _fill(self, stream: BinaryIO) -> None:
@@ -38,11 +41,20 @@ class Inbox:
                 # A trace is waited for: the search comes again behind it.
                 if message.kind == "trace":
                     self._newest["search"] = message.number
+            elif isinstance(message, Ahead):
+                self._newest["picture"] = message.number  # Whatever was asked for before has been left.
             self._queue.put(message)
+            self._arrived()
         self._queue.put(None)
+        self._arrived()
 
     def take(self) -> object:
         return self._queue.get()
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is to be taken."""
+        return not self._queue.empty()
 
     def is_stale(self, ask: Ask) -> bool:
         return self._newest.get(ask.kind, ask.number) > ask.number
@@ -50,18 +62,30 @@ class Inbox:
 
 Send = Callable[[Reply], None]
 
+_STEPS_BACK = 10
+"""How far a search stands back where processors are few: the picture and the screen go first."""
+
 
 class ReplayWorker:
-    """Pictures and tensors from kept traces."""
+    """Pictures and tensors from kept traces; while nothing is asked, pictures of what may be asked next."""
 
-    def __init__(self, send: Send, stale: Callable[[Ask], bool]) -> None:
-        self._send, self._stale = send, stale
-        self._evaluations = Evaluations(kept_alone=True)
+    def __init__(self, send: Send, inbox: Inbox, breaks: Breaks) -> None:
+        self._send, self._inbox = send, inbox
+        self._evaluations = Evaluations(kept_alone=True, breakable=breaks.breakable)
+        self._ahead: deque[tuple[Request, bool]] = deque()
+        self._simulated: set[str] = set()
 
-    def take(self, parcel: AnyParcel) -> None:
-        self._evaluations.take(parcel)
+    def take(self, message: AnyParcel | Ahead) -> None:
+        if isinstance(message, Ahead):
+            self._ahead = deque((request, False) for request in message.rough)
+            self._ahead.extend((request, True) for request in message.exact)
+            self._simulated.clear()
+        else:
+            self._evaluations.take(message)
 
     def answer(self, ask: Ask) -> None:
+        if ask.kind == "picture":
+            self._ahead.clear()  # What comes next, comes after another state.
         try:
             replays = self._evaluations.of(ask.request)
             if ask.kind == "tensors":
@@ -69,21 +93,43 @@ class ReplayWorker:
                 return
             for picture in replays.pictures(ask.request):
                 self._send(Reply(number=ask.number, kind="picture", picture=picture))
-                if self._stale(ask):
+                if self._inbox.is_stale(ask):
                     return
         except UntracedError:
             self._send(Reply(number=ask.number, kind="untraced"))
+
+    def go_ahead(self) -> bool:
+        """One picture that nobody has asked for yet; False where none is left. StaleError as soon as one asks."""
+        if not self._ahead:
+            return False
+        request, exact = self._ahead.popleft()
+        if request.command in self._simulated:
+            return True  # Of a job that has no sums.
+        try:
+            for picture in self._evaluations.of(request).pictures(request):
+                if picture.exact or not exact:
+                    self._send(Reply(number=0, kind="ahead", picture=picture, of=request.command))
+                    if picture.exact:
+                        self._simulated.add(request.command)
+                    break
+        except (UntracedError, PlanError):
+            pass  # It is said when it is asked for.
+        return True
 
 
 class SearchWorker:
     """Traces, searches and whole documents."""
 
-    def __init__(self, send: Send, stale: Callable[[Ask], bool]) -> None:
-        self._send, self._stale = send, stale
+    def __init__(self, send: Send, inbox: Inbox, breaks: Breaks) -> None:
+        self._send, self._stale = send, inbox.is_stale
         self._evaluations = Evaluations(kept_alone=False)
 
-    def take(self, parcel: AnyParcel) -> None:
+    def take(self, message: AnyParcel | Ahead) -> None:
         """Nothing: it makes its own."""
+
+    def go_ahead(self) -> bool:
+        """Nothing: it costs too much."""
+        return False
 
     def answer(self, ask: Ask) -> None:
         def check() -> None:
@@ -102,25 +148,45 @@ class SearchWorker:
         self._send(Reply(number=ask.number, kind="found", document=answer.document, timeline=answer.timeline))
 
 
+Worker = ReplayWorker | SearchWorker
 WORKERS: dict[str, type[ReplayWorker] | type[SearchWorker]] = {"replay": ReplayWorker, "search": SearchWorker}
 
 
 def serve(kind: str, source: BinaryIO, target: BinaryIO) -> None:
     """Answers until the explorer is gone."""
-    inbox = Inbox(source)
+    breaks = Breaks()
+    # A search is broken off between its traces alone: a signal would reach into libraries that do not expect one.
+    inbox = Inbox(source, breaks.listen() if kind == "replay" else lambda: None)
 
     def send(reply: Reply) -> None:
         write(target, reply)
 
-    worker = WORKERS[kind](send, inbox.is_stale)
-    while (message := inbox.take()) is not None:
-        if isinstance(message, AnyParcel):
+    worker = WORKERS[kind](send, inbox, breaks)
+    while True:
+        if not inbox.waits and _goes_ahead(worker, inbox, breaks):
+            continue
+        message = inbox.take()
+        if message is None:
+            return
+        if isinstance(message, AnyParcel | Ahead):
             worker.take(message)
         elif isinstance(message, Ask) and not inbox.is_stale(message):
+            breaks.answering(partial(inbox.is_stale, message))
             _answer(worker, message, send)
 
 
-def _answer(worker: ReplayWorker | SearchWorker, ask: Ask, send: Send) -> None:
+def _goes_ahead(worker: Worker, inbox: Inbox, breaks: Breaks) -> bool:
+    breaks.answering(lambda: inbox.waits)
+    try:
+        return worker.go_ahead()
+    except StaleError:
+        return True
+    except Exception:
+        traceback.print_exc()  # It is told when it is asked for.
+        return True
+
+
+def _answer(worker: Worker, ask: Ask, send: Send) -> None:
     try:
         worker.answer(ask)
     except StaleError:
@@ -142,6 +208,8 @@ def main() -> None:
     # What imports leave behind never becomes garbage: walking it would only add pauses.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    if sys.argv[1] == "search":
+        os.nice(_STEPS_BACK)
     try:
         serve(sys.argv[1], sys.stdin.buffer, target)
     except (BrokenPipeError, KeyboardInterrupt):

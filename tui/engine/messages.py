@@ -29,6 +29,18 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """Configurations that may be asked for next, the likeliest first; a newer list or question takes its place."""
+
+    number: int
+    """Counted with the asks: a picture that was asked for before is no longer waited for."""
+    rough: tuple[Request, ...]
+    """To be summed."""
+    exact: tuple[Request, ...]
+    """To be simulated once everything is summed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """A step of the worst rank, drawn in columns: in each, the moment at which most is allocated."""
 
@@ -107,11 +119,14 @@ class Reply:
     """An answer, or a part of one. Only what belongs to its kind is set."""
 
     number: int
-    """Of the ask."""
-    kind: Literal["picture", "tensors", "untraced", "traced", "found", "progress", "refused", "broken"]
-    """`untraced`: the picture needs a trace that is not kept; `refused`: the options make no sense, in words;
+    """Of the ask; 0 for what nobody has asked for yet."""
+    kind: Literal["picture", "ahead", "tensors", "untraced", "traced", "found", "progress", "refused", "broken"]
+    """`ahead`: a picture of `of` before it is asked for; `untraced`: the picture needs a trace that is not kept;
+    `refused`: the options make no sense, in words;
     `broken`: a fault of ours."""
     picture: Picture | None = None
+    of: str = ""
+    """The command line that a picture `ahead` is of."""
     tensors: tuple[TensorLine, ...] = ()
     document: PlanDocument | None = None
     parcel: AnyParcel | None = None
