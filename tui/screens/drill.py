@@ -7,16 +7,16 @@ from textual.widget import Widget
 from textual.widgets import DataTable
 
 from planner.plan import TensorLine
-from planner.units import format_bytes
+from planner.units import GIB, MIB, format_bytes
 from tui.figures import Branch, drill
 from tui.palette import COLOURS
 from tui.scene import Scene
 from tui.screens.panel import Panel
 
 _HEADS = (
-    ("GiB", "share", "category", "tensors", "basis"),
-    ("GiB", "share", "module", "tensors", "basis"),
-    ("GiB", "share", "made by", "tensors", "basis", "shape and origin"),
+    ("share", "category", "tensors", "basis"),
+    ("share", "module", "tensors", "basis"),
+    ("share", "made by", "tensors", "basis", "shape and origin"),
 )
 
 
@@ -52,10 +52,11 @@ class DrillScreen(Panel):
             self.say_title("At the peak: naming every tensor ...")
             return
         self._branches = drill(self._lines, *self._path)
-        table.add_columns(*_HEADS[len(self._path)])
-        for branch in self._branches:
-            table.add_row(*self._cells(branch))
         whole = sum(branch.bytes for branch in self._branches)
+        unit, name = (GIB, "GiB") if whole >= GIB else (MIB, "MiB")
+        table.add_columns(name, *_HEADS[len(self._path)])
+        for branch in self._branches:
+            table.add_row(*self._cells(branch, unit))
         where = " > ".join(["At the peak", *(self._named(name) for name in self._path)])
         self.say_title(f"{where}: {format_bytes(whole)}")
         names = [branch.name for branch in self._branches]
@@ -66,13 +67,13 @@ class DrillScreen(Panel):
     def _named(self, name: str) -> str:
         return self._scene.safe(name.replace("_", " ") if name in COLOURS else name or "(the model itself)")
 
-    def _cells(self, branch: Branch) -> list[Text]:
+    def _cells(self, branch: Branch, unit: int) -> list[Text]:
         name = Text()
         if branch.name in COLOURS and not self._path and not self._scene.letters:
             name.append("■ ", style=COLOURS[branch.name])
         name.append(self._named(branch.name))
         cells = [
-            Text(f"{branch.bytes / 2**30:.3f}", justify="right"),
+            Text(f"{branch.bytes / unit:.3f}", justify="right"),
             Text(f"{branch.share:.1%}", justify="right"),
             name,
             Text(f"{branch.count:,}", justify="right"),

@@ -117,7 +117,7 @@ class PlansTable(DataTable[Text]):
             here = focused is not None and figures.same_choice(row.candidate.strategy, focused)
             if here != row.focused:
                 self._rows[at] = replace(row, focused=here)
-                for column, cell in enumerate(_cells(self._rows[at], scene)[:3]):
+                for column, cell in enumerate(_cells(self._rows[at], scene, self._narrow)[:3]):
                     self.update_cell_at(Coordinate(at, column), cell)
 
     def redraw(self) -> None:
@@ -140,7 +140,7 @@ class PlansTable(DataTable[Text]):
         self._name_columns(self._wanted_heads(scene))
         self.clear()
         for row in rows:
-            self.add_row(*_cells(row, scene))
+            self.add_row(*_cells(row, scene, self._narrow))
         at = next((i for i, row in enumerate(rows) if before is not None and row.candidate == before), None)
         if at is None:
             at = next((i for i, row in enumerate(rows) if row.focused), 0)
@@ -168,17 +168,18 @@ class PlansTable(DataTable[Text]):
             self.post_message(self.Chosen(self._rows[event.cursor_row].candidate))
 
 
-def _cells(row: figures.Row, scene: Scene) -> list[Text]:
+def _cells(row: figures.Row, scene: Scene, narrow: bool) -> list[Text]:
     lost = row.candidate.verdict == "no"
     style = "dim" if lost else "bold" if row.focused else ""
     star, here = ("*", ">") if scene.ascii_only else ("◆", "▶")
     mark = Text((here if row.focused else " ") + (star if row.front else " "))
     style = style if lost else ""
+    title = row.title.removesuffix(" offload") if narrow else row.title
     right = [Text(text, style=style, justify="right") for text in (row.used, row.free, row.step, row.rate)]
     return [
         mark,
         Text(row.verdict, style=VERDICT_COLOURS[row.candidate.verdict] + (" dim" if lost else " bold")),
-        Text(scene.safe(row.title), style=style or ("bold" if row.focused else "")),
+        Text(scene.safe(title), style=style or ("bold" if row.focused else "")),
         Text(scene.safe(row.batch), style=style),
         Text(row.checkpointing, style=style),
         *right,
