@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from executor.doctor.machine.need import need_of
 from planner.cli import main
 from planner.errors import InputError
 from planner.model.transformer_engine import (
@@ -15,6 +16,7 @@ from planner.model.transformer_engine import (
     convert_to_transformer_engine,
     transformer_engine_linears,
 )
+from planner.plan_saved import saved_from_json
 
 QWEN = "Qwen/Qwen2.5-7B"
 HOPPER = TeDevice((9, 0), 132)
@@ -174,3 +176,13 @@ def test_one_line(capsys, words, message):
 def test_a_tied_output_layer(capsys):
     assert main(["Qwen/Qwen2-0.5B", "--gpus", "1xH100", "--precision", "fp8-mixed", "--set", "fp8.backend=te"]) == 2
     assert "lm_head a weight of its own" in capsys.readouterr().err
+
+
+def test_a_machine_needs_the_package_and_the_launcher_names_it(capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    words = ("--gpus", "8xH100", "--pin", "--strategy", "fsdp", "--seq-len", "512", "--precision", "fp8-mixed")
+    main([QWEN, *words, "--set", "fp8.backend=te", "--save", str(path)])
+    capsys.readouterr()
+    packages = need_of(saved_from_json(path.read_text(), str(path))).packages
+    assert "transformer-engine" in packages
+    assert "torchao" not in packages

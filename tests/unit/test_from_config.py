@@ -52,6 +52,10 @@ num_processes: 16
         "MODEL --gpus 2x8xH100 --strategy fsdp --offload all --precision bf16-mixed --checkpointing full"
         " --stack accelerate --set fsdp.reshard_after_forward=false",
     ),
+    "accelerate-te.yaml": (
+        "distributed_type: 'NO'\nnum_processes: 1\nmixed_precision: fp8\nfp8_config:\n  fp8_backend: TE\n",
+        "MODEL --gpus 1xH100 --strategy single --precision fp8-mixed --stack accelerate --set fp8.backend=te",
+    ),
     "accelerate-fsdp1.yaml": (
         """
 distributed_type: FSDP
