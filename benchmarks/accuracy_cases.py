@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.fsdp_qlora import QloraCase, qlora_case_of
 from benchmarks.lit_cases import LitCase, lit_case_of
-from benchmarks.published_lora import setup_with_adapters
+from benchmarks.published_lora import fuses_adapters, setup_with_adapters
 from benchmarks.published_rows import Row, Setup, setup_of
 from benchmarks.titan_cases import TitanCase, titan_case_of
 from planner.workload import Peft
@@ -53,12 +53,15 @@ class Case:
 
     @property
     def kernels(self) -> str:
-        """What the run had in place of transformers' own; around a quantised base its plugin fuses adapters as well
-        (fms-acceleration plugins/fused-ops-and-kernels: fused_ops/unsloth_lora), which is not mirrored."""
+        """What the run had in place of transformers' own."""
         words = ["fused norms and rotary"] if self.setup.fused_kernels else []
-        if self.setup.fused_kernels and self.peft is Peft.QLORA:
-            words.append("fused adapters (not mirrored)")
+        if self.fuses_adapters:
+            words.append("fused adapters")
         return ", ".join([*words, self.setup.loss])
+
+    @property
+    def fuses_adapters(self) -> bool:
+        return fuses_adapters(self.setup, self.peft)
 
     @property
     def peft(self) -> Peft:

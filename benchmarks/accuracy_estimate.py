@@ -7,13 +7,14 @@ from benchmarks.accuracy_cases import AnyCase, Case
 from benchmarks.fsdp_qlora import QloraCase, QloraEstimator, qlora_states
 from benchmarks.lit_cases import LitCase
 from benchmarks.lit_estimate import LitEstimator, lit_states
+from benchmarks.published_adapters import FsdpBesideAdapters, FsdpOfTheRuns, uncounted_bytes
 from benchmarks.titan_cases import TitanCase
 from benchmarks.titan_estimate import TitanEstimator
 from planner.hardware.cluster import parse_cluster
 from planner.search.candidates import Batch, Family
 from planner.search.evaluate import Evaluator, Judgement
 from planner.speed.roofline import RooflineModel
-from planner.strategy.base import Offload
+from planner.strategy.base import Offload, Strategy
 from planner.strategy.registry import STRATEGIES
 from planner.trace.events import StepTrace
 from planner.trace.variant import StepVariant
@@ -76,9 +77,17 @@ class Estimator:
             cluster=parse_cluster(case.cluster),
             speed=RooflineModel(),
         )
-        family = Family(strategy=STRATEGIES[setup.strategy], offload=Offload.NONE, checkpointing=setup.checkpointing)
+        strategy = _strategy(case)
+        family = Family(strategy=strategy, offload=Offload.NONE, checkpointing=setup.checkpointing)
         batch = Batch(micro_batch=micro_batch, accumulation_steps=1)
         return evaluator.simulate(evaluator.judge(family, batch))
+
+
+def _strategy(case: Case) -> Strategy:
+    """As the run's torch 2.4 had it."""
+    if case.strategy != "fsdp1":
+        return STRATEGIES[case.strategy]
+    return FsdpBesideAdapters() if case.fuses_adapters else FsdpOfTheRuns()
 
 
 def states_of(case: AnyCase, trace: StepTrace) -> int:
@@ -93,3 +102,9 @@ def states_of(case: AnyCase, trace: StepTrace) -> int:
     if case.lora is None:
         return setup.bytes_per_parameter * sum(p.numel for p in trace.parameters) // setup.world_size
     return sum(p.numel * (5 * 4 if p.trainable else 2) for p in trace.parameters) // setup.world_size
+
+
+def uncounted_of(case: AnyCase, trace: StepTrace) -> int:
+    """Bytes that stood on the device at the peak and that the run's own counting left out."""
+    beside = isinstance(case, Case) and case.strategy == "fsdp1" and case.fuses_adapters
+    return uncounted_bytes(trace) if beside else 0

@@ -1,7 +1,7 @@
 """One row of published measurements beside its estimate."""
 
 from benchmarks.accuracy_cases import AnyCase, case_of
-from benchmarks.accuracy_estimate import Estimator, states_of
+from benchmarks.accuracy_estimate import Estimator, states_of, uncounted_of
 from benchmarks.published_rows import Row
 from planner.memory.allocator import simulate
 from planner.search.evaluate import Judgement
@@ -63,7 +63,7 @@ def _errors(row: Row, case: AnyCase, judgement: Judgement) -> Row:
     """Measured figures in bytes; errors are estimate / measured - 1."""
     measured, found = row["measured"], {}
     if "peak_allocated_gib" in measured:
-        peak = measured["peak_allocated_gib"] * GIB
+        peak = measured["peak_allocated_gib"] * GIB + uncounted_of(case, judgement.plan.stream.trace)
         states = states_of(case, judgement.plan.stream.trace)
         above = (judgement.profile.peak_allocated_bytes - states) / (peak - states) - 1
         found |= {"measured_peak_allocated": round(peak), "states": states, "states_error": states / peak - 1}

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from benchmarks.published_adapters import FsdpBesideAdapters, fuse_adapters
 from benchmarks.published_fsdp import with_held_inputs
 from benchmarks.published_rows import Row, Setup, differences, setup_of
 from benchmarks.published_runs import batch_with_mask, build_as_run, replaced
@@ -49,8 +50,15 @@ def setup_with_adapters(row: Row) -> Setup:
     setup = setup_of(row)
     if setup.strategy != "single":
         peft = Peft.QLORA if row["quantization"] else Peft.LORA
+        if fuses_adapters(setup, peft):
+            return replace(setup, regime=FsdpBesideAdapters().regime(setup.precision, Stack.TRAINER, peft))
         return replace(setup, regime=STRATEGIES[setup.strategy].regime(setup.precision, Stack.TRAINER, peft))
     return replace(setup, regime=replace(setup.regime, trainable_weights="float32"))
+
+
+def fuses_adapters(setup: Setup, peft: Peft) -> bool:
+    """Around a quantised base the plugin's kernels take in the adapters as well."""
+    return setup.fused_kernels and peft is Peft.QLORA
 
 
 def trace_of(setup: Setup, lora: Row, micro_batch: int) -> StepTrace:
@@ -61,6 +69,8 @@ def trace_of(setup: Setup, lora: Row, micro_batch: int) -> StepTrace:
         # trl 0.11 and 0.13 (trainer/sft_trainer.py): with adapters and reentrant checkpointing.
         input_gradients(base)
     model = adapt(base, spec_of(base, model_id=setup.model), adapter).model
+    if fuses_adapters(setup, adapter.peft):
+        fuse_adapters(model)
 
     def batch(_: nn.Module, micro: int, seq_len: int) -> TrainingBatch:
         return batch_with_mask(base, micro, seq_len)

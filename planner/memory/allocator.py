@@ -33,10 +33,12 @@ def simulate(
     *,
     capacity: int | None = None,
     settings: AllocatorSettings = DEFAULT_SETTINGS,
+    falling: bool = False,
 ) -> AllocatorResult:
     """Runs a rank's whole stream (load and both iterations, in order) at a micro batch.
 
-    `capacity` is in bytes, what the device has left for the allocator.
+    `capacity` is in bytes, what the device has left for the allocator. `falling`: whether the driver hands out lower
+    and lower addresses, which decides between equal blocks; expandable segments have one order.
     """
     return replay(
         stream.event_sign,
@@ -45,6 +47,7 @@ def simulate(
         streams=stream.cuda_stream,
         capacity=capacity,
         settings=settings,
+        falling=falling,
     )
 
 
@@ -56,13 +59,14 @@ def replay(
     *,
     capacity: int | None = None,
     settings: AllocatorSettings = DEFAULT_SETTINGS,
+    falling: bool = False,
 ) -> AllocatorResult:
     """Runs events: +1 allocates, -1 frees tensor `tensors[event]` of `sizes[tensor]` requested bytes.
 
     Shapes: signs and tensors [events], sizes and streams [tensors]. Raises ValueError when a tensor is allocated
     twice or freed without being alive.
     """
-    heap = (ExpandableHeap if settings.expandable_segments else Heap)(settings, capacity)
+    heap = (ExpandableHeap if settings.expandable_segments else Heap)(settings, capacity, falling=falling)
     rounded = settings.round_sizes(sizes)
     pools = _pools(heap, rounded, streams)
     charged, addresses = _run(heap, signs.tolist(), tensors.tolist(), rounded.tolist(), pools)

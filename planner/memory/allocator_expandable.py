@@ -18,8 +18,8 @@ _SPAN = 1 << 42
 class ExpandableHeap(Heap):
     """One device's memory, its segments mapped page by page."""
 
-    def __init__(self, settings: AllocatorSettings, capacity: int | None) -> None:
-        super().__init__(settings, capacity)
+    def __init__(self, settings: AllocatorSettings, capacity: int | None, *, falling: bool = False) -> None:
+        super().__init__(settings, capacity, falling=falling)
         self._plain = False
 
     def _new_pool(self, stream: int, small: bool) -> Pool:

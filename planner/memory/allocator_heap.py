@@ -3,8 +3,9 @@
 Mirrors DeviceCachingAllocator of pytorch c10/cuda/CUDACachingAllocator.cpp: malloc, free_block, get_free_block,
 alloc_block, release_available_cached_blocks, release_cached_blocks, garbage_collect_cached_blocks.
 
-Every segment starts at a new address above all earlier ones, with a gap: addresses given back are not used again.
-The real driver may hand out any; this only decides which of several free blocks of equal size is taken.
+Every segment starts at a new address, with a gap, above all earlier ones or below them: addresses given back are not
+used again. The real driver may hand out any; this only decides which of several free blocks of equal size is taken,
+and with that how much memory fragments: published runs agree now with the one order, now with the other.
 
 A block is one integer, its size above its address, so that a sorted list of them is the order of best fit; blocks at
 rest are also known by both ends, which finds the neighbours to merge with. An 8B model's run is 60 thousand events,
@@ -24,6 +25,8 @@ ADDRESS = (1 << SHIFT) - 1
 FULL = -1
 """What malloc answers when the device is full."""
 _GAP = 2 * MIB
+_TOP = 1 << (SHIFT - 1)
+"""Where falling addresses begin."""
 _NEVER = 1 << 62
 
 
@@ -75,7 +78,7 @@ class Pool:
 class Heap:
     """One device's memory, its segments taken with cudaMalloc."""
 
-    def __init__(self, settings: AllocatorSettings, capacity: int | None) -> None:
+    def __init__(self, settings: AllocatorSettings, capacity: int | None, *, falling: bool = False) -> None:
         self.settings = settings
         self.capacity = _NEVER if capacity is None else capacity
         self.limit = _NEVER if settings.process_limit is None else settings.process_limit
@@ -88,7 +91,8 @@ class Heap:
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._segments: dict[int, tuple[int, Pool]] = {}
-        self._cursor = _GAP
+        self._cursor = _TOP if falling else _GAP
+        self._falling = falling
         self._max_split = _NEVER if settings.max_split_size is None else settings.max_split_size
         self._plain = settings.max_split_size is None and not settings.collects_garbage
         self._born: dict[int, int] | None = {} if settings.collects_garbage else None
@@ -192,8 +196,12 @@ class Heap:
         nbytes = self.settings.segment_size(size)
         if self.reserved + nbytes > min(self.capacity, self.limit):
             return FULL
-        address = self._cursor
-        self._cursor += nbytes + _GAP
+        if self._falling:
+            self._cursor -= nbytes + _GAP
+            address = self._cursor
+        else:
+            address = self._cursor
+            self._cursor += nbytes + _GAP
         self._starts[address] = nbytes
         self._ends[address + nbytes] = address
         self._segments[address] = (nbytes, pool)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from planner.dtypes import element_bits
 from planner.memory.optimizer import LocalTensor, Role
+from planner.memory.overheads import Term
 from planner.memory.stream import RankStream, StreamBuilder
 from planner.speed.model import Collective, OptimizerWork
 from planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
@@ -77,6 +78,8 @@ class RankPlan:
     waiting_bytes: int = 0
     """Device memory of freed blocks that another stream has to be done with before they serve again
     (record_stream), beyond what the stream of events shows."""
+    outside: tuple[Term, ...] = ()
+    """What the strategy's runs take outside the allocator beside the context and NCCL."""
     chosen: tuple[tuple[str, str], ...] = ()
     """Settings, by `--set` key, that the strategy chose for the run, because the engine's own would end it."""
     dies: str = ""

@@ -8,12 +8,14 @@ prepare_model (autocast around forward, outputs in fp32, flat parameters upcast 
 `accelerate launch` passes: BACKWARD_PRE prefetch, no forward prefetch, use_orig_params.
 
 The limiter of two all-gathers in flight (_limiter_utils.py) holds back the GPU, not the order in which memory is
-taken and given back; in that order there are never more than two gathered blocks beside the root.
+taken and given back; in that order there are never more than two gathered blocks beside the root. A block that is
+given back serves again only once the computation that used it is done (_flat_param.py: _no_dispatch_record_stream),
+and the limiter waits for all but the last of them: one more block than that stands in the pool.
 """
 
 from dataclasses import replace
 
-from planner.memory.optimizer import BITSANDBYTES, place_state, place_step
+from planner.memory.optimizer import BITSANDBYTES, LocalTensor, place_state, place_step
 from planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
 from planner.strategy.base import (
@@ -22,12 +24,13 @@ from planner.strategy.base import (
     RankContext,
     RankPlan,
     autocast_regime,
+    keep_gradients,
     nbytes,
     place_buffers,
     place_workspaces,
     refuses_float8,
 )
-from planner.strategy.fsdp1_adapters import adapter_notes, refuses_adapters
+from planner.strategy.fsdp1_adapters import adapter_notes, refuses_adapters, unexplained
 from planner.strategy.fsdp1_flat import FlatUnit, first_shard, flat_units
 from planner.strategy.fsdp1_runtime import Act, deeds_of
 from planner.strategy.fsdp1_wrap import place_first_use, place_wrapping
@@ -49,6 +52,8 @@ class FullyShardedDataParallel1:
     title = "FSDP1"
     zero_stage: int | None = None
     offloads: tuple[Offload, ...] = (Offload.NONE,)
+    broadcast_waits = False
+    """Whether NCCL's process group records its stream on what it is given, as it did before torch 2.8."""
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         """16-bit weights and buffers; accelerate puts autocast around forward as well.
@@ -79,26 +84,31 @@ class FullyShardedDataParallel1:
         return None
 
     def rank(self, context: RankContext) -> RankPlan:
-        return _Layout(context).plan()
+        return _Layout(context, self.ignored(context)).plan(broadcast_waits=self.broadcast_waits)
+
+    def ignored(self, context: RankContext) -> frozenset[int]:
+        """Indices of parameters in `ignored_modules`: whole on every rank, their gradients are not FSDP's affair."""
+        return frozenset()
 
 
 def _regime_of(context: RankContext) -> Regime:
     return FullyShardedDataParallel1().regime(context.precision, context.stack, context.peft)
 
 
-def _units_of(context: RankContext) -> list[FlatUnit]:
-    return flat_units(context.trace, _regime_of(context), context.world_size, context.peft)
+def _units_of(context: RankContext, ignored: frozenset[int] = frozenset()) -> list[FlatUnit]:
+    return flat_units(context.trace, _regime_of(context), context.world_size, context.peft, ignored)
 
 
 class _Layout:
     """Lays out rank 0's stream."""
 
-    def __init__(self, context: RankContext) -> None:
+    def __init__(self, context: RankContext, ignored: frozenset[int]) -> None:
+        self._ignored = [context.trace.parameters[index] for index in sorted(ignored)]
         self._context = context
         self._trace = context.trace
         self._master = MASTER if context.precision.is_mixed else _regime_of(context).trained
         self._builder = StreamBuilder(context.trace, context.accumulation_steps)
-        self._units = _units_of(context)
+        self._units = _units_of(context, ignored)
         self._deeds = deeds_of(context.trace, self._units)
         self._gathered: dict[str, Handle] = {}
         self._summed: dict[str, Handle] = {}
@@ -108,21 +118,29 @@ class _Layout:
         self._stale: dict[str, Handle] = {}
         """Shards from before they were upcast, which parameters still look into."""
 
-    def plan(self) -> RankPlan:
+    def plan(self, *, broadcast_waits: bool) -> RankPlan:
         builder, context = self._builder, self._context
-        self._stale = place_wrapping(builder, self._units, self._master, adapters=context.peft is not Peft.NONE)
+        whole = [LocalTensor(name=p.name, numel=p.numel, dtype=MASTER) for p in self._ignored if p.trainable]
+        for tensor in whole:
+            builder.alloc(builder.at_load(), tensor.nbytes, Category.PARAMETERS, "weight", tensor.name)
+        adapters = context.peft is not Peft.NONE
+        self._stale = place_wrapping(
+            builder, self._units, self._master, adapters=adapters, broadcast_waits=broadcast_waits
+        )
         place_buffers(builder)
         place_first_use(builder, self._units, self._master)
         place_workspaces(builder, context.capability)
         for in_pass in builder.passes:
             self._run(in_pass)
-        local = first_shard(self._trace, self._units, self._master)
+        local = [*first_shard(self._trace, self._units, self._master), *whole]
         for iteration in range(len(builder.steps)):
             if context.clipping:
                 self._clip(iteration, sum(tensor.numel > 0 for tensor in local))
             if iteration == 0:
                 place_state(builder, context.optimizer, local, full_embeddings=full_embeddings(context))
             place_step(builder, iteration, context.optimizer, local)
+        if whole:
+            keep_gradients(builder, list(self._trace.parameters))
         elements = sum(tensor.numel for tensor in local)
         plan = RankPlan(
             stream=builder.build(),
@@ -131,6 +149,8 @@ class _Layout:
                 context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping
             ),
             notes=self._notes(),
+            waiting_bytes=max((self._flat_bytes(unit) for unit in self._units if not unit.is_root), default=0),
+            outside=unexplained(context),
         )
         return with_paged_state(plan, context, local)
 

@@ -36,8 +36,10 @@ class FlatUnit:
         return self.module == ROOT
 
 
-def flat_units(trace: StepTrace, regime: Regime, world_size: int, peft: Peft = Peft.NONE) -> list[FlatUnit]:
-    """Wrapped blocks in their order, then the root with everything else.
+def flat_units(
+    trace: StepTrace, regime: Regime, world_size: int, peft: Peft = Peft.NONE, ignored: frozenset[int] = frozenset()
+) -> list[FlatUnit]:
+    """Wrapped blocks in their order, then the root with everything else but the `ignored` parameters.
 
     torch/distributed/fsdp/_flat_param.py: _init_flat_param_and_metadata (use_orig_params) aligns every parameter to
     16 bytes of the type in which it is computed with, and the whole to the world size; accelerate's
@@ -46,7 +48,8 @@ def flat_units(trace: StepTrace, regime: Regime, world_size: int, peft: Peft = P
     """
     owned: dict[str, list[int]] = {name: [] for name in (*trace.layout.blocks, *_adapters(trace, peft), ROOT)}
     for index, parameter in enumerate(trace.parameters):
-        owned[_owner(parameter.module, owned)].append(index)
+        if index not in ignored:
+            owned[_owner(parameter.module, owned)].append(index)
     return [_unit(trace.parameters, name, found, regime, world_size) for name, found in owned.items() if found]
 
 

@@ -29,22 +29,42 @@ _SIZED = "storage that is made to be freed (init_flat_param_attributes)"
 
 
 def place_wrapping(
-    builder: StreamBuilder, units: Sequence[FlatUnit], master: str, *, adapters: bool
+    builder: StreamBuilder, units: Sequence[FlatUnit], master: str, *, adapters: bool, broadcast_waits: bool = False
 ) -> dict[str, Handle]:
     """Wraps unit by unit; what stays are the shards, those that are trained in `master`.
 
-    A model is loaded in the types that it computes in; peft makes adapters in fp32 from the start. Returns the shards
-    from before an upcast by unit: the parameters remain views into them until the unit is first resharded
-    (_flat_param.py: _use_sharded_views).
+    A model is loaded in the types that it computes in; peft makes adapters in fp32 from the start. `broadcast_waits`:
+    buckets come back only once the GPU is through (torch before 2.8: ProcessGroupNCCL recorded its stream), which it
+    is when the next unit's first parameter has been copied. Returns the shards from before an upcast by unit: the
+    parameters remain views into them until the unit is first resharded (_flat_param.py: _use_sharded_views).
     """
-    upcast = []
+    upcast, waiting = [], Waiting(builder, holds=broadcast_waits)
     for unit in wrapping_order(units):
-        shard = _wrap(builder, unit, master if unit.trainable and adapters else unit.dtype)
+        shard = _wrap(builder, unit, master if unit.trainable and adapters else unit.dtype, waiting)
         if unit.trainable and not adapters and unit.dtype != master:
             upcast.append((unit, shard))
+    waiting.end()
     for unit, _ in upcast:
         builder.alloc(builder.at_load(), nbytes(unit.shard_numel, master), Category.PARAMETERS, SHARD, unit.module)
     return {unit.module: shard for unit, shard in upcast}
+
+
+class Waiting:
+    """Freed blocks of broadcasts, which may have to wait for the GPU."""
+
+    def __init__(self, builder: StreamBuilder, *, holds: bool) -> None:
+        self._builder, self._holds = builder, holds
+        self._freed: list[Handle] = []
+
+    def free(self, handle: Handle) -> None:
+        self._freed.append(handle)
+        if not self._holds:
+            self.end()
+
+    def end(self) -> None:
+        """The GPU is through."""
+        self._builder.free_each(self._builder.at_load(), self._freed)
+        self._freed = []
 
 
 def wrapping_order(units: Sequence[FlatUnit]) -> Iterator[FlatUnit]:
@@ -68,15 +88,18 @@ def _around(module: str, names: set[str]) -> str:
     return outer
 
 
-def _wrap(builder: StreamBuilder, unit: FlatUnit, dtype: str) -> Handle:
+def _wrap(builder: StreamBuilder, unit: FlatUnit, dtype: str, waiting: Waiting) -> Handle:
     """The parameters come to the device one by one, are strung together and cut; returns the shard."""
 
     def alloc(size: int, label: str) -> Handle:
         return builder.alloc(builder.at_load(), size, Category.PARAMETERS, label, unit.module)
 
     parameters = [builder.trace.parameters[index] for index in unit.parameters]
-    moved = {parameter.name: alloc(_bytes(parameter, dtype), MOVED) for parameter in sorted(parameters, key=_depth)}
-    _broadcast(builder, [_bytes(parameter, dtype) for parameter in parameters], unit.module)
+    moved = {}
+    for parameter in sorted(parameters, key=_depth):
+        moved[parameter.name] = alloc(_bytes(parameter, dtype), MOVED)
+        waiting.end()
+    _broadcast(builder, [_bytes(parameter, dtype) for parameter in parameters], unit.module, waiting)
     flat = alloc(nbytes(unit.flat_numel, dtype), FLAT)
     shard = alloc(nbytes(unit.shard_numel, dtype), SHARD)
     builder.free(builder.at_load(), flat)
@@ -90,15 +113,16 @@ def _depth(parameter: ParameterInfo) -> int:
     return parameter.module.count(".")
 
 
-def _broadcast(builder: StreamBuilder, sizes: Sequence[int], module: str) -> None:
+def _broadcast(builder: StreamBuilder, sizes: Sequence[int], module: str, waiting: Waiting) -> None:
     """Rank 0's values go out bucket by bucket, two of them on the way at a time; a bucket of one tensor is a view."""
     in_flight: list[Handle] = []
     for bucket in _buckets(sizes):
         if len(in_flight) == _IN_FLIGHT:
-            builder.free(builder.at_load(), in_flight.pop(0))
+            waiting.free(in_flight.pop(0))
         size = sum(bucket) if len(bucket) > 1 else 0
         in_flight.append(builder.alloc(builder.at_load(), size, Category.COMMUNICATION, BROADCAST, module))
-    builder.free_each(builder.at_load(), in_flight)
+    for handle in in_flight:
+        waiting.free(handle)
 
 
 def _buckets(sizes: Sequence[int]) -> Iterator[list[int]]:

@@ -333,3 +333,11 @@ def test_simulate_runs_the_stream_in_order() -> None:
     assert result.peak_allocated_bytes >= int(stream.live(3).max())
     assert {segment.nbytes for segment in result.segments if segment.nbytes > 20 * MIB} == {30 * MIB, 50 * MIB}
     assert simulate(stream, 3, capacity=60 * MIB).oom_at is not None
+
+
+def test_falling_addresses_decide_between_equal_blocks() -> None:
+    events, sizes = [1, 2, -2, -1, 3], [32 * MIB, 32 * MIB, 32 * MIB]
+    rising, falling = run(events, sizes), run(events, sizes, falling=True)
+    assert falling.addresses[4] == falling.addresses[1] < falling.addresses[0]
+    assert rising.addresses[4] == rising.addresses[0]
+    assert falling.peak_reserved_bytes == rising.peak_reserved_bytes

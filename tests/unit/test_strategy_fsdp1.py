@@ -221,3 +221,24 @@ def test_packed_weights_take_their_bytes_in_the_type_of_the_flat_parameter() -> 
 def test_a_loop_is_told_to_set_pefts_policy_that_the_trainer_sets_itself() -> None:
     assert any("fsdp_auto_wrap_policy" in note for note in run(adapted())[0].notes)
     assert not any("fsdp_auto_wrap_policy" in note for note in run(adapted(stack=Stack.TRAINER))[0].notes)
+
+
+def test_ignored_parameters_are_whole_on_every_rank() -> None:
+    class BesideAdapters(FullyShardedDataParallel1):
+        def ignored(self, context: RankContext) -> frozenset[int]:
+            return frozenset(index for index, p in enumerate(context.trace.parameters) if p.trainable)
+
+    asked = adapted()
+    trained = sum(p.numel for p in asked.trace.parameters if p.trainable)
+    sharded, beside = run(asked)[1], measure(BesideAdapters().rank(asked).stream, 1)
+    # Weights and both moments are whole; gradients go at the end of the step instead of with the next forward.
+    more = 12 * trained - 16 * trained // asked.world_size
+    assert beside.at_rest_bytes - sharded.at_rest_bytes == pytest.approx(more, abs=SLACK)
+
+
+def test_shards_from_before_the_upcast_go_with_the_first_reshard() -> None:
+    stream = run(context())[0].stream
+    load = stream.event_segment == 0
+    live = np.cumsum(stream.event_sign * stream.sizes(1)[stream.event_tensor])
+    assert live[load][-1] == pytest.approx((2 + 4) * P / 8, abs=SLACK)
+    assert measure(stream, 1).at_rest_bytes == pytest.approx(16 * P / 8, abs=SLACK)
