@@ -146,7 +146,7 @@ class Evaluator:
             family=family,
             batch=batch,
             profile=profile,
-            terms=(cuda_context(self.cluster), nccl(self.cluster)),
+            terms=(cuda_context(self.cluster), nccl(self.cluster), *plan.outside),
             host_bytes=plan.host_bytes,
             waiting_bytes=plan.waiting_bytes,
             nvme_bytes=plan.nvme_bytes,
