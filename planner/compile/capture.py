@@ -8,6 +8,7 @@ nothing is compiled, so a graph break shows as an error here.
 """
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,6 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.utils import preserve_rng_state
 from torch._functorch import aot_autograd as aot
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -24,6 +24,7 @@ from torch._guards import TracingContext, tracing
 from torch._inductor import compile_fx
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
+from torch._ops import resolve_key
 
 from planner.compile.device import Target, pretended
 from planner.compile.lower import lower, move
@@ -49,7 +50,7 @@ def compile_region(region: nn.Module, inputs: Sequence[torch.Tensor], compiler: 
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(pretended(compiler.target))
-        stack.enter_context(enable_python_dispatcher())
+        _composites_on_meta()
         stack.enter_context(torch._functorch.config.patch(enable_autograd_cache=False))
         decompositions = select_decomp_table() if compiler.backend == "inductor" else None
         state = aot.prepare_aot_module_simplified(
@@ -67,6 +68,30 @@ def compile_region(region: nn.Module, inputs: Sequence[torch.Tensor], compiler: 
         compiled, _ = aot.aot_stage2_compile(whole, graph, partition, forward, backward, forward)
     result: Compiled = compiled
     return result
+
+
+@functools.cache
+def _composites_on_meta() -> None:
+    """Operators whose Python meta kernels hide from the Python dispatcher that they are made of others.
+
+    torch/_ops.py: resolve_key takes such a kernel for a backend's own, and finds no autograd formula for it.
+    """
+    key, composite = torch._C.DispatchKey.AutogradMeta, torch._C.DispatchKey.CompositeImplicitAutograd
+    for name in torch._C._dispatch_get_all_op_names():
+        operator = _overload(name)
+        if operator is None or not operator.has_kernel_for_dispatch_key(composite):
+            continue
+        if resolve_key(operator, key) is key and key not in operator.py_kernels:
+            operator.py_impl(key)(functools.partial(operator._op_dk, composite))
+
+
+def _overload(name: str) -> Any:
+    """`aten::nll_loss` as an overload; None for other namespaces."""
+    space, _, full = name.partition("::")
+    packet, _, overload = full.partition(".")
+    if space != "aten" or not hasattr(torch.ops.aten, packet):
+        return None
+    return getattr(getattr(torch.ops.aten, packet), overload or "default", None)
 
 
 def _stages(compiler: Compiler, num_inputs: int) -> tuple[Any, Any, Any]:

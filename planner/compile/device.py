@@ -121,8 +121,8 @@ def _patterns_of_the_host(stack: contextlib.ExitStack) -> None:
     for home in (joint_graph, post_grad):
         original = home.lazy_init
 
-        def on_host(input_device: Any = None, original: Any = original) -> None:
-            original(None)
+        def on_host(*input_device: Any, original: Any = original) -> None:
+            original(*(torch.device("cpu") for _ in input_device))
 
         stack.enter_context(mock.patch.object(home, "lazy_init", on_host))
 

@@ -120,6 +120,9 @@ def run_backend(backend: AttentionBackend, call: AttentionCall) -> torch.Tensor:
             q, k, v, call.dropout, call.causal, attn_mask=bias, scale=scale
         )[0]
         return out
+    if bias is not None:
+        # attention.cpp: preprocess_mask.
+        bias = bias.expand(q.shape[0], q.shape[1], q.shape[2], bias.shape[-1])
     operator = (
         aten._scaled_dot_product_cudnn_attention
         if backend is AttentionBackend.CUDNN
@@ -139,8 +142,7 @@ def _additive(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | 
         return None
     if mask.dtype is torch.bool:
         mask = torch.full_like(mask, 0.0, dtype=query.dtype)
-    heads = query.shape[1]
-    return mask.expand(query.shape[0], heads, query.shape[2], mask.shape[-1])
+    return mask
 
 
 def _padded_head_dim(head_dim: int) -> int:
