@@ -27,7 +27,9 @@ def estimator() -> Estimator:
     return Estimator()
 
 
-@pytest.mark.parametrize("name", ["tm-fms-acceleration-0119", "tm-fms-acceleration-0134", "tm-torchtitan-0048", "tm-litgpt-0058"])
+@pytest.mark.parametrize(
+    "name", ["tm-fms-acceleration-0119", "tm-fms-acceleration-0209", "tm-torchtitan-0048", "tm-litgpt-0058"]
+)
 def test_the_committed_figures_are_those_of_the_code(estimator: Estimator, name: str) -> None:
     assert line_of(estimator, LIVED[name]) == LINES[name]
 
@@ -53,14 +55,25 @@ def test_no_run_that_died_fits_and_none_that_lived_is_refused() -> None:
 
 def test_peaks_are_within_a_hundredth_of_a_percent_where_states_do_not_suffice() -> None:
     lines = [line for line in COMMITTED["lived"] if line["group"].startswith("fms-acceleration")]
-    beyond = [line for line in lines if line.get("states_suffice") is False]
-    mirrored = [line for line in beyond if "not mirrored" not in line["kernels"]]
-    assert len(mirrored) >= 26
-    assert max(abs(line["peak_allocated_error"]) for line in mirrored) < 1e-4
-    assert max(abs(line["above_states_error"]) for line in mirrored) < 1e-4
-    # Fused adapters around a quantised base save and overwrite other tensors than peft's own.
-    assert max(abs(line["peak_allocated_error"]) for line in beyond) < 1e-2
-    assert max(abs(line["above_states_error"]) for line in beyond) < 1e-2
+    beyond = {line["id"]: line for line in lines if line.get("states_suffice") is False}
+    # One of the 24 runs with fused adapters around a quantised base, the smallest, is not explained to the last.
+    unexplained = beyond.pop("tm-fms-acceleration-0051")
+    assert abs(unexplained["peak_allocated_error"]) < 0.0045
+    assert sum("fused adapters" in line["kernels"] for line in beyond.values()) == 23
+    assert max(abs(line["peak_allocated_error"]) for line in beyond.values()) < 1e-4
+    assert max(abs(line["above_states_error"]) for line in beyond.values()) < 1.1e-4
+
+
+def test_device_memory_lies_inside_its_interval() -> None:
+    """Narrow where the history is known; a run that gives cached memory back on the way may show anything."""
+    lines = [line for line in COMMITTED["lived"] if "device_inside" in line]
+    assert all(line["device_inside"] for line in lines)
+    width = {line["id"]: (line["device_high"] - line["device_low"]) / line["capacity"] for line in lines}
+    steady = [line for line in lines if not line["retries"]]
+    for group, most in (("single", 0.03), ("lora, fsdp1", 0.08), ("qlora, fsdp1", 0.052)):
+        assert max(width[line["id"]] for line in steady if line["group"].endswith(f", {group}")) < most
+    exact = [line for line in steady if line["group"] == "fms-acceleration, lora, single"]
+    assert spread(line["device_error"] for line in exact)["median"] < 1e-4  # type: ignore[index]
 
 
 def test_peak_reserved_under_fsdp2_with_expandable_segments() -> None:
