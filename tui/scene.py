@@ -23,6 +23,8 @@ class Scene:
     searching: bool = False
     busy: str = ""
     problem: str = ""
+    notice: str = ""
+    """What is wrong beside the picture; empty where nothing is."""
     ascii_only: bool = False
     letters: bool = False
     """Whether categories are told apart by letters, not by colours."""

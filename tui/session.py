@@ -62,7 +62,9 @@ class Session:
         self._delivered = ""
         self._sought = ""
         self._ended = ""
-        """What is to be said of a planner process that is gone: it answers nothing any more."""
+        """What is to be said of the process that replays, once it is gone: it answers nothing any more."""
+        self.notice = ""
+        """The same of the process that searches: pictures still come."""
         self._wants_tensors = False
         self._next: dict[State, Move] = {}
         self._last: Move | None = None
@@ -70,7 +72,7 @@ class Session:
 
     def connect(self, replay: Channel, search: Channel) -> None:
         """Begins to ask: first of all for what is in view."""
-        self._ended = ""
+        self._ended = self.notice = ""
         self._replay, self._search = replay, search
         self._delivered = self._sought = ""
         self.look()
@@ -176,10 +178,16 @@ class Session:
         self._changed()
 
     def on_end(self, kind: str, how: str) -> None:
-        """A planner process is gone."""
+        """A planner process is gone: without `replay` there are no pictures, without `search` no table and no trace."""
         self.busy = None
-        self._ended = f"the planner's {kind} process {how}. Press F5 to start it again."
-        self.problem = self._ended
+        words = f"the planner's {kind} process {how}. Press F5 to start it again."
+        if kind == "search":
+            self.notice = words
+            waiting, self._waiting = self._waiting, {}
+            for number, then in waiting.items():
+                then(Reply(number=number, kind="broken", text=words))
+        else:
+            self.problem = self._ended = words
         self._changed()
 
     def _take(self, reply: Reply) -> None:
@@ -231,6 +239,9 @@ class Session:
             self._replay.send(Ahead(number=self._number, rough=rough, exact=exact))
 
     def _trace(self) -> None:
+        if self.notice:
+            self.problem, self.busy = f"it needs a trace: {self.notice}", None
+            return
         if self._delivered == self.state.focus_command:
             self.problem = "what was traced is not what is replayed: were files changed meanwhile? Press F5."
             return
@@ -265,7 +276,7 @@ class Session:
 
     def _seek(self) -> None:
         """The table of plans, where it is not being made already."""
-        if self.state.command in (self._sought, self.found_of):
+        if self.notice or self.state.command in (self._sought, self.found_of):
             return
         self._sought = self.state.command
         self._ask("search", self._search)

@@ -154,6 +154,7 @@ class Shell(App[int]):
             searching=session.searching,
             busy=busy,
             problem=session.problem,
+            notice=session.notice,
             ascii_only=self.ascii_only,
             letters=self._letters,
             readonly=self.readonly,

@@ -448,3 +448,19 @@ async def test_a_long_problem_is_told_in_full():
         await until(pilot, lambda: app.session.problem)
         await until(pilot, lambda: "so write another" in screen_text(app))
         assert "e edits every option" in screen_text(app)
+
+
+async def test_without_the_process_that_searches_pictures_still_come():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        app.session.on_end("search", "was killed by signal 9")
+        await pilot.press("m")
+        await until(pilot, lambda: settled(app))
+        await pilot.press("a")
+        await until(pilot, lambda: app.session.current)
+        assert app.session.busy is None, "nobody searches any more"
+        text = screen_text(app)
+        assert "NO PICTURE" not in text
+        assert "micro batch 8" in text
+        assert "the planner's search process was killed by signal 9. Press F5" in text

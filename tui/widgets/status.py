@@ -4,6 +4,7 @@ from rich.text import Text
 
 from reports.command import command_lines
 from tui.drawing import shortened
+from tui.palette import BAD
 from tui.scene import Scene
 from tui.widgets.drawn import Drawn
 
@@ -15,6 +16,8 @@ class StatusView(Drawn):
     """What the planner does, else a reason, else the exact command."""
 
     def lines(self, scene: Scene, width: int) -> Text:
+        if scene.notice:
+            return Text(" " + shortened(scene.safe(scene.notice), width - 2, scene.ascii_only), style=f"bold {BAD}")
         if scene.busy:
             return Text(f" {scene.busy} ...", style="bold italic")
         if scene.pointed:
