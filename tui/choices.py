@@ -56,8 +56,8 @@ CHOICES: Mapping[str, Choice] = {
     "offload": Choice(
         label="offload",
         key="o",
-        values=("none", "optimizer", "all"),
-        help="what waits in host RAM: ZeRO moves the optimizer, ZeRO-3 and FSDP2 everything",
+        values=("none", "optimizer", "all", "nvme"),
+        help="what waits in host RAM: ZeRO moves the optimizer, ZeRO-3 and FSDP2 everything; ZeRO-3 also to NVMe",
     ),
     "checkpointing": Choice(
         label="checkpointing",
