@@ -117,8 +117,9 @@ def markdown(found: Row) -> str:
         lines.append(f"| {kernel} | {provider} | {len(errors)} | {100 * median:.3f} % | {100 * errors[-1]:.3f} % |")
     lines += ["", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for line in found["compared"]:
-        cells = (line["id"], line["kernel"], line["provider"], line["mode"], line["size"],
-                 f"{line['measured'] / 2**20:.2f}", f"{line['estimate'] / 2**20:.2f}", f"{100 * line['error']:+.3f} %")  # fmt: skip
+        words = (line["id"], line["kernel"], line["provider"], line["mode"], line["size"])
+        figures = (f"{line['measured'] / 2**20:.2f}", f"{line['estimate'] / 2**20:.2f}", f"{100 * line['error']:+.3f} %")
+        cells = (*words, *figures)
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "Set aside:\n", *(f"- {reason}: {count} rows" for reason, count in found["set_aside"].items())]
     return "\n".join(lines) + "\n"

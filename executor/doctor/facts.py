@@ -20,7 +20,7 @@ from planner.hardware.ram import machine_ram_bytes, parse_meminfo
 DEFAULT_PORT = 29500
 """Where accelerate and torchrun meet unless told otherwise."""
 _PACKAGES = (
-    "torch", "accelerate", "transformers", "deepspeed", "peft", "bitsandbytes", "torchao", "transformer_engine", "trl", "lightning",
+    "torch", "accelerate", "transformers", "deepspeed", "peft", "bitsandbytes", "torchao", "trl", "lightning",
     "datasets", "gpu-plan", "transformer-engine", "transformer-engine-torch", "flash-attn", "numpy", "safetensors",
 )  # fmt: skip
 _VARIABLES = re.compile(

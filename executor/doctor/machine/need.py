@@ -104,7 +104,9 @@ def _packages(saved: SavedPlan) -> tuple[str, ...]:
     if saved.workload.get("peft") == "qlora" or "8bit" in str(saved.workload.get("optimizer")):
         names.append("bitsandbytes")
     if saved.plan.strategy.precision.startswith("fp8"):
-        names.append("transformer_engine" if dict(saved.settings).get("fp8.backend") == "te" else "torchao")
+        settings = saved.workload.get("settings")
+        backend = settings.get("fp8.backend") if isinstance(settings, Mapping) else None
+        names.append("transformer-engine" if backend == "te" else "torchao")
     return tuple(names)
 
 
