@@ -1,0 +1,174 @@
+"""How long it takes to judge one plan, and whether the search leaves out none that it should have looked at.
+
+    .venv/bin/python -m benchmarks.evaluation_speed
+
+For Llama-3.1-8B on 8 H100 with the traces in hand, per family: one exact evaluation from nothing (the rank's stream
+laid out, its tensors summed, the allocator simulated for both orders of addresses), then candidates a second that the
+bound (tensors summed) and the exact path (allocator simulated) judge once the stream is known. Then the search's
+choice is held against every candidate simulated: no candidate that fits may be faster than its family's plan. Writes
+benchmarks/results/evaluation_speed.json and .md; times are of this machine, the best of a few.
+"""
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from planner.errors import PlanError
+from planner.hardware.cluster import parse_cluster
+from planner.model.source import resolve
+from planner.search.candidates import Batch, Family, batches, families
+from planner.search.evaluate import Evaluator, Judgement
+from planner.search.search import Found, search
+from planner.speed.roofline import RooflineModel
+from planner.trace.device import device_kind
+from planner.trace.provider import TraceProvider
+from planner.workload import Attention, Optimizer, Precision, Stack, Workload
+
+RESULTS = Path(__file__).parent / "results"
+MODEL, GPUS, SEQ_LEN = "meta-llama/Llama-3.1-8B", "8xH100", 4096
+BATCH = Batch(micro_batch=2, accumulation_steps=1)
+_TIMES = 5
+
+
+def evaluator_of(provider: TraceProvider) -> Evaluator:
+    """A fresh one: no rank's stream is laid out yet."""
+    workload = Workload(
+        seq_len=SEQ_LEN,
+        precision=Precision.BF16_MIXED,
+        optimizer=Optimizer.ADAMW,
+        attention=Attention.SDPA,
+        stack=Stack.ACCELERATE,
+    )
+    return Evaluator(provider=provider, workload=workload, cluster=parse_cluster(GPUS), speed=RooflineModel())
+
+
+def best_of(run: Callable[[], Any]) -> float:
+    """Seconds of the fastest of a few runs."""
+    times = []
+    for _ in range(_TIMES):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def timed(provider: TraceProvider, family: Family) -> dict[str, Any]:
+    """One line of the table."""
+
+    def from_nothing() -> Judgement:
+        evaluator = evaluator_of(provider)
+        judgement = evaluator.simulate(evaluator.judge(family, BATCH))
+        assert judgement.used_high_bytes
+        return judgement
+
+    judgement = from_nothing()
+    warm = evaluator_of(provider)
+    warm.judge(family, BATCH)
+    bound, exact = (
+        best_of(lambda: warm.judge(family, BATCH)),
+        best_of(lambda: warm.simulate(warm.judge(family, BATCH))),
+    )
+    return {
+        "family": f"{family.strategy.title}, offload {family.offload}, checkpointing {family.checkpointing}",
+        "events": len(judgement.plan.stream.event_sign),
+        "from_nothing_seconds": best_of(from_nothing),
+        "bounds_per_second": 1 / bound,
+        "exact_per_second": 1 / exact,
+    }
+
+
+def held_against_all(evaluator: Evaluator, found: Found, tried: list[Family]) -> dict[str, Any]:
+    """Every candidate simulated: those that fit and are faster than what the search printed for their family."""
+    chosen = {_key(plan.family): plan for plan in found.plans if plan.verdict == "fits"}
+    simulated, missed = 0, []
+    for family in tried:
+        for batch in batches(evaluator.workload, evaluator.cluster.world_size):
+            judgement = evaluator.judge(family, batch)
+            if judgement.verdict == "no":
+                break  # tensors alone exceed the device, and more samples never take less
+            exact = evaluator.simulate(judgement)
+            simulated += 1
+            plan = chosen.get(_key(family))
+            if exact.verdict == "fits" and (plan is None or exact.samples_per_second > plan.samples_per_second):
+                missed.append({"family": _key(family), "micro_batch": batch.micro_batch})
+    return {
+        "printed": len(found.plans),
+        "printed_simulated": sum(plan.simulated is not None for plan in found.plans),
+        "candidates_simulated": simulated,
+        "faster_and_fitting_but_not_printed": missed,
+    }
+
+
+def _key(family: Family) -> str:
+    return f"{family.strategy.name} {family.offload} {family.checkpointing}"
+
+
+def run() -> dict[str, Any]:
+    """All figures."""
+    provider = TraceProvider(source=resolve(MODEL), device=device_kind(parse_cluster(GPUS).gpu), attention="sdpa")
+    evaluator = evaluator_of(provider)
+    found = search(evaluator)
+    refused = {line.split(":")[0] for line in found.passed_over}
+    known = families(evaluator.workload, evaluator.cluster, provider.spec().can_checkpoint)
+    tried = [family for family in known if family.strategy.title not in refused]
+    return {
+        "model": MODEL,
+        "gpus": GPUS,
+        "seq_len": SEQ_LEN,
+        "micro_batch": BATCH.micro_batch,
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "families": [timed(provider, family) for family in tried],
+        "search": held_against_all(evaluator, found, tried),
+    }
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The page."""
+    lines, against = found["families"], found["search"]
+    slowest = max(line["from_nothing_seconds"] for line in lines)
+    missed = against["faster_and_fitting_but_not_printed"]
+    rows = [
+        f"| {line['family']} | {line['events']:,} | {line['from_nothing_seconds']:.3f} "
+        f"| {line['bounds_per_second']:,.0f} | {line['exact_per_second']:,.0f} |"
+        for line in lines
+    ]
+    return (
+        "\n".join(
+            [
+                "# One plan judged: how long it takes\n",
+                f"{found['model']} on {found['gpus']}, {found['seq_len']} tokens, micro batch {found['micro_batch']},"
+                f" traces in hand ({found['machine']}). Written by `python -m benchmarks.evaluation_speed`.\n",
+                f"One exact evaluation from nothing, the allocator simulated for both orders of addresses: at most"
+                f" {slowest:.2f} s.\n",
+                "| family | events | exact, from nothing (s) | bounds a second | exact plans a second |",
+                "|---|---|---|---|---|",
+                *rows,
+                "",
+                f"Of the {against['printed']} plans that the search printed {against['printed_simulated']} were"
+                f" simulated. Of {against['candidates_simulated']} candidates simulated one by one, {len(missed)} fit"
+                " and are faster than their family's plan.",
+            ]
+        )
+        + "\n"
+    )
+
+
+def main() -> int:
+    """Writes both result files."""
+    try:
+        found = run()
+    except PlanError as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    (RESULTS / "evaluation_speed.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / "evaluation_speed.md").write_text(markdown(found))
+    print(markdown(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
