@@ -118,7 +118,11 @@ def markdown(found: Row) -> str:
     lines += ["", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for line in found["compared"]:
         words = (line["id"], line["kernel"], line["provider"], line["mode"], line["size"])
-        figures = (f"{line['measured'] / 2**20:.2f}", f"{line['estimate'] / 2**20:.2f}", f"{100 * line['error']:+.3f} %")
+        figures = (
+            f"{line['measured'] / 2**20:.2f}",
+            f"{line['estimate'] / 2**20:.2f}",
+            f"{100 * line['error']:+.3f} %",
+        )
         cells = (*words, *figures)
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "Set aside:\n", *(f"- {reason}: {count} rows" for reason, count in found["set_aside"].items())]
