@@ -6,6 +6,7 @@ import operator
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import StrEnum
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -168,6 +169,10 @@ def _value(hint: Any, value: object, key: str) -> Any:
         return {name: _value(arguments[1], item, f"{key}.{name}") for name, item in value.items()}
     if is_dataclass(hint):
         return _dataclass(hint, value, key)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        if not isinstance(value, str) or value not in list(hint):
+            raise _expected(key, value, "one of " + ", ".join(hint))
+        return hint(value)
     return _scalar(hint, value, key)
 
 

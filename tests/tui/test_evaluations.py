@@ -95,7 +95,11 @@ def test_an_answer_that_nobody_waits_for_is_given_up():
 def test_pictures_of_a_script_are_what_the_command_line_says():
     maker, reader = Evaluations(kept_alone=False), Evaluations(kept_alone=True)
     script = State(model=str(EXAMPLES / "train.py"), gpus="2xT4", script_words=("--steps", "2"), no_cache=True)
-    for state in (script.trying("strategy", "ddp"), script.trying("strategy", "fsdp").trying("micro-batch", "2")):
+    tried = (
+        script.trying("strategy", "ddp"),
+        script.trying("strategy", "fsdp").trying("micro-batch", "2").trying("checkpointing", "full"),
+    )
+    for state in tried:
         request = state.focus_request
         exact = handed_over(maker, reader, request)
         whole = run_job(request, nothing).document
