@@ -28,7 +28,7 @@ from torch._ops import resolve_key
 
 from planner.compile.device import Target, pretended
 from planner.compile.lower import lower, move
-from planner.compile.program import load_program
+from planner.compile.program import graph_program, load_program
 
 Backend = Literal["inductor", "aot_eager"]
 Compiled = Callable[[list[Any]], Any]
@@ -59,6 +59,7 @@ def compile_region(region: nn.Module, inputs: Sequence[torch.Tensor], compiler: 
         call, flat, _, _, fakes, descriptions, config, mode, shapes, _, _, active = state
         # Dynamo marks parameters and buffers as inputs that stay (variables/builder.py: mark_static_input).
         config = replace(config, static_input_indices=list(range(len(flat))))
+        mode.allow_non_fake_inputs = True  # states of the host's random numbers
         stack.enter_context(V.set_fake_mode(mode))
         stack.enter_context(tracing(TracingContext(mode)))
         whole = aot.create_aot_state(stack, call, fakes, descriptions, config, mode, shapes)
@@ -94,11 +95,15 @@ def _overload(name: str) -> Any:
     return getattr(getattr(torch.ops.aten, packet), overload or "default", None)
 
 
+def _as_it_stands(graph: Any, example_inputs: Any) -> Any:
+    return graph_program(graph)
+
+
 def _stages(compiler: Compiler, num_inputs: int) -> tuple[Any, Any, Any]:
     """Forward compiler, backward compiler and partitioner of a backend."""
     if compiler.backend == "aot_eager":
         # torch/_dynamo/backends/debugging.py: aot_eager.
-        return aot.boxed_nop_preserve_node_meta, aot.boxed_nop_preserve_node_meta, min_cut_rematerialization_partition
+        return _as_it_stands, _as_it_stands, min_cut_rematerialization_partition
     device = compiler.target.device
     extra = compile_fx.create_compiler_config_extra(SimpleNamespace(meta={}))
 

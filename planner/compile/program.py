@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import GraphModule, Interpreter
 
 from planner.compile.kernels import cpp_kernel, triton_kernel
 
@@ -83,14 +84,44 @@ class _Cuda:
 
 
 class _HigherOrder:
-    """torch.ops.higher_order: operators that are run under a generator's state."""
+    """torch.ops.higher_order, and those of its operators that run another under a generator's state (torch/_prims/
+    rng_prims.py); the state itself is on the host."""
 
     @staticmethod
     def graphsafe_run_with_rng_state(operator: Any, *args: Any, rng_state: Any = None, **kwargs: Any) -> Any:
         return operator(*args, **kwargs)
 
+    @staticmethod
+    def run_and_save_rng_state(operator: Any, *args: Any, **kwargs: Any) -> Any:
+        return torch.get_rng_state(), operator(*args, **kwargs)
+
+    @staticmethod
+    def run_with_rng_state(rng_state: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        return operator(*args, **kwargs)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.ops.higher_order, name)
+
+
+class _Interpreter(Interpreter):
+    """Runs a graph's operators one by one."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            target = getattr(_HigherOrder(), target.name())
+        return super().call_function(target, args, kwargs)
+
+
+def graph_program(graph: GraphModule) -> Program:
+    """A graph that is run as it stands (torch/_dynamo/backends/debugging.py: aot_eager)."""
+
+    def program(args: list[Any]) -> Any:
+        # An interpreter keeps what it made until it is gone itself.
+        with torch.no_grad():
+            return _Interpreter(graph).boxed_run(args)
+
+    program._boxed_call = True  # type: ignore[attr-defined]
+    return program
 
 
 class _Ops:

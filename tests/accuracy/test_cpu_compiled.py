@@ -1,0 +1,47 @@
+"""Compiled steps as they are replayed against torch.compile itself, by the CPU allocator's own events.
+
+The reference goes through Dynamo, compiles and runs; the replay captures with AOTAutograd alone and runs nothing.
+"""
+
+import pytest
+
+from planner.trace.variant import Compilation
+from planner.workload import Checkpointing
+from tests.accuracy.compiled_cases import CompiledCase, reference_of, trace_of
+from tests.support.replay_cpu import measured, replayed, same_stream
+
+FAMILIES = ("llama-3", "qwen2", "gpt2", "gemma-2", "pythia")
+
+
+def _case(
+    architecture: str, backend: str, regions: str, checkpointing: Checkpointing, weights: str = "float32"
+) -> CompiledCase:
+    compilation = Compilation(backend=backend, regions=regions)  # type: ignore[arg-type]
+    return CompiledCase(
+        architecture=architecture, compilation=compilation, checkpointing=checkpointing, weights=weights
+    )
+
+
+@pytest.mark.parametrize(("regions", "checkpointing"), [("blocks", Checkpointing.NONE), ("model", Checkpointing.FULL)])
+def test_every_allocation_and_free_in_order(regions: str, checkpointing: Checkpointing) -> None:
+    case = _case("llama-3", "aot_eager", regions, checkpointing)
+    trace, real = trace_of(case), reference_of(case)
+    assert same_stream(trace, case.micro_batch, real)
+    assert measured(real).peak > measured(real).forward_end > 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL, Checkpointing.SELECTIVE])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("regions", ["blocks", "regional", "model"])
+def test_peak_and_held_bytes_equal(backend: str, regions: str, checkpointing: Checkpointing) -> None:
+    case = _case("llama-3", backend, regions, checkpointing)
+    assert replayed(trace_of(case), case.micro_batch) == measured(reference_of(case))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_peak_and_held_bytes_equal_for_families(name: str, weights: str) -> None:
+    case = _case(name, "inductor", "blocks", Checkpointing.NONE, weights)
+    assert replayed(trace_of(case), case.micro_batch) == measured(reference_of(case))
