@@ -41,10 +41,11 @@ class ExplorerApp(Shell):
                 return None if session.state.following else True
             case "drill":
                 return None if session.picture is None else True
+            # Not whether the picture is complete: that changes with every key, and the footer would with it.
             case "pin":
-                return (True if session.current else None) if session.pinning else False
+                return (None if session.picture is None else True) if session.pinning else False
             case "compare":
-                return (True if session.current else None) if not session.pinning else False
+                return (None if session.picture is None else True) if not session.pinning else False
         return True
 
     def possible(self) -> tuple[bool, ...]:
@@ -164,6 +165,9 @@ class ExplorerApp(Shell):
 
     def action_pin(self) -> None:
         """Remembers the configuration in the picture, or forgets it."""
+        if not self.session.current:
+            self.notify("the picture is not complete yet")
+            return
         self.session.pin()
         self.notify("pinned: change something, then v shows every difference" if self.session.pinned else "not pinned")
 
@@ -171,6 +175,9 @@ class ExplorerApp(Shell):
         """Every difference from the configuration that is pinned."""
         from tui.screens.compare import CompareScreen
 
+        if not self.session.current:
+            self.notify("the picture is not complete yet")
+            return
         self.push_screen(CompareScreen(self.scene(), self._repin))
 
     def _repin(self) -> None:

@@ -152,7 +152,7 @@ class Session:
     @property
     def pinning(self) -> bool:
         """Whether there is nothing to compare the picture with: nothing is pinned, or this very configuration."""
-        return self.pinned is None or (self.picture is not None and self.pinned == self.picture.document)
+        return self.pinned is None or self.pinned.command == self.state.focus_command
 
     def pin(self) -> None:
         """Remembers the configuration in the picture, to compare others with; the same one again: none."""

@@ -1,30 +1,39 @@
 """A widget that is a function of the scene."""
 
+from rich.segment import Segment
 from rich.text import Text
 from textual.app import RenderResult
-from textual.geometry import Size
+from textual.geometry import Region, Size
+from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.scene import Scene
 
 
 class Drawn(Widget):
-    """Draws `lines` anew whenever it is shown another scene."""
+    """Draws `lines` anew whenever it is shown another scene; on the screen only those that are others change."""
 
     scene: Scene | None = None
     _kept: tuple[tuple[Scene, int, int, Size], Text] | None = None
+    _rows: tuple[Text, list[list[Segment]]] | None = None
+    _strips: dict[int, tuple[list[Segment], object, Strip]]
+
+    def on_mount(self) -> None:
+        self._strips = {}
 
     def show(self, scene: Scene) -> None:
         """The scene to draw from now on; its height may change with it."""
         # What has no lines has no size: it is as wide as what holds it.
         width = self.size.width or self.container_size.width
-        before = self._lines(width)
+        before = self._rows_of(self._lines(width))
         self.scene = scene
-        after = self._lines(width)
-        if _height(before) != _height(after):
+        after = self._rows_of(self._lines(width))
+        if len(before) != len(after):
             self.refresh(layout=True)
-        elif before != after:
-            self.refresh()
+            return
+        changed = [y for y, row in enumerate(after) if row != before[y]]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def lines(self, scene: Scene, width: int) -> Text:
         """What is drawn at `width`."""
@@ -39,13 +48,29 @@ class Drawn(Widget):
             self._kept = (key, self.lines(self.scene, width))
         return self._kept[1]
 
+    def _rows_of(self, text: Text) -> list[list[Segment]]:
+        """`text` line by line, none where there is nothing to say."""
+        if self._rows is None or self._rows[0] is not text:
+            lines = [*Segment.split_lines(text.render(self.app.console, end="\n"))] if text.plain else []
+            self._rows = (text, lines)
+        return self._rows[1]
+
     def render(self) -> RenderResult:
+        """All of it, for what Textual selects and copies."""
         return self._lines(self.size.width)
 
+    def render_line(self, y: int) -> Strip:
+        """One line; Textual's own way from text to cells takes several times as long."""
+        if self.text_selection is not None:
+            return super().render_line(y)
+        rows, style = self._rows_of(self._lines(self.size.width)), self.rich_style
+        row = rows[y] if y < len(rows) else []
+        kept = self._strips.get(y)
+        if kept is None or kept[0] != row or kept[1] != (style, self.size.width):
+            segments = [*Segment.apply_style(row, style)]
+            strip = Strip(segments).adjust_cell_length(self.size.width, style).apply_offsets(0, y)
+            self._strips[y] = kept = (row, (style, self.size.width), strip)
+        return kept[2]
+
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return _height(self._lines(width))
-
-
-def _height(lines: Text) -> int:
-    """Rows; none where there is nothing to say."""
-    return lines.plain.count("\n") + 1 if lines.plain else 0
+        return len(self._rows_of(self._lines(width)))

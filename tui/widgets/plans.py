@@ -13,6 +13,7 @@ from reports import words
 from tui import figures
 from tui.palette import VERDICT_COLOURS
 from tui.scene import Scene
+from tui.widgets.kept_table import KeptTable
 
 _COLUMNS = (
     ("", ""), ("", ""), ("plan", "strategy"), ("batch", "batch"), ("ckpt", ""), ("GiB", "memory"), ("free", "free"),
@@ -24,7 +25,7 @@ _ROOMY = 100
 """Columns of a terminal from which on heads are written out."""
 
 
-class PlansTable(DataTable[Text]):
+class PlansTable(KeptTable):
     """Rows are chosen with Enter or a click."""
 
     class Chosen(Message):
@@ -42,7 +43,7 @@ class PlansTable(DataTable[Text]):
             self.reason = reason
 
     def __init__(self, *, id: str) -> None:
-        super().__init__(id=id, cursor_type="row", zebra_stripes=False, cell_padding=1)
+        super().__init__(id=id)
         self._rows: list[figures.Row] = []
         self.sort_by, self.backwards = figures.SORTS[0], False
         self._heads: list[str] = []
