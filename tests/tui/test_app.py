@@ -345,13 +345,18 @@ async def test_the_other_task_from_the_form_and_the_palette():
     app = app_of(Canned(picture=made, search=found))
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: settled(app))
-        await pilot.press("e")
+        await pilot.press("v", "e")
         await until(pilot, lambda: isinstance(app.screen, FormScreen))
         app.screen.query_one("#in-task", Input).value = "infer"
         await pilot.press("ctrl+s")
         await until(pilot, lambda: settled(app) and not isinstance(app.screen, FormScreen))
         assert app.session.state.command == "plan meta-llama/Llama-3.1-8B --gpus 8xH100 --task infer"
         assert "prefill" in screen_text(app)
+        await pilot.press("v")
+        await until(pilot, lambda: isinstance(app.screen, CompareScreen))
+        assert "infer" in screen_text(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, CompareScreen))
         await app.run_action("other_task")
         await until(pilot, lambda: settled(app))
         assert app.session.state.command == "plan meta-llama/Llama-3.1-8B --gpus 8xH100"
