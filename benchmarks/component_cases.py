@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from benchmarks.component_reduce import reduction_of, staging_bytes
 from benchmarks.published_rows import Row
 from planner.trace.liger_kernels import LigerGatedProduct, rotary
 from planner.trace.liger_loss import chunk_rows, cross_entropy
@@ -33,8 +34,6 @@ def component_of(row: Row) -> Component | str:
     """The benchmark of a row, or why it is set aside."""
     if row["group"] != "liger-kernel":
         return "does not say which statistic it reports"
-    if (row["kernel"], row["provider"]) == ("rms_norm", "liger"):
-        return "liger-kernel 0.2.1 summed one fp32 row per token; what ATen's sum takes beside is not known here"
     make = _KERNELS.get(row["kernel"])
     if make is None:
         return "no kernel of a training step that is planned"
@@ -113,7 +112,38 @@ def _norm(row: Row, config: Row, size: int) -> Component:
     layer, other = _LlamaNorm(size), nn.Parameter(torch.ones(size))
     x = torch.empty(config["M"], size, dtype=_BF16, requires_grad=True)
     dy = torch.empty(config["M"], size, dtype=_BF16)
-    return Component(module=layer, tensors=[x, dy, layer.weight, other], run=_full(lambda: layer(x), lambda y: dy))
+
+    def forward() -> torch.Tensor:
+        out: torch.Tensor = layer(x) if row["provider"] != "liger" else _EarlierNorm.apply(x, other)
+        return out
+
+    return Component(module=layer, tensors=[x, dy, layer.weight, other], run=_full(forward, lambda y: dy))
+
+
+class _EarlierNorm(torch.autograd.Function):
+    """liger-kernel 0.2.1 ops/rms_norm.py: the weight's gradient is a sum over one fp32 row for each token."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        scale = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)
+        ctx.save_for_backward(x, weight, scale)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weight, _ = ctx.saved_tensors
+        grad = grads[0]
+        rows = torch.empty_like(x, dtype=weight.dtype)
+        grad.mul_(x)
+        staging = staging_bytes(
+            reduction_of(rows.shape, rows.stride(), (0,)), element=4, vector=4, capability=(8, 0), sm_count=108
+        )
+        held = [torch.empty(size, dtype=torch.uint8, device=x.device) for size in staging]
+        of_weight = torch.sum(rows, dim=0).to(weight.dtype)
+        del held
+        # A view of what the caller gave: autograd takes it over as the gradient without a copy.
+        return grad.view(grad.shape), of_weight
 
 
 def _turned(

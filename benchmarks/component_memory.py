@@ -103,7 +103,8 @@ def markdown(found: Row) -> str:
     lines = [
         "# Single kernels against Liger-Kernel's published memory benchmarks\n",
         "Peak of `torch.cuda.max_memory_allocated` in MiB on an A100; errors are estimate / measured - 1. Written by",
-        "`python -m benchmarks.component_memory`; no GPU takes part.\n",
+        "`python -m benchmarks.component_memory`; no GPU takes part. In Liger's norm of that time the sum over tokens",
+        "takes a staging buffer (`component_reduce`), which plans do not count yet.\n",
         "| kernel | provider | rows | median | worst |",
         "|" + "---|" * 5,
     ]
