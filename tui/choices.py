@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 LARGEST = 2**24
+FLAGS = ("fused-loss", "compile")
+"""Options without a value: `true` is the flag, `false` its `--no-`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from planner.plan import Candidate, PlanDocument
 from reports import words
 from reports.clean import ascii_line, one_line
+from tui.choices import FLAGS
 from tui.engine.messages import Picture
 from tui.state import State
 
@@ -86,7 +87,7 @@ def shown_value(scene: Scene, name: str) -> str | None:
         return values.get(name)
     if document is None:
         return None
-    if name == "fused-loss":
-        return "true" if document.workload.get("fused_loss") else "false"
+    if name in FLAGS:
+        return "true" if document.workload.get(name.replace("-", "_")) else "false"
     value = document.workload.get(_WORKLOAD.get(name, name))
     return None if value is None else str(value)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from planner.plan_figures import StrategyChoice
 from planner.request import Request
-from tui.choices import GENERATION, LARGEST, TRAINING, Choice, Menu, menu_of
+from tui.choices import FLAGS, GENERATION, LARGEST, TRAINING, Choice, Menu, menu_of
 from tui.spread import spread, without_leftovers
 
 _SPEC = re.compile(r"(?:(\d+)x)?(?:(\d+)x)?([A-Za-z].*)", re.IGNORECASE)
@@ -187,8 +187,8 @@ class State:
     def _job_words(self, options: Mapping[str, str]) -> tuple[str, ...]:
         words = [self.model, "--gpus", self.gpus]
         for name, value in _ordered(options):
-            if name == "fused-loss":
-                words.append("--fused-loss" if value == "true" else "--no-fused-loss")
+            if name in FLAGS:
+                words.append(f"--{name}" if value == "true" else f"--no-{name}")
             else:
                 words += [f"--{name}", value]
         return tuple(words)
