@@ -110,6 +110,16 @@ SETTINGS: Mapping[str, Setting] = {
     "data.padding": Setting(
         "padding", "none, longest (samples of a micro batch differ in length), or the share of every sample (none)"
     ),
+    "eval.batch": Setting(
+        "count", "samples of a rank's forward pass when the job evaluates between steps (it does not)", 1
+    ),
+    "eval.keep_logits": Setting(
+        "flag", "whether logits are gathered and kept, as the Trainer does for compute_metrics (false)"
+    ),
+    "eval.samples": Setting("count", "samples evaluated, of all ranks: how many logits are kept", 1),
+    "eval.accumulation_steps": Setting(
+        "count", "batches after which kept logits go to the host (the Trainer's eval_accumulation_steps; none)", 1
+    ),
     "cache.implementation": Setting(
         "choice",
         "inference: which cache of transformers keeps keys and values (dynamic)",
@@ -141,7 +151,7 @@ def parse_settings(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
         setting = SETTINGS.get(key)
         if setting is None:
             hint = did_you_mean(key, (*SETTINGS, *LATER), limit=1)
-            raise UsageError(f"--set {key}: unknown setting; known: {', '.join(SETTINGS)}.{hint}")
+            raise UsageError(f"--set {key}: unknown setting.{hint} Known: {', '.join(SETTINGS)}")
         value = value.strip()
         found[key] = _path(key, value) if setting.kind == "path" else _checked(key, setting, value.lower())
     return tuple(sorted(found.items()))

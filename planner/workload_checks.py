@@ -9,6 +9,8 @@ from planner.model.spec import ModelSpec
 from planner.units import format_gib
 from planner.workload import Peft, Precision, Workload
 
+_EVALUATION = ("eval.keep_logits", "eval.samples", "eval.accumulation_steps")
+
 
 def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> None:
     """UsageError, or another of planner.errors, where the job makes no sense on this cluster or for this model."""
@@ -16,6 +18,7 @@ def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> Non
     _check_float8(workload, cluster)
     _check_loaded(workload)
     _check_compilation(workload)
+    _check_evaluation(workload)
     if workload.fused and cluster.gpu.is_cpu:
         raise UsageError("--fused-loss and --set kernels.liger are Triton kernels: they need a GPU")
     if "loss" in workload.fused and workload.setting("loss.variant", "installed") != "installed":
@@ -44,6 +47,23 @@ def _check_compilation(workload: Workload) -> None:
         raise UsageError(f"--set {asked} needs --set compile.backend=inductor, aot_eager or eager")
     if given.get("compile.mode", "default") != "default" and backend != "inductor":
         raise UsageError(f"--set compile.mode={given['compile.mode']} is inductor's: --set compile.backend=inductor")
+
+
+def _check_evaluation(workload: Workload) -> None:
+    """UsageError where the settings of an evaluation do not say enough, or say something of none."""
+    given = dict(workload.settings)
+    if "eval.batch" not in given:
+        lone = next((key for key in _EVALUATION if key in given), None)
+        if lone is not None:
+            raise UsageError(f"--set {lone} needs --set eval.batch: how many samples a rank evaluates at once")
+        return
+    keeps = given.get("eval.keep_logits") == "true"
+    if keeps and "eval.samples" not in given and "eval.accumulation_steps" not in given:
+        raise UsageError(
+            "--set eval.keep_logits needs --set eval.samples, or eval.accumulation_steps: how many are kept"
+        )
+    if not keeps and "eval.accumulation_steps" in given:
+        raise UsageError("--set eval.accumulation_steps is about logits that are kept: --set eval.keep_logits=true")
 
 
 def _check_loaded(workload: Workload) -> None:
@@ -78,7 +98,7 @@ def _check_float8(workload: Workload, cluster: Cluster) -> None:
         has = "" if gpu.compute_capability is None else " ({}.{})".format(*gpu.compute_capability)
         raise UsageError(
             f"--precision fp8-mixed: {gpu.short}{has} has no float8 tensor cores, which come with compute capability"
-            " 8.9; use bf16-mixed"
+            f" 8.9; use {'bf16-mixed' if gpu.supports_bf16 else 'fp16-mixed'}"
         )
     if workload.peft is not Peft.NONE:
         raise NotBuiltError(f"--precision fp8-mixed --peft {workload.peft}")

@@ -161,6 +161,9 @@ def memory_words(memory: MemoryFigures) -> list[str]:
     room = memory.headroom_bytes
     pieces = [used, f"{format_gib(abs(room))} GiB {'free' if room >= 0 else 'too much'}"]
     pieces.append(f"peak in {memory.phase_of_peak.replace('_', ' ')}")
+    evaluation = memory.phase_peaks.get("evaluation")
+    if evaluation is not None:
+        pieces.append(f"{gib(evaluation)} GiB allocated at most in evaluation")
     if memory.num_alloc_retries:
         pieces.append(f"only after {memory.num_alloc_retries} times giving cached memory back")
     if memory.host_bytes:

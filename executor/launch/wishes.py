@@ -110,6 +110,7 @@ def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> 
     asked += _data_loader(target, options)
     asked += _checkpointing(saved, options)
     asked += _kernels(workload, options)
+    asked += _evaluation(target)
     if resume_from is not None:
         asked.append(
             Wish(
@@ -139,6 +140,22 @@ def _precision(precision: str, options: ScriptOptions, use_cpu: bool) -> list[Wi
             # TRL's configurations turn bf16 on by themselves.
             asked.append(Wish(what=f"{name} {mixed == name}".lower(), words=(name,), value=mixed == name))
     return asked
+
+
+_EVALUATION = {
+    "eval.batch": ("evaluation batch", ("per_device_eval_batch_size", "eval_batch_size")),
+    "eval.accumulation_steps": ("eval_accumulation_steps", ("eval_accumulation_steps",)),
+}
+
+
+def _evaluation(target: Target) -> list[Wish]:
+    """How large the batches of an evaluation are, where the plan has one."""
+    given = ((what, words, target.setting(key)) for key, (what, words) in _EVALUATION.items())
+    return [
+        Wish(what=f"{what} {value}", words=words, value=value, needed=True)
+        for what, words, value in given
+        if value is not None
+    ]
 
 
 def _data_loader(target: Target, options: ScriptOptions) -> list[Wish]:

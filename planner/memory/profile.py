@@ -81,6 +81,8 @@ def phase_at(stream: RankStream, position: int) -> Phase:
         return stream.phases[segment]
     if segment == 0:
         return Phase.LOAD
+    if segment == stream.evaluation_segment:
+        return Phase.EVALUATION
     if segment in stream.step_segments:
         return Phase.STEP
     return Phase.BACKWARD if stream.event_in_backward[position] else Phase.FORWARD
@@ -91,11 +93,13 @@ def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.i
     segments = stream.event_segment
     step = np.isin(segments, stream.step_segments)
     load = segments == 0
+    evaluates = (segments == stream.evaluation_segment) & ~load
     masks = {
         Phase.LOAD: load,
-        Phase.FORWARD: ~step & ~load & ~stream.event_in_backward,
+        Phase.FORWARD: ~step & ~load & ~evaluates & ~stream.event_in_backward,
         Phase.BACKWARD: stream.event_in_backward,
         Phase.STEP: step,
+        **({Phase.EVALUATION: evaluates} if stream.evaluation_segment else {}),
     }
     before = np.concatenate([[0], live])
     passes = np.setdiff1d(np.arange(1, stream.step_segments[-1]), stream.step_segments)
@@ -108,6 +112,7 @@ def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.i
         Phase.FORWARD: starts,
         Phase.BACKWARD: np.asarray(forward_ends, dtype=np.int64),
         Phase.STEP: np.searchsorted(segments, stream.step_segments),
+        Phase.EVALUATION: np.searchsorted(segments, [stream.evaluation_segment]),
     }
     return {
         phase: max(int(before[entries[phase]].max(initial=0)), int(live[mask].max(initial=0)))

@@ -26,6 +26,7 @@ class Phase(StrEnum):
     STEP = "optimizer step"
     PREFILL = "prefill"
     DECODE = "decode"
+    EVALUATION = "evaluation"
 
 
 TRAINING_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
@@ -236,6 +237,8 @@ class RankStream:
     category: IntArray
     labels: list[str]
     label_modules: list[str]
+    evaluation_segment: int = 0
+    """Segment in which batches are evaluated, after all training; 0 where none are."""
     phases: tuple[Phase, ...] = ()
     """Of a generation: the phase of each segment. Empty for training, whose events tell it."""
 
@@ -258,7 +261,7 @@ def _assemble(trace: StepTrace, passes: list[Pass], steps: list[int], placed: _P
     base_at = np.flatnonzero((trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE))
     base_sign = np.where(trace.kind[base_at] == Kind.ALLOC, 1, -1)
     base_subject = trace.subject[base_at]
-    carried = _carried(trace)
+    carried = carried_storages(trace)
     bound_key = 2 * trace.mark_position(Mark.OUTPUTS_BOUND)
     segments, keys, signs, tensors = [], [], [], []
     for index, in_pass in enumerate(passes):
@@ -304,7 +307,7 @@ def _column(values: list[int], length: int) -> IntArray:
     return column.reshape(length)
 
 
-def _carried(trace: StepTrace) -> IntArray:
+def carried_storages(trace: StepTrace) -> IntArray:
     """Storages that the loop still holds when a pass is over: outputs and loss, not gradients."""
     alive = np.zeros(trace.num_tensors, dtype=np.int64)
     np.add.at(alive, trace.subject[trace.kind == Kind.ALLOC], 1)
@@ -323,4 +326,5 @@ __all__ = [
     "Point",
     "RankStream",
     "StreamBuilder",
+    "carried_storages",
 ]

@@ -51,6 +51,8 @@ def timeline(stream: RankStream, micro_batch: int, result: AllocatorResult, *, t
 def iteration_at(stream: RankStream, peak: int, handled: int) -> tuple[int, int, int]:
     """Number, first event and the event behind the last of the iteration that holds an event."""
     ends = [int(np.searchsorted(stream.event_segment, step, side="right")) for step in stream.step_segments]
+    if stream.evaluation_segment:
+        ends.append(len(stream.event_segment))
     starts = [int(np.searchsorted(stream.event_segment, 1)), *ends[:-1]]
     number = next((index for index, end in enumerate(ends) if peak < end), len(ends) - 1)
     first, last = starts[number], min(ends[number], handled)

@@ -160,6 +160,11 @@ def _trainer_words(judgement: Judgement, workload: Workload) -> list[str]:
     if workload.precision in _MIXED:
         words.append(f"--{_MIXED[workload.precision]}")
     words += liger_words(workload)
+    given = dict(workload.settings)
+    if "eval.batch" in given:
+        words += ["--per_device_eval_batch_size", given["eval.batch"]]
+    if "eval.accumulation_steps" in given:
+        words += ["--eval_accumulation_steps", given["eval.accumulation_steps"]]
     if judgement.family.checkpointing is Checkpointing.FULL:
         words.append("--gradient_checkpointing")
         every = checkpoint_every(judgement.family.checkpointing, workload)

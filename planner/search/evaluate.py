@@ -6,12 +6,14 @@ from planner.hardware.cluster import Cluster
 from planner.memory.allocator import DEFAULT_SETTINGS
 from planner.memory.allocator_settings import AllocatorSettings
 from planner.memory.allocator_words import allocator_settings
+from planner.memory.evaluation import with_evaluation
 from planner.memory.overheads import Term, cuda_context, nccl
 from planner.memory.profile import MemoryProfile, measure
 from planner.search.candidates import Batch, Family
 from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
 from planner.search.compilation import compilation_of
 from planner.search.device_use import DeviceUse, simulated
+from planner.search.evaluation import evaluated
 from planner.search.liger_notes import liger_notes
 from planner.settings import SETTINGS
 from planner.speed.model import SpeedModel, StepTime, StepWork
@@ -20,7 +22,7 @@ from planner.strategy.host_memory import HostJob, host_terms, shortage
 from planner.trace.events import IntArray, StepTrace
 from planner.trace.provider import Provider
 from planner.trace.variant import Regime, StepVariant
-from planner.workload import Workload
+from planner.workload import Checkpointing, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +182,28 @@ class Evaluator:
         # On a CPU the weights are what the device holds already.
         return tuple(term for term in terms if term.name == "step") if self.cluster.gpu.is_cpu else terms
 
+    def _with_evaluation(self, family: Family, plan: RankPlan) -> RankPlan:
+        """The same rank, which evaluates between its steps where the job does."""
+        asked = evaluated(self.workload, self.cluster.world_size)
+        if asked is None or not plan.stream.trace.num_events:
+            return plan
+        variant = replace(
+            self.variant(family),
+            checkpointing=Checkpointing.NONE,
+            checkpoint_every=1,
+            compilation=None,
+            evaluation="logits" if asked.keeps else "loss",
+        )
+        trace = self.provider.trace(variant, asked.batch)
+        stream = family.strategy.rank(self.context(family, 1, trace)).stream
+        rivals = tuple(replace(rival, stream=with_evaluation(rival.stream, stream, asked)) for rival in plan.rivals)
+        return replace(plan, stream=with_evaluation(plan.stream, stream, asked), rivals=rivals)
+
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         accumulation = min(batch.accumulation_steps, 2)
         key = (family.strategy.name, str(family.offload), str(family.checkpointing), accumulation, trace.samples)
         if key not in self._plans:
-            plan = family.strategy.rank(self.context(family, accumulation, trace))
+            plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
             rivals = tuple(replace(rival, notes=(*rival.notes, *notes)) for rival in plan.rivals)
             self._plans[key] = replace(plan, notes=(*plan.notes, *notes), rivals=rivals)

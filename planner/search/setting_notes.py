@@ -5,7 +5,7 @@ from planner.memory.allocator_words import allocator_variable
 from planner.plan import Assumption
 from planner.search.compilation import compilation_note
 from planner.units import format_gib
-from planner.workload import Workload
+from planner.workload import Stack, Workload
 
 
 def setting_notes(workload: Workload, cluster: Cluster) -> tuple[Assumption, ...]:
@@ -35,6 +35,10 @@ def setting_notes(workload: Workload, cluster: Cluster) -> tuple[Assumption, ...
             " recipe; partial sums of its layer norms' and biases' gradients are counted at one size, though the"
             " library chooses among several (some MiB for an instant)"
         )
+        notes.append(Assumption(text=text, basis="source"))
+    if "eval.batch" in dict(workload.settings):
+        cache = "no key-value cache" if workload.stack is Stack.TRAINER else "the key-value cache of its outputs"
+        text = f"evaluation: forward without gradients, {cache}; not compiled, even where steps are"
         notes.append(Assumption(text=text, basis="source"))
     if "compile.backend" in dict(workload.settings):
         notes.append(compilation_note(workload))

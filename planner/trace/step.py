@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +79,8 @@ class Session:
             if self.variant.compilation is not None:
                 stack.enter_context(self._compiled(regions, functions, autocast, tracker))
             assumed = stack.enter_context(fused_scans(self.model)) if self.profile.fused_scans else []
-            held = run_step(self.model, batch, self.variant, autocast, tracker, recorder)
+            run = evaluation_pass if self.variant.evaluation else run_step
+            held = run(self.model, batch, self.variant, autocast, tracker, recorder)
         raw = recorder.finish()
         del held
         for parameter in self.model.parameters():
@@ -162,6 +164,49 @@ def run_step(
     if variant.stack is Stack.TRAINER:
         loss = loss.detach()
     return outputs, loss
+
+
+def evaluation_pass(
+    model: nn.Module,
+    batch: TrainingBatch,
+    variant: StepVariant,
+    autocast: Autocast | None,
+    tracker: ModuleTracker,
+    recorder: Recorder,
+) -> tuple[Any, ...]:
+    """A batch of an evaluation; returns what the loop holds until the next one.
+
+    transformers trainer.py: prediction_step returns the loss alone, or with it what the model gave beside loss and
+    cache; loops of accelerate and plain ones keep `outputs`.
+    """
+    model.eval()
+    try:
+        with torch.no_grad():
+            recorder.mark(Mark.FORWARD)
+            outputs = _as_stack_calls(model, variant, autocast)(**batch.tensors, **_cache_words(model, variant))
+            loss = training_loss(model, outputs)
+    finally:
+        model.train()
+    if variant.stack is Stack.TRAINER:
+        kept = [value for key, value in outputs.items() if key not in _NOT_LOGITS] if hasattr(outputs, "items") else []
+        outputs = tuple(kept) if variant.evaluation == "logits" else None
+    recorder.mark(Mark.OUTPUTS_BOUND)
+    recorder.mark(Mark.BACKWARD)
+    recorder.mark(Mark.BACKWARD_END)
+    return outputs, loss
+
+
+_NOT_LOGITS = ("loss", "past_key_values")
+
+
+def _cache_words(model: nn.Module, variant: StepVariant) -> dict[str, bool]:
+    """A model keeps keys and values where its config says so, as those of decoders do, but for the Trainer's.
+
+    transformers trainer.py: train sets `config.use_cache` to the option's false.
+    """
+    if variant.stack is Stack.TRAINER or "use_cache" not in inspect.signature(model.forward).parameters:
+        return {}
+    return {"use_cache": bool(getattr(type(getattr(model, "config", None)), "use_cache", True))}
 
 
 def _as_stack_calls(forward: Callable[..., Any], variant: StepVariant, autocast: Autocast | None) -> Callable[..., Any]:

@@ -63,7 +63,8 @@ class Tracer:
             self._every, self._folds = variant.checkpoint_every, None
 
     def _build(self, variant: StepVariant, sizes: tuple[int, ...]) -> StepTrace:
-        folds = self.folds() if self.fold and not is_one_graph(variant) else []
+        # Without a backward pass nothing shows that blocks are alike in it.
+        folds = self.folds() if self.fold and not is_one_graph(variant) and not variant.evaluation else []
         try:
             return self._traced(variant, sizes, folds)
         except (NotLinearError, InputError):

@@ -48,9 +48,11 @@ class Compilation:
     regions: Literal["model", "regional", "blocks"] = "model"
     """The model as one graph; each block and whatever else there is, as accelerate's compile_regions has it; or the
     blocks alone."""
+    names: tuple[str, ...] = ()
+    """Modules that are compiled one by one, whatever `regions` says; empty otherwise."""
 
     def key(self) -> str:
-        return f"{self.backend}/{self.regions}"
+        return f"{self.backend}/{'+'.join(self.names) or self.regions}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,8 @@ class StepVariant:
     padding: str = "none"
     """How samples are padded: see `planner.trace.padding`."""
 
+    evaluation: Literal["", "loss", "logits"] = ""
+    """Whether the pass is one of an evaluation, without gradients, and what the stack keeps of it."""
     compilation: Compilation | None = None
     """None: the step runs as it is written."""
 
@@ -84,6 +88,7 @@ class StepVariant:
         fused = f" liger={'+'.join(self.fused)}" if self.fused else ""
         fused += "" if self.loss == "installed" else f" loss={self.loss}"
         fused += "" if self.padding == "none" else f" padding={self.padding}"
+        fused += f" evaluation={self.evaluation}" if self.evaluation else ""
         fused += "" if self.compilation is None else f" compile={self.compilation.key()}"
         return (
             f"weights={regime.weights}{trained}{float8} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
@@ -94,4 +99,5 @@ class StepVariant:
 
 def is_one_graph(variant: StepVariant) -> bool:
     """Whether the whole model is compiled as one: its blocks cannot be told apart, nor some left out."""
-    return variant.compilation is not None and variant.compilation.regions == "model"
+    compilation = variant.compilation
+    return compilation is not None and compilation.regions == "model" and not compilation.names

@@ -27,6 +27,8 @@ H100 = parse_cluster("8xH100")
         ("dtype.reduce=FLOAT32", "float32"),
         ("ddp.gradient_as_bucket_view=true", "true"),
         ("compile.backend=AOT_EAGER", "aot_eager"),
+        ("zero.nvme_path= /Local nvme/A ", "/Local nvme/A"),
+        ("eval.batch=8", "8"),
     ],
 )
 def test_values_are_kept_in_one_form(word: str, kept: str) -> None:
@@ -44,6 +46,8 @@ def test_values_are_kept_in_one_form(word: str, kept: str) -> None:
         ("alloc.roundup_power2_divisions=3", "0 or a power of two"),
         ("alloc.garbage_collection_threshold=1", "below 1"),
         ("dtype.reduce=fp8", "use float32 or bfloat16"),
+        ("zero.optimizer_buffer_count=3", "at least 4"),
+        ("zero.nvme_path=", "name a folder"),
         ("alloc.expandable_segment=true", "alloc.expandable_segments"),
         ("memory.reserv=2GiB", "memory.reserve"),
     ],
