@@ -1,6 +1,9 @@
 """A widget that is a function of the scene."""
 
+from itertools import zip_longest
+
 from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual.app import RenderResult
 from textual.geometry import Region, Size
@@ -16,22 +19,31 @@ class Drawn(Widget):
     scene: Scene | None = None
     _kept: tuple[tuple[Scene, int, int, Size], Text] | None = None
     _rows: tuple[Text, list[list[Segment]]] | None = None
-    _strips: dict[int, tuple[list[Segment], object, Strip]]
+    _strips: dict[int, tuple[list[Segment], tuple[Style, int], Strip]]
+    _ground: Style
+    _least: int = 0
+    """Rows that it takes whatever there is to say."""
 
     def on_mount(self) -> None:
         self._strips = {}
+        self._ground = self.rich_style
 
     def show(self, scene: Scene) -> None:
         """The scene to draw from now on; its height may change with it."""
         # What has no lines has no size: it is as wide as what holds it.
         width = self.size.width or self.container_size.width
         before = self._rows_of(self._lines(width))
+        taken = max(len(before), self._least)
         self.scene = scene
         after = self._rows_of(self._lines(width))
-        if len(before) != len(after):
-            self.refresh(layout=True)
+        # Nothing moves up for the moment until the picture is complete, most often to move down again.
+        self._least = taken if scene.picture is not None and not scene.picture.exact else 0
+        if max(len(after), self._least) != taken:
+            # Where its height is its own matter, nothing else moves.
+            height = self.styles.height
+            self.refresh(layout=height is None or height.is_auto)
             return
-        changed = [y for y, row in enumerate(after) if row != before[y]]
+        changed = [y for y, (old, new) in enumerate(zip_longest(before, after)) if old != new]
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
@@ -59,11 +71,16 @@ class Drawn(Widget):
         """All of it, for what Textual selects and copies."""
         return self._lines(self.size.width)
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Lines inside `crop`, all on the same ground."""
+        self._ground = self.rich_style
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
         """One line; Textual's own way from text to cells takes several times as long."""
         if self.text_selection is not None:
             return super().render_line(y)
-        rows, style = self._rows_of(self._lines(self.size.width)), self.rich_style
+        rows, style = self._rows_of(self._lines(self.size.width)), self._ground
         row = rows[y] if y < len(rows) else []
         kept = self._strips.get(y)
         if kept is None or kept[0] != row or kept[1] != (style, self.size.width):
@@ -73,4 +90,4 @@ class Drawn(Widget):
         return kept[2]
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._rows_of(self._lines(width)))
+        return max(len(self._rows_of(self._lines(width))), self._least)
