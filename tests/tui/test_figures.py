@@ -5,13 +5,17 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
+from planner.plan import StrategyChoice
 from tests.support.explorer import LINES, LLAMA_STATE, columns, picture
+from tests.support.explorer_jobs import GENERATION_STATE, generation_picture, with_host
 from tests.support.plan_example import llama_on_8xh100
 from tui import drawing, figures
-from tui.host_drawing import host_text
+from tui.host_drawing import host_text, moments
 from tui.palette import COLOURS, LETTERS
 from tui.scene import Scene
 from tui.timeline_drawing import timeline_text
+
+REPLICAS = StrategyChoice(name="replicas", data_parallel=8, micro_batch_size=1, precision="bf16")
 
 
 def scene(state=LLAMA_STATE, **options):
@@ -105,6 +109,43 @@ def test_no_drawing_is_wider_than_its_widget(width, plain):
         assert max(cell_len(line) for line in text.plain.splitlines() or [""]) <= width
         if plain:
             assert text.plain.isascii(), text.plain
+
+
+@pytest.mark.parametrize("width", [72, 80, 120, 200])
+@pytest.mark.parametrize("ram", [100, 40, 5, None])
+@pytest.mark.parametrize("plain", [False, True])
+def test_ram_of_a_node_is_drawn_in_scale_or_told(width, ram, plain):
+    shown = scene(ascii_only=plain)
+    made = with_host(shown.picture, None if ram is None else ram * 2**30)
+    shown = replace(shown, picture=made)
+    for every in (True, False):
+        lines = host_text(shown, width, every=every).plain.splitlines()
+        assert max(map(cell_len, lines)) <= width
+        assert not plain or all(line.isascii() for line in lines)
+        if ram is None:
+            assert "RAM per node, GiB" in lines[0]
+            continue
+        assert len(lines) == (3 if every else 1)
+        ends = {line.index("|" if plain else "┤") for line in lines}
+        assert len(ends) == 1, "all moments are in one scale"
+        assert f"of {ram}.0 GiB" in lines[0]
+        full = "#" if plain else "█"
+        if every:
+            load, steps, save = (line.count(full) for line in lines)
+            assert load == 0
+            assert steps > save > 0
+            (capacity,) = ends
+            assert (lines[1].rindex(full) > capacity) == (ram < 30)
+        else:
+            assert lines[0].lstrip().startswith("RAM load"), "the moment whose high end is highest"
+
+
+def test_weights_in_ram_of_a_generation_are_drawn():
+    (candidate,) = generation_picture(GENERATION_STATE.following_best(REPLICAS).focus_request).document.plans
+    assert moments(candidate) == []
+    offloaded = replace(candidate, inference=replace(candidate.inference, cpu_bytes=30 * 2**30))
+    (moment,) = moments(offloaded)
+    assert (moment.name, moment.bytes) == ("weights", 30 * 2**30)
 
 
 def test_the_peak_is_marked_over_the_highest_column():
