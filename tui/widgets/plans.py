@@ -188,7 +188,10 @@ def _cells(row: figures.Row, scene: Scene, narrow: bool) -> list[Text]:
     ]
 
 
+_REST_OF_NAME = re.compile(r"^(with \w+ offload|\d+ replicas|\d+( x \d+ replicas)?) ")
+
+
 def _why(row: figures.Row) -> str:
     """Without the plan's own name, which stands before it."""
     reason = row.reason.removeprefix(words.STRATEGIES.get(row.candidate.strategy.name, "")).lstrip()
-    return re.sub(r"^with \w+ offload ", "", reason)
+    return _REST_OF_NAME.sub("", reason)
