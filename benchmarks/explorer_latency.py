@@ -1,12 +1,19 @@
 """How soon the explorer's picture follows a key, and its first paint after the start; writes results/explorer.json.
 
 The application runs without a terminal, with its real planner processes. Each change is one key of a fixed
-pseudo-random sequence: strategy, offload, checkpointing, micro batch, accumulation, optimizer, number and kind of
-GPUs. A change counts from the key's event until the screen has been drawn with the first picture of the new state (the
-tensors' sums), and until it has been drawn with the exact one (the allocator simulated). Changes that need a new
-trace, states that the planner refuses, and states seen before (their picture is kept) are counted apart. The next key
-comes 50 ms after the exact picture; the search of the table runs meanwhile. The load of the machine is noted beside
-the figures, and so is the replaying process's own processor time, which does not depend on it.
+pseudo-random sequence, every key as likely as every other: strategy, offload, checkpointing, micro batch,
+accumulation, optimizer, number and kind of GPUs. A change counts from the key's event until the screen has been drawn
+with the first picture of the new state (the tensors' sums), and until it has been drawn with the exact one (the
+allocator simulated). There are two series of the same keys:
+
+without_pause        the next key comes as soon as the first picture stands: nothing can be worked out ahead
+three_keys_a_second  the next key comes a third of a second after the last one, or when its first picture stands; in
+                     the meantime the planner completes the picture and works out what the next key may lead to
+
+Told apart are states evaluated after their key (`replayed`), before it (`ahead`), states in which the explorer has
+been before (`kept`), those that need a new trace of the model (`traced`), and those that the planner refuses. The load
+of the machine is noted beside the figures, and so is the processor time that a change takes, which depends on it far
+less.
 
     python -m benchmarks.explorer_latency                     # everything; the first run makes the traces
     python -m benchmarks.explorer_latency --processor-time    # what does not depend on the machine's load
@@ -22,126 +29,19 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
-from textual import events
-
 from planner.errors import PlanError
 from planner.trace.provider import TraceProvider
-from tui.app import ExplorerApp
 from tui.engine.evaluate import Replays
 from tui.engine.providers import KeptTraces, Providers
+from tui.start import draw_at_once
 from tui.state import State
 
 RESULT = Path(__file__).parent / "results" / "explorer.json"
 CHANGES = 200
 OPTIONS = ("strategy", "offload", "checkpointing", "micro-batch", "micro-batch", "grad-accum", "optimizer", "gpus")
 SHOWN = {"offload": "none", "checkpointing": "none", "optimizer": "adamw"}
-KEYS = ("s", "S", "o", "c", "C", "m", "M", "i", "I", "z", "Z", "n", "N", "g", "G")
+PAUSES = {"without_pause": 0.0, "three_keys_a_second": 1 / 3}
 MODELS = (("meta-llama/Llama-3.1-8B", "8xH100"), ("meta-llama/Llama-3.1-405B", "16x8xH100"))
-PATIENCE = 300.0
-
-
-class Clock:
-    """Times at which pictures of the present state were on the screen."""
-
-    def __init__(self, app: ExplorerApp) -> None:
-        self.app = app
-        self.first: float | None = None
-        self.exact: float | None = None
-        self.traced = False
-        changed = app.session._changed
-
-        def watched() -> None:
-            changed()
-            session = app.session
-            self.traced |= session.busy is not None and session.busy.words.startswith("tracing")
-            if session.picture is None or session.picture_of != session.state.focus_command:
-                return
-            if self.first is None:
-                app.call_after_refresh(self._mark, "first")
-            if session.picture.exact and self.exact is None:
-                app.call_after_refresh(self._mark, "exact")
-
-        app.session._changed = watched
-
-    def _mark(self, name: str) -> None:
-        if getattr(self, name) is None:
-            setattr(self, name, time.perf_counter())
-
-    def reset(self) -> None:
-        self.first = self.exact = None
-        self.traced = False
-
-
-async def idle(app: ExplorerApp) -> None:
-    """Until everything that was asked for has come."""
-    session, end = app.session, time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if session.busy is None and not session.searching and (session.current or session.problem):
-            return
-        await asyncio.sleep(0.05)
-    raise TimeoutError(f"nothing came of {session.state.focus_command}")
-
-
-async def measure(model: str, gpus: str) -> dict[str, object]:
-    """200 changes of one model."""
-    app = ExplorerApp(State(model=model, gpus=gpus), environment={})
-    kinds: dict[str, list[tuple[float, float]]] = {"replayed": [], "kept": [], "traced": []}
-    refused = 0
-    dice = random.Random(6)
-    async with app.run_test(size=(120, 40)) as pilot:
-        clock = Clock(app)
-        began = time.perf_counter()
-        await asyncio.sleep(0.2)
-        await idle(app)
-        opened = time.perf_counter() - began
-        worker = psutil.Process(app._processes[0].pid)
-        before = sum(worker.cpu_times()[:2])
-        while sum(map(len, kinds.values())) + refused < CHANGES:
-            key = dice.choice(KEYS)
-            state = app.session.state
-            clock.reset()
-            start = time.perf_counter()
-            app.post_message(events.Key(key, key))
-            while app.session.state == state and time.perf_counter() - start < 0.5:
-                await asyncio.sleep(0.001)
-            if app.session.state == state:
-                continue  # The same again, as one GPU halved.
-            known = app.session.state.focus_command in app.session._kept
-            while clock.exact is None and not app.session.problem and time.perf_counter() - start < PATIENCE:
-                await asyncio.sleep(0.001)
-            if clock.exact is None:
-                refused += 1
-                await pilot.press("backspace")
-                await asyncio.sleep(0.1)
-                continue
-            kind = "traced" if clock.traced else "kept" if known else "replayed"
-            kinds[kind].append((1000 * ((clock.first or clock.exact) - start), 1000 * (clock.exact - start)))
-            await asyncio.sleep(0.05)
-        spent = sum(worker.cpu_times()[:2]) - before
-    told = {name: summary(times) for name, times in kinds.items() if times}
-    evaluated = len(kinds["replayed"]) + len(kinds["traced"]) + refused
-    return {
-        "model": model,
-        "gpus": gpus,
-        "seconds_until_table": round(opened, 2),
-        "changes": told,
-        "refused": refused,
-        "replay_cpu_ms_per_evaluation": round(1000 * spent / max(1, evaluated), 1),
-    }
-
-
-def summary(times: list[tuple[float, float]]) -> dict[str, object]:
-    """Milliseconds of the first and of the exact picture."""
-    return {"changes": len(times)} | {
-        name: {"median": round(statistics.median(column), 1), "p95": round(_p95(column), 1)}
-        for name, column in zip(("first_picture_ms", "exact_picture_ms"), zip(*times, strict=True), strict=True)
-    }
-
-
-def _p95(values: "tuple[float, ...]") -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
 
 
 def evaluated(model: str, gpus: str) -> dict[str, object]:
@@ -165,7 +65,16 @@ def evaluated(model: str, gpus: str) -> dict[str, object]:
         for _ in replays.pictures(state.focus_request):
             marks.append(1000 * (time.process_time() - began))
         times.append((marks[0], marks[-1]))
-    return {"model": model, "gpus": gpus, **summary(times)}
+    from benchmarks.explorer_keys import spread
+
+    first, exact = zip(*times, strict=True)
+    return {
+        "model": model,
+        "gpus": gpus,
+        "changes": len(times),
+        "first_picture_ms": spread([*first]),
+        "exact_picture_ms": spread([*exact]),
+    }
 
 
 _IMPORT = "import textual.app, textual.widgets"
@@ -211,16 +120,26 @@ def write(result: dict[str, object]) -> None:
 
 async def main() -> None:
     """Measures and writes."""
+    draw_at_once()
+    # Textual reads its pace when it is imported.
+    from benchmarks.explorer_keys import press_keys, told
+
     result: dict[str, object] = {"processors": os.cpu_count(), "first_paint_processor_time": first_paint()}
     result["evaluation_processor_time_ms"] = [evaluated(*model) for model in MODELS]
     write(result)
     if "--processor-time" in sys.argv:
         return
-    result["keys_wall_time"] = []
-    for model in MODELS:
-        load = os.getloadavg()[0]
-        result["keys_wall_time"].append(await measure(*model) | {"load_average": [load, os.getloadavg()[0]]})
-        write(result)
+    rows: list[dict[str, object]] = []
+    result["keys_wall_time"] = rows
+    for model, gpus in MODELS:
+        for name, pause in PAUSES.items():
+            load = os.getloadavg()[0]
+            series = told(await press_keys(model, gpus, changes=CHANGES, pause=pause))
+            rows.append(
+                {"model": model, "gpus": gpus, "series": name, "seconds_between_keys": round(pause, 3), **series}
+                | {"load_average": [round(load, 2), round(os.getloadavg()[0], 2)]}
+            )
+            write(result)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from benchmarks.explorer_latency import idle
+from benchmarks.explorer_keys import idle
 from tui.app import ExplorerApp
 from tui.state import State
 

@@ -1,6 +1,7 @@
 """From the command line, or a plan's file, to the explorer's first state.   I/O"""
 
 import argparse
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -79,8 +80,14 @@ def restored(path: str) -> State:
     return state if candidate is None else state.at(candidate.strategy)
 
 
+def draw_at_once() -> None:
+    """Before Textual is imported: it draws 60 times a second at most, and a change waits for up to two such moments."""
+    os.environ.setdefault("TEXTUAL_FPS", "240")
+
+
 def explore(state: State, *, ascii_only: bool = False, readonly: bool = False) -> int:
     """Runs the explorer until the person leaves; gives the exit code."""
+    draw_at_once()
     from tui.app import ExplorerApp
 
     app = ExplorerApp(state, ascii_only=ascii_only, readonly=readonly)
