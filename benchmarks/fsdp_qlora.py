@@ -42,7 +42,11 @@ if TYPE_CHECKING:
     from planner.trace.provider import TraceProvider
 
 _TARGETS = ("k_proj", "q_proj", "v_proj", "up_proj", "down_proj", "gate_proj")
-_REGIME = Regime(weights="bfloat16", trainable_weights="bfloat16", buffers_follow=True)
+
+
+def _regime(peft: Peft) -> Regime:
+    """All weights in bf16. With LoRA the script casts the whole model, buffers too; a quantised one is made in fp32."""
+    return Regime(weights="bfloat16", trainable_weights="bfloat16", buffers_follow=peft is Peft.LORA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,7 @@ class BareFsdp(fsdp1.FullyShardedDataParallel1):
     """FSDP1 over a model that is 16-bit through and through."""
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
-        return _REGIME
+        return _regime(peft)
 
     def refuses(self, context: RankContext) -> str | None:
         with _everywhere():
@@ -96,7 +100,7 @@ class BareFsdp(fsdp1.FullyShardedDataParallel1):
 
 @contextlib.contextmanager
 def _everywhere() -> Iterator[None]:
-    with mock.patch.object(fsdp1, "_regime_of", return_value=_REGIME):
+    with mock.patch.object(fsdp1, "_regime_of", lambda context: _regime(context.peft)):
         yield
 
 
@@ -117,6 +121,7 @@ def trace_of(case: QloraCase, variant: StepVariant, micro_batch: int) -> StepTra
     base: Any = build_model(resolve(case.model).config or {}, attention="sdpa")
     published_kernels.use_reentrant_checkpointing(base)
     base.enable_input_require_grads()
+    use_tables_per_layer(base)
     adapter = Adapter(
         peft=case.peft, rank=case.rank, targets=_TARGETS, dropout=0.1, double_quant=True, compute_dtype="bfloat16"
     )
@@ -129,6 +134,16 @@ def trace_of(case: QloraCase, variant: StepVariant, micro_batch: int) -> StepTra
     tracer = Tracer(model=model, make_batch=batch, profile=profile, has_sequence=True)
     with mock.patch.object(linear4bit, "MatMul4BitMeta", _KeepsInput):
         return dropped(tracer.trace(replace(variant, loss="transformers-4.45"), micro_batch))
+
+
+def use_tables_per_layer(model: Any) -> None:
+    """transformers 4.38 models/llama/modeling_llama.py: every attention's LlamaRotaryEmbedding keeps cosines and sines
+    of all positions (_cos_cached, _sin_cached)."""
+    config = model.config
+    shape = (config.max_position_embeddings, config.hidden_size // config.num_attention_heads)
+    for layer in model.model.layers:
+        for name in ("_cos_cached", "_sin_cached"):
+            layer.self_attn.register_buffer(name, torch.empty(shape, device="meta"), persistent=False)
 
 
 def dropped(trace: StepTrace) -> StepTrace:
