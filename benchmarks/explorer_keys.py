@@ -5,7 +5,7 @@ import random
 import statistics
 import time
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import psutil
 from textual import events
@@ -190,7 +190,7 @@ def told(series: Series) -> dict[str, object]:
     for name, chosen in (
         ("all_but_traced", [change for change in series.changes if change.kind != "traced"]),
         ("states_not_seen_before", new),
-        *((kind, [change for change in series.changes if change.kind == kind]) for kind in Kind.__args__),
+        *((kind, [change for change in series.changes if change.kind == kind]) for kind in get_args(Kind)),
     ):
         if chosen:
             kinds[name] = figures(chosen)
