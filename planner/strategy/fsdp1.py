@@ -9,8 +9,7 @@ prepare_model (autocast around forward, outputs in fp32, flat parameters upcast 
 
 The limiter of two all-gathers in flight (_limiter_utils.py) holds back the GPU, not the order in which memory is
 taken and given back; in that order there are never more than two gathered blocks beside the root. A block that is
-given back serves again only once the computation that used it is done (_flat_param.py: _no_dispatch_record_stream),
-and the limiter waits for all but the last of them: one more block than that stands in the pool.
+given back serves again only once the computation that used it is done (fsdp1_flat.py: waiting_bytes).
 """
 
 from dataclasses import replace
@@ -31,7 +30,7 @@ from planner.strategy.base import (
     refuses_float8,
 )
 from planner.strategy.fsdp1_adapters import adapter_notes, refuses_adapters, unexplained
-from planner.strategy.fsdp1_flat import FlatUnit, first_shard, flat_units
+from planner.strategy.fsdp1_flat import FlatUnit, first_shard, flat_units, waiting_bytes
 from planner.strategy.fsdp1_runtime import Act, deeds_of
 from planner.strategy.fsdp1_wrap import place_first_use, place_wrapping
 from planner.strategy.module_times import module_times
@@ -149,7 +148,7 @@ class _Layout:
                 context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping
             ),
             notes=self._notes(),
-            waiting_bytes=max((self._flat_bytes(unit) for unit in self._units if not unit.is_root), default=0),
+            waiting_bytes=waiting_bytes(self._units),
             outside=unexplained(context),
         )
         return with_paged_state(plan, context, local)
