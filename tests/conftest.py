@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # A shell starts what it puts in the background with SIGINT ignored, and children inherit that: tests that interrupt
 # would wait for ever.
@@ -27,6 +28,10 @@ for _name, _value in {
     os.environ[_name] = _value
 for _name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(_name, None)
+
+# The same examples each time, however long a busy machine takes to draw them.
+settings.register_profile("any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_unconfigure() -> None:
