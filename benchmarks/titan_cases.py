@@ -43,6 +43,7 @@ class TitanCase:
         """What tells one run from another."""
         words = [f"float8 {self.titan.float8}"] if self.titan.float8 else []
         words += [f"recompute {self.titan.recompute}", f"{self.titan.norm} norm", f"{self.titan.loss} loss"]
+        words += ["blocks compiled"] if self.titan.compiled != "nothing" else []
         return ", ".join([*words, *([f"reshard {self.reshard}"] if self.reshard != "default" else [])])
 
     def states(self, parameters: int) -> int:
@@ -66,6 +67,7 @@ def titan_case_of(row: Row) -> TitanCase | str:
             norm=norm,
             loss=loss,
             float8=_float8(str(row["dtype"]["compute"])),
+            compiled="blocks" if row["compile"] else "nothing",
         ),
         ranks=row["gpu"]["count"],
         attention=Attention.SDPA if late else Attention.FLASH,
@@ -80,10 +82,16 @@ def _float8(compute: str) -> Float8:
 
 
 def _reason(row: Row) -> str | None:
+    notes = str(row["notes"])
     if row["confidence"] == "low":
         return "configuration incomplete"
-    if row["compile"]:
-        return "compiled: what inductor fuses is not modelled"
+    if row["compile"] and not str(row["gpu"]["model"]).startswith("H100"):
+        return "compiled for a GPU other than H100, by a torchtitan of unknown day"
+    if row["compile"] and "June 2025" in notes:
+        return "torchtitan of June 2025 is not mirrored"
+    unlike = next((word for word in ("rowwise", "all-gather") if word in str(row["quantization"])), None)
+    if row["compile"] and unlike is not None:
+        return f"float8 {unlike} is not mirrored"
     if row["parallel"]["tp"] > 1:
         return "tensor parallelism"
     if not str(row["strategy"]).startswith("FSDP2"):

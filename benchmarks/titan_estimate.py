@@ -20,7 +20,7 @@ from planner.trace.inputs import TrainingBatch
 from planner.trace.inputs_given import given_batch
 from planner.trace.kernels import CudaProfile
 from planner.trace.tracer import Tracer
-from planner.trace.variant import StepVariant
+from planner.trace.variant import Compilation, StepVariant
 from planner.workload import Checkpointing, Optimizer, Precision, Stack, Workload
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def trace_of(case: TitanCase, variant: StepVariant, micro_batch: int) -> StepTra
         variant = replace(variant, regime=replace(variant.regime, float8="cast"))
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
+    if model.compiled_parts():
+        variant = replace(variant, compilation=Compilation(names=model.compiled_parts()))
     return Tracer(model=model, make_batch=_batch, profile=_H100, has_sequence=True).trace(variant, micro_batch)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Recompute = Literal["none", "full", "op", "every-2nd"]
 Norm = Literal["written-out", "fused"]
 Loss = Literal["whole", "chunked"]
+Compiled = Literal["nothing", "blocks", "blocks and loss"]
 Float8 = Literal["", "tensorwise", "nocompile"]
 _CHUNKS = 8
 _MM = torch.ops.aten.mm.default
@@ -46,6 +47,9 @@ class Titan:
     recompute: Recompute = "op"
     norm: Norm = "written-out"
     loss: Loss = "whole"
+    compiled: Compiled = "nothing"
+    """torchtitan compiles each block inside its checkpoint wrapper (apply_compile), and the loss from October 2024
+    (e10cb949) to February 2025 and again from April 2025 (bbb1b616)."""
     float8: Float8 = ""
     """Whose float8 linear layers: torchao's own, its float8nocompile prototype's, or none (titan_float8.py)."""
 
@@ -175,6 +179,14 @@ class TitanModel(nn.Module):
         self.layers = nn.ModuleDict({str(index): _Block(titan, index) for index in range(titan.layers)})
         self.norm = _norm(titan)
         self.output = nn.Linear(titan.dim, titan.vocab, bias=False)
+        self.loss = _CrossEntropy()
+
+    def compiled_parts(self) -> tuple[str, ...]:
+        """Modules that torch.compile is called for."""
+        if self.titan.compiled == "nothing":
+            return ()
+        blocks = tuple(f"layers.{index}" for index in self.layers)
+        return (*blocks, "loss") if self.titan.compiled == "blocks and loss" else blocks
 
     def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         h = self.tok_embeddings(tokens)
@@ -186,14 +198,18 @@ class TitanModel(nn.Module):
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """train.py: loss_fn; torchtitan/components/loss.py: chunked_cross_entropy_loss of March 2025."""
         if self.titan.loss == "whole":
-            return _cross_entropy(logits, labels)
+            result: torch.Tensor = self.loss(logits, labels)
+            return result
         total: Any = 0.0
         pieces = zip(list(logits.chunk(_CHUNKS, dim=1)), list(labels.chunk(_CHUNKS, dim=1)), strict=True)
         for some, wanted in pieces:
-            total += _cross_entropy(some, wanted)
-        result: torch.Tensor = total / _CHUNKS
+            total += self.loss(some, wanted)
+        result = total / _CHUNKS
         return result
 
 
-def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+class _CrossEntropy(nn.Module):
+    """cross_entropy_loss, as a module so that it can be compiled on its own."""
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))

@@ -48,10 +48,14 @@ def pretended(target: Target) -> Iterator[None]:
 def with_generators() -> Iterator[None]:
     """Within, graphs that carry states of the GPU's random numbers find a generator; they run like that as well."""
     with (
-        mock.patch.object(torch.cuda, "_get_generator", lambda device: _Generator()),
+        mock.patch.object(torch.cuda, "_get_generator", _generator),
         mock.patch.object(torch.cuda, "default_generators", (_Generator(),)),
     ):
         yield
+
+
+def _generator(device: torch.device) -> "_Generator":
+    return _Generator()
 
 
 class _Generator(torch.Generator):

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._guards import detect_fake_mode
+from torch._guards import TracingContext, detect_fake_mode
 from torch._inductor import compile_fx
 from torch._inductor.debug import DebugContext
 from torch._inductor.graph import GraphLowering
+from torch._inductor.ir import IRNode
 from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
@@ -64,6 +65,17 @@ def _wrapper(graph: GraphModule, inputs: Sequence[Any], is_backward: bool) -> st
     lowering.freeze_runtime_asserts()
     with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
         lowering.run(*inputs)
+        _report_strides(lowering)
         code, _ = lowering.codegen()
     text: str = code.value
     return text
+
+
+def _report_strides(lowering: GraphLowering) -> None:
+    """Tells AOTAutograd how outputs lie: padded ones are what backward gets (output_code.py: post_compile)."""
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        return
+    for output in lowering.graph_outputs or ():
+        tensor = isinstance(output, IRNode) and output.has_tensor_output()
+        context.output_strides.append(tuple(int(s) for s in output.get_layout().stride) if tensor else None)

@@ -61,7 +61,7 @@ def compiled_step(
         target = Target(capability=profile.capability, sm_count=profile.sm_count)
     regions = Regions(compiler=Compiler(backend=compilation.backend, target=target))
     with contextlib.ExitStack() as stack:
-        if compilation.regions == "model":
+        if compilation.regions == "model" and not compilation.names:
             before = model.forward
             stack.callback(_restore, model, before)
             model.forward = around_model(before)
@@ -77,6 +77,8 @@ def region_names(model: nn.Module, compilation: Compilation) -> list[str]:
     `regional` is accelerate utils/other.py: compile_regions: every block of a list of equals, and whatever holds no
     such list. `blocks` leaves the latter as they are, as torchtitan does (parallelize_llama.py: apply_compile).
     """
+    if compilation.names:
+        return list(compilation.names)
     if compilation.regions == "model":
         return [""]
     if compilation.regions == "blocks":

