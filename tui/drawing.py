@@ -168,8 +168,11 @@ def _joined(scene: Scene, pieces: list[str], width: int) -> Text:
     return Text(" " + line)
 
 
-def memory_text(scene: Scene, width: int, thick: bool) -> Text:
-    """A stacked bar for each class of ranks against the capacity, the ruler, and the categories by name."""
+def memory_text(scene: Scene, width: int, thick: bool, every: bool = True) -> Text:
+    """A stacked bar for each class of ranks against the capacity, the ruler, and the categories by name.
+
+    Without `every` only the worst rank's.
+    """
     candidate, picture = scene.candidate, scene.picture
     if candidate is None or candidate.memory is None or picture is None:
         return Text("")
@@ -180,7 +183,7 @@ def memory_text(scene: Scene, width: int, thick: bool) -> Text:
     if thick and not scene.letters:
         lines.append(_bar(scene, whole, named=False))
     lines.append(_ruler(scene, whole, memory))
-    for rank in picture.ranks[1:]:
+    for rank in picture.ranks[1:] if every else ():
         parts = [(key, key.replace("_", " "), size) for key, size in rank.at_peak if size]
         scale = max(memory.capacity_bytes, memory.device_used_high_bytes)
         other = replace(stack(parts, scale, 0, inner), capacity=whole.capacity)

@@ -469,3 +469,20 @@ async def test_without_the_process_that_searches_pictures_still_come():
         assert "NO PICTURE" not in text
         assert "micro batch 8" in text
         assert "the planner's search process was killed by signal 9. Press F5" in text
+
+
+@pytest.mark.parametrize(
+    "size", [(72, 20), *(pytest.param(size, marks=pytest.mark.slow) for size in ((80, 24), (100, 30), (110, 22)))]
+)
+async def test_the_table_of_plans_is_in_sight_whatever_stands_above_it(size):
+    app = app_of(Canned(picture=generation_picture, search=generation_document), GENERATION_STATE)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: settled(app))
+        for keys in ((), ("k",), ("m",) * 6, ("b",)):
+            await pilot.press(*keys)
+            await until(pilot, lambda: settled(app))
+            await until(pilot, lambda: app.plans.size.height >= 4 and "batch  prefill" in screen_text(app))
+            status = app.screen.query_one("#status")
+            assert app.plans.region.bottom <= status.region.y
+        await pilot.resize_terminal(120, 50)
+        await until(pilot, lambda: app.screen.query_one("#timeline").size.height == 18)

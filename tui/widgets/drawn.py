@@ -89,5 +89,13 @@ class Drawn(Widget):
             self._strips[y] = kept = (row, (style, self.size.width), strip)
         return kept[2]
 
+    @property
+    def rows(self) -> int:
+        """How many lines it takes now."""
+        return self._height(self.size.width or self.container_size.width)
+
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return self._height(width)
+
+    def _height(self, width: int) -> int:
         return max(len(self._rows_of(self._lines(width))), self._least)

@@ -11,6 +11,9 @@ from tui.widgets.drawn import Drawn
 TALL = 32
 """Rows from which on bars are thick and every moment has its own."""
 
+ROOMY = 24
+"""Rows from which on ranks beside the worst one are drawn."""
+
 
 class TitleView(Drawn):
     """Model and machines."""
@@ -37,7 +40,8 @@ class MemoryView(Drawn):
     """The stacked bars."""
 
     def lines(self, scene: Scene, width: int) -> Text:
-        return drawing.memory_text(scene, width, thick=self.screen.size.height >= TALL)
+        height = self.screen.size.height
+        return drawing.memory_text(scene, width, thick=height >= TALL, every=height >= ROOMY)
 
 
 class HostView(Drawn):
