@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from planner.errors import NotBuiltError, UsageError
 from planner.verbs import VERBS
@@ -106,6 +106,14 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
         dest="settings",
         help="a finer setting; a wrong KEY lists all",
     )
+    group.add_argument(
+        "--compile",
+        action=_Compile,
+        nargs=0,
+        dest="settings",
+        help="torch.compile with inductor, as Accelerate calls it: --set compile.backend=inductor",
+    )
+    group.add_argument("--no-compile", action="store_true", dest="_off", help=argparse.SUPPRESS)
     group.add_argument("--trust-remote-code", action="store_true", help="allow code from the model's repository")
     group.add_argument("--revision", metavar="REV", help="branch, tag or commit on the hub")
 
@@ -207,6 +215,15 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--max-restarts", metavar="N", help="new attempts after a crash or a hang; default: 3")
 
 
+class _Compile(argparse.Action):
+    """`--compile`: the short form of a setting, which a backend named by `--set` overrules."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        given = list(namespace.settings)
+        if not any(word.startswith("compile.backend=") for word in given):
+            namespace.settings = [*given, "compile.backend=inductor"]
+
+
 class _Later(NamedTuple):
     """An option of the interface that is not built yet; a named tuple because `--help` must start at once."""
 
@@ -217,7 +234,6 @@ class _Later(NamedTuple):
 _LATER = (
     _Later("--cp"),
     _Later("--ep"),
-    _Later("--compile", False),
     _Later("--max"),
 )
 
@@ -228,7 +244,6 @@ def _add_later(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(option.name, dest=_dest(option), help=argparse.SUPPRESS)
         else:
             parser.add_argument(option.name, dest=_dest(option), action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--no-compile", action="store_true", dest="_off", help=argparse.SUPPRESS)
 
 
 def _dest(option: _Later) -> str:

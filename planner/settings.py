@@ -80,7 +80,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "compile.backend": Setting(
         "choice",
-        "compiler with which Accelerate calls torch.compile when the plan is executed; what is counted is the step as"
+        "compiler with which Accelerate calls torch.compile; --compile means inductor; eager is counted as the step is"
         " written (none)",
         choices=("inductor", "aot_eager", "eager"),
     ),

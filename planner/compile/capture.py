@@ -108,7 +108,7 @@ def _stages(compiler: Compiler, num_inputs: int) -> tuple[Any, Any, Any]:
     extra = compile_fx.create_compiler_config_extra(SimpleNamespace(meta={}))
 
     def inner(graph: Any, example_inputs: Any, is_backward: bool = False, **_: Any) -> Any:
-        return load_program(lower(graph, device, is_backward=is_backward))
+        return load_program(lower(graph, example_inputs, device, is_backward=is_backward))
 
     def forward(graph: Any, example_inputs: Any) -> Any:
         outputs = compile_fx.get_num_model_outputs(graph)

@@ -18,10 +18,14 @@ from torch.fx import GraphModule
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 
-def move(graph: GraphModule, device: torch.device) -> list[Any]:
-    """Puts every tensor of a traced graph on `device`, in place; returns the graph's inputs there, fake."""
-    inputs = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-    mode = detect_fake_mode(inputs)
+def move(graph: GraphModule, device: torch.device, examples: Sequence[Any] | None = None) -> list[Any]:
+    """Puts every tensor of a traced graph on `device`, in place; returns the graph's inputs there, fake.
+
+    `examples`: the inputs as they will be, where the graph's own may lie otherwise.
+    """
+    known = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    mode = detect_fake_mode(known)
+    inputs = known if examples is None else examples
     assert mode is not None
     for node in graph.graph.nodes:
         where = node.kwargs.get("device")
@@ -38,9 +42,9 @@ def move(graph: GraphModule, device: torch.device) -> list[Any]:
     return moved
 
 
-def lower(graph: GraphModule, device: torch.device, *, is_backward: bool) -> str:
-    """The wrapper's source."""
-    inputs = move(graph, device)
+def lower(graph: GraphModule, examples: Sequence[Any], device: torch.device, *, is_backward: bool) -> str:
+    """The wrapper's source, for inputs like `examples`."""
+    inputs = move(graph, device, examples)
     compile_fx.view_to_reshape(graph)
     with torch.no_grad():
         mode = compile_fx.fake_tensor_prop(graph, inputs)

@@ -2,6 +2,7 @@
 
 from typing import Literal, cast
 
+from planner.memory.overheads import Term
 from planner.plan import Assumption
 from planner.trace.variant import Compilation
 from planner.workload import Workload
@@ -14,10 +15,11 @@ def compilation_of(workload: Workload, strategy: str) -> Compilation | None:
 
     accelerate accelerator.py: prepare_model and _prepare_fsdp2. FSDP's hooks are no part of any graph
     (torch/distributed/fsdp: disable_if_config_true), so under it blocks are compiled one by one even when the whole
-    model is asked for. The backend `eager` runs each operator as it stands.
+    model is asked for. ZeRO-3's hooks stand in every module, which leaves no graph worth the name. The backend `eager`
+    runs each operator as it stands.
     """
     backend = workload.setting("compile.backend", "eager")
-    if backend == "eager":
+    if backend == "eager" or strategy == "zero3":
         return None
     regions: Literal["model", "regional", "blocks"] = "blocks" if strategy in _HOOKED else "model"
     if workload.setting("compile.regional", "false") == "true":
@@ -37,3 +39,31 @@ def compilation_note(workload: Workload) -> Assumption:
             " the planned GPU; each region is taken to be one graph of static shapes"
         )
     return Assumption(text=text, basis="source")
+
+
+def compilation_notes(workload: Workload, strategy: str) -> tuple[str, ...]:
+    """What of a strategy's compiled step is only approximate."""
+    if workload.setting("compile.backend", "eager") == "eager":
+        return ()
+    whole = workload.setting("compile.regional", "false") != "true"
+    text = None
+    if strategy == "zero3":
+        text = "ZeRO-3's hooks cut every graph: the step is counted as it is written"
+    elif strategy == "ddp":
+        text = "Dynamo cuts graphs at DDP's buckets (torch._dynamo.config.optimize_ddp): they are counted uncut"
+    elif strategy in _HOOKED and whole:
+        text = (
+            "FSDP's hooks cut the model's graph: blocks are counted compiled, norm, head and loss as written"
+        )
+    return () if text is None else (text,)
+
+
+def is_approximate(workload: Workload, strategy: str) -> bool:
+    """Whether less may be compiled than is counted: the uncompiled step is then the upper end."""
+    return strategy == "ddp" and compilation_of(workload, strategy) is not None
+
+
+def uncompiled_term(more: int) -> Term:
+    """The bytes by which the same step peaks higher as it is written."""
+    source = "the uncompiled step's peak above the compiled one's"
+    return Term(name="graphs cut shorter", low=0, expected=0, high=max(more, 0), basis="assumed", source=source)

@@ -11,7 +11,12 @@ from planner.memory.overheads import Term, cuda_context, nccl
 from planner.memory.profile import MemoryProfile, measure
 from planner.search.candidates import Batch, Family
 from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
-from planner.search.compilation import compilation_of
+from planner.search.compilation import (
+    compilation_notes,
+    compilation_of,
+    is_approximate,
+    uncompiled_term,
+)
 from planner.search.device_use import DeviceUse, simulated
 from planner.search.evaluation import evaluated
 from planner.search.liger_notes import liger_notes
@@ -144,11 +149,12 @@ class Evaluator:
             ),
             self.cluster,
         )
+        uncompiled = () if states_only else self._uncompiled(family, batch, profile)
         return Judgement(
             family=family,
             batch=batch,
             profile=profile,
-            terms=(cuda_context(self.cluster), nccl(self.cluster), *plan.outside),
+            terms=(cuda_context(self.cluster), nccl(self.cluster), *plan.outside, *uncompiled),
             host_bytes=plan.host_bytes,
             waiting_bytes=plan.waiting_bytes,
             nvme_bytes=plan.nvme_bytes,
@@ -160,6 +166,16 @@ class Evaluator:
             host_terms=self._host_terms(family, trace, plan.host_bytes),
             states_only=states_only,
         )
+
+    def _uncompiled(self, family: Family, batch: Batch, profile: MemoryProfile) -> tuple[Term, ...]:
+        """How much higher the step may peak where Dynamo cuts its graphs."""
+        if not is_approximate(self.workload, family.strategy.name):
+            return ()
+        written = self.provider.trace(replace(self.variant(family), compilation=None), batch.micro_batch)
+        accumulation = min(batch.accumulation_steps, 2)
+        stream = family.strategy.rank(self.context(family, accumulation, written)).stream
+        peak = measure(stream, batch.micro_batch).peak_allocated_bytes
+        return (uncompiled_term(peak - profile.peak_allocated_bytes),)
 
     def host_shortage(self, judgement: Judgement) -> Term | None:
         """The moment at which a node certainly needs more RAM than it is known to have; None where it suffices."""
@@ -205,6 +221,7 @@ class Evaluator:
         if key not in self._plans:
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
+            notes += compilation_notes(self.workload, family.strategy.name)
             rivals = tuple(replace(rival, notes=(*rival.notes, *notes)) for rival in plan.rivals)
             self._plans[key] = replace(plan, notes=(*plan.notes, *notes), rivals=rivals)
         return self._plans[key]
