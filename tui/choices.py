@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 LARGEST = 2**24
-FLAGS = ("fused-loss", "compile")
+FLAGS = ("fused-loss",)
 """Options without a value: `true` is the flag, `false` its `--no-`."""
 
 
