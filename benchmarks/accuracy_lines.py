@@ -32,7 +32,7 @@ def died_line_of(estimator: Estimator, row: Row) -> Row | str:
 def _described(row: Row, case: AnyCase) -> Row:
     return {
         "id": row["id"],
-        "group": f"{row['group']}, {row['task']}, {case.strategy}",
+        "group": ", ".join([row["group"], row["task"], case.strategy, *(["compiled"] if row.get("compile") else [])]),
         "source": row["source"],
         "model": row["model"],
         "gpus": case.cluster,
