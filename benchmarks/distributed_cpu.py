@@ -33,8 +33,16 @@ Row = dict[str, Any]
 
 
 def rows(cases: Sequence[RankCase], world_size: int) -> list[Row]:
-    """One row per case, from one launch."""
-    return [row(run, world_size) for run in run_ranks(cases, world_size)]
+    """One row per case, from one launch.
+
+    A case of ZeRO that differs is run again by itself: a thread of gloo that is kept from the processor can hold a
+    tensor for longer than the collective; a difference that is DeepSpeed's or ours is there again.
+    """
+    found = [row(run, world_size) for run in run_ranks(cases, world_size)]
+    for number, case in enumerate(cases):
+        if case.strategy.startswith("zero") and found[number].get("replayed_minus_real"):
+            found[number] = row(run_ranks([case], world_size)[0], world_size)
+    return found
 
 
 def row(run: RankRun, world_size: int) -> Row:
@@ -88,7 +96,9 @@ def _distinct(*cases: RankCase) -> list[RankCase]:
 
 def run() -> dict[str, Any]:
     """All launches."""
-    two = rows(_distinct(*SAMPLE, *TWO_RANKS), 2) + rows(_distinct(*zero_cases.SAMPLE, *zero_cases.TWO_RANKS), 2)
+    two = rows(_distinct(*SAMPLE, *TWO_RANKS), 2) + rows(
+        _distinct(*zero_cases.SAMPLE, *zero_cases.TWO_RANKS, *zero_cases.EVERY_ARCHITECTURE), 2
+    )
     four = rows(FOUR_RANKS, 4) + rows(zero_cases.FOUR_RANKS, 4)
     refused = rows(REFUSED, 2)
     return {

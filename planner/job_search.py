@@ -152,8 +152,6 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
         found.append(f"--seq-len {workload.seq_len} is longer than the {spec.max_positions} positions of {spec.id}")
     if workload.precision in (Precision.BF16, Precision.BF16_MIXED) and not cluster.gpu.supports_bf16:
         found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; fp16-mixed suits it")
-    if workload.peft is Peft.QLORA and cluster.world_size > 1:
-        found.append("QLoRA under ZeRO-3 is not built yet: it is not searched")
     if cluster.gpu.is_cpu and workload.strategy not in (None, "single", "ddp"):
         found.append(
             f"--strategy {workload.strategy} on CPU processes: Accelerate has it for GPUs only; `plan --execute` runs"

@@ -170,7 +170,7 @@ def _check_adapters(given: Given) -> None:
     if "quant.double" in settings and peft is not Peft.QLORA:
         raise UsageError("--set quant.double needs --peft qlora: nothing else is quantised")
     _check_base(peft, settings, given.strategy)
-    if (peft is Peft.QLORA and given.strategy == "zero3") or (peft is not Peft.NONE and given.strategy == "fsdp1"):
+    if peft is not Peft.NONE and given.strategy == "fsdp1":
         raise NotBuiltError(f"--peft {peft} --strategy {given.strategy}")
 
 

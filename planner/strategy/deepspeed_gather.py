@@ -78,6 +78,8 @@ class Coordinator(Generic[At]):
     """Through which partitions pass that lie on NVMe."""
     viewed: frozenset[int] = frozenset()
     """Parameters whose gathered storage autograd keeps from the forward pass to the module's backward."""
+    in_graph: frozenset[int] = frozenset()
+    """Parameters whose gathered storage the graph itself names until it is dropped: packed 4-bit weights."""
     gathers: Counter[Gather] = field(default_factory=Counter)
     """All-gathers since the last forward began."""
     _recorded: list[int] | None = None
@@ -95,6 +97,8 @@ class Coordinator(Generic[At]):
     _flights: dict[int, _Flight] = field(default_factory=dict)
     _kept: dict[int, list[int]] = field(default_factory=dict)
     """Storages of released parameters that autograd still holds."""
+    _graphs: list[tuple[set[int], list[int]]] = field(default_factory=list)
+    """By pass, newest last: storages that its graph names, and of them those of released parameters."""
     _users: dict[int, set[int]] = field(default_factory=dict)
     _backward: dict[int, None] = field(default_factory=dict)
 
@@ -102,6 +106,7 @@ class Coordinator(Generic[At]):
 
     def begin(self, at: At) -> None:
         """The root module's forward begins."""
+        self._graphs.append((set(), []))
         for parameter in list(self._flights):
             self._land(at, parameter)
             self._release(at, parameter)
@@ -143,8 +148,11 @@ class Coordinator(Generic[At]):
             return  # Recomputation that stops early leaves the running module without its exit hook.
         for parameter in self.owned.get(module, ()):
             self._users.get(parameter, set()).discard(module)
+            if parameter in self.in_graph and not backward:
+                self._name(parameter, once=not recomputed)
             if not self._complete or not self._soon(parameter):
-                self._release(at, parameter, viewed=recorded and (recomputed or parameter in self.viewed))
+                seen = parameter in self.viewed or (recomputed and parameter not in self.in_graph)
+                self._release(at, parameter, viewed=recorded and seen)
 
     def finish_backward(self, at: At) -> None:
         """Modules whose input needs no gradient never tell that they are done."""
@@ -237,11 +245,28 @@ class Coordinator(Generic[At]):
         ticket = self._whole.pop(parameter)
         if self.pool is not None:
             self.pool.release(parameter)
-        if viewed:
+        orphans = next((left for named, left in reversed(self._graphs) if ticket in named), None)
+        if orphans is not None:
+            orphans.append(ticket)
+        elif viewed:
             self._kept.setdefault(parameter, []).append(ticket)
         else:
             self.storage.give(at, ticket)
         self._live -= self.numel[parameter]
+
+    def _name(self, parameter: int, *, once: bool) -> None:
+        """A forward pass whose graph stays names the gathered storage; that of a recomputation is dropped with it."""
+        if once and parameter in self._whole:
+            self._graphs[-1][0].add(self._whole[parameter])
+
+    def drop_graphs(self, at: At, *, but: int) -> None:
+        """The loop lets go of all but the newest passes: bitsandbytes' autograd functions go, with `ctx.tensors`.
+
+        bitsandbytes autograd/_functions.py: MatMul4Bit keeps the weight in an attribute, which backward does not free.
+        """
+        while len(self._graphs) > but:
+            for ticket in self._graphs.pop(0)[1]:
+                self.storage.give(at, ticket)
 
     def _forget_views(self, at: At, module: int) -> None:
         """The backward of a module's operators lets go of what autograd had saved for them."""

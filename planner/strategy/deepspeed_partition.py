@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.dtypes import element_bits, is_floating
 from planner.strategy.base import RankContext
-from planner.strategy.deepspeed_common import ZeroConfig, optimizer_groups
+from planner.strategy.deepspeed_common import ZeroConfig, model_dtype, optimizer_groups
 from planner.strategy.deepspeed_leaves import leaf_modules, leaf_of
-from planner.trace.events import Kind, StepTrace
+from planner.trace.events import Kind, ParameterInfo, StepTrace
 from planner.units import ceil_div
 
 _MATRIX_PRODUCTS = ("mm", "addmm", "linear")
@@ -44,7 +45,7 @@ class Partitions:
 
 def partition(context: RankContext, config: ZeroConfig) -> Partitions:
     """The layout of one configuration."""
-    numel = tuple(parameter.numel for parameter in context.trace.parameters)
+    numel = tuple(_elements(parameter, context) for parameter in context.trace.parameters)
     share = tuple(ceil_div(count, context.world_size) for count in numel)
     groups = optimizer_groups(context)
     return Partitions(
@@ -54,6 +55,13 @@ def partition(context: RankContext, config: ZeroConfig) -> Partitions:
         sub_groups=tuple(part for group in groups for part in _sub_groups(group, share, config.sub_group)),
         persistent=frozenset(index for index, count in enumerate(numel) if 0 < count <= config.persistence),
     )
+
+
+def _elements(parameter: ParameterInfo, context: RankContext) -> int:
+    """Elements in the type of the engine; packed 4-bit weights are stored in that type (bnb_4bit_quant_storage)."""
+    if is_floating(parameter.dtype):
+        return parameter.numel
+    return ceil_div(parameter.numel * element_bits(parameter.dtype), element_bits(model_dtype(context.precision)))
 
 
 def _sub_groups(group: Sequence[int], share: Sequence[int], limit: int) -> list[tuple[int, ...]]:

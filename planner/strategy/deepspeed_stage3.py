@@ -8,9 +8,11 @@ as bad as any. The model is taken to be built under deepspeed.zero.Init, as acce
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
+from planner.dtypes import is_floating
 from planner.memory.optimizer import LocalTensor, place_state, place_step
 from planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from planner.speed.model import Collective
@@ -23,12 +25,19 @@ from planner.strategy.deepspeed_partition import holders, partition
 from planner.strategy.deepspeed_stage3_host import optimizer_host_bytes, weights_host_bytes
 from planner.strategy.deepspeed_stage3_traffic import Traffic, collectives
 from planner.strategy.deepspeed_swap import SwapPool
-from planner.strategy.deepspeed_views import lookup_modules, recorded_exits, viewed_parameters
+from planner.strategy.deepspeed_views import lookup_modules, packed_in_graph, recorded_exits, viewed_parameters
 from planner.strategy.single import optimizer_work
 from planner.trace.events import Category, Kind, Mark
+from planner.workload import Peft, Stack
 
 _NORM_CHUNK = 250_000_000
 """Elements per step of _constant_buffered_norm2."""
+_QLORA = (
+    "QLoRA needs bnb_4bit_quant_storage in the type of the computation; every rank loads the whole model first, and"
+    " bitsandbytes' graph names each gathered 4-bit weight until the outputs are dropped: at the peak little is saved",
+    "what DeepSpeed's own linear function keeps of frozen layers, and under checkpointing about one layer's packed"
+    " weights, are not counted",
+)
 _MODULE_EVENTS = frozenset({Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT, Kind.GRADIENT})
 
 
@@ -77,6 +86,7 @@ class Stage3:
             on_host=self.weights_on_host,
             pool=SwapPool(swapped=self.nvme.swapped, buffers=self.buffers) if self.nvme and self.nvme.swapped else None,
             viewed=viewed_parameters(context.trace),
+            in_graph=packed_in_graph(context.trace),
         )
         self.lookups = lookup_modules(context.trace)
         self.leaves = leaf_parameters(context.trace)
@@ -113,6 +123,7 @@ class Stage3:
             ),
             notes=(
                 *common.notes(self.context, self.config),
+                *(_QLORA if self.context.peft is Peft.QLORA else ()),
                 *(() if self.nvme is None else nvme_notes(self.context, self.nvme, self.buffers)),
                 "all ranks hold equal, padded partitions: rank 0 is shown",
             ),
@@ -123,8 +134,11 @@ class Stage3:
     def _load(self) -> None:
         builder, parts = self.builder, self.parts
         weights = nbytes(parts.owned, self.dtype)
+        loaded = self._whole_model() if self.context.peft is Peft.QLORA else ()
         if not self.weights_on_host:
-            common.place_frozen(builder, self.dtype, parts.share)
+            self._place_frozen(loaded)
+        else:
+            builder.free_each(builder.at_load(), loaded)
         place_buffers(builder)
         if not self.weights_on_host:
             builder.alloc(builder.at_load(), weights, Category.PARAMETERS, "weight partitions")
@@ -141,6 +155,28 @@ class Stage3:
         if self.context.world_size > 1 or self.weights_on_host:
             whole = nbytes(max(parts.numel[index] for index in parts.trainable), self.dtype)
             builder.transient(builder.at_load(), whole, Category.COMMUNICATION, "weight gathered to hook its gradient")
+
+    def _place_frozen(self, whole: Sequence[Handle]) -> None:
+        """Partitions of what is not trained, outside of the flat buffers; each takes the place of the whole."""
+        builder = self.builder
+        for index, parameter in enumerate(self.context.trace.parameters):
+            if not parameter.trainable:
+                size = nbytes(self.parts.share[index], self.dtype)
+                builder.alloc(builder.at_load(), size, Category.PARAMETERS, "weight", parameter.name)
+            if whole:
+                builder.free(builder.at_load(), whole[index])
+
+    def _whole_model(self) -> tuple[Handle, ...]:
+        """A quantised model is loaded onto every rank's device, and partitioned by deepspeed.initialize alone.
+
+        transformers modeling_utils.py: get_init_context has no zero.Init for it; peft utils/other.py:
+        prepare_model_for_kbit_training has made fp32 of what is not quantised.
+        """
+        sizes = [
+            nbytes(p.numel, common.MASTER if is_floating(p.dtype) else p.dtype) for p in self.context.trace.parameters
+        ]
+        at = self.builder.at_load()
+        return self.builder.alloc_each(at, sizes, Category.PARAMETERS, "weight before it is partitioned")
 
     def _master(self, number: int, size: int) -> None:
         """fp32 partition of a sub-group: converted, then cloned; under offload both on the host.
@@ -163,10 +199,13 @@ class Stage3:
         # as token ids have none, and in what runs backward last.
         last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
         backward_begins = trace.mark_position(Mark.BACKWARD)
-        root_entered = False
+        root_entered, bound = False, self._lets_go(in_pass)
         for position, kind in enumerate(trace.kind.tolist()):
             if kind not in _MODULE_EVENTS:
                 continue
+            if position > bound:
+                coordinator.drop_graphs(builder.at_mark(in_pass, Mark.OUTPUTS_BOUND), but=1)
+                bound = trace.num_events
             if kind == Kind.BACKWARD_ENTER and not root_entered:
                 # Backward of the outputs enters the root first, of which traces, as of nothing to be gathered, say no
                 # more.
@@ -198,6 +237,13 @@ class Stage3:
         end = builder.at_mark(in_pass, Mark.BACKWARD_END)
         self._reduce(end, in_pass)
         coordinator.finish_backward(end)
+        if self.context.stack is Stack.TRAINER:
+            coordinator.drop_graphs(end, but=0)
+
+    def _lets_go(self, in_pass: Pass) -> int:
+        """Event after which the pass before is forgotten; the Trainer forgets it when backward has ended."""
+        trace = self.context.trace
+        return trace.num_events if self.context.stack is Stack.TRAINER else trace.mark_position(Mark.OUTPUTS_BOUND)
 
     def _arrive(self, at: Point, in_pass: Pass, parameter: int) -> None:
         if not self.context.trace.parameters[parameter].trainable:

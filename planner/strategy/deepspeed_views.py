@@ -8,6 +8,7 @@ or slices of three-dimensional weights (integrations/moe.py: grouped_mm_experts_
 
 import numpy as np
 
+from planner.dtypes import is_floating
 from planner.trace.events import Kind, StepTrace
 
 _PRODUCTS = frozenset({"_grouped_mm", "mm", "addmm", "bmm", "baddbmm", "linear"})
@@ -58,3 +59,13 @@ def _modules_with(trace: StepTrace, operators: frozenset[str]) -> frozenset[int]
     if not named.any():
         return frozenset()
     return frozenset(np.unique(trace.op_module[(trace.op_phase == 0) & named[trace.op_name]]).tolist())
+
+
+def packed_in_graph(trace: StepTrace) -> frozenset[int]:
+    """Packed 4-bit weights of modules that backward passes through: their products name them in the graph."""
+    entered = {trace.modules[int(module)] for module in trace.subject[trace.kind == Kind.BACKWARD_ENTER]}
+    return frozenset(
+        index
+        for index, parameter in enumerate(trace.parameters)
+        if not is_floating(parameter.dtype) and parameter.module in entered
+    )

@@ -24,8 +24,8 @@ class Zero3:
         return deepspeed_common.deepspeed_regime(precision)
 
     def refuses(self, context: RankContext) -> str | None:
-        if context.peft is Peft.QLORA:
-            return "QLoRA under ZeRO-3 is not built yet"
+        if context.peft is Peft.QLORA and context.setting("quant.base", "nf4") == "int8":
+            return "bitsandbytes' int8 layers keep their weights in an attribute (CB) that DeepSpeed does not partition"
         return deepspeed_common.refuses(context)
 
     def rank(self, context: RankContext) -> RankPlan:

@@ -60,7 +60,7 @@ def test_refused_in_one_line(words: dict[str, str], settings: tuple[str, ...], s
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("peft", "strategy"), [("qlora", "zero3"), ("lora", "fsdp1"), ("qlora", "fsdp1")])
+@pytest.mark.parametrize(("peft", "strategy"), [("lora", "fsdp1"), ("qlora", "fsdp1")])
 def test_what_is_not_built_is_refused_by_name(peft: str, strategy: str) -> None:
     with pytest.raises(NotBuiltError, match=f"--peft {peft} --strategy {strategy}"):
         adapter({"peft": peft, "strategy": strategy})

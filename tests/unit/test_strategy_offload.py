@@ -173,11 +173,13 @@ def test_who_offers_it() -> None:
     assert able == ["fsdp", "hsdp", "zero3"]
 
 
-@pytest.mark.parametrize("strategy", [Zero3(), FullyShardedDataParallel()], ids=lambda s: s.name)
-def test_qlora_is_refused(strategy: Strategy) -> None:
+def test_qlora_is_refused_where_nobody_counted_it() -> None:
     context = small_context(chain(), offload=Offload.ALL, peft=Peft.QLORA)
+    strategy = FullyShardedDataParallel()
     assert "not built" in (strategy.refuses(context) or "")
     assert strategy.refuses(replace(context, peft=Peft.NONE)) is None
+    assert Zero3().refuses(context) is None
+    assert "int8" in (Zero3().refuses(replace(context, settings=(("quant.base", "int8"),))) or "")
 
 
 @settings(max_examples=40, deadline=None)

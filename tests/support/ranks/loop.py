@@ -34,12 +34,16 @@ def run_case(case: RankCase) -> Reference:
 
         warm_up()
         with asked_as_on_cuda():
-            return measure(_body(case, meta, inputs))
-    if case.strategy.startswith("zero"):
-        from tests.support.ranks.zero_loop import zero_body
+            return measure(_any_body(case, meta, inputs))
+    return measure(_any_body(case, meta, inputs))
 
-        return measure(zero_body(case, meta, inputs))
-    return measure(_body(case, meta, inputs))
+
+def _any_body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
+    if not case.strategy.startswith("zero"):
+        return _body(case, meta, inputs)
+    from tests.support.ranks.zero_loop import zero_body
+
+    return zero_body(case, meta, inputs)
 
 
 def with_adapters(model: Any, case: RankCase) -> Any:

@@ -4,6 +4,7 @@ Buckets are small, so that a tiny model fills several; DeepSpeed's own default w
 """
 
 from planner.workload import Checkpointing, Precision
+from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.ranks.case import RankCase
 
 FP32, MIXED = Precision.FP32, Precision.BF16_MIXED
@@ -68,3 +69,25 @@ FOUR_RANKS = tuple(
     for name in ("llama-3", "mixtral")
     for strategy, precision, settings in (("zero1", FP32, BUCKET), ("zero2", MIXED, BUCKET), ("zero3", FP32, PARTED))
 )
+
+QLORA = tuple(
+    RankCase(
+        architecture="llama-3",
+        strategy="zero3",
+        precision=precision,
+        accumulation=accumulation,
+        settings=PARTED,
+        lora_rank=4,
+        quantised=True,
+        changes={"hidden_size": 256, "intermediate_size": 512},
+    )
+    for precision, accumulation in ((MIXED, 1), (MIXED, 2), (FP32, 1))
+)
+"""NF4 bases, packed in the type of the rest, which deepspeed.initialize partitions."""
+
+EVERY_ARCHITECTURE = tuple(
+    RankCase(architecture=name, strategy=strategy, settings=PARTED if strategy == "zero3" else BUCKET)
+    for name in ARCHITECTURES
+    for strategy in ("zero1", "zero2", "zero3")
+)
+"""Run by the benchmark, which shows where they part."""

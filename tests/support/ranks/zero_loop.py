@@ -79,16 +79,23 @@ def import_deepspeed() -> Any:
 
 def zero_body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
     """The loop, to be measured."""
+    from tests.support.ranks.loop import with_adapters
+    from tests.support.ranks.quantised import quantised
+
     deepspeed = import_deepspeed()
 
     def body() -> Any:
         config = configuration(case)
         mark("start")
-        with prepared(config) if case.strategy == "zero3" else contextlib.nullcontext():
+        with prepared(config) if case.strategy == "zero3" and not case.quantised else contextlib.nullcontext():
             model = real_twin(meta, getattr(torch, case.stored), case.attention.value)
+        if case.quantised:
+            # transformers has no zero.Init for a quantised model: deepspeed.initialize partitions it.
+            model = with_adapters(quantised(model, getattr(torch, case.stored)), case)
         set_checkpointing(model, case.checkpointing)
         mark("built")
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=case.optimizer is Optimizer.ADAMW)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=1e-3, foreach=case.optimizer is Optimizer.ADAMW)
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config_params=config)
         mark("wrapped")
         held: dict[str, Any] = {}
