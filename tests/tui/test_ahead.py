@@ -1,0 +1,128 @@
+"""What is worked out before it is asked for: which states, and what becomes of their pictures."""
+
+from tests.support.explorer import LLAMA_STATE, picture
+from tui.ahead import Move, moved, neighbours
+from tui.engine.messages import Ahead, Ask, Reply
+from tui.engine.streams import Shelf
+from tui.session import Session
+
+STATE = LLAMA_STATE.trying("strategy", "fsdp").trying("micro-batch", "2")
+
+
+def value(name):
+    return {"offload": "none", "checkpointing": "none", "optimizer": "adamw"}.get(name, "-")
+
+
+def test_neighbours_are_one_key_away_and_the_last_move_comes_first():
+    last = Move("checkpointing", False)
+    found = neighbours(STATE, value, last)
+    first, second = list(found)[:2]
+    assert first == STATE.stepped("checkpointing", False, shown="none")
+    assert second == STATE.stepped("checkpointing", True, shown="none")
+    assert STATE not in found
+    assert STATE.more_gpus(False) in found
+    for state, move in found.items():
+        assert moved(STATE, move, value) == state
+    assert not {move.name for move in found.values()} & {"attention", "peft"}
+    assert {move.forward for move in found.values()} == {True, False}
+
+
+class Channel:
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message)
+
+    def last(self, kind):
+        return next(message for message in reversed(self.sent) if isinstance(message, kind))
+
+
+def session_with_picture():
+    """A session in whose picture STATE stands, and what it sent."""
+    channel = Channel()
+    session = Session(STATE, lambda: None)
+    session.connect(channel, Channel())
+    answer(session, channel, exact=True)
+    return session, channel
+
+
+def answer(session, channel, exact):
+    ask = channel.last(Ask)
+    session.on_reply(Reply(number=ask.number, kind="picture", picture=picture(ask.request, exact)))
+
+
+def ahead(session, state, exact):
+    made = picture(state.focus_request, exact)
+    session.on_reply(Reply(number=0, kind="ahead", picture=made, of=state.focus_command))
+
+
+def test_a_complete_picture_is_followed_by_a_look_ahead_and_what_comes_of_it_is_shown_at_once():
+    session, channel = session_with_picture()
+    wanted = channel.last(Ahead)
+    assert wanted.number > channel.last(Ask).number
+    after = STATE.stepped("micro-batch")
+    assert after.focus_request in wanted.rough
+    shown = session.picture
+    ahead(session, after, exact=True)
+    assert session.picture is shown, "nothing in view changes"
+    asked = len([message for message in channel.sent if isinstance(message, Ask)])
+    session.change(after)
+    assert session.current
+    assert session.picture.document.command == after.focus_command
+    assert len([message for message in channel.sent if isinstance(message, Ask)]) == asked
+    assert next(iter(channel.last(Ahead).exact)) == after.stepped("micro-batch").focus_request, "the same key again"
+
+
+def test_sums_made_ahead_are_shown_while_the_exact_picture_is_asked_for():
+    session, channel = session_with_picture()
+    after = STATE.stepped("micro-batch")
+    ahead(session, after, exact=False)
+    session.change(after)
+    assert session.picture_of == after.focus_command
+    assert not session.picture.exact
+    assert channel.last(Ask).request == after.focus_request
+    answer(session, channel, exact=True)
+    assert session.current
+
+
+def test_an_exact_picture_is_not_replaced_by_sums():
+    session, _ = session_with_picture()
+    ahead(session, STATE, exact=False)
+    session.look()
+    assert session.picture.exact
+
+
+def test_a_picture_on_its_way_is_not_taken_for_that_of_a_state_that_was_kept():
+    session, channel = session_with_picture()
+    session.change(STATE.stepped("micro-batch"))
+    late = channel.last(Ask)
+    session.undo()
+    kept = session.picture
+    assert session.current
+    session.on_reply(Reply(number=late.number, kind="picture", picture=picture(late.request)))
+    assert session.picture is kept
+    assert session.picture.document.command == STATE.focus_command
+
+
+def test_what_stands_on_the_shelf_takes_no_more_than_its_room():
+    class Plan:
+        rivals = ()
+
+        def __init__(self, size):
+            empty = type("Array", (), {"nbytes": 0})
+            whole = type("Array", (), {"nbytes": size})
+            self.stream = type("Stream", (), dict.fromkeys(
+                ("event_sign", "event_tensor", "event_segment", "event_in_backward", "per_sample", "cuda_stream",
+                 "category"), empty) | {"fixed": whole, "labels": []})  # fmt: skip
+
+    shelf = Shelf(room=100)
+    for name, size in (("a", 40), ("b", 40), ("c", 10)):
+        shelf.put((name,), Plan(size))
+    assert shelf.get(("a",)) is not None
+    shelf.put(("d",), Plan(30))
+    assert shelf.get(("b",)) is None, "not used for longest"
+    assert shelf.get(("a",)) is not None
+    shelf.put(("e",), Plan(500))
+    assert len(shelf) == 1
+    assert shelf.get(("e",)) is not None
