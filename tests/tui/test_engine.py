@@ -11,7 +11,7 @@ from planner.plan import Candidate
 from tests.support.explorer import screen_text, settled
 from tui.app import ExplorerApp
 from tui.engine.client import PlannerProcess
-from tui.engine.messages import Ask, Reply, packed, unpacked
+from tui.engine.messages import Ahead, Ask, Reply, packed, unpacked
 from tui.screens.drill import DrillScreen
 from tui.state import State
 
@@ -105,6 +105,21 @@ async def test_pictures_are_what_the_command_line_says():
             for line in tensors.tensors:
                 by_category[line.category] += line.bytes
             assert by_category == shown(picture.document).memory.at_peak.items()
+        await check_ahead(both)
+
+
+async def check_ahead(both):
+    """What is worked out before it is asked for is what is said when it is asked for."""
+    state = TINY.trying("micro-batch", "4")
+    both.number += 1
+    both.replay.send(Ahead(number=both.number, rough=(state.focus_request,), exact=(state.focus_request,)))
+
+    def early():
+        return [reply for reply in both.replies if reply.kind == "ahead"]
+
+    await eventually(lambda: len(early()) == 2 or both.ends)
+    asked = await both.pictures(state)
+    assert [(reply.of, reply.picture) for reply in early()] == [(state.focus_command, r.picture) for r in asked]
 
 
 def shown(document) -> Candidate:
