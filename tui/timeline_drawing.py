@@ -1,6 +1,7 @@
 """A step's memory over time as lines of cells, phases under it, the peak marked. Pure."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.text import Text
 
@@ -46,23 +47,25 @@ def _row(
     limit: int | None,
     letters: bool,
 ) -> Text:
-    text = Text(" ")
+    cells: list[tuple[str, str]] = []
     low, high = row * top / rows, (row + 1) * top / rows
     for level in levels:
         total = sum(level)
         if total <= low:
             at_limit = limit is not None and row == min(limit, rows) - 1
-            text.append(
-                "-" if at_limit and letters else "╌" if at_limit else " ", style=f"{BAD} dim" if at_limit else ""
-            )
+            cells.append(("-" if at_limit and letters else "╌" if at_limit else " ", f"{BAD} dim" if at_limit else ""))
             continue
         fill = min(total, high)
         key = _category_at(columns.categories, level, (low + fill) / 2)
         if letters:
-            text.append(LETTERS.get(key, "o"))
+            cells.append((LETTERS.get(key, "o"), ""))
         else:
             eighth = max(1, min(8, round((fill - low) / (high - low) * 8)))
-            text.append(_EIGHTHS[eighth], style=COLOURS.get(key, "#888888"))
+            cells.append((_EIGHTHS[eighth], COLOURS.get(key, "#888888")))
+    # Few pieces of one style each are drawn far sooner than as many as there are cells.
+    text = Text(" ")
+    for style, run in groupby(cells, key=lambda cell: cell[1]):
+        text.append("".join(character for character, _ in run), style=style)
     return text
 
 
