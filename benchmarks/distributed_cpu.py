@@ -160,9 +160,9 @@ NOTES = (
     "in fp32 as traced. Curves that differ with equal figures: scratch of CPU kernels (flash attention's reordered "
     "operands in bf16, convolutions, histograms of experts), which never stood at a peak.",
     "",
-    "Under ZeRO thirteen rows of architectures that are no plain decoders differ, by less than 2 % of the peak: BERT and "
-    "ESM-2, some of whose parameters get no gradient; Mamba, Jamba and Qwen3-Next, whose scans run as reference code on "
-    "a CPU; T5, Whisper and ViT under ZeRO-3. Their causes are not traced yet.",
+    "Under ZeRO thirteen rows of architectures that are no plain decoders differ, by less than 2 % of the peak: BERT "
+    "and ESM-2, some of whose parameters get no gradient; Mamba, Jamba and Qwen3-Next, whose scans run as reference "
+    "code on a CPU; T5, Whisper and ViT under ZeRO-3. Their causes are not traced yet.",
 )
 
 
