@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from planner.infer.variant import GenerationVariant
 from planner.model.quantization import Scheme
@@ -14,21 +14,6 @@ from planner.trace.events import StepTrace
 
 if TYPE_CHECKING:
     from planner.infer.workshop import GenerationWorkshop
-
-
-class Generations(Protocol):
-    """What an evaluation asks of a model that generates."""
-
-    @property
-    def scheme(self) -> Scheme | None: ...
-
-    def spec(self) -> ModelSpec: ...
-
-    def merged(self) -> frozenset[str]: ...
-
-    def trace(self, variant: GenerationVariant) -> StepTrace: ...
-
-    def told(self) -> tuple[list[str], list[str]]: ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -52,9 +52,7 @@ def compilation_notes(workload: Workload, strategy: str) -> tuple[str, ...]:
     elif strategy == "ddp":
         text = "Dynamo cuts graphs at DDP's buckets (torch._dynamo.config.optimize_ddp): they are counted uncut"
     elif strategy in _HOOKED and whole:
-        text = (
-            "FSDP's hooks cut the model's graph: blocks are counted compiled, norm, head and loss as written"
-        )
+        text = "FSDP's hooks cut the model's graph: blocks are counted compiled, norm, head and loss as written"
     return () if text is None else (text,)
 
 

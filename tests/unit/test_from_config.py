@@ -116,8 +116,7 @@ num_processes: 8
         """
 {"bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}
 """,
-        "MODEL --gpus 8xH100 --strategy zero3 --offload nvme --precision bf16-mixed"
-        " --set zero.offload_param=none",
+        "MODEL --gpus 8xH100 --strategy zero3 --offload nvme --precision bf16-mixed --set zero.offload_param=none",
     ),
     "training_args.yaml": (
         f"""
