@@ -170,8 +170,6 @@ def _check_adapters(given: Given) -> None:
     if "quant.double" in settings and peft is not Peft.QLORA:
         raise UsageError("--set quant.double needs --peft qlora: nothing else is quantised")
     _check_base(peft, settings, given.strategy)
-    if peft is not Peft.NONE and given.strategy == "fsdp1":
-        raise NotBuiltError(f"--peft {peft} --strategy {given.strategy}")
 
 
 def _check_base(peft: Peft, settings: Mapping[str, str], strategy: str | None) -> None:
@@ -186,7 +184,7 @@ def _check_base(peft: Peft, settings: Mapping[str, str], strategy: str | None) -
         raise UsageError(f"--set quant.base={base} needs --peft {wanted}, not {peft}")
     if base == "int8" and "quant.double" in settings:
         raise UsageError("--set quant.double is about 4-bit bases: int8 has one scale per row")
-    if base == "int8" and strategy in ("fsdp", "hsdp"):
+    if base == "int8" and strategy in ("fsdp", "fsdp1", "hsdp"):
         raise UsageError(f"--strategy {strategy} cannot shard bitsandbytes' int8 weights: use nf4, or --strategy ddp")
 
 

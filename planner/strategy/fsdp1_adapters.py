@@ -13,7 +13,7 @@ from planner.units import MIB
 from planner.workload import Peft, Stack
 
 WRAPPING_NOTE = (
-    "FSDP1: the loop sets accelerator.state.fsdp_plugin.auto_wrap_policy = fsdp_auto_wrap_policy(model) from "
+    "the loop sets accelerator.state.fsdp_plugin.auto_wrap_policy = fsdp_auto_wrap_policy(model) from "
     "peft.utils.other before it prepares the model, as the Trainer does; torch flattens adapters and base together "
     "otherwise, and refuses two types in one flat parameter"
 )
@@ -45,7 +45,7 @@ def adapter_notes(context: RankContext, storage: str) -> tuple[str, ...]:
     if context.peft is Peft.QLORA:
         # transformers' and trl's trainers leave prepare_model_for_kbit_training out for sharded QLoRA.
         notes.append(
-            f"FSDP1 with QLoRA: the base is loaded with bnb_4bit_quant_storage=torch.{storage} and the rest of it in "
+            f"with QLoRA the base is loaded with bnb_4bit_quant_storage=torch.{storage} and the rest of it in "
             f"{storage}, not upcast by prepare_model_for_kbit_training: one flat parameter holds one type"
         )
     return tuple(notes)
