@@ -10,7 +10,7 @@ step.
 from dataclasses import replace
 
 from planner.memory.optimizer import LocalTensor, place_state, place_step
-from planner.memory.stream import Pass, StreamBuilder
+from planner.memory.stream import Handle, Pass, StreamBuilder
 from planner.speed.model import Collective
 from planner.strategy import deepspeed_common as common
 from planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
@@ -64,6 +64,7 @@ class _Stage12:
         self.builder = StreamBuilder(context.trace, context.accumulation_steps)
         self.groups = groups
         self.owned = owned
+        self.zeros: list[list[Handle]] = []
         self.bucket = Bucket(
             builder=self.builder,
             config=self.config,
@@ -83,6 +84,7 @@ class _Stage12:
                 self._reduce_along(in_pass)
             else:
                 self._reduce_afterwards(in_pass)
+            self._stand_in_for_missing(in_pass)
             if in_pass.last:
                 self._step(in_pass.iteration)
         elements = sum(group.partition for group in self.groups)
@@ -200,6 +202,25 @@ class _Stage12:
                     self.bucket.arrive(end, index, first, True)
         self.bucket.close(end, True)
 
+    def _stand_in_for_missing(self, in_pass: Pass) -> None:
+        """Zeros for what the rank updates and no backward reaches, such as a pooler: get_all_grad_tensors.
+
+        Stage 2 takes stock after every micro step and keeps what it found first, stage 1 after the last one alone.
+        """
+        found_at = in_pass.micro_step == 0 if self.partitioned else in_pass.last
+        if self.offload or not found_at:
+            return
+        end = self.builder.at_mark(in_pass, Mark.BACKWARD_END)
+        numels = dict(pair for group in self.groups for pair in zip(group.parameters, group.numels, strict=True))
+        self.zeros = [
+            [
+                self.builder.alloc(end, nbytes(numels[part.parameter], self.dtype), Category.GRADIENTS, "zero gradient")
+                for part in parts
+                if self.builder.gradient_event(part.parameter) is None
+            ]
+            for parts in self.owned.slices
+        ]
+
     # -- step ----------------------------------------------------------------------------------------------
 
     def _step(self, iteration: int) -> None:
@@ -222,6 +243,8 @@ class _Stage12:
                 )
                 if flat is not None:
                     builder.free(builder.at_step(iteration), flat)
+            for zeros in self.zeros[number]:
+                builder.free(builder.at_step(iteration), zeros)
             if number == len(self.groups) - 1 and self.bucket.kept is not None:
                 builder.free(builder.at_step(iteration), self.bucket.kept)
                 self.bucket.kept = None
