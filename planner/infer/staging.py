@@ -18,7 +18,9 @@ from planner.infer.errors import CannotSplitError
 def stage(model: Any, degree: int, rank: int) -> None:
     """Leaves stage `rank` of `degree` of `model`, in place, within `sharding.ranks(degree, rank)`.
 
-    CannotSplitError, in one line, for models without a plain list of layers under their base model.
+    CannotSplitError, in one line, for models without a plain list of layers under their base model, and for weights
+    stored otherwise than the model computes: a stage receives hidden states in the type of its first parameter
+    (pipeline_parallel_naive_forward), which a weight of bytes or float8 would ruin.
     """
     base = getattr(model, getattr(model, "base_model_prefix", ""), None)
     layers = getattr(base, "layers", None)
@@ -30,9 +32,17 @@ def stage(model: Any, degree: int, rank: int) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from transformers.distributed.pipeline_parallel import apply_pipeline_parallelism
 
+    computes = base.embed_tokens.weight.dtype
     mesh = init_device_mesh("cpu", (degree,), mesh_dim_names=("pp",))
     apply_pipeline_parallelism(model, mesh)
-    del rank  # the group's own
+    # A layer registers its weight before its bias; the copies on the meta device may not.
+    first = next(module for module in model.modules() if next(module.parameters(recurse=False), None) is not None)
+    received_as = first.weight.dtype
+    if rank > 0 and received_as != computes:
+        raise CannotSplitError(
+            f"{name} cannot be cut into stages with weights stored as {str(received_as).removeprefix('torch.')}:"
+            " transformers receives hidden states in the type of a stage's first parameter"
+        )
 
 
 @contextlib.contextmanager

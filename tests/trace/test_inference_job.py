@@ -168,3 +168,15 @@ def test_inference_options_without_the_task(models: Path, capsys: pytest.Capture
 def test_a_model_that_generates_nothing(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, str(models / "bert"), "--task", "infer", "--gpus", "1xT4", "--context", "64")
     assert "generates no text" in said
+
+
+@pytest.mark.parametrize("quantize", ["nf4", "fp8"])
+def test_stages_of_weights_in_another_type_are_no_plan(
+    models: Path, capsys: pytest.CaptureFixture[str], quantize: str
+) -> None:
+    """transformers' pipeline receives hidden states in the type of a stage's first parameter."""
+    words = (str(models / "llama-3"), "--task", "infer", "--gpus", "2xL4", "--context", "128", "--quantize", quantize)
+    document = planned(capsys, *words)
+    assert "pp" not in {plan["strategy"]["name"] for plan in document["plans"]}
+    assert main([*words, "--strategy", "pp"]) == 2
+    assert "cannot be cut into stages" in capsys.readouterr().err
