@@ -32,7 +32,7 @@ def stage(model: Any, degree: int, rank: int) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from transformers.distributed.pipeline_parallel import apply_pipeline_parallelism
 
-    computes = base.embed_tokens.weight.dtype
+    computes = model.get_input_embeddings().weight.dtype
     mesh = init_device_mesh("cpu", (degree,), mesh_dim_names=("pp",))
     apply_pipeline_parallelism(model, mesh)
     # A layer registers its weight before its bias; the copies on the meta device may not.
