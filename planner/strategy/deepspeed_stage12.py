@@ -64,6 +64,7 @@ class _Stage12:
         self.builder = StreamBuilder(context.trace, context.accumulation_steps)
         self.groups = groups
         self.owned = owned
+        self.numels = dict(pair for group in groups for pair in zip(group.parameters, group.numels, strict=True))
         self.zeros: list[list[Handle]] = []
         self.bucket = Bucket(
             builder=self.builder,
@@ -211,10 +212,11 @@ class _Stage12:
         if self.offload or not found_at:
             return
         end = self.builder.at_mark(in_pass, Mark.BACKWARD_END)
-        numels = dict(pair for group in self.groups for pair in zip(group.parameters, group.numels, strict=True))
         self.zeros = [
             [
-                self.builder.alloc(end, nbytes(numels[part.parameter], self.dtype), Category.GRADIENTS, "zero gradient")
+                self.builder.alloc(
+                    end, nbytes(self.numels[part.parameter], self.dtype), Category.GRADIENTS, "zero gradient"
+                )
                 for part in parts
                 if self.builder.gradient_event(part.parameter) is None
             ]
@@ -268,12 +270,9 @@ class _Stage12:
             master = nbytes(group.partition, common.MASTER)
             total += 2 * common.pinned_bytes(master, pinned) + 2 * master
             total += common.pinned_bytes(nbytes(group.partition, self.dtype), pinned)
-        numels = {
-            index: numel for group in self.groups for index, numel in zip(group.parameters, group.numels, strict=True)
-        }
-        total += common.pinned_bytes(nbytes(max(numels.values()), self.dtype), pinned)
+        total += common.pinned_bytes(nbytes(max(self.numels.values()), self.dtype), pinned)
         if self.partitioned and self.context.accumulation_steps > 1:
-            total += sum(common.pinned_bytes(nbytes(numels[i], self.dtype), pinned) for i in self.owned.parameters)
+            total += sum(common.pinned_bytes(nbytes(self.numels[i], self.dtype), pinned) for i in self.owned.parameters)
         return total
 
     def _collectives(self) -> tuple[Collective, ...]:

@@ -36,18 +36,20 @@ def run_ranks(cases: Sequence[RankCase], world_size: int) -> list[RankRun]:
     with tempfile.TemporaryDirectory(prefix="plan-ranks-") as name:
         folder = Path(name)
         (folder / "cases.json").write_text(json.dumps([case.to_dict() for case in cases]))
-        _launch(folder, world_size, SECONDS_TO_START + SECONDS_PER_CASE * len(cases))
+        seconds = SECONDS_TO_START + SECONDS_PER_CASE * len(cases)
+        launch_ranks("tests.support.ranks.worker", folder, world_size, seconds)
         return [
             _load([folder / f"case-{number}-rank-{rank}.json" for rank in range(world_size)], case)
             for number, case in enumerate(cases)
         ]
 
 
-def _launch(folder: Path, world_size: int, seconds: int) -> None:
+def launch_ranks(module: str, folder: Path, world_size: int, seconds: int) -> None:
+    """Runs `python -m module FOLDER RANK WORLD_SIZE` on every rank; RuntimeError where one fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.support.ranks.worker", str(folder), str(rank), str(world_size)],
+            [sys.executable, "-m", module, str(folder), str(rank), str(world_size)],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.DEVNULL,

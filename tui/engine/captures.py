@@ -1,6 +1,5 @@
 """What a training script was seen to do, kept between questions, with what each question may do about a missing run."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,8 @@ from planner.trace.events import StepTrace
 from planner.trace.storage import dump, load
 from tui.engine.messages import CaptureParcel
 from tui.engine.providers import UntracedError
+from tui.engine.recent import Recent
 
-_KEPT = 4
 _RUNS = 32
 """Runs of one script that are kept: each micro batch and each type is one of its own."""
 
@@ -68,7 +67,7 @@ class Captures:
 
     def __init__(self, kind: type[WatchedCaptures]) -> None:
         self._kind = kind
-        self._kept: OrderedDict[tuple[object, ...], WatchedCaptures] = OrderedDict()
+        self._kept: Recent[WatchedCaptures] = Recent()
 
     def open(
         self, request: Request, cluster: Cluster, script: Path, note: Note, check: Callable[[], None] = lambda: None
@@ -76,13 +75,8 @@ class Captures:
         """As `planner.capture.job.provider_of`, kept, and watched for one question."""
         asked = capture_request(request, cluster, script)
         key = (as_json(asked), request.use_cache)
-        found = self._kept.pop(key, None)
-        if found is None:
-            found = self._kind(request=asked, use_cache=request.use_cache)
+        found = self._kept.get(key, lambda: self._kind(request=asked, use_cache=request.use_cache))
         found.note, found.check, found.used = note, check, {}
-        self._kept[key] = found
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
         while len(found._traces) > _RUNS:
             found._traces.pop(next(iter(found._traces)))
         return found
@@ -97,8 +91,7 @@ class Captures:
 
     def parcel(self, request: Request) -> CaptureParcel:
         """All that the last question used."""
-        *_, newest = self._kept.values()
-        return newest.parcel(request)
+        return self._kept.newest.parcel(request)
 
     def take(self, parcel: CaptureParcel, source: ModelSource) -> None:
         """Keeps runs that another process made."""

@@ -1,6 +1,5 @@
 """Generations that stay in memory between questions, with what each question may do about a missing one."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,8 +17,8 @@ from planner.trace.events import StepTrace
 from planner.trace.storage import dump, load
 from tui.engine.messages import GenerationParcel
 from tui.engine.providers import UntracedError
+from tui.engine.recent import Recent
 
-_KEPT = 4
 _TRACES = 48
 """Generations of one model that are kept: each context and batch is one of its own."""
 
@@ -81,7 +80,7 @@ class GenerationProviders:
 
     def __init__(self, kind: type[GenerationProvider]) -> None:
         self._kind = kind
-        self._kept: OrderedDict[tuple[object, ...], GenerationProvider] = OrderedDict()
+        self._kept: Recent[GenerationProvider] = Recent()
 
     def open(
         self, request: Request, cluster: Cluster, source: ModelSource, given: InferGiven, note: Note
@@ -91,16 +90,14 @@ class GenerationProviders:
         dtype, scheme = weight_type(given.precision, source)[0].dtype, quantisation(given, source)
         quantised = "" if scheme is None else scheme.key()
         key = (source.digest, source.id, device, str(attention), dtype, quantised, request.use_cache)
-        found = self._kept.pop(key, None)
-        if found is None:
-            found = self._kind(
+        found = self._kept.get(
+            key,
+            lambda: self._kind(
                 source=source, device=device, attention=attention, dtype=dtype, scheme=scheme,
                 use_cache=request.use_cache, note=note,
-            )  # fmt: skip
+            ),
+        )  # fmt: skip
         found.note = note
-        self._kept[key] = found
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
         while len(found._traces) > _TRACES:
             found._traces.pop(next(iter(found._traces)))
         return found

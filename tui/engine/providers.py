@@ -1,6 +1,5 @@
 """Traces that stay in memory between questions, with what each question may do about a missing one."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -17,8 +16,8 @@ from planner.trace.storage import load
 from planner.trace.variant import Regime, StepVariant
 from planner.workload_options import Given, adapter_of
 from tui.engine.messages import Parcel
+from tui.engine.recent import Recent
 
-_KEPT = 4
 T = TypeVar("T", bound=TraceProvider)
 
 
@@ -74,7 +73,7 @@ class Providers(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
-        self._kept: OrderedDict[tuple[object, ...], T] = OrderedDict()
+        self._kept: Recent[T] = Recent()
         self._sources: dict[tuple[object, ...], ModelSource] = {}
 
     def source(self, request: Request) -> ModelSource:
@@ -90,18 +89,16 @@ class Providers(Generic[T]):
         """As `planner.job_search.trace_provider`, and kept."""
         device, attention, adapter = device_kind(cluster.gpu), given.attention or "sdpa", adapter_of(given, cluster)
         key = (source.digest, source.id, device, str(attention), adapter, request.use_cache)
-        found = self._kept.pop(key, None)
-        if found is None:
-            found = self._kind(
+        found = self._kept.get(
+            key,
+            lambda: self._kind(
                 source=source,
                 device=device,
                 attention=attention,
                 adapter=adapter,
                 use_cache=request.use_cache,
                 note=note,
-            )
+            ),
+        )
         found.note = note
-        self._kept[key] = found
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
         return found

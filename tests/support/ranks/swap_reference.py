@@ -1,9 +1,6 @@
 """Real ZeRO-3 with swap files, and what the planner says of the same job: reads, buffers, files (I/O)."""
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +14,7 @@ from planner.strategy.deepspeed_nvme import flat_buffers
 from planner.strategy.deepspeed_stage3 import Stage3
 from planner.strategy.deepspeed_swap import SwapError
 from planner.workload import Precision
+from tests.support.distributed_reference import SECONDS_PER_CASE, launch_ranks
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.replay import context_of
 
@@ -78,28 +76,8 @@ def run_swapping(cases: Sequence[RankCase], world_size: int) -> list[list[dict[s
     with tempfile.TemporaryDirectory(prefix="plan-swap-") as name:
         folder = Path(name)
         (folder / "cases.json").write_text(json.dumps([case.to_dict() for case in cases]))
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-        module = "tests.support.ranks.swap_worker"
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-m", module, str(folder), str(rank), str(world_size)],
-                cwd=ROOT,
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=(folder / f"errors-{rank}").open("w"),
-            )
-            for rank in range(world_size)
-        ]
-        try:
-            codes = [rank.wait(timeout=SECONDS + 90 * len(cases)) for rank in ranks]
-        finally:
-            for rank in ranks:
-                if rank.poll() is None:
-                    rank.kill()
-                    rank.wait()
-        if any(codes):
-            words = "\n".join((folder / f"errors-{rank}").read_text()[-2000:] for rank in range(world_size))
-            raise RuntimeError(f"ranks ended with {codes}:\n{words}")
+        seconds = SECONDS + SECONDS_PER_CASE * len(cases)
+        launch_ranks("tests.support.ranks.swap_worker", folder, world_size, seconds)
         return [
             [json.loads((folder / f"case-{number}-rank-{rank}.json").read_text()) for rank in range(world_size)]
             for number in range(len(cases))

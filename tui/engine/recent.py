@@ -1,0 +1,28 @@
+"""A few values that stay in memory between questions."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+_MOST = 4
+
+
+class Recent(Generic[V]):
+    """The last few values that were asked for, by key; the least recently used is forgotten."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, V] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        """The value of `key`, made where it is not kept."""
+        found = self._kept.pop(key) if key in self._kept else make()
+        self._kept[key] = found
+        while len(self._kept) > _MOST:
+            self._kept.popitem(last=False)
+        return found
+
+    @property
+    def newest(self) -> V:
+        """What was asked for last; KeyError where nothing was."""
+        return self._kept[next(reversed(self._kept))]
