@@ -34,7 +34,7 @@ def job(name, status, *findings, before=None, now=4 * GIB, **rest):
     )
 
 
-def report(*jobs, root="/work/repo"):
+def report(*jobs, root="/home/me/repo"):
     return CheckReport(command="plan check", root=root, versions={"torch": "2.13.0"}, jobs=jobs)
 
 
@@ -55,7 +55,7 @@ NEW = job("new", "new", finding("notice", "no baseline yet", kind="information")
 ALL = report(QUIET, NEW, WARNED, GROWN, BROKEN)
 EVIL = report(
     job(HOSTILE, "fail", finding("error", HOSTILE, file=HOSTILE, line=3), before=GIB, job=HOSTILE),
-    root="/work/repo",
+    root="/home/me/repo",
 )
 
 
@@ -123,10 +123,10 @@ def test_annotations_are_read_back_as_they_were_meant():
 @pytest.mark.parametrize(
     ("root", "workspace", "file"),
     [
-        ("/work/repo", "/work/repo", "gpt/model.py"),
-        ("/work/repo/sub", "/work/repo", "sub/gpt/model.py"),
-        ("/elsewhere", "/work/repo", "/elsewhere/gpt/model.py"),
-        ("/work/repo/sub", None, "gpt/model.py"),
+        ("/home/me/repo", "/home/me/repo", "gpt/model.py"),
+        ("/home/me/repo/sub", "/home/me/repo", "sub/gpt/model.py"),
+        ("/elsewhere", "/home/me/repo", "/elsewhere/gpt/model.py"),
+        ("/home/me/repo/sub", None, "gpt/model.py"),
     ],
 )
 def test_files_of_annotations_are_the_repositorys(root, workspace, file):
@@ -201,14 +201,14 @@ def test_junit_is_read_by_a_junit_reader(tmp_path):
 def test_a_kept_report_is_shown_in_every_format(tmp_path, capsys, monkeypatch):
     from planner.cli import main
 
-    monkeypatch.setenv("GITHUB_WORKSPACE", "/work/repo")
+    monkeypatch.setenv("GITHUB_WORKSPACE", "/home/me/repo")
     path = tmp_path / "check.json"
     path.write_text(report_to_json(ALL))
     for name, render in (("text", render_check_text), ("md", render_check_markdown), ("junit", render_check_junit)):
         assert main(["report", str(path), "--format", name]) == 0
         assert capsys.readouterr().out == render(ALL)
     assert main(["report", str(path), "--format", "github"]) == 0
-    assert capsys.readouterr().out == render_check_github(ALL, "/work/repo")
+    assert capsys.readouterr().out == render_check_github(ALL, "/home/me/repo")
     assert main(["report", str(path), "--json"]) == 0
     assert capsys.readouterr().out == report_to_json(ALL) + "\n"
     path.write_text("{}")
