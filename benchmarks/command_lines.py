@@ -3,11 +3,10 @@
     python -m benchmarks.command_lines record FOLDER [--tree CHECKOUT] [--jobs 2]
     python -m benchmarks.command_lines compare OLD NEW [--renamed RENAMED]
 
-`record` runs every line of data/command_lines/lines.txt in a folder of its own, with a home and a cache of their own, by
-the code of a checkout (this one, unless `--tree` names another), and writes one JSON file a line. `compare` says which
-lines differ and how. What a machine decides, and not the code, is replaced before anything is kept: folders, run ids,
-times. Lines of `--renamed`, `old -> new` each, are differences that are wanted: they are replaced on the old side and
-counted.
+`record` runs every line of data/command_lines/lines.txt in a folder of its own, with a home and a cache of their own,
+by the code of a checkout (this one, unless `--tree` names another), and writes one JSON file a line. `compare` says
+which lines differ and how. What a machine decides, and not the code, is replaced before anything is kept: folders, run
+ids, times. Lines of `--renamed`, `old -> new` each, are differences that are wanted: replaced on the old side.
 """
 
 import argparse
@@ -115,6 +114,7 @@ def _files(folder: Path) -> dict[str, str]:
     return found
 
 
+_DATE = r"\b20\d\d-?\d\d-?\d\d"
 _MACHINE = (
     (
         re.compile(r"\b20\d\d[-]?\d\d[-]?\d\d[T-]\d\d:?\d\d:?\d\d(?:[.]\d+)?(?:Z|[+]\d\d:\d\d)?(?:-[0-9a-z]{4,8})?\b"),
