@@ -29,6 +29,7 @@ env: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("plan needs Python 3.11 or later, this is %d.%d: make PYTHON=python3.11" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	rm -rf *.egg-info  # of an older layout: it would hide what is installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
@@ -45,7 +46,7 @@ prove: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy planner reports executor tui
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: $(STAMP)
@@ -56,4 +57,4 @@ readme: $(STAMP)
 	$(BIN)/python -m tests.support.refresh_readme
 
 clean:
-	rm -rf .venv *.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv *.egg-info src/*.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -17,7 +17,7 @@ from benchmarks.accuracy_estimate import Estimator
 from benchmarks.accuracy_lines import died_line_of, line_of
 from benchmarks.accuracy_table import markdown, summary
 from benchmarks.published_rows import Row
-from planner.errors import InputError, PlanError
+from gpu_plan.planner.errors import InputError, PlanError
 
 HERE = Path(__file__).parent
 _DATA = HERE / "data" / "published_memory.json"

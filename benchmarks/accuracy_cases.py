@@ -11,7 +11,7 @@ from benchmarks.lit_cases import LitCase, lit_case_of
 from benchmarks.published_lora import fuses_adapters, setup_with_adapters
 from benchmarks.published_rows import Row, Setup, setup_of
 from benchmarks.titan_cases import TitanCase, titan_case_of
-from planner.workload import Peft
+from gpu_plan.planner.workload.training import Peft
 
 _ASIDE = {
     "axolotl": "says neither which statistic it reports nor its configuration",

@@ -10,18 +10,18 @@ from benchmarks.lit_estimate import LitEstimator, lit_states
 from benchmarks.published_adapters import FsdpBesideAdapters, FsdpOfTheRuns, uncounted_bytes
 from benchmarks.titan_cases import TitanCase
 from benchmarks.titan_estimate import TitanEstimator
-from planner.hardware.cluster import parse_cluster
-from planner.search.candidates import Batch, Family
-from planner.search.evaluate import Evaluator, Judgement
-from planner.speed.roofline import RooflineModel
-from planner.strategy.base import Offload, Strategy
-from planner.strategy.registry import STRATEGIES
-from planner.trace.events import StepTrace
-from planner.trace.variant import StepVariant
-from planner.workload import Attention, Optimizer, Stack, Workload
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.search.candidates import Batch, Family
+from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.strategy.base import Offload, Strategy
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.workload.training import Attention, Optimizer, Stack, Workload
 
 if TYPE_CHECKING:
-    from planner.trace.provider import TraceProvider
+    from gpu_plan.planner.trace.provider import TraceProvider
 
 
 class _Declared:

@@ -3,9 +3,9 @@
 from benchmarks.accuracy_cases import AnyCase, case_of
 from benchmarks.accuracy_estimate import Estimator, states_of, uncounted_of
 from benchmarks.published_rows import Row
-from planner.memory.allocator import simulate
-from planner.search.evaluate import Judgement
-from planner.units import GIB
+from gpu_plan.planner.memory.allocator.replay import simulate
+from gpu_plan.planner.search.evaluate import Judgement
+from gpu_plan.planner.units import GIB
 
 ALONE = 0.03
 """Rows where the states by themselves come this close to the measured peak say little about anything else."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from planner.units import GIB
+from gpu_plan.planner.units import GIB
 
 Row = dict[str, Any]
 

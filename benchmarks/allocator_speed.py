@@ -11,18 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-import planner
-from planner.memory.allocator import AllocatorResult, AllocatorSettings, simulate
-from planner.memory.stream import RankStream
-from planner.model.build import build_model
-from planner.strategy.base import RankContext
-from planner.strategy.registry import STRATEGIES
-from planner.trace.inputs import training_batch
-from planner.trace.kernels import CudaProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import StepVariant
-from planner.units import GIB
-from planner.workload import Attention, Checkpointing, Optimizer, Precision, Stack
+from gpu_plan.planner.memory.allocator.replay import AllocatorResult, AllocatorSettings, simulate
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import CATALOG
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.inputs.batch import training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.units import GIB
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack
 
 CAPABILITY = (9, 0)
 WORLD_SIZE = 8
@@ -79,7 +79,7 @@ def timed(stream: RankStream, micro_batch: int, settings: AllocatorSettings) -> 
 
 
 def main() -> None:
-    default = Path(planner.__file__).parent / "model" / "catalog" / "meta-llama--Llama-3.1-8B.json"
+    default = CATALOG / "meta-llama--Llama-3.1-8B.json"
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else default
     micro_batch = int(sys.argv[2]) if len(sys.argv) > 2 else 2
     seq_len = int(sys.argv[3]) if len(sys.argv) > 3 else 4096

@@ -24,9 +24,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.capture.parent import CaptureError, capture
-from planner.capture.request import CaptureRequest, Outcome
-from planner.trace.storage import load
+from gpu_plan.planner.capture.parent import CaptureError, capture
+from gpu_plan.planner.capture.request import CaptureRequest, Outcome
+from gpu_plan.planner.trace.storage import load
 from tests.capture.test_failing_scripts import FAILING, H100
 from tests.capture.test_scripts import CHECKPOINT, CPU, HERE, QUICK, SLOW, Script, _checkpoint
 from tests.support.replay_cpu import replayed

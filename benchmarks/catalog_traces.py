@@ -20,15 +20,15 @@ import torch
 import transformers
 from torch import nn
 
-from planner.errors import InputError
-from planner.model.build import build_model, spec_of
-from planner.model.catalog_index import CatalogEntry, load_index
-from planner.trace.events import Kind, StepTrace
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.kernels import CudaProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Stack
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.catalog_index import CatalogEntry, load_index
+from gpu_plan.planner.trace.events import Kind, StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 
 RESULTS = Path(__file__).parent / "results"
 SEQ_LEN = 1024

@@ -19,6 +19,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,10 +45,10 @@ def command(tree: Path) -> tuple[list[str], dict[str, str]]:
     return [sys.executable, "-P", "-m", "planner"], {"PYTHONPATH": str(tree)}
 
 
-def record(target: Path, tree: Path, jobs: int) -> None:
-    """Runs all lines; `target/N.json` holds line N."""
+def record(target: Path, tree: Path, jobs: int, only: str = "") -> None:
+    """Runs all lines that hold `only`; `target/N.json` holds line N."""
     target.mkdir(parents=True, exist_ok=True)
-    work = target / "work"
+    work = Path(tempfile.gettempdir()) / "plan-command-lines"  # the same each time: digests are of paths, too
     shutil.rmtree(work, ignore_errors=True)
     scene = work / "scene"
     shutil.copytree(DATA / "scene", scene)
@@ -78,7 +79,7 @@ def record(target: Path, tree: Path, jobs: int) -> None:
         shutil.rmtree(folder)
 
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(one, enumerate(compared)))
+        list(pool.map(one, [numbered for numbered in enumerate(compared) if only in numbered[1]]))
 
 
 def _run(line: str, folder: Path, work: Path, tree: Path) -> subprocess.CompletedProcess[str]:
@@ -160,6 +161,7 @@ def main() -> int:
     recording.add_argument("folder", type=Path)
     recording.add_argument("--tree", type=Path, default=HERE.parent)
     recording.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    recording.add_argument("--only", default="", help="lines that hold this text")
     comparing = verbs.add_parser("compare")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)
@@ -167,7 +169,7 @@ def main() -> int:
     comparing.add_argument("--rows", type=int, default=12, help="differing rows shown of each line")
     args = parser.parse_args()
     if args.verb == "record":
-        record(args.folder.resolve(), args.tree.resolve(), args.jobs)
+        record(args.folder.resolve(), args.tree.resolve(), args.jobs, args.only)
         return 0
     listed = args.renamed.read_text(encoding="utf-8").splitlines() if args.renamed else []
     renamed = [(row.split(" -> ")[0], row.split(" -> ")[1]) for row in listed if " -> " in row]

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_cases import Case, case_from
-from planner.errors import InputError, PlanError
-from planner.memory.stream import Phase
+from gpu_plan.planner.errors import InputError, PlanError
+from gpu_plan.planner.memory.stream import Phase
 
 FORMAT = 1
 _PHASES = {"forward": Phase.FORWARD, "backward": Phase.BACKWARD, "step": Phase.STEP}

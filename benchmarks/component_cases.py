@@ -11,9 +11,9 @@ from torch import nn
 
 from benchmarks.component_reduce import reduction_of, staging_bytes
 from benchmarks.published_rows import Row
-from planner.trace.liger_kernels import LigerGatedProduct, rotary
-from planner.trace.liger_loss import chunk_rows, cross_entropy
-from planner.trace.modules import ModuleTracker
+from gpu_plan.planner.trace.kernels.liger.kernels import LigerGatedProduct, rotary
+from gpu_plan.planner.trace.kernels.liger.loss import chunk_rows, cross_entropy
+from gpu_plan.planner.trace.recording.modules import ModuleTracker
 
 _BF16 = torch.bfloat16
 

@@ -19,16 +19,16 @@ import torch
 
 from benchmarks.component_cases import Component, component_of
 from benchmarks.published_rows import Row
-from planner.strategy.base import workspace_bytes
-from planner.trace.collection import no_collection
-from planner.trace.events import Kind, Mark
-from planner.trace.functions import DeviceFunctions, autocast_visible, python_wrappers_open
-from planner.trace.host_reads import HostReads
-from planner.trace.inputs_known import KnownValues
-from planner.trace.kernels import CudaProfile
-from planner.trace.modules import ModuleTracker
-from planner.trace.recorder import Recorder
-from planner.units import GIB
+from gpu_plan.planner.strategy.base import workspace_bytes
+from gpu_plan.planner.trace.events import Kind, Mark
+from gpu_plan.planner.trace.inputs.known import KnownValues
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.recording.collection import no_collection
+from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
+from gpu_plan.planner.trace.recording.host_reads import HostReads
+from gpu_plan.planner.trace.recording.modules import ModuleTracker
+from gpu_plan.planner.trace.recording.recorder import Recorder
+from gpu_plan.planner.units import GIB
 
 HERE = Path(__file__).parent
 _A100 = CudaProfile(capability=(8, 0), sm_count=108)

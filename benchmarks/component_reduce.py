@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.units import ceil_div
+from gpu_plan.planner.units import ceil_div
 
 _WARP = 32
 _MAX_THREADS = 512

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import transformers
 
-from planner.workload import Attention, Checkpointing
+from gpu_plan.planner.workload.training import Attention, Checkpointing
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.accuracy.cases import THREADS, Case, reference_of, trace_of
 from tests.support.replay_cpu import (

@@ -27,12 +27,12 @@ from accelerate.utils.modeling import check_device_map, get_balanced_memory, inf
 from torch import nn
 from transformers.integrations.accelerate import _get_device_map
 
-from planner.errors import InputError
-from planner.model.build import build_model
-from planner.model.catalog_index import CatalogEntry, load_index
-from planner.search.device_map import Placement, Problem, evaluate, modules_of, problem_of, solve
-from planner.search.device_map.devices import devices_of
-from planner.search.device_map.problem import DeviceName
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import CatalogEntry, load_index
+from gpu_plan.planner.search.device_map import Placement, Problem, evaluate, modules_of, problem_of, solve
+from gpu_plan.planner.search.device_map.devices import devices_of
+from gpu_plan.planner.search.device_map.problem import DeviceName
 
 RESULTS = Path(__file__).parent / "results"
 DECODERS = ("dense", "moe", "hybrid", "ssm", "multimodal")

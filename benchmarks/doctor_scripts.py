@@ -19,11 +19,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from executor.doctor.finding import Finding
-from executor.doctor.rules import RULES
-from executor.doctor.script import examine_script
-from executor.script.read import Script, read_script
-from planner.errors import PlanError
+from gpu_plan.executor.doctor.finding import Finding
+from gpu_plan.executor.doctor.rules import RULES
+from gpu_plan.executor.doctor.script import examine_script
+from gpu_plan.executor.script.read import Script, read_script
+from gpu_plan.planner.errors import PlanError
 from tests.support.doctor_seeds import HARMLESS, SCRIPTS, SEEDS
 
 _HERE = Path(__file__).parent

@@ -17,16 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from planner.errors import PlanError
-from planner.hardware.cluster import parse_cluster
-from planner.model.source import resolve
-from planner.search.candidates import Batch, Family, batches, families
-from planner.search.evaluate import Evaluator, Judgement
-from planner.search.search import Found, search
-from planner.speed.roofline import RooflineModel
-from planner.trace.device import device_kind
-from planner.trace.provider import TraceProvider
-from planner.workload import Attention, Optimizer, Precision, Stack, Workload
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.search.candidates import Batch, Family, batches, families
+from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.workload.training import Attention, Optimizer, Precision, Stack, Workload
 
 RESULTS = Path(__file__).parent / "results"
 MODEL, GPUS, SEQ_LEN = "meta-llama/Llama-3.1-8B", "8xH100", 4096

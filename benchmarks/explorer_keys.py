@@ -10,9 +10,9 @@ from typing import Literal, get_args
 import psutil
 from textual import events
 
-from tui.app import ExplorerApp
-from tui.session import Session
-from tui.state import State
+from gpu_plan.tui.app import ExplorerApp
+from gpu_plan.tui.session import Session
+from gpu_plan.tui.state import State
 
 KEYS = ("s", "S", "o", "c", "C", "m", "M", "i", "I", "z", "Z", "n", "N", "g", "G")
 SIZE = (120, 40)

@@ -29,12 +29,12 @@ import sys
 import time
 from pathlib import Path
 
-from planner.errors import PlanError
-from planner.trace.provider import TraceProvider
-from tui.engine.evaluate import Replays
-from tui.engine.providers import KeptTraces, Providers
-from tui.start import draw_at_once
-from tui.state import State
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.tui.engine.evaluate import Replays
+from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers
+from gpu_plan.tui.start import draw_at_once
+from gpu_plan.tui.state import State
 
 RESULT = Path(__file__).parent / "results" / "explorer.json"
 CHANGES = 200
@@ -80,8 +80,8 @@ def evaluated(model: str, gpus: str) -> dict[str, object]:
 _IMPORT = "import textual.app, textual.widgets"
 _PAINT = """
 import sys
-from tui.app import ExplorerApp
-from tui.state import State
+from gpu_plan.tui.app import ExplorerApp
+from gpu_plan.tui.state import State
 async def painted():
     app.exit(0)
 app = ExplorerApp(State(model="meta-llama/Llama-3.1-8B", gpus="8xH100"), environment={})

@@ -4,8 +4,8 @@ import asyncio
 import sys
 
 from benchmarks.explorer_keys import idle
-from tui.app import ExplorerApp
-from tui.state import State
+from gpu_plan.tui.app import ExplorerApp
+from gpu_plan.tui.state import State
 
 MODEL, GPUS, SIZE = "meta-llama/Llama-3.1-8B", "8xH100", (100, 30)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from executor.run_folder import RunFolder
+from gpu_plan.executor.run_folder import RunFolder
 from tests.support.fault_job import job
 from tests.support.fault_runs import IMPATIENT, QUICK, Ended, alive, command_line, kill_a_rank, run, signal_launcher
 

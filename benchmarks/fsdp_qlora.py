@@ -18,28 +18,28 @@ from torch import nn
 
 from benchmarks import published_kernels
 from benchmarks.published_rows import Row
-from planner.dtypes import element_bits
-from planner.hardware.cluster import parse_cluster
-from planner.model import linear4bit
-from planner.model.adapt import adapt
-from planner.model.adapter import Adapter
-from planner.model.build import build_model, spec_of
-from planner.model.source import resolve
-from planner.search.candidates import Batch, Family
-from planner.search.evaluate import Evaluator, Judgement
-from planner.speed.roofline import RooflineModel
-from planner.strategy import fsdp1
-from planner.strategy.base import Offload, RankContext, RankPlan
-from planner.trace.device import device_kind
-from planner.trace.events import Kind, StepTrace
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.kernels import kernel_profile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
+from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model import linear4bit
+from gpu_plan.planner.model.adapt import adapt
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.search.candidates import Batch, Family
+from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
+from gpu_plan.planner.strategy.fsdp1 import strategy as fsdp1
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.events import Kind, StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
 
 if TYPE_CHECKING:
-    from planner.trace.provider import TraceProvider
+    from gpu_plan.planner.trace.provider import TraceProvider
 
 _TARGETS = ("k_proj", "q_proj", "v_proj", "up_proj", "down_proj", "gate_proj")
 

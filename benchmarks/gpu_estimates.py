@@ -6,24 +6,24 @@ from typing import Any
 
 from benchmarks.gpu_cases import Case
 from benchmarks.gpu_models import read_config
-from planner.errors import InputError
-from planner.hardware.cluster import Cluster, parse_cluster
-from planner.model.adapt import adapt
-from planner.model.adapter import Adapter
-from planner.model.build import build_model, spec_of
-from planner.model.spec import ModelSpec
-from planner.search.candidates import Batch, Family
-from planner.search.evaluate import Evaluator, Judgement
-from planner.speed.roofline import RooflineModel
-from planner.strategy.base import Offload
-from planner.strategy.registry import STRATEGIES
-from planner.trace.attention import AttentionBackend, AttentionCall
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.kernels import CpuProfile, CudaProfile, KernelProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import StepVariant
-from planner.workload import Attention, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
+from gpu_plan.planner.model.adapt import adapt
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.search.candidates import Batch, Family
+from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.kernels.attention import AttentionBackend, AttentionCall
+from gpu_plan.planner.trace.kernels.temporaries import CpuProfile, CudaProfile, KernelProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from executor.read_run import read_whole
-from executor.run_folder import find
-from planner.plan_codec import plain
-from planner.plan_io import load
-from planner.plan_saved import SavedPlan
-from reports.run_compare import compare_run
+from gpu_plan.executor.read_run import read_whole
+from gpu_plan.executor.run_folder import find
+from gpu_plan.planner.plan.codec import plain
+from gpu_plan.planner.plan.files import load
+from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.reports.run.compare import compare_run
 from tests.support.inference_runs import execute, make_checkpoint, results
 
 RESULTS = Path(__file__).parent / "results"

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.accuracy_table import spread
 from benchmarks.inference_cases import InferenceCase, Row, as_it_was, case_of, rotary_bytes
-from planner.units import GIB
+from gpu_plan.planner.units import GIB
 
 HERE = Path(__file__).parent
 DATA = HERE / "data" / "published_inference.json"
@@ -37,17 +37,17 @@ prompt of one token) shows 0.5 GiB more than its siblings with GPTQ, all but as 
 
 def peak_of(case: InferenceCase) -> dict[str, int]:
     """Peak allocated bytes of the whole generation, and of its phases."""
-    from planner.infer.evaluate import parameter_bytes
-    from planner.infer.generation import prepare_for_generation, record_generation
-    from planner.infer.passes import cut
-    from planner.infer.stream import GenerationStream, States
-    from planner.infer.variant import GenerationVariant
-    from planner.infer.workshop import trace_of
-    from planner.memory.allocator import simulate
-    from planner.memory.profile import measure
-    from planner.strategy.base import workspace_bytes
-    from planner.trace.kernels import CudaProfile
-    from planner.workload import Attention
+    from gpu_plan.planner.infer.evaluate import parameter_bytes
+    from gpu_plan.planner.infer.stream import GenerationStream, States
+    from gpu_plan.planner.memory.allocator.replay import simulate
+    from gpu_plan.planner.memory.profile import measure
+    from gpu_plan.planner.strategy.base import workspace_bytes
+    from gpu_plan.planner.trace.generation.passes import cut
+    from gpu_plan.planner.trace.generation.record import prepare_for_generation, record_generation
+    from gpu_plan.planner.trace.generation.variant import GenerationVariant
+    from gpu_plan.planner.trace.generation.workshop import trace_of
+    from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+    from gpu_plan.planner.workload.training import Attention
 
     model = built(case)
     prepare_for_generation(model)
@@ -73,16 +73,16 @@ def built(case: InferenceCase) -> Any:
     """The row's model on meta."""
     import torch
 
-    from planner.model.build import build_model
-    from planner.model.quantization import Method, Runtime, Target, parse_quantize
-    from planner.model.source import resolve
+    from gpu_plan.planner.model.build.construct import build_model
+    from gpu_plan.planner.model.quantization import Method, Runtime, Target, parse_quantize
+    from gpu_plan.planner.model.source.resolve import resolve
 
     source = resolve(case.model, read_headers=False)
     dtype = torch.bfloat16
     model = build_model(source.config or {}, attention="flash", dtype=dtype, overrides=dict(case.changes))
     scheme = None if case.quantize is None else parse_quantize(case.quantize)
     if scheme is not None:
-        from planner.model.quantization.apply import quantise
+        from gpu_plan.planner.model.quantization.apply import quantise
 
         # The rows' own software: AutoGPTQ 0.7 and AutoAWQ 0.2, whose layers were others than today's.
         older = Runtime.AUTOAWQ if scheme.method is Method.AWQ else Runtime.AUTOGPTQ

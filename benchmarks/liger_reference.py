@@ -23,8 +23,8 @@ from unittest import mock
 import torch
 from torch import nn
 
-from planner.trace.liger_loss import LigerDevice, next_power_of_2
-from planner.units import ceil_div
+from gpu_plan.planner.trace.kernels.liger.loss import LigerDevice, next_power_of_2
+from gpu_plan.planner.units import ceil_div
 from tests.accuracy.liger_cases import GOLDEN, LigerCase, built, cases, stream, traced
 
 

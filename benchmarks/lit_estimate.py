@@ -7,26 +7,26 @@ import torch
 
 from benchmarks.lit_cases import LitCase
 from benchmarks.lit_model import LitModel
-from planner.dtypes import element_bits
-from planner.hardware.cluster import Cluster, parse_cluster
-from planner.memory.stream import RankStream
-from planner.search.candidates import Batch, Family
-from planner.search.evaluate import Evaluator, Judgement
-from planner.speed.roofline import RooflineModel
-from planner.strategy.base import Offload, RankContext, RankPlan
-from planner.strategy.single import Single
-from planner.trace.device import device_kind
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch
-from planner.trace.inputs_given import given_batch
-from planner.trace.kernels import kernel_profile
-from planner.trace.ranges import ranges_for
-from planner.trace.tracer import Tracer
-from planner.trace.variant import StepVariant
-from planner.workload import Attention, Checkpointing, Optimizer, Precision, Stack, Workload
+from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.search.candidates import Batch, Family
+from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
+from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch
+from gpu_plan.planner.trace.inputs.given import given_batch
+from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
+from gpu_plan.planner.trace.ranges import ranges_for
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack, Workload
 
 if TYPE_CHECKING:
-    from planner.trace.provider import TraceProvider
+    from gpu_plan.planner.trace.provider import TraceProvider
 
 
 class FirstPass(Single):

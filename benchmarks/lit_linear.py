@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from planner.model.linear4bit import Linear4bitMeta
+from gpu_plan.planner.model.linear4bit import Linear4bitMeta
 
 Quantised = Literal["", "nf4", "nf4-dq"]
 

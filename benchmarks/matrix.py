@@ -18,7 +18,7 @@ import deepspeed
 import torch
 import transformers
 
-from planner.units import format_bytes
+from gpu_plan.planner.units import format_bytes
 from tests.support.matrix import TOLERANCE, Cell, Ran, cells, furthest, launch, make_weights, single, wrong_inside
 
 RESULTS = Path(__file__).parent / "results"

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from planner.strategy.base import MASTER, RankContext
-from planner.strategy.fsdp1 import FullyShardedDataParallel1
-from planner.trace.events import StepTrace
-from planner.trace.variant import Regime
-from planner.workload import Peft, Precision, Stack
+from gpu_plan.planner.strategy.base import MASTER, RankContext
+from gpu_plan.planner.strategy.fsdp1.strategy import FullyShardedDataParallel1
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _QKV = ("q_proj", "k_proj", "v_proj")
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from planner.model.build_flash import IMPLEMENTATION
+from gpu_plan.planner.model.build.flash import IMPLEMENTATION
 
 
 def use_repeated_keys(model: Any) -> None:

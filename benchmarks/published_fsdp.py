@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.strategy.module_times import module_times
-from planner.trace.events import IntArray, Kind, Mark, StepTrace
+from gpu_plan.planner.strategy.module_times import module_times
+from gpu_plan.planner.trace.events import IntArray, Kind, Mark, StepTrace
 
 
 def with_held_inputs(trace: StepTrace) -> StepTrace:

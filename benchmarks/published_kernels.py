@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from planner.trace.loss_variants import upcast_head
-from planner.units import ceil_div
+from gpu_plan.planner.trace.setup.loss_variants import upcast_head
+from gpu_plan.planner.units import ceil_div
 
 IGNORED = -100
 

@@ -20,19 +20,19 @@ from benchmarks.published_adapters import FsdpBesideAdapters, fuse_adapters
 from benchmarks.published_fsdp import with_held_inputs
 from benchmarks.published_rows import Row, Setup, differences, setup_of
 from benchmarks.published_runs import batch_with_mask, build_as_run, replaced
-from planner.memory.profile import MemoryProfile, measure
-from planner.model.adapt import adapt
-from planner.model.adapter import Adapter
-from planner.model.build import spec_of
-from planner.strategy.base import RankContext
-from planner.strategy.registry import STRATEGIES
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch
-from planner.trace.kernels import CudaProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import StepVariant
-from planner.units import GIB
-from planner.workload import Attention, Optimizer, Peft, Stack
+from gpu_plan.planner.memory.profile import MemoryProfile, measure
+from gpu_plan.planner.model.adapt import adapt
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.build.construct import spec_of
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.units import GIB
+from gpu_plan.planner.workload.training import Attention, Optimizer, Peft, Stack
 
 HERE = Path(__file__).parent
 _A100 = CudaProfile(capability=(8, 0), sm_count=108)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from planner.units import GIB
+from gpu_plan.planner.units import GIB
 
 Row = dict[str, Any]
 

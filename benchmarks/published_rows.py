@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.strategy.registry import STRATEGIES
-from planner.trace.variant import Regime
-from planner.workload import Checkpointing, Precision, Stack
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Checkpointing, Precision, Stack
 
 DATA = Path(__file__).parent / "data" / "published_single_gpu.json"
 INSTALLED = "installed"

@@ -21,17 +21,17 @@ from torch import nn
 from benchmarks import published_kernels as kernels
 from benchmarks.published_attention import use_frequencies_per_layer, use_repeated_keys
 from benchmarks.published_rows import INSTALLED, Row, Setup, differences, rows, set_aside, setup_of, stock
-from planner.memory.profile import MemoryProfile, measure
-from planner.model.build import build_model
-from planner.model.source import resolve
-from planner.strategy.base import RankContext
-from planner.strategy.registry import STRATEGIES
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.kernels import CudaProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import StepVariant
-from planner.workload import Attention, Optimizer, Stack
+from gpu_plan.planner.memory.profile import MemoryProfile, measure
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.workload.training import Attention, Optimizer, Stack
 
 RESULTS = Path(__file__).parent / "results"
 _A100 = CudaProfile(capability=(8, 0), sm_count=108)

@@ -22,10 +22,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from executor.runner import torch_hooks
-from executor.runner.imports import PostImport
-from executor.runner.options import Options
-from executor.runner.recorder import Recorder
+from gpu_plan.executor.runner.hooks import pytorch as torch_hooks
+from gpu_plan.executor.runner.imports import PostImport
+from gpu_plan.executor.runner.options import Options
+from gpu_plan.executor.runner.recorder import Recorder
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = {

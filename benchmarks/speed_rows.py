@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.hardware.cluster import Cluster, parse_cluster
-from planner.model.adapter import Adapter
-from planner.workload import Attention, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
+from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
 
 DATA = Path(__file__).parent / "data" / "published_speed.json"
 Row = dict[str, Any]

@@ -16,15 +16,15 @@ from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.speed_rows import Row, Setup, group_of, measured_step_seconds, rows, setup_of
-from planner.model.source import ModelSource, resolve
-from planner.search.candidates import Batch, Family
-from planner.search.evaluate import Evaluator
-from planner.speed.model import SpeedModel
-from planner.speed.roofline import RooflineModel
-from planner.strategy.base import Offload
-from planner.strategy.registry import STRATEGIES
-from planner.trace.device import device_kind
-from planner.trace.provider import TraceProvider
+from gpu_plan.planner.model.source.resolve import ModelSource, resolve
+from gpu_plan.planner.search.candidates import Batch, Family
+from gpu_plan.planner.search.evaluate import Evaluator
+from gpu_plan.planner.speed.model import SpeedModel
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.provider import TraceProvider
 
 RESULTS = Path(__file__).parent / "results"
 

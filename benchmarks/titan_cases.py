@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from benchmarks.published_rows import Row
 from benchmarks.titan_model import Float8, Loss, Norm, Recompute, Titan
-from planner.workload import Attention
+from gpu_plan.planner.workload.training import Attention
 
 _RECOMPUTE: dict[str, Recompute] = {
     "none": "none",

@@ -8,23 +8,23 @@ import torch
 from benchmarks.titan_cases import TitanCase
 from benchmarks.titan_float8 import convert
 from benchmarks.titan_model import TitanModel
-from planner.hardware.cluster import parse_cluster
-from planner.search.candidates import Batch, Family
-from planner.search.evaluate import Evaluator, Judgement
-from planner.speed.roofline import RooflineModel
-from planner.strategy.base import Offload, RankContext, RankPlan
-from planner.strategy.fsdp import FullyShardedDataParallel, sharded_rank
-from planner.strategy.fsdp_units import ROOT, Unit, with_parameters
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch
-from planner.trace.inputs_given import given_batch
-from planner.trace.kernels import CudaProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Compilation, StepVariant
-from planner.workload import Checkpointing, Optimizer, Precision, Stack, Workload
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.search.candidates import Batch, Family
+from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
+from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel, sharded_rank
+from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, with_parameters
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch
+from gpu_plan.planner.trace.inputs.given import given_batch
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Compilation, StepVariant
+from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision, Stack, Workload
 
 if TYPE_CHECKING:
-    from planner.trace.provider import TraceProvider
+    from gpu_plan.planner.trace.provider import TraceProvider
 
 _H100 = CudaProfile(capability=(9, 0), sm_count=132)
 SETTINGS = (("alloc.expandable_segments", "true"), ("dtype.reduce", "float32"))

@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from transformers import GenerationConfig
 
-from executor.inference.options import Request
-from executor.inference.own import attempt, planned_model
-from executor.inference.progress import Journal, Progress
-from executor.inference.prompts import Prompt, read_prompts
-from executor.inference.ranks import ranks_of, share
+from gpu_plan.executor.inference.options import Request
+from gpu_plan.executor.inference.own import attempt, planned_model
+from gpu_plan.executor.inference.prompting.progress import Journal, Progress
+from gpu_plan.executor.inference.prompting.prompts import Prompt, read_prompts
+from gpu_plan.executor.inference.prompting.ranks import ranks_of, share
 
 
 def run_one(loaded, prompt: Prompt, new_tokens: int) -> dict[str, object]:

@@ -7,7 +7,7 @@ the last value of a cell shows itself. Needs `gpu-plan[frames,plots]`; no GPU.
 # %% One job: the best plan, and every candidate as a row
 import sys
 
-from planner import plan, sweep
+from gpu_plan import plan, sweep
 
 model = sys.argv[1] if len(sys.argv) > 1 else "EleutherAI/pythia-70m"
 gpus = sys.argv[2] if len(sys.argv) > 2 else "1xT4"

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Subset
 from transformers import get_linear_schedule_with_warmup
 
 try:
-    from executor import current_plan
+    from gpu_plan import current_plan
 except ImportError:  # gpu-plan is not installed: the defaults below hold
     current_plan = None
 

@@ -11,7 +11,7 @@ from token_data import TINY_LLAMA, load_data, load_model
 from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
 
 try:
-    from executor import current_plan
+    from gpu_plan import current_plan
 except ImportError:  # gpu-plan is not installed: the defaults below hold
     current_plan = None
 

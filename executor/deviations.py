@@ -6,9 +6,9 @@ nothing of each other, and an FSDP configuration can run DDP, each to a successf
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from executor.records.rank import Actual, RankRecord
-from planner.plan_figures import StrategyChoice
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.records.rank import Actual, RankRecord
+from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.planner.plan.saved import SavedPlan
 
 _MIXED: Mapping[str, str] = {
     "fp32": "no",

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from executor.records.rank import RankRecord
-from executor.records.run import RunRecord
-from planner.errors import PlanError, UsageError
-from planner.notebook import shown
-from planner.plan import PlanDocument
-from planner.plan_checks import check_machine, check_plan
-from planner.plan_io import load_any
-from planner.plan_saved import SavedPlan, saved_plan
+from gpu_plan.executor.records.rank import RankRecord
+from gpu_plan.executor.records.run import RunRecord
+from gpu_plan.planner.errors import PlanError, UsageError
+from gpu_plan.planner.job.checks import check_machine, check_plan
+from gpu_plan.planner.notebook import shown
+from gpu_plan.planner.plan.document import PlanDocument
+from gpu_plan.planner.plan.files import load_any
+from gpu_plan.planner.plan.saved import SavedPlan, saved_plan
 
 Plan = SavedPlan | PlanDocument | str | Path
 
@@ -47,7 +47,7 @@ class RunResult:
         return tuple(step.loss for step in steps if step.loss is not None)
 
     def _repr_html_(self) -> str | None:
-        from executor.records.whole import WholeRun
+        from gpu_plan.executor.records.whole import WholeRun
 
         whole = WholeRun(
             folder=str(self.folder), record=self.record, plan=self.plan, ranks=self.ranks, supervisor_alive=True
@@ -80,20 +80,20 @@ def run(
     Raises a PlanError for a plan or script that cannot be run at all: for other GPUs than this machine's, or read from
     a path and stale. A run that fails is told by the result.
     """
-    from executor.job import Job
-    from executor.run_folder import RunFolder
+    from gpu_plan.executor.job import Job
+    from gpu_plan.executor.run_folder import RunFolder
 
     saved = _saved(plan)
     where = Path.cwd() if working_directory is None else Path(working_directory).absolute()
     if callable(script):
         if saved.cluster["nodes"] == 1:  # several are refused below, whatever they are
             check_machine(saved)
-        from executor.function_job import run_function
+        from gpu_plan.executor.function_job import run_function
 
         record = run_function(saved, script, tuple(arguments), where, environment or {}, check_parameters)
     else:
-        from executor.script.read import read_script
-        from executor.supervise.supervisor import supervise
+        from gpu_plan.executor.script.read import read_script
+        from gpu_plan.executor.supervise.supervisor import supervise
 
         read_script((where / script).absolute())
         check_machine(saved)
@@ -107,7 +107,7 @@ def run(
             check_parameters=check_parameters,
         )
         record = supervise(job)
-    from executor.names import RUNS_FOLDER
+    from gpu_plan.executor.names import RUNS_FOLDER
 
     folder = RunFolder(where / RUNS_FOLDER / record.run_id)
     return RunResult(record=record, plan=saved, folder=folder.path, ranks=tuple(folder.ranks()))

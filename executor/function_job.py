@@ -7,24 +7,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from executor.accelerate_environment import accelerate_environment
-from executor.job import Job
-from executor.launch.engines import find_engine
-from executor.launch.environment import batch_environment, device_environment, run_environment
-from executor.launch.prepare import RECORD_SECONDS
-from executor.launch.target import Target
-from executor.launch.write import write_launch_files
-from executor.names import ACCELERATE_FILE
-from executor.records.run import Attempt, RunRecord
-from executor.run_folder import RunFolder, create
-from executor.runner.function import ObservedFunction
-from executor.supervise.classify import Verdict, classify
-from executor.supervise.evidence import Evidence
-from executor.supervise.ledger import Ledger, new_record
-from planner.errors import UsageError
-from planner.plan_codec import plain
-from planner.plan_io import save
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.accelerate_environment import accelerate_environment
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.engines.registry import find_engine
+from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment
+from gpu_plan.executor.launch.prepare import RECORD_SECONDS
+from gpu_plan.executor.launch.target import Target
+from gpu_plan.executor.launch.write import write_launch_files
+from gpu_plan.executor.names import ACCELERATE_FILE
+from gpu_plan.executor.records.run import Attempt, RunRecord
+from gpu_plan.executor.run_folder import RunFolder, create
+from gpu_plan.executor.runner.function import ObservedFunction
+from gpu_plan.executor.supervise.causes.classify import Verdict, classify
+from gpu_plan.executor.supervise.causes.evidence import Evidence
+from gpu_plan.executor.supervise.ledger import Ledger, new_record
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.plan.codec import plain
+from gpu_plan.planner.plan.files import save
+from gpu_plan.planner.plan.saved import SavedPlan
 
 
 def run_function(

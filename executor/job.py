@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from planner.plan_saved import SavedPlan
+from gpu_plan.planner.plan.saved import SavedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

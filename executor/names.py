@@ -17,7 +17,7 @@ CPU_RANKS = "GPU_PLAN_CPU_RANKS"
 CPU_FLOAT8 = "GPU_PLAN_CPU_FLOAT8"
 """Set to 1 where ranks on a CPU train with torchao's float8 layers: their products are emulated."""
 OPTIONS = "GPU_PLAN_RUNNER"
-"""JSON object of options for the in-rank runner: see executor.runner.options."""
+"""JSON object of options for the in-rank runner: see gpu_plan.executor.runner.options."""
 HANG_SECONDS = "GPU_PLAN_HANG_SECONDS"
 """For whoever launches: the least time without a step that is a hang, in seconds; 0 never."""
 

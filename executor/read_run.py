@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.names import attempt_folder
-from executor.records.rank import RankRecord
-from executor.records.run import RunRecord
-from executor.records.whole import WholeRun
-from executor.run_folder import RunFolder, list_runs
-from planner.errors import PlanError
-from planner.plan_io import load
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.names import attempt_folder
+from gpu_plan.executor.records.rank import RankRecord
+from gpu_plan.executor.records.run import RunRecord
+from gpu_plan.executor.records.whole import WholeRun
+from gpu_plan.executor.run_folder import RunFolder, list_runs
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.plan.files import load
+from gpu_plan.planner.plan.saved import SavedPlan
 
 _SLACK_SECONDS = 2.0
 """Start times of processes are told in clock ticks since the boot, whose own time is known to a second."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from executor.names import LOGS_FOLDER, PLAN_FILE, RUN_FILE, RUNS_FOLDER, attempt_folder, rank_file
-from executor.records.rank import RankRecord
-from executor.records.run import RunRecord
-from planner.errors import InputError, UnreachableError, UsageError
-from planner.plan_codec import MAX_BYTES, decode, dump, load_object
-from planner.plan_io import write_text
+from gpu_plan.executor.names import LOGS_FOLDER, PLAN_FILE, RUN_FILE, RUNS_FOLDER, attempt_folder, rank_file
+from gpu_plan.executor.records.rank import RankRecord
+from gpu_plan.executor.records.run import RunRecord
+from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
+from gpu_plan.planner.plan.codec import MAX_BYTES, decode, dump, load_object
+from gpu_plan.planner.plan.files import write_text
 
 T = TypeVar("T")
 

@@ -1,22 +1,11 @@
-"""Plan: GPU memory, strategies and speed of a training step, from one traced step of the real model class.
+"""Says what a job takes and how to spread it: from a model's config to a plan document. Knows none of its neighbours.
 
-`from planner import plan, sweep` is the public Python API: see `planner.api`.
+`job/` runs one request from words to an answer, `sweep/` many; `plan/` is the document, its files and differences.
+`model/` finds and builds models on the meta device, `trace/` records a step of them, `capture/` one of a user's script,
+`compile/` what torch.compile makes of it. `strategy/` turns a trace into what one rank sees, `memory/` that into bytes,
+`speed/` into seconds, on `hardware/`; `search/` tries candidates. `workload/` is what is to be run, `options/` how it
+is asked for, `from_config/` how other tools ask. `regression/` compares with what was, `snapshot/` with what was
+recorded.
+
+Data goes one way: options < capture < search < strategy < trace < model < workload, and errors, units and dtypes below.
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from planner.api import plan as plan
-    from planner.api import sweep as sweep
-
-__version__ = "0.1.0"
-
-
-def __getattr__(name: str) -> Any:
-    """Names of the API, imported when they are first asked for: `import planner` costs nothing."""
-    if name == "sweep":
-        return import_module("planner.api").sweep
-    if name == "plan":
-        return import_module("planner.plan")
-    raise AttributeError(f"module 'planner' has no attribute {name!r}")

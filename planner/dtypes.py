@@ -1,7 +1,7 @@
 """Element types by their torch name, sized in bits so that sub-byte types have a place."""
 
-from planner.errors import InputError
-from planner.units import ceil_div
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.units import ceil_div
 
 BITS: dict[str, int] = {
     "float64": 64,

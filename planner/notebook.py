@@ -1,13 +1,20 @@
-"""How documents show themselves in notebooks: they ask `reports` to draw them, by name, where it is installed."""
+"""How documents show themselves in notebooks: drawn by whoever is installed to, and known by its entry point."""
 
-from importlib import import_module
+from importlib.metadata import entry_points
+
+GROUP = "gpu_plan.notebook"
+"""Entry points whose modules have functions that draw documents."""
 
 
 def shown(renderer: str, value: object) -> str | None:
-    """HTML of `value` by `reports.html_notebook`'s function of that name; None where nothing can draw it, and the
-    notebook then shows its plain words. A document itself imports nothing that draws."""
-    try:
-        drawn: str = getattr(import_module("reports.html_notebook"), renderer)(value)
-    except ImportError:
-        return None
-    return drawn
+    """HTML of `value` by the installed drawer's function of that name; None where nothing can draw it.
+
+    The notebook then shows plain words. A document itself imports nothing that draws, and knows nobody who does.
+    """
+    for drawer in entry_points(group=GROUP):
+        try:
+            drawn: str = getattr(drawer.load(), renderer)(value)
+        except ImportError:
+            continue
+        return drawn
+    return None

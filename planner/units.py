@@ -3,7 +3,7 @@
 import math
 import re
 
-from planner.errors import InputError
+from gpu_plan.planner.errors import InputError
 
 KIB = 1024
 MIB = 1024**2

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from planner.plan import Candidate
-from planner.plan_codec import dump
-from planner.plan_diff import Difference, Figure, PlanDiff, Side, TensorChange
-from planner.units import format_bytes
-from reports import words
-from reports.clean import ascii_line, keep_columns, one_line
+from gpu_plan.planner.plan.codec import dump
+from gpu_plan.planner.plan.diff import Difference, Figure, PlanDiff, Side, TensorChange
+from gpu_plan.planner.plan.document import Candidate
+from gpu_plan.planner.units import format_bytes
+from gpu_plan.reports.clean import ascii_line, keep_columns, one_line
+from gpu_plan.reports.durations import seconds
+from gpu_plan.reports.plan import words
 
 _TENSORS_SHOWN = 12
 _LONGEST = 60
@@ -35,9 +36,9 @@ _MEMORY = {
 }
 """Words for figures, in the order in which they are shown; categories at the peak come first."""
 _SPEED: dict[str, tuple[str, Callable[[float], str]]] = {
-    "step_seconds": ("step", words.seconds),
-    "step_seconds_low": ("  at least", words.seconds),
-    "step_seconds_high": ("  at most", words.seconds),
+    "step_seconds": ("step", seconds),
+    "step_seconds_low": ("  at least", seconds),
+    "step_seconds_high": ("  at most", seconds),
     "tokens_per_second_per_gpu": ("tokens/s per GPU", lambda rate: f"{rate:,.0f}"),
     "samples_per_second": ("samples/s", lambda rate: f"{rate:,.1f}"),
     "mfu": ("MFU", lambda share: f"{share:.1%}"),

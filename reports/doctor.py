@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from executor.doctor.examination import Examination
-from executor.doctor.finding import SEVERITIES, Finding, Severity
-from executor.doctor.machine import Check
-from executor.doctor.trial.judge import Trial, TrialSpeed
-from planner.plan_codec import plain
-from reports.clean import ascii_line, markdown, markdown_code, one_line
+from gpu_plan.executor.doctor.examination import Examination
+from gpu_plan.executor.doctor.finding import SEVERITIES, Finding, Severity
+from gpu_plan.executor.doctor.machine import Check
+from gpu_plan.executor.doctor.trial.judge import Trial, TrialSpeed
+from gpu_plan.planner.plan.codec import plain
+from gpu_plan.reports.clean import ascii_line, markdown, markdown_code, one_line
 
 _WIDTH = 100
 _TITLES: Mapping[Severity, tuple[str, str]] = {

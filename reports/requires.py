@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from planner.errors import UsageError
+from gpu_plan.planner.errors import UsageError
 
 
 def need_matplotlib(what: str) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tui.choices import GPUS
-from tui.state import State
+from gpu_plan.tui.choices import GPUS
+from gpu_plan.tui.state import State
 
 _USUAL = ("strategy", "micro-batch", "batch", "offload", "checkpointing", "grad-accum", "context", "tp")
 """Options that people try first."""

@@ -11,15 +11,15 @@ from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tui.choices import GPUS
-from tui.keys import BINDINGS, COMMANDS
-from tui.shell import Shell
+from gpu_plan.tui.choices import GPUS
+from gpu_plan.tui.keys import BINDINGS, COMMANDS
+from gpu_plan.tui.shell import Shell
 
 if TYPE_CHECKING:
-    from tui.screens.form import Applied
-    from tui.screens.launch import Launch
-    from tui.screens.runs import Watch
-    from tui.widgets.plans import PlansTable
+    from gpu_plan.tui.screens.form import Applied
+    from gpu_plan.tui.screens.launch import Launch
+    from gpu_plan.tui.screens.runs import Watch
+    from gpu_plan.tui.widgets.plans import PlansTable
 
 
 class ExplorerApp(Shell):
@@ -89,7 +89,7 @@ class ExplorerApp(Shell):
 
     def action_best(self) -> None:
         """Follows the best plan."""
-        from reports.words import focus
+        from gpu_plan.reports.plan.words import focus
 
         found = self.session.found if not self.session.searching else None
         best = None if found is None else focus(found)
@@ -99,7 +99,7 @@ class ExplorerApp(Shell):
 
     def action_sort(self) -> None:
         """The next order of the table of plans."""
-        from tui.figures import SORTS
+        from gpu_plan.tui.picture.figures import SORTS
 
         table = self.plans
         self.notify(table.sort_with(SORTS[(SORTS.index(table.sort_by) + 1) % len(SORTS)]))
@@ -148,7 +148,7 @@ class ExplorerApp(Shell):
 
     def action_form(self) -> None:
         """Every option at once."""
-        from tui.screens.form import FormScreen
+        from gpu_plan.tui.screens.form import FormScreen
 
         self.push_screen(FormScreen(self.scene()))
 
@@ -158,7 +158,7 @@ class ExplorerApp(Shell):
 
     def action_drill(self) -> None:
         """What stands at the peak."""
-        from tui.screens.drill import DrillScreen
+        from gpu_plan.tui.screens.drill import DrillScreen
 
         self.session.ask_tensors()
         self.push_screen(DrillScreen(self.scene(), self.session.tensors))
@@ -173,7 +173,7 @@ class ExplorerApp(Shell):
 
     def action_compare(self) -> None:
         """Every difference from the configuration that is pinned."""
-        from tui.screens.compare import CompareScreen
+        from gpu_plan.tui.screens.compare import CompareScreen
 
         if not self.session.current:
             self.notify("the picture is not complete yet")
@@ -187,7 +187,7 @@ class ExplorerApp(Shell):
 
     def action_leave(self) -> None:
         """Copy, save, report."""
-        from tui.screens.leave import LeaveScreen
+        from gpu_plan.tui.screens.leave import LeaveScreen
 
         self.push_screen(LeaveScreen(self.scene(), self.session.ask_document))
 
@@ -199,13 +199,13 @@ class ExplorerApp(Shell):
 
     def action_help(self) -> None:
         """Keys, and how to read the picture."""
-        from tui.screens.help import HelpScreen
+        from gpu_plan.tui.screens.help import HelpScreen
 
         self.push_screen(HelpScreen(getattr(self.screen, "help_words", ""), self.session.state.menu))
 
     def action_launch(self) -> None:
         """Shows what would run, and launches it after a yes."""
-        from tui.screens.launch import LaunchScreen
+        from gpu_plan.tui.screens.launch import LaunchScreen
 
         if self.session.picture is None:
             self.notify("there is no picture yet")
@@ -214,8 +214,8 @@ class ExplorerApp(Shell):
 
     async def on_launch(self, message: "Launch") -> None:
         """The person has seen everything and said yes."""
-        from tui.launching import Launched
-        from tui.screens.watch import WatchScreen
+        from gpu_plan.tui.launching import Launched
+        from gpu_plan.tui.screens.watch import WatchScreen
 
         launched = Launched(message.plan, message.script, message.arguments)
         try:
@@ -229,13 +229,13 @@ class ExplorerApp(Shell):
         """Runs of this folder."""
         from pathlib import Path
 
-        from tui.screens.runs import RunsScreen
+        from gpu_plan.tui.screens.runs import RunsScreen
 
         self.push_screen(RunsScreen(self.scene(), Path.cwd()))
 
     def on_watch(self, message: "Watch") -> None:
         """A run that goes on."""
-        from tui.screens.watch import WatchScreen
+        from gpu_plan.tui.screens.watch import WatchScreen
 
         self.push_screen(WatchScreen(self.scene(), folder=message.folder))
 

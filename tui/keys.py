@@ -2,7 +2,7 @@
 
 from textual.binding import Binding, BindingType
 
-from tui.choices import GENERATION, SCRIPT, TRAINING
+from gpu_plan.tui.choices import GENERATION, SCRIPT, TRAINING
 
 LETTERS = tuple(
     dict.fromkeys(menu.choices[name].key for menu in (TRAINING, GENERATION, SCRIPT) for name in menu.stepped)

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import os
 import re
-import sys
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from tui.engine.client import ROOT
+from gpu_plan.planner.own_python import own_command, own_environment
 
 LAST_LINES = 400
 _RUN = re.compile(r"^plan: run (\S+)$")
@@ -22,14 +21,13 @@ def execute_words(plan: str, script: str, arguments: Sequence[str], *, dry: bool
 
 
 def _environment() -> dict[str, str]:
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return {**own_environment(os.environ), "PYTHONUNBUFFERED": "1"}
 
 
 async def preview(plan: str, script: str, arguments: Sequence[str]) -> tuple[int, str]:
     """Exit code and output of `plan --plan FILE --execute SCRIPT --dry-run`."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "planner", *execute_words(plan, script, arguments, dry=True),
+        *own_command("gpu_plan"), *execute_words(plan, script, arguments, dry=True),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         env=_environment(),
     )  # fmt: skip
@@ -51,7 +49,7 @@ class Launched:
     async def start(self) -> None:
         """Starts `plan --execute` in a session of its own: the explorer's end does not end it."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "planner", *self.words,
+            *own_command("gpu_plan"), *self.words,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             env=_environment(), start_new_session=True,
         )  # fmt: skip

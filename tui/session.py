@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from planner.plan import PlanDocument, TensorLine
-from reports.words import focus
-from tui.ahead import Move, neighbours
-from tui.engine.messages import Ahead, AnyParcel, Ask, Kind, Picture, Reply
-from tui.scene import Scene
-from tui.state import State
+from gpu_plan.planner.plan.document import PlanDocument, TensorLine
+from gpu_plan.reports.plan.words import focus
+from gpu_plan.tui.ahead import Move, neighbours
+from gpu_plan.tui.engine.messages import Ahead, AnyParcel, Ask, Kind, Picture, Reply
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.state import State
 
 _KEPT = 256
 _LIKELY = 8

@@ -15,10 +15,10 @@ from textual.events import Resize
 from textual.widgets import Static
 
 if TYPE_CHECKING:
-    from tui.scene import Scene
-    from tui.session import Session
-    from tui.state import State
-    from tui.widgets.plans import PlansTable
+    from gpu_plan.tui.picture.scene import Scene
+    from gpu_plan.tui.session import Session
+    from gpu_plan.tui.state import State
+    from gpu_plan.tui.widgets.plans import PlansTable
 
 LEAST_WIDTH, LEAST_HEIGHT = 72, 20
 
@@ -68,14 +68,14 @@ class Shell(App[int]):
     @cached_property
     def session(self) -> "Session":
         """What is known; made once it is asked for."""
-        from tui.session import Session
+        from gpu_plan.tui.session import Session
 
         return Session(self._first_state, self._changed)
 
     @property
     def plans(self) -> "PlansTable":
         """The table of plans."""
-        from tui.widgets.plans import PlansTable
+        from gpu_plan.tui.widgets.plans import PlansTable
 
         return self.screen_stack[0].query_one(PlansTable)
 
@@ -91,8 +91,8 @@ class Shell(App[int]):
 
     async def _furnish(self) -> None:
         """The screen itself, and then the planner's processes."""
-        from tui.widgets.keys import Keys
-        from tui.widgets.main import Main
+        from gpu_plan.tui.widgets.keys import Keys
+        from gpu_plan.tui.widgets.main import Main
 
         screen = self.screen_stack[0]
         await screen.query_one("#first").remove()
@@ -109,7 +109,7 @@ class Shell(App[int]):
         if self._engines is not None:
             self._processes = await self._engines(self.session)
             return
-        from tui.engine.client import PlannerProcess
+        from gpu_plan.tui.engine.client import PlannerProcess
 
         replay, search = (
             PlannerProcess(kind, self.session.on_reply, self.session.on_end) for kind in ("replay", "search")
@@ -138,7 +138,7 @@ class Shell(App[int]):
 
     def scene(self) -> "Scene":
         """This moment, for whoever draws it."""
-        from tui.scene import Scene
+        from gpu_plan.tui.picture.scene import Scene
 
         session = self.session
         busy = ""
@@ -170,7 +170,7 @@ class Shell(App[int]):
     def _show(self) -> None:
         if not self._furnished:
             return
-        from tui.widgets.main import Main
+        from gpu_plan.tui.widgets.main import Main
 
         self.screen_stack[0].query_one(Main).show(self.scene())
         for top in self.screen_stack[1:]:

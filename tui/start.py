@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.errors import InputError, UsageError
-from planner.infer.words import is_inference
-from planner.options import given_job_words, main_parser
-from planner.plan_saved import SavedPlan
-from tui.state import State
+from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.options.parser import given_job_words
+from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.options.words import main_parser
+from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.tui.state import State
 
 _NEUTRAL = ("tp", "pp", "quantize")
 """Options of inference whose neutral values training takes too."""
@@ -19,7 +20,7 @@ _NEUTRAL = ("tp", "pp", "quantize")
 def initial_state(
     args: argparse.Namespace, words: Sequence[tuple[str, str]], script_words: Sequence[str] = ()
 ) -> State:
-    """The state that the options describe. UsageError for what makes no sense, and as `planner.plan_io.load_any`."""
+    """The state that the options describe. UsageError for what makes no sense, and as `load_any`."""
     if args.plan is not None:
         given = (
             [f"--{name}" for name, _ in words] + (["MODEL"] if args.model else []) + (["--gpus"] if args.gpus else [])
@@ -58,7 +59,7 @@ def _state(args: argparse.Namespace, words: Sequence[tuple[str, str]], script_wo
 
 def restored(path: str) -> State:
     """The state in which a plan was made, with that plan in the picture. InputError where its command is no plan's."""
-    from planner.plan_io import load_any
+    from gpu_plan.planner.plan.files import load_any
 
     plan = load_any(path)
     words = shlex.split(plan.command)
@@ -88,7 +89,7 @@ def draw_at_once() -> None:
 def explore(state: State, *, ascii_only: bool = False, readonly: bool = False) -> int:
     """Runs the explorer until the person leaves; gives the exit code."""
     draw_at_once()
-    from tui.app import ExplorerApp
+    from gpu_plan.tui.app import ExplorerApp
 
     app = ExplorerApp(state, ascii_only=ascii_only, readonly=readonly)
     code = app.run()

@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from planner.plan_figures import StrategyChoice
-from planner.request import Request
-from tui.choices import FLAGS, GENERATION, LARGEST, TRAINING, Choice, Menu, menu_of
-from tui.spread import spread, without_leftovers
+from gpu_plan.planner.options.request import Request
+from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.tui.choices import FLAGS, GENERATION, LARGEST, TRAINING, Choice, Menu, menu_of
+from gpu_plan.tui.spread import spread, without_leftovers
 
 _SPEC = re.compile(r"(?:(\d+)x)?(?:(\d+)x)?([A-Za-z].*)", re.IGNORECASE)
 

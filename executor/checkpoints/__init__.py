@@ -6,12 +6,12 @@ manifest is written last, in one piece, after every rank has finished saving and
 a folder without one, or whose files differ, is torn and never resumed from.
 
 **How ranks fulfil it.** `Accelerator.save_state` and the Trainer's saving do so under the runner, with the script
-untouched (`executor.runner.saves`). Each rank, once its own part is saved, leaves a marker `.plan-rank-N.json` in the
-folder that names run, attempt, step and the samples it has consumed. Whoever finds the markers of all ranks writes the
-manifest: the last rank to finish, without any barrier, so that a script which saves on its first rank only is not
-blocked. Such a replicated checkpoint gets its manifest when the next optimizer step has ended, since a collective has
-then passed that every rank joins only after its own saving. A save into a folder that is there already takes its
-manifest away first.
+untouched (`executor/runner/saving/hooks.py`). Each rank, once its own part is saved, leaves a marker
+`.plan-rank-N.json` in the folder that names run, attempt, step and the samples it has consumed. Whoever finds the
+markers of all ranks writes the manifest: the last rank to finish, without any barrier, so that a script which saves on
+its first rank only is not blocked. Such a replicated checkpoint gets its manifest when the next optimizer step has
+ended, since a collective has then passed that every rank joins only after its own saving. A save into a folder that is
+there already takes its manifest away first.
 
 **Rotation.** Where a library numbers checkpoints itself, its `ProjectConfiguration(total_limit=N)` or
 `save_total_limit=N` is respected, with one difference: older checkpoints are deleted after the new one is complete, so

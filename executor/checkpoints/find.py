@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.checkpoints.manifest import (
+from gpu_plan.executor.checkpoints.manifest import (
     MANIFEST_FILE,
     MARKER_PREFIX,
     Manifest,
@@ -13,7 +13,7 @@ from executor.checkpoints.manifest import (
     check_files,
     read_manifest,
 )
-from planner.errors import InputError, UnreachableError
+from gpu_plan.planner.errors import InputError, UnreachableError
 
 MAX_DEPTH = 3
 """Levels below a root that are looked into; hidden folders are not."""

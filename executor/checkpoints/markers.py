@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from executor.checkpoints.manifest import (
+from gpu_plan.executor.checkpoints.manifest import (
     MANIFEST_FILE,
     MARKER_PREFIX,
     Manifest,

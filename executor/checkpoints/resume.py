@@ -10,10 +10,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.checkpoints.find import Checkpoint, open_checkpoint
-from executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, Manifest
-from planner.errors import PreflightError
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.checkpoints.find import Checkpoint, open_checkpoint
+from gpu_plan.executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, Manifest
+from gpu_plan.planner.errors import PreflightError
+from gpu_plan.planner.plan.saved import SavedPlan
 
 _REPLICATED = ("single", "ddp")
 _SHARDED = ("fsdp", "hsdp", "fsdp1")
@@ -139,7 +139,7 @@ def make_ready(resume: Resume, into: Path) -> Path:
             f"converting {source} for {wanted.strategy} takes {wanted.needed_bytes / 1e9:.1f} GB, "
             f"{into} has {free / 1e9:.1f} GB free: make room, or resume under {resume.checkpoint.manifest.strategy}"
         )
-    command = [sys.executable, "-m", "executor.checkpoints.convert", str(source), str(target)]
+    command = [sys.executable, "-m", "gpu_plan.executor.checkpoints.convert", str(source), str(target)]
     command += ["--layout", wanted.layout, "--strategy", wanted.strategy, "--world-size", str(wanted.world_size)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from executor.doctor.finding import SEVERITIES, Finding, Severity
-from executor.doctor.machine import Check, findings_of
-from executor.doctor.trial.judge import Trial
+from gpu_plan.executor.doctor.finding import SEVERITIES, Finding, Severity
+from gpu_plan.executor.doctor.machine import Check, findings_of
+from gpu_plan.executor.doctor.trial.judge import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

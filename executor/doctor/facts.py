@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from executor.doctor.clock import synchronised
-from executor.doctor.facts_gpus import visible_gpus
-from executor.doctor.machine.facts import FolderFacts, MachineFacts
-from planner.cache_dir import installed
-from planner.errors import PreflightError
-from planner.hardware.ram import machine_ram_bytes, parse_meminfo
+from gpu_plan.executor.doctor.clock import synchronised
+from gpu_plan.executor.doctor.facts_gpus import visible_gpus
+from gpu_plan.executor.doctor.machine.facts import FolderFacts, MachineFacts
+from gpu_plan.planner.cache_dir import installed
+from gpu_plan.planner.errors import PreflightError
+from gpu_plan.planner.hardware.ram import machine_ram_bytes, parse_meminfo
 
 DEFAULT_PORT = 29500
 """Where accelerate and torchrun meet unless told otherwise."""

@@ -5,9 +5,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from executor.doctor.machine.facts import GpuFacts
-from planner.errors import PreflightError
-from planner.units import MIB
+from gpu_plan.executor.doctor.machine.facts import GpuFacts
+from gpu_plan.planner.errors import PreflightError
+from gpu_plan.planner.units import MIB
 
 _SMI = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "compute_mode", "mig.mode.current")
 _SMI_SECONDS = 20
@@ -68,7 +68,7 @@ def _visible(gpus: tuple[GpuFacts, ...], chosen: str | None) -> tuple[GpuFacts, 
 
 
 def _of_planner() -> tuple[GpuFacts, ...] | None:
-    from planner.hardware.detect import detect_cluster
+    from gpu_plan.planner.hardware.detect import detect_cluster
 
     try:
         cluster = detect_cluster()

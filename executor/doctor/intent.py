@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from planner.plan_saved import SavedPlan
+from gpu_plan.planner.plan.saved import SavedPlan
 
 _SHARDED = frozenset({"fsdp", "fsdp1", "hsdp", "zero3"})
 

@@ -1,10 +1,10 @@
 """Reads a script and applies every rule to it."""
 
-from executor.doctor.finding import SEVERITIES, Finding
-from executor.doctor.flow import read_flow
-from executor.doctor.intent import Intent
-from executor.doctor.rules import RULES
-from executor.script.read import Script
+from gpu_plan.executor.doctor.finding import SEVERITIES, Finding
+from gpu_plan.executor.doctor.flow import read_flow
+from gpu_plan.executor.doctor.intent import Intent
+from gpu_plan.executor.doctor.rules import RULES
+from gpu_plan.executor.script.read import Script
 
 
 def examine_script(script: Script, intent: Intent | None = None) -> tuple[Finding, ...]:

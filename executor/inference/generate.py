@@ -8,10 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from executor import names
-from executor.inference.options import Parser, add_options, request_of
-from executor.inference.start import begin
-from planner.errors import PlanError
+from gpu_plan.executor import names
+from gpu_plan.executor.inference.options import Parser, add_options, request_of
+from gpu_plan.executor.inference.start import begin
+from gpu_plan.planner.errors import PlanError
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from planner.errors import InputError
-from planner.plan_saved import SavedPlan
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.plan.saved import SavedPlan
 
 Layout = Literal["single", "tensor", "pipeline", "replicas"]
 """`single`: one process, its modules over the devices of a map; `tensor`, `pipeline`: one process per shard or stage;

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from executor.inference.job import Place
-from executor.inference.sampling import Sampling
-from planner.errors import InputError, UnreachableError, UsageError
+from gpu_plan.executor.inference.job import Place
+from gpu_plan.executor.inference.prompting.sampling import Sampling
+from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
 
 _MAX_MAP = 16 * 2**20
 

@@ -4,15 +4,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from executor import names
-from executor.inference.checkpoint import open_checkpoint
-from executor.inference.job import InferenceJob
-from executor.inference.load import Loaded, load
-from executor.inference.options import Request
-from executor.inference.ranks import ranks_of, start
-from executor.inference.room import offload_folder
-from executor.inference.session import on_rank
-from executor.inference.start import folder_of, offload_parent, planned
+from gpu_plan.executor import names
+from gpu_plan.executor.inference.job import InferenceJob
+from gpu_plan.executor.inference.loading.checkpoint import open_checkpoint
+from gpu_plan.executor.inference.loading.load import Loaded, load
+from gpu_plan.executor.inference.loading.room import offload_folder
+from gpu_plan.executor.inference.options import Request
+from gpu_plan.executor.inference.prompting.ranks import ranks_of, start
+from gpu_plan.executor.inference.session import on_rank
+from gpu_plan.executor.inference.start import folder_of, offload_parent, planned
 
 
 @contextmanager

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from executor.inference.job import inference_job
-from planner import errors
-from planner.errors import PlanError, PreflightError
-from planner.plan_saved import SavedPlan, saved_from_json, saved_to_json
+from gpu_plan.executor.inference.job import inference_job
+from gpu_plan.planner import errors
+from gpu_plan.planner.errors import PlanError, PreflightError
+from gpu_plan.planner.plan.saved import SavedPlan, saved_from_json, saved_to_json
 
 _KINDS: dict[str, type[PlanError]] = {
     kind.__name__: kind
@@ -31,7 +31,7 @@ def preflight(saved: SavedPlan, arguments: Sequence[str] | None, directory: Path
     question = json.dumps({"plan": saved_to_json(saved), "arguments": arguments, "directory": str(directory)})
     on_cpu = {"CUDA_VISIBLE_DEVICES": ""} if inference_job(saved).on_cpu else {}
     answer = subprocess.run(
-        (sys.executable, "-m", "executor.inference.preflight"),
+        (sys.executable, "-m", "gpu_plan.executor.inference.preflight"),
         input=question,
         capture_output=True,
         text=True,
@@ -48,8 +48,8 @@ def preflight(saved: SavedPlan, arguments: Sequence[str] | None, directory: Path
 
 
 def _answer(question: dict[str, object]) -> dict[str, str]:
-    from executor.inference.options import Parser, add_options, request_of
-    from executor.inference.start import adjusted, check_all, check_model
+    from gpu_plan.executor.inference.options import Parser, add_options, request_of
+    from gpu_plan.executor.inference.start import adjusted, check_all, check_model
 
     job = inference_job(saved_from_json(str(question["plan"]), "the plan"))
     directory = Path(str(question["directory"]))

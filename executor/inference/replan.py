@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from executor.job import Job
+from gpu_plan.executor.job import Job
 
 
 def smaller_batch(job: Job) -> tuple[Job | None, str]:

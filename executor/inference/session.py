@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from executor.inference.checkpoint import Checkpoint
-from executor.inference.decode import Batch, Item, run_batch
-from executor.inference.figures import Figures, device_name
-from executor.inference.job import DISK, InferenceJob, Place
-from executor.inference.load import load
-from executor.inference.measure import Meter
-from executor.inference.model import bytes_by_place, empty_model
-from executor.inference.progress import Journal, Progress, Result
-from executor.inference.prompts import Prompts
-from executor.inference.ranks import Ranks, share
-from executor.inference.room import offload_folder
-from executor.inference.sampling import Sampling
-from executor.inference.tokens import Tokens
-from planner.errors import PreflightError
+from gpu_plan.executor.inference.job import DISK, InferenceJob, Place
+from gpu_plan.executor.inference.loading.checkpoint import Checkpoint
+from gpu_plan.executor.inference.loading.load import load
+from gpu_plan.executor.inference.loading.model import bytes_by_place, empty_model
+from gpu_plan.executor.inference.loading.room import offload_folder
+from gpu_plan.executor.inference.prompting.decode import Batch, Item, run_batch
+from gpu_plan.executor.inference.prompting.figures import Figures, device_name
+from gpu_plan.executor.inference.prompting.measure import Meter
+from gpu_plan.executor.inference.prompting.progress import Journal, Progress, Result
+from gpu_plan.executor.inference.prompting.prompts import Prompts
+from gpu_plan.executor.inference.prompting.ranks import Ranks, share
+from gpu_plan.executor.inference.prompting.sampling import Sampling
+from gpu_plan.executor.inference.prompting.tokens import Tokens
+from gpu_plan.planner.errors import PreflightError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,21 +4,21 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from executor import names
-from executor.inference.checkpoint import Checkpoint, open_checkpoint
-from executor.inference.job import DISK, InferenceJob, inference_job
-from executor.inference.model import bytes_by_place, check_checkpoint, check_device_map, empty_model
-from executor.inference.options import Request, read_device_map
-from executor.inference.progress import Progress
-from executor.inference.prompts import Prompts, read_prompts
-from executor.inference.ranks import ranks_of
-from executor.inference.room import OFFLOAD_FOLDER, check_devices, check_disk
-from executor.inference.room import offload_parent as own_folder
-from executor.inference.session import Session, identity
-from executor.inference.spread import check_spread
-from executor.inference.tokens import Tokens, check_lengths, tokenise
-from planner.errors import UnreachableError, UsageError
-from planner.plan_io import load as load_plan
+from gpu_plan.executor import names
+from gpu_plan.executor.inference.job import DISK, InferenceJob, inference_job
+from gpu_plan.executor.inference.loading.checkpoint import Checkpoint, open_checkpoint
+from gpu_plan.executor.inference.loading.model import bytes_by_place, check_checkpoint, check_device_map, empty_model
+from gpu_plan.executor.inference.loading.room import OFFLOAD_FOLDER, check_devices, check_disk
+from gpu_plan.executor.inference.loading.room import offload_parent as own_folder
+from gpu_plan.executor.inference.loading.spread import check_spread
+from gpu_plan.executor.inference.options import Request, read_device_map
+from gpu_plan.executor.inference.prompting.progress import Progress
+from gpu_plan.executor.inference.prompting.prompts import Prompts, read_prompts
+from gpu_plan.executor.inference.prompting.ranks import ranks_of
+from gpu_plan.executor.inference.prompting.tokens import Tokens, check_lengths, tokenise
+from gpu_plan.executor.inference.session import Session, identity
+from gpu_plan.planner.errors import UnreachableError, UsageError
+from gpu_plan.planner.plan.files import load as load_plan
 
 
 def begin(request: Request, *, attempt: int) -> Session | None:

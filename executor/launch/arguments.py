@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from executor.launch.wishes import Wish
-from executor.script.option import Option, ScriptOptions
+from gpu_plan.executor.launch.wishes import Wish
+from gpu_plan.executor.script.option import Option, ScriptOptions
 
 _OF_ALL_RANKS = ("total", "global", "effective", "all gpus", "across all", "all devices", "all processes")
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from executor import names
-from executor.launch.target import Target
-from planner.memory.allocator_words import allocator_variable
+from gpu_plan.executor import names
+from gpu_plan.executor.launch.target import Target
+from gpu_plan.planner.memory.allocator.words import allocator_variable
 
 _EXACT_RESIDENT_MEMORY: Mapping[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": "65536",

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from executor.job import Job
-from executor.launch.engines import find_engine
-from executor.launch.files import LaunchFiles
-from executor.launch.prepare import draw
-from executor.script.read import Script
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.engines.registry import find_engine
+from gpu_plan.executor.launch.files import LaunchFiles
+from gpu_plan.executor.launch.prepare import draw
+from gpu_plan.executor.script.read import Script
 
 
 def export(job: Job, script: Script | None, *, engine: str, folder: Path) -> LaunchFiles:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from executor.launch.accelerate_config import mixed_precision
-from executor.launch.target import Target
-from executor.script.accelerator import AcceleratorUse
+from gpu_plan.executor.launch.accelerate.config import mixed_precision
+from gpu_plan.executor.launch.target import Target
+from gpu_plan.executor.script.accelerator import AcceleratorUse
 
 _SCRIPT_SETTINGS = {
     "ddp.gradient_as_bucket_view": "DistributedDataParallelKwargs(gradient_as_bucket_view=True) among the script's"

@@ -5,24 +5,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from executor.inference.job import is_inference
-from executor.job import Job
-from executor.launch.arguments import Told, tell
-from executor.launch.engines import find_engine
-from executor.launch.environment import batch_environment, device_environment, run_environment
-from executor.launch.files import LaunchFiles
-from executor.launch.not_applied import not_applied
-from executor.launch.target import Target
-from executor.launch.wishes import wishes
-from executor.run_folder import RunFolder
-from executor.script.accelerator import AcceleratorUse, accelerator_use
-from executor.script.check_arguments import rejected
-from executor.script.loop import Loop, loop_of
-from executor.script.option import ScriptOptions
-from executor.script.options import options_of, training_options
-from executor.script.plan_use import asks_for
-from executor.script.read import Script, read_script
-from planner.errors import UsageError
+from gpu_plan.executor.inference.job import is_inference
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.arguments import Told, tell
+from gpu_plan.executor.launch.engines.registry import find_engine
+from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment
+from gpu_plan.executor.launch.files import LaunchFiles
+from gpu_plan.executor.launch.not_applied import not_applied
+from gpu_plan.executor.launch.target import Target
+from gpu_plan.executor.launch.wishes import wishes
+from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.executor.script.accelerator import AcceleratorUse, accelerator_use
+from gpu_plan.executor.script.check_arguments import rejected
+from gpu_plan.executor.script.loop import Loop, loop_of
+from gpu_plan.executor.script.option import ScriptOptions
+from gpu_plan.executor.script.options import options_of, training_options
+from gpu_plan.executor.script.plan_use import asks_for
+from gpu_plan.executor.script.read import Script, read_script
+from gpu_plan.planner.errors import UsageError
 
 RECORD_SECONDS = 0.5
 """How often at most a rank writes its record."""
@@ -35,7 +35,7 @@ def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | No
     Raises InputError or UnreachableError for the script, UsageError for arguments that it would refuse.
     """
     if is_inference(job.saved):
-        from executor.inference.launch import prepare_inference
+        from gpu_plan.executor.launch.prompts import prepare_inference
 
         return prepare_inference(job, attempt=attempt, folder=folder, resume_from=resume_from)
     script = read_script(job.script)
@@ -140,7 +140,7 @@ def accelerate_words() -> tuple[str, ...]:
 
 
 def _runner_options(job: Job, drawn: Drawn) -> Mapping[str, object]:
-    """What the in-rank runner is told; see executor.runner.options."""
+    """What the in-rank runner is told; see gpu_plan.executor.runner.options."""
     target = drawn.target
     # 4-bit weights are packed: their elements are not the model's parameters.
     countable = job.check_parameters and job.saved.workload.get("peft") != "qlora"

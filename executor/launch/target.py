@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from executor.script.loop import Loop
-from planner.plan_figures import StrategyChoice
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.script.loop import Loop
+from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.planner.plan.saved import SavedPlan
 
 DEFAULT_PORT = 29500
 """Of the rendezvous between nodes, as torchrun and Accelerate have it."""
 
-RUNNER = "executor.runner"
+RUNNER = "gpu_plan.executor.runner"
 """Module that starts a script on a rank and records what happens there."""
 
 DATA_LOADER: Mapping[str, str] = {

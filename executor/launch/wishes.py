@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.launch.target import Target
-from executor.script.option import ScriptOptions
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.launch.target import Target
+from gpu_plan.executor.script.option import ScriptOptions
+from gpu_plan.planner.plan.saved import SavedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

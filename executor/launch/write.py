@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from executor.launch.files import LaunchFiles
-from executor.names import COMMAND_FILE
-from planner.errors import UnreachableError, UsageError
-from planner.plan_io import write_text
+from gpu_plan.executor.launch.files import LaunchFiles
+from gpu_plan.executor.names import COMMAND_FILE
+from gpu_plan.planner.errors import UnreachableError, UsageError
+from gpu_plan.planner.plan.files import write_text
 
 
 def write_launch_files(launch: LaunchFiles, folder: Path, *, force: bool = True) -> list[Path]:

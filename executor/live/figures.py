@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from executor.records.run import Attempt, RunRecord
-from executor.supervise.pulse import Pulse
-from planner.plan_figures import MemoryFigures
-from planner.units import format_bytes
+from gpu_plan.executor.records.run import Attempt, RunRecord
+from gpu_plan.executor.supervise.follow.pulse import Pulse
+from gpu_plan.planner.plan.figures import MemoryFigures
+from gpu_plan.planner.units import format_bytes
 
 
 def planned_bytes(memory: MemoryFigures | None, kind: str) -> int | None:

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from executor.live.figures import attempt_words, end_words, progress_words, slowest
-from executor.supervise.events import Event
+from gpu_plan.executor.live.figures import attempt_words, end_words, progress_words, slowest
+from gpu_plan.executor.supervise.events import Event
 
 if TYPE_CHECKING:
-    from planner.plan_figures import MemoryFigures
+    from gpu_plan.planner.plan.figures import MemoryFigures
 
 EVERY_SECONDS = 10.0
 

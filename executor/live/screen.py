@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from executor.live.figures import (
+from gpu_plan.executor.live.figures import (
     attempt_words,
     end_words,
     memory_words,
@@ -19,11 +19,11 @@ from executor.live.figures import (
     seconds_words,
     step_words,
 )
-from executor.supervise.events import Event
-from executor.supervise.pulse import Pulse
+from gpu_plan.executor.supervise.events import Event
+from gpu_plan.executor.supervise.follow.pulse import Pulse
 
 if TYPE_CHECKING:
-    from planner.plan_figures import MemoryFigures
+    from gpu_plan.planner.plan.figures import MemoryFigures
 
 _MOST_RANKS = 16
 """Rows; beyond, only the ranks that take the most memory are listed."""

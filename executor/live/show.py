@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from executor.live.plain import PlainView
-from executor.supervise.events import Event
+from gpu_plan.executor.live.plain import PlainView
+from gpu_plan.executor.supervise.events import Event
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def live(out: TextIO | None = None, err: TextIO | None = None) -> Iterator[Calla
     if not err.isatty() or os.environ.get("TERM", "") in ("dumb", ""):
         yield PlainView(out, err)
         return
-    from executor.live.screen import ScreenView
+    from gpu_plan.executor.live.screen import ScreenView
 
     with ScreenView(out, err) as view:
         yield view

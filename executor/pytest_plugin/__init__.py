@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from executor.pytest_plugin.block import PlanMemory
-    from executor.pytest_plugin.measured import Measured
+    from gpu_plan.executor.pytest_plugin.block import PlanMemory
+    from gpu_plan.executor.pytest_plugin.measured import Measured
 
 MARKER = "limit_gpu_memory"
 PROPERTY = "plan_memory"
@@ -55,7 +55,7 @@ class _Gathered:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """A section with what each measured test takes."""
         if self.measured:
-            from executor.pytest_plugin.words import summary_lines
+            from gpu_plan.executor.pytest_plugin.words import summary_lines
 
             terminalreporter.write_sep("=", "GPU memory")
             for line in summary_lines(self.measured):
@@ -64,11 +64,11 @@ class _Gathered:
 
 @pytest.fixture
 def plan_memory(request: pytest.FixtureRequest) -> "Callable[..., PlanMemory]":
-    """`with plan_memory(gpu="A100-40GB") as memory:` measures what runs inside; see executor.pytest_plugin.block."""
+    """`with plan_memory(gpu="A100-40GB") as memory:` measures what runs inside; see `block.py`."""
     node, root = request.node, request.config.rootpath
 
     def measure(gpu: str | None = None, *, task: str = "train") -> "PlanMemory":
-        from executor.pytest_plugin.block import PlanMemory
+        from gpu_plan.executor.pytest_plugin.block import PlanMemory
 
         return PlanMemory(gpu, task=task, home=root, done=lambda measured: _keep(node, measured), failed=failed)
 
@@ -83,7 +83,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A marker that makes no sense is an error of its test, before anything of it runs."""
     marker = item.get_closest_marker(MARKER)
     if marker is not None:
-        from executor.pytest_plugin.limit import limit_of_marker
+        from gpu_plan.executor.pytest_plugin.limit import limit_of_marker
 
         item.stash[_LIMIT] = limit_of_marker(marker.args, marker.kwargs)
 
@@ -94,7 +94,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     limit = item.stash.get(_LIMIT, None)
     if limit is None:
         return (yield)
-    from executor.pytest_plugin.block import PlanMemory
+    from gpu_plan.executor.pytest_plugin.block import PlanMemory
 
     block = PlanMemory(
         limit.gpu,
@@ -112,7 +112,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 def _keep(item: Any, measured: "Measured") -> None:
     """Figures go with the test's reports, across processes too, and are shown where the test fails."""
-    from executor.pytest_plugin.words import breakdown
+    from gpu_plan.executor.pytest_plugin.words import breakdown
 
     item.user_properties.append((PROPERTY, measured.to_json()))
     if not measured.exceeds:  # else the failure says the same
@@ -122,6 +122,6 @@ def _keep(item: Any, measured: "Measured") -> None:
 def _tell_answers(item: Any, answered: tuple[str, ...]) -> None:
     """Beside a failure inside a block: values that it was told, since none is computed."""
     if answered:
-        from executor.pytest_plugin.words import answer_lines
+        from gpu_plan.executor.pytest_plugin.words import answer_lines
 
         item.add_report_section("call", "GPU memory", "\n".join(answer_lines(answered)))

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from executor.pytest_plugin.limit import (
+from gpu_plan.executor.pytest_plugin.limit import (
     DEFAULT_GPU,
     KINDS,
     TASKS,
@@ -15,15 +15,15 @@ from executor.pytest_plugin.limit import (
     one_line_failure,
     one_of,
 )
-from executor.pytest_plugin.measured import Measured, measured
-from executor.pytest_plugin.valueless import needs_values
-from executor.pytest_plugin.words import failure
-from planner.errors import PlanError
+from gpu_plan.executor.pytest_plugin.measured import Measured, measured
+from gpu_plan.executor.pytest_plugin.valueless import needs_values
+from gpu_plan.executor.pytest_plugin.words import failure
+from gpu_plan.planner.errors import PlanError
 
 if TYPE_CHECKING:
-    from planner.capture.block.capture import BlockCapture
-    from planner.capture.block.result import BlockMemory
-    from planner.memory.profile import StandingTensor
+    from gpu_plan.planner.capture.block.capture import BlockCapture
+    from gpu_plan.planner.capture.block.result import BlockMemory
+    from gpu_plan.planner.memory.profile import StandingTensor
 
 
 class MemoryLimitError(AssertionError):
@@ -68,7 +68,7 @@ class PlanMemory:
     # -- the block -------------------------------------------------------------------------------------
 
     def __enter__(self) -> "PlanMemory":
-        from planner.capture.block.capture import BlockCapture
+        from gpu_plan.planner.capture.block.capture import BlockCapture
 
         if self._capture is not None:
             raise self._failure("a block is measured once: call plan_memory(...) again for another") from None

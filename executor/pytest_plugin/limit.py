@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from planner.errors import PlanError
-from planner.nearest import did_you_mean
-from planner.units import format_bytes, parse_bytes
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.units import format_bytes, parse_bytes
 
 DEFAULT_GPU = "A100-40GB"
 KINDS = ("allocated", "reserved", "device")
@@ -72,7 +72,7 @@ def limit_of_marker(args: Sequence[object], kwargs: Mapping[str, object]) -> Lim
 
 def known_gpu(gpu: object) -> str:
     """The name of one known GPU. PlanError in one line for anything else."""
-    from planner.capture.block.gpu import one_gpu
+    from gpu_plan.planner.capture.block.gpu import one_gpu
 
     if not isinstance(gpu, str):
         raise PlanError(f"gpu={gpu!r} is not a name such as A100-40GB")

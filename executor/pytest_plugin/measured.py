@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.capture.block.result import BlockMemory
-    from planner.memory.profile import StandingTensor
+    from gpu_plan.planner.capture.block.result import BlockMemory
+    from gpu_plan.planner.memory.profile import StandingTensor
 
 _KEPT = 12
 _INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")

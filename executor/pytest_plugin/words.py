@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from executor.pytest_plugin.measured import Measured, Standing, from_json
-from planner.units import format_bytes
+from gpu_plan.executor.pytest_plugin.measured import Measured, Standing, from_json
+from gpu_plan.planner.units import format_bytes
 
 _SHOWN = 6
 _READS = 5

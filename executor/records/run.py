@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.notebook import shown
+from gpu_plan.planner.notebook import shown
 
 SCHEMA_VERSION = 1
 

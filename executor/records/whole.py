@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from executor.records.rank import RankRecord
-from executor.records.run import Attempt, RunRecord
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.records.rank import RankRecord
+from gpu_plan.executor.records.run import Attempt, RunRecord
+from gpu_plan.planner.plan.saved import SavedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,23 +1,23 @@
-"""`python -m executor.runner SCRIPT ARGS...`"""
+"""`python -m gpu_plan.executor.runner SCRIPT ARGS...`"""
 
 import contextlib
 import sys
 from collections.abc import Sequence
 
-from executor.runner import failure
-from executor.runner.current import set_recorder
-from executor.runner.ending import (
+from gpu_plan.executor.runner import failure
+from gpu_plan.executor.runner.current import set_recorder
+from gpu_plan.executor.runner.ending import (
     Departure,
     Termination,
     die_with_parent,
     dump_stacks_on_signal,
     write_elastic_error,
 )
-from executor.runner.expected import ParameterMismatch
-from executor.runner.hooks import install_hooks
-from executor.runner.options import read_options
-from executor.runner.recorder import Recorder
-from executor.runner.script import run_script
+from gpu_plan.executor.runner.hooks.registry import install_hooks
+from gpu_plan.executor.runner.observe.expected import ParameterMismatch
+from gpu_plan.executor.runner.options import read_options
+from gpu_plan.executor.runner.recorder import Recorder
+from gpu_plan.executor.runner.script import run_script
 
 RESERVE = 2**20
 """Bytes set aside, untouched, for saying what happened when there is no memory left."""
@@ -26,7 +26,7 @@ RESERVE = 2**20
 def main(arguments: Sequence[str]) -> int:
     """Runs the script and gives the exit code that python would end with."""
     if not arguments:
-        print("usage: python -m executor.runner SCRIPT [ARGUMENTS...]", file=sys.stderr)
+        print("usage: python -m gpu_plan.executor.runner SCRIPT [ARGUMENTS...]", file=sys.stderr)
         return 2
     die_with_parent()
     options = read_options()

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from executor.runner.recorder import Recorder
+    from gpu_plan.executor.runner.recorder import Recorder
 
 _current: "Recorder | None" = None
 

@@ -1,16 +1,39 @@
-"""The rank's record as JSON text: the fields of `executor.records.rank.RankRecord`."""
+"""The rank's record as JSON text: the fields of `gpu_plan.executor.records.rank.RankRecord`."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from executor.records.rank import SCHEMA_VERSION
+from gpu_plan.executor.records.rank import SCHEMA_VERSION
+from gpu_plan.executor.runner.figures.ledger import Ledger
+from gpu_plan.executor.runner.options import Options
 
-if TYPE_CHECKING:
-    from executor.runner.recorder import Recorder
+
+class Recorded(Protocol):
+    """What the record is made of: a rank's recorder."""
+
+    options: Options
+    actual: dict[str, Any]
+    memory: Any
+    status: Any
+    started: float
+    base_resident: int | None
+    ledger: Ledger
+    error: Any
+    exit_code: int | None
+    inference: Any
+    checkpoints: list[str]
+
+    @property
+    def shapes(self) -> Any:
+        """Of the batches with which the model was called."""
+
+    def notes_now(self) -> Sequence[str]:
+        """All notes, those of the moment included."""
 
 
-def document(recorder: "Recorder", now: float, pid: int) -> str:
+def document(recorder: Recorded, now: float, pid: int) -> str:
     """The whole record. Rows that no longer change are not encoded again."""
     options = recorder.options
     actual = dict(recorder.actual)

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from executor.names import LOGS_FOLDER, RUN_ID
-from executor.runner.failure import user_frames
+from gpu_plan.executor.names import LOGS_FOLDER, RUN_ID
+from gpu_plan.executor.runner.failure import user_frames
 
 _PR_SET_PDEATHSIG = 1
 _TRIES = 3

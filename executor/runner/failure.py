@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from types import TracebackType
 
-from executor.records.rank import RankError, RankStatus
+from gpu_plan.executor.records.rank import RankError, RankStatus
 
 MAX_TRACEBACK = 16_000
 """Characters kept of a traceback: its end, where the cause stands."""

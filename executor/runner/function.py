@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from executor.runner import failure
-from executor.runner.hooks import install_hooks
-from executor.runner.options import read_options
-from executor.runner.recorder import Recorder
+from gpu_plan.executor.runner import failure
+from gpu_plan.executor.runner.hooks.registry import install_hooks
+from gpu_plan.executor.runner.options import read_options
+from gpu_plan.executor.runner.recorder import Recorder
 
 
 class ObservedFunction:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from executor import names
+from gpu_plan.executor import names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-from executor import names
+from gpu_plan.executor import names
 
 _TURN_SECONDS = 1.0
 """Longest wait for another thread's replacing, which may be stopped for good in a signal's handler."""

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from executor.records.rank import RankError, RankStatus
-from executor.runner.batches import Batch
-from executor.runner.document import document
-from executor.runner.ledger import Ledger, Row, most, plus
-from executor.runner.losses import HostLosses, Losses
-from executor.runner.memory import Memory, ResidentMemory
-from executor.runner.options import Options
-from executor.runner.record import RankFile
-from executor.runner.rounds import Rounds
+from gpu_plan.executor.records.rank import RankError, RankStatus
+from gpu_plan.executor.runner.document import document
+from gpu_plan.executor.runner.figures.batches import Batch
+from gpu_plan.executor.runner.figures.ledger import Ledger, Row, most, plus
+from gpu_plan.executor.runner.figures.losses import HostLosses, Losses
+from gpu_plan.executor.runner.figures.rounds import Rounds
+from gpu_plan.executor.runner.memory.process import Memory, ResidentMemory
+from gpu_plan.executor.runner.options import Options
+from gpu_plan.executor.runner.record import RankFile
 
 MAX_SHAPES = 16
 
@@ -37,7 +37,7 @@ class Recorder:
         self.shapes: dict[tuple[int, ...], None] = {}
         self.checkpoints: list[str] = []
         self.inference: dict[str, Any] | None = None
-        """Fields of `executor.records.rank.InferenceFigures`, kept by a script that runs prompts."""
+        """Fields of `gpu_plan.executor.records.rank.InferenceFigures`, kept by a script that runs prompts."""
         self.notes: dict[str, None] = {}
         self.started = time.time()
         self.base_resident = self.resident.resident()

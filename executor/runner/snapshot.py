@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from executor.runner.recorder import Recorder
+    from gpu_plan.executor.runner.recorder import Recorder
 
 MAX_ENTRIES = 200_000
 

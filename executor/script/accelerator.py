@@ -4,9 +4,9 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from executor.script.loop import dotted
-from executor.script.option import constant, keywords
-from executor.script.read import Script
+from gpu_plan.executor.script.loop import dotted
+from gpu_plan.executor.script.option import constant, keywords
+from gpu_plan.executor.script.read import Script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from executor.script.loop import dotted
-from executor.script.option import constant, keywords
-from executor.script.read import Script
-from planner.nearest import did_you_mean
+from gpu_plan.executor.script.loop import dotted
+from gpu_plan.executor.script.option import constant, keywords
+from gpu_plan.executor.script.read import Script
+from gpu_plan.planner.nearest import did_you_mean
 
 _PARSER_WORDS = frozenset(
     ["description", "formatter_class", "prog", "usage", "epilog", "allow_abbrev", "add_help", "argument_default"]

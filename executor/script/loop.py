@@ -3,7 +3,7 @@
 import ast
 from typing import Literal
 
-from executor.script.read import Script
+from gpu_plan.executor.script.read import Script
 
 Loop = Literal["accelerate", "trainer", "lightning", "plain", "unknown"]
 

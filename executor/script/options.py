@@ -2,12 +2,17 @@
 
 import ast
 
-from executor.script.loop import dotted, imported_names
-from executor.script.option import Option, ScriptOptions
-from executor.script.options_argparse import of_argparse
-from executor.script.options_click import of_click, of_typer
-from executor.script.options_dataclass import filled_classes, of_dataclass, of_training_arguments, training_arguments
-from executor.script.read import Script
+from gpu_plan.executor.script.loop import dotted, imported_names
+from gpu_plan.executor.script.option import Option, ScriptOptions
+from gpu_plan.executor.script.options_argparse import of_argparse
+from gpu_plan.executor.script.options_click import of_click, of_typer
+from gpu_plan.executor.script.options_dataclass import (
+    filled_classes,
+    of_dataclass,
+    of_training_arguments,
+    training_arguments,
+)
+from gpu_plan.executor.script.read import Script
 
 
 def options_of(script: Script) -> ScriptOptions:

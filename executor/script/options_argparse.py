@@ -2,8 +2,8 @@
 
 import ast
 
-from executor.script.loop import dotted
-from executor.script.option import Option, Takes, constant, keywords, make_option, strings
+from gpu_plan.executor.script.loop import dotted
+from gpu_plan.executor.script.option import Option, Takes, constant, keywords, make_option, strings
 
 _FLAG_ACTIONS = frozenset({"store_true", "store_false", "store_const", "count", "append_const", "help", "version"})
 

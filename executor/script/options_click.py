@@ -2,8 +2,8 @@
 
 import ast
 
-from executor.script.loop import dotted, imported_names
-from executor.script.option import Option, constant, keywords, make_option, strings
+from gpu_plan.executor.script.loop import dotted, imported_names
+from gpu_plan.executor.script.option import Option, constant, keywords, make_option, strings
 
 
 def of_click(tree: ast.Module) -> list[Option]:

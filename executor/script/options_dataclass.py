@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Mapping
 
-from executor.script.loop import dotted
-from executor.script.option import Option, constant, keywords
+from gpu_plan.executor.script.loop import dotted
+from gpu_plan.executor.script.option import Option, constant, keywords
 
 _HF_PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 

@@ -2,9 +2,9 @@
 
 import ast
 
-from executor import names
-from executor.script.loop import dotted, imported_names
-from executor.script.read import Script
+from gpu_plan.executor import names
+from gpu_plan.executor.script.loop import dotted, imported_names
+from gpu_plan.executor.script.read import Script
 
 _BY_VARIABLE = {
     names.MICRO_BATCH_SIZE: "micro_batch_size",
@@ -22,7 +22,7 @@ def asks_for(script: Script) -> frozenset[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and (field := _BY_VARIABLE.get(node.value))
     }
     imported = imported_names(script.tree)
-    if imported.get("current_plan", "").partition(".")[0] == "executor" or "executor" in imported:
+    if imported.get("current_plan", "").partition(".")[0] == "gpu_plan" or "gpu_plan" in imported:
         plans = _plan_names(script.tree)
         found |= {
             node.attr

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.errors import InputError, UnreachableError
+from gpu_plan.planner.errors import InputError, UnreachableError
 
 _MAX_BYTES = 4 * 2**20
 _NOTEBOOK = ".ipynb"

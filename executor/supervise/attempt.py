@@ -6,28 +6,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from executor import names
-from executor.deviations import deviations
-from executor.job import Job
-from executor.launch.files import LaunchFiles
-from executor.launch.prepare import prepare
-from executor.launch.write import write_launch_files
-from executor.records.rank import RankRecord
-from executor.records.run import Attempt
-from executor.run_folder import RunFolder
-from executor.supervise.classify import Verdict, classify
-from executor.supervise.disk import full_disks
-from executor.supervise.evidence import Evidence, RankExit, error_line, parse_exits, parse_launcher_signal
-from executor.supervise.host_memory import oom_kills
-from executor.supervise.interrupts import Interrupts
-from executor.supervise.limits import Limits
-from executor.supervise.logs import rank_logs, settle_logs, tail
-from executor.supervise.process import LAUNCHER_ERR, start
-from executor.supervise.resumption import checkpoint_roots
-from executor.supervise.stacks import places
-from executor.supervise.watch import Ending, Listener, Watch
-from planner.plan_codec import plain
-from planner.plan_io import save
+from gpu_plan.executor import names
+from gpu_plan.executor.deviations import deviations
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.files import LaunchFiles
+from gpu_plan.executor.launch.prepare import prepare
+from gpu_plan.executor.launch.write import write_launch_files
+from gpu_plan.executor.records.rank import RankRecord
+from gpu_plan.executor.records.run import Attempt
+from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.executor.supervise.causes.classify import Verdict, classify
+from gpu_plan.executor.supervise.causes.disk import full_disks
+from gpu_plan.executor.supervise.causes.evidence import (
+    Evidence,
+    RankExit,
+    error_line,
+    parse_exits,
+    parse_launcher_signal,
+)
+from gpu_plan.executor.supervise.causes.host_memory import oom_kills
+from gpu_plan.executor.supervise.causes.stacks import places
+from gpu_plan.executor.supervise.follow.logs import rank_logs, settle_logs, tail
+from gpu_plan.executor.supervise.interrupts import Interrupts
+from gpu_plan.executor.supervise.limits import Limits
+from gpu_plan.executor.supervise.processes.launch import LAUNCHER_ERR, start
+from gpu_plan.executor.supervise.resumption import checkpoint_roots
+from gpu_plan.executor.supervise.watch import Ending, Listener, Watch
+from gpu_plan.planner.plan.codec import plain
+from gpu_plan.planner.plan.files import save
 
 _REPORT_BYTES = 256 * 1024
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from executor.records.run import Attempt
+from gpu_plan.executor.records.run import Attempt
 
 Action = Literal["stop", "retry", "replan"]
 _CRASHES = ("signal", "exception", "exit", "hang", "launcher", "torn")

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from executor.records.run import Attempt, RunRecord
-from executor.supervise.pulse import Pulse
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.records.run import Attempt, RunRecord
+from gpu_plan.executor.supervise.follow.pulse import Pulse
+from gpu_plan.planner.plan.saved import SavedPlan
 
 EventKind = Literal["run", "launch", "pulse", "output", "note", "attempt", "end"]
 """`run`: the run folder exists; `launch`: a command is about to be started; `pulse`: ranks moved on; `output`: rank 0

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from executor.job import Job
-from executor.records.run import Attempt, RunRecord, RunStatus
-from executor.run_folder import RunFolder
-from planner.errors import PlanError
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.records.run import Attempt, RunRecord, RunStatus
+from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.planner.errors import PlanError
 
 
 class Ledger:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from executor.names import HANG_SECONDS
-from planner.errors import UsageError
+from gpu_plan.executor.names import HANG_SECONDS
+from gpu_plan.planner.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from planner.cache_dir import installed
+from gpu_plan.planner.cache_dir import installed
 
 _PACKAGES = (
     "torch", "accelerate", "transformers", "deepspeed", "trl", "lightning", "peft", "torchao", "bitsandbytes", "numpy",

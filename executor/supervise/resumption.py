@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.checkpoints.find import newest_complete, torn
-from executor.checkpoints.resume import decide_resume, make_ready, plan_resume
-from executor.inference.job import is_inference
-from executor.job import Job
-from executor.names import CONVERTED_FOLDER
-from executor.records.rank import RankRecord
-from executor.run_folder import RunFolder
-from planner.errors import PlanError
-from planner.plan_figures import StrategyChoice
+from gpu_plan.executor.checkpoints.find import newest_complete, torn
+from gpu_plan.executor.checkpoints.resume import decide_resume, make_ready, plan_resume
+from gpu_plan.executor.inference.job import is_inference
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.names import CONVERTED_FOLDER
+from gpu_plan.executor.records.rank import RankRecord
+from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.plan.figures import StrategyChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

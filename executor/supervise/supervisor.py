@@ -5,28 +5,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from executor import names
-from executor.inference.room import clear_offload
-from executor.job import Job
-from executor.records.run import Attempt, RunRecord, RunStatus
-from executor.run_folder import RunFolder, create
-from executor.supervise.attempt import Outcome, new_attempt, prepare_attempt, run_attempt
-from executor.supervise.classify import INTERRUPTED
-from executor.supervise.decide import decide
-from executor.supervise.events import Event, EventKind
-from executor.supervise.interrupts import Interrupts, interrupts
-from executor.supervise.ledger import Ledger, new_record
-from executor.supervise.limits import Limits, read_limits
-from executor.supervise.machine import describe_machine
-from executor.supervise.process import adopt_orphans
-from executor.supervise.pulse import Pulse
-from executor.supervise.replan import replan
-from executor.supervise.resumption import Resumption, checkpoint_roots, find_resumption, keeps_progress
-from executor.supervise.watch import Listener
-from planner.errors import PlanError
-from planner.plan_codec import dump
-from planner.plan_io import write_text
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor import names
+from gpu_plan.executor.inference.loading.room import clear_offload
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.records.run import Attempt, RunRecord, RunStatus
+from gpu_plan.executor.run_folder import RunFolder, create
+from gpu_plan.executor.supervise.attempt import Outcome, new_attempt, prepare_attempt, run_attempt
+from gpu_plan.executor.supervise.causes.classify import INTERRUPTED
+from gpu_plan.executor.supervise.decide import decide
+from gpu_plan.executor.supervise.events import Event, EventKind
+from gpu_plan.executor.supervise.follow.pulse import Pulse
+from gpu_plan.executor.supervise.interrupts import Interrupts, interrupts
+from gpu_plan.executor.supervise.ladder.replan import replan
+from gpu_plan.executor.supervise.ledger import Ledger, new_record
+from gpu_plan.executor.supervise.limits import Limits, read_limits
+from gpu_plan.executor.supervise.machine import describe_machine
+from gpu_plan.executor.supervise.processes.launch import adopt_orphans
+from gpu_plan.executor.supervise.resumption import Resumption, checkpoint_roots, find_resumption, keeps_progress
+from gpu_plan.executor.supervise.watch import Listener
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.plan.codec import dump
+from gpu_plan.planner.plan.files import write_text
+from gpu_plan.planner.plan.saved import SavedPlan
 
 Observe = Callable[[Event], None]
 _STATUS: dict[str, RunStatus] = {

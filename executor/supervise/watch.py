@@ -8,16 +8,16 @@ from pathlib import Path
 
 import psutil
 
-from executor.supervise.activity import Activity
-from executor.supervise.heartbeat import Heartbeat
-from executor.supervise.host_memory import data_limit
-from executor.supervise.interrupts import Interrupts
-from executor.supervise.limits import Limits
-from executor.supervise.logs import Output, bound_logs, rank_logs, tail
-from executor.supervise.process import LAUNCHER_ERR, Started
-from executor.supervise.pulse import Pulse, Pulses
-from executor.supervise.stacks import ask_for_stacks
-from executor.supervise.strays import end_all, processes_of, reap, send
+from gpu_plan.executor.supervise.causes.host_memory import data_limit
+from gpu_plan.executor.supervise.causes.stacks import ask_for_stacks
+from gpu_plan.executor.supervise.follow.heartbeat import Heartbeat
+from gpu_plan.executor.supervise.follow.logs import Output, bound_logs, rank_logs, tail
+from gpu_plan.executor.supervise.follow.pulse import Pulse, Pulses
+from gpu_plan.executor.supervise.interrupts import Interrupts
+from gpu_plan.executor.supervise.limits import Limits
+from gpu_plan.executor.supervise.processes.activity import Activity
+from gpu_plan.executor.supervise.processes.launch import LAUNCHER_ERR, Started
+from gpu_plan.executor.supervise.processes.strays import end_all, processes_of, reap, send
 
 _LEAVING = 2
 _CLOSING = "closing signal"

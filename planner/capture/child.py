@@ -1,4 +1,4 @@
-"""The capturing child: `python -m planner.capture.child REQUEST RESULT`. Runs the user's own code, behind walls.
+"""The capturing child: `-m gpu_plan.planner.capture.child REQUEST RESULT`. Runs the user's own code, behind walls.
 
 RESULT is a folder outside the walls: `outcome.json`, and `trace.npz` where the step was reached. It is opened before
 the walls go up; the process ends with os._exit as soon as the outcome is written, so that nothing of the script's own
@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from planner.capture import sandbox
-from planner.capture.request import CapturedFacts, CaptureRequest, Outcome
-from planner.errors import PlanError
-from planner.plan_codec import decode, dump, load_object
+from gpu_plan.planner.capture import sandbox
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outcome
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.plan.codec import decode, dump, load_object
 
 
 class Result:
@@ -53,7 +53,7 @@ def main(words: list[str]) -> NoReturn:
     walls = sandbox.enter(folders, processes=request.processes)
     _quiet_environment(request)
     # Imported behind the walls: a process that has threads gets no user namespace, and torch starts some.
-    from planner.capture.window import Window
+    from gpu_plan.planner.capture.window import Window
 
     window = Window(request, lambda facts, trace: result.end(_captured(facts, started, walls), trace))
     with contextlib.ExitStack() as stack:
@@ -86,7 +86,7 @@ def _no_step(script: Path, window: Any) -> Outcome:
 
 
 def _failed(problem: BaseException, script: Path, window: Any) -> Outcome:
-    from planner.capture.pretrained import NeedsConfigError
+    from gpu_plan.planner.capture.answers.pretrained import NeedsConfigError
 
     needed = _cause(problem, NeedsConfigError)
     if needed is not None:

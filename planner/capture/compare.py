@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 
-from planner.capture.job import provider_of
-from planner.capture.request import CapturedFacts
-from planner.capture.workload import differences
-from planner.errors import PlanError
-from planner.hardware.cluster import Cluster
-from planner.model.source import resolve
-from planner.model.spec import ModelSpec
-from planner.request import Note, Request
-from planner.search.search import Found
-from planner.workload import Workload
+from gpu_plan.planner.capture.job import provider_of
+from gpu_plan.planner.capture.request import CapturedFacts
+from gpu_plan.planner.capture.workload import differences
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.search.search import Found
+from gpu_plan.planner.workload.training import Workload
 
 
 def script_differences(

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from planner.capture.provider import CapturedProvider
-from planner.capture.request import CaptureRequest, PlannedDevice
-from planner.capture.workload import differences, overlay, stored_otherwise, with_captured_basis
-from planner.hardware.cluster import Cluster
-from planner.model.source import ModelSource
-from planner.model.spec import ModelSpec
-from planner.request import Note, Request
-from planner.trace.device import device_kind
-from planner.workload import Workload
-from planner.workload_options import Given, make_workload
+from gpu_plan.planner.capture.provider import CapturedProvider
+from gpu_plan.planner.capture.request import CaptureRequest, PlannedDevice
+from gpu_plan.planner.capture.workload import differences, overlay, stored_otherwise, with_captured_basis
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.training import Given, make_workload
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.workload.training import Workload
 
 _SECONDS, _FOLLOWED_SECONDS = 60.0, 240.0
 """Until the first step, and until the third of a check, which runs where machines are slow and nobody waits."""

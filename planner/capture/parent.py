@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -14,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from planner.capture.request import CaptureRequest, Outcome
-from planner.errors import InputError, UnreachableError
-from planner.plan_codec import decode, dump, load_object
+from gpu_plan.planner.capture.request import CaptureRequest, Outcome
+from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.own_python import own_command, own_environment
+from gpu_plan.planner.plan.codec import decode, dump, load_object
 
 _POLL_SECONDS = 0.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -52,7 +52,7 @@ def _line(request: CaptureRequest, outcome: Outcome, said: str) -> str:
 
 
 def _config_of(name: str) -> str:
-    from planner.model.source import resolve
+    from gpu_plan.planner.model.source.resolve import resolve
 
     source = resolve(name, read_headers=False)
     if source.config is None:
@@ -64,11 +64,11 @@ def _run(request: CaptureRequest) -> tuple[Outcome, bytes | None, str]:
     folder = Path(tempfile.mkdtemp(prefix="plan-captured-"))
     try:
         (folder / "request.json").write_text(dump(request), encoding="utf-8")
-        words = [sys.executable, "-m", "planner.capture.child", str(folder / "request.json"), str(folder)]
+        words = [*own_command("gpu_plan.planner.capture.child"), str(folder / "request.json"), str(folder)]
         process = subprocess.Popen(
             words,
             cwd=request.working_directory,
-            env=_environment(),
+            env=own_environment(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -83,13 +83,6 @@ def _run(request: CaptureRequest) -> tuple[Outcome, bytes | None, str]:
         return *_read(folder, process.returncode, request), tail.text
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _environment() -> dict[str, str]:
-    """The user's own, with the project importable and reproducible hashing."""
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": root if not path else f"{root}{os.pathsep}{path}"}
 
 
 class _Tail(threading.Thread):

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from planner.cache_dir import cache_dir, entry_name, read_entry, write_entry
-from planner.capture.files import project_files
-from planner.capture.parent import CaptureError, capture
-from planner.capture.request import CapturedFacts, CaptureRequest
-from planner.errors import InputError
-from planner.model.spec import ModelSpec, spec_from
-from planner.plan_codec import decode, dump, load_object
-from planner.strategy.base import autocast_regime
-from planner.trace.entries import told_by
-from planner.trace.events import StepTrace
-from planner.trace.stepless import stepless_trace
-from planner.trace.storage import CorruptTraceError, load
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Peft, Precision, Stack
+from gpu_plan.planner.cache_dir import cache_dir, entry_name, read_entry, write_entry
+from gpu_plan.planner.capture.files import project_files
+from gpu_plan.planner.capture.parent import CaptureError, capture
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.spec import ModelSpec, spec_from
+from gpu_plan.planner.plan.codec import decode, dump, load_object
+from gpu_plan.planner.strategy.base import autocast_regime
+from gpu_plan.planner.trace.entries import told_by
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.stepless import stepless_trace
+from gpu_plan.planner.trace.storage import CorruptTraceError, load
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _MAX_FILES = 400
 _READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
@@ -27,7 +27,7 @@ _READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
 
 @dataclass(slots=True, kw_only=True)
 class CapturedProvider:
-    """Stands where planner.trace.provider.TraceProvider stands for a model."""
+    """Stands where gpu_plan.planner.trace.provider.TraceProvider stands for a model."""
 
     request: CaptureRequest
     use_cache: bool = True

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.trace.variant import Regime
-from planner.workload import Checkpointing
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Checkpointing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class CapturedFacts:
     model_id: str | None = None
     """The name that its config carries, where it has one."""
     spec: Mapping[str, object] = field(default_factory=dict)
-    """Fields of planner.model.spec.ModelSpec."""
+    """Fields of gpu_plan.planner.model.spec.ModelSpec."""
     stack: Literal["accelerate", "trainer", "plain"] = "plain"
     loop: str = "plain"
     """Who runs the loop, in finer words: `lightning`, `SFTTrainer`, ..."""
@@ -96,7 +96,7 @@ class CapturedFacts:
     models: int = 1
     notes: tuple[str, ...] = ()
     places: Mapping[str, str] = field(default_factory=dict)
-    """Lines of the user's files by kind: see planner.capture.noticed."""
+    """Lines of the user's files by kind: see gpu_plan.planner.capture.watch.noticed."""
     resident_bytes: int = 0
     """Peak of the child."""
     seconds: float = 0.0

@@ -10,36 +10,53 @@ from typing import Any
 import torch
 from torch import nn
 
-from planner.capture.bystanders import bystanders, watch_placed
-from planner.capture.cuda_answers import cuda_answers
-from planner.capture.distributed import one_rank
-from planner.capture.host_values import LoopReads, numbers_formatted
-from planner.capture.imports import when_imported
-from planner.capture.loaders import loaders
-from planner.capture.noticed import COPY, HELD, MODEL, OPTIMIZER, RETAINED, Afterwards, Noticed, held_places
-from planner.capture.observe import Observed, loop_of, optimizer_facts, planned_name, waiting, watch, watch_trainer
-from planner.capture.placement import Placement, parameters_on_meta
-from planner.capture.precision import Regions, autocast_regions
-from planner.capture.pretrained import weightless_models
-from planner.capture.quantised import unpacked
-from planner.capture.recording import StepRecorder, micro_batch_of, other_name, sequence_of
-from planner.capture.request import CapturedFacts, CaptureRequest
-from planner.errors import InputError
-from planner.model.build import spec_of
-from planner.model.spec import ModelSpec
-from planner.trace.checkpointing import set_checkpointing
-from planner.trace.device import DeviceKind
-from planner.trace.events import ParameterInfo
-from planner.trace.fit import fit
-from planner.trace.functions import DeviceFunctions, python_wrappers_open
-from planner.trace.inputs_known import KnownValues, remember_literals
-from planner.trace.kernels import KernelProfile, kernel_profile
-from planner.trace.layout import layout_of
-from planner.trace.origins import Origins
-from planner.trace.recorder import Held
-from planner.trace.step import cast
-from planner.trace.storage import dump
-from planner.trace.tracer import buffer_sizes, parameter_infos
+from gpu_plan.planner.capture.answers.cuda import cuda_answers
+from gpu_plan.planner.capture.answers.distributed import one_rank
+from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted
+from gpu_plan.planner.capture.answers.loaders import loaders
+from gpu_plan.planner.capture.answers.placement import Placement, parameters_on_meta
+from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions
+from gpu_plan.planner.capture.answers.pretrained import weightless_models
+from gpu_plan.planner.capture.answers.quantised import unpacked
+from gpu_plan.planner.capture.imports import when_imported
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
+from gpu_plan.planner.capture.watch.bystanders import bystanders, watch_placed
+from gpu_plan.planner.capture.watch.noticed import (
+    COPY,
+    HELD,
+    MODEL,
+    OPTIMIZER,
+    RETAINED,
+    Afterwards,
+    Noticed,
+    held_places,
+)
+from gpu_plan.planner.capture.watch.observe import (
+    Observed,
+    loop_of,
+    optimizer_facts,
+    planned_name,
+    waiting,
+    watch,
+    watch_trainer,
+)
+from gpu_plan.planner.capture.watch.recording import StepRecorder, micro_batch_of, other_name, sequence_of
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.build.construct import spec_of
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.events import ParameterInfo
+from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
+from gpu_plan.planner.trace.kernels.temporaries import KernelProfile, kernel_profile
+from gpu_plan.planner.trace.layout import layout_of
+from gpu_plan.planner.trace.recording.fit import fit
+from gpu_plan.planner.trace.recording.functions import DeviceFunctions, python_wrappers_open
+from gpu_plan.planner.trace.recording.origins import Origins
+from gpu_plan.planner.trace.recording.recorder import Held
+from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
+from gpu_plan.planner.trace.step import cast
+from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.trace.tracer import buffer_sizes, parameter_infos
 
 Deliver = Callable[[CapturedFacts, bytes], None]
 

@@ -3,13 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from planner.capture.request import CapturedFacts
-from planner.dtypes import is_floating
-from planner.errors import InputError, NotBuiltError, UsageError
-from planner.model.spec import ModelSpec
-from planner.strategy.base import autocast_regime
-from planner.workload import Attention, Basis, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
-from planner.workload_options import Given
+from gpu_plan.planner.capture.request import CapturedFacts
+from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.options.training import Given
+from gpu_plan.planner.strategy.base import autocast_regime
+from gpu_plan.planner.workload.training import (
+    Attention,
+    Basis,
+    Checkpointing,
+    Optimizer,
+    Peft,
+    Precision,
+    Stack,
+    Workload,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
 """Accelerate's YAML or JSON file. Meanings: accelerate commands/config/config_args.py, commands/launch.py (1.15)."""
 
-from planner.errors import NotBuiltError
-from planner.from_config.deepspeed import read_deepspeed, say_swapping
-from planner.from_config.fsdp import read_fsdp, version_of
-from planner.from_config.reading import Reading
-from planner.from_config.shared import clipping, compiled
-from planner.from_config.table import Table
+from gpu_plan.planner.errors import NotBuiltError
+from gpu_plan.planner.from_config.deepspeed import read_deepspeed, say_swapping
+from gpu_plan.planner.from_config.fsdp import read_fsdp, version_of
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.shared import clipping, compiled
+from gpu_plan.planner.from_config.table import Table
 
 SIGNS = ("compute_environment", "distributed_type", "num_machines", "deepspeed_config", "main_training_function")
 

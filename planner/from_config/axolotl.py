@@ -6,11 +6,11 @@ loaded in bfloat16 under bf16), loaders/model.py (4-bit weights are quantised tw
 
 from collections.abc import Mapping
 
-from planner.errors import NotBuiltError
-from planner.from_config.deepspeed import read_deepspeed
-from planner.from_config.fsdp import read_fsdp, version_of
-from planner.from_config.reading import Reading
-from planner.from_config.shared import (
+from gpu_plan.planner.errors import NotBuiltError
+from gpu_plan.planner.from_config.deepspeed import read_deepspeed
+from gpu_plan.planner.from_config.fsdp import read_fsdp, version_of
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.shared import (
     clipping,
     compiled,
     read_attention,
@@ -18,7 +18,7 @@ from planner.from_config.shared import (
     read_optimizer,
     read_weights_dtype,
 )
-from planner.from_config.table import Table
+from gpu_plan.planner.from_config.table import Table
 
 SIGNS = ("base_model", "sequence_len", "micro_batch_size", "adapter", "sample_packing", "val_set_size")
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from planner.from_config.kinds import Kind, find_kind, recognise
-from planner.from_config.reading import Fetch, Reading, Said
-from planner.from_config.table import Table
+from gpu_plan.planner.from_config.kinds import Kind, find_kind, recognise
+from gpu_plan.planner.from_config.reading import Fetch, Reading, Said
+from gpu_plan.planner.from_config.table import Table
 
 _ORDER = (
     "strategy", "dp-replicate", "offload", "precision", "optimizer", "micro-batch", "grad-accum", "global-batch",

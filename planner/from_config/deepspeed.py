@@ -1,8 +1,8 @@
 """DeepSpeed's JSON file. Meanings: deepspeed runtime/config.py, runtime/zero/config.py, offload_config.py (0.19)."""
 
-from planner.from_config.reading import Reading
-from planner.from_config.shared import clipping
-from planner.from_config.table import Table
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.shared import clipping
+from gpu_plan.planner.from_config.table import Table
 
 SIGNS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer")
 

@@ -4,8 +4,8 @@ Sources: accelerate utils/dataclasses.py (FullyShardedDataParallelPlugin), trans
 (_process_fsdp_args, _apply_legacy_fsdp_to_config), axolotl utils/schemas/fsdp.py.
 """
 
-from planner.from_config.reading import Reading
-from planner.from_config.table import Table
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.table import Table
 
 _WRAPS = ("TRANSFORMER_BASED_WRAP",)
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from planner.errors import InputError, UsageError
-from planner.from_config import accelerate, axolotl, deepspeed, llamafactory, trainer
-from planner.from_config.reading import Reading
-from planner.nearest import did_you_mean
+from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.from_config import accelerate, axolotl, deepspeed, llamafactory, trainer
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.nearest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ Meanings and defaults: llamafactory hparams/{model,finetuning,data}_args.py, mod
 (checkpoints unless told not to), model/adapter.py (trained weights are fp32).
 """
 
-from planner.from_config.reading import Reading
-from planner.from_config.shared import read_lora, read_mixed, read_optimizer
-from planner.from_config.table import Table
-from planner.from_config.trainer import read_batch, read_parallel, read_rest
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.shared import read_lora, read_mixed, read_optimizer
+from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.from_config.trainer import read_batch, read_parallel, read_rest
 
 SIGNS = ("finetuning_type", "stage", "cutoff_len", "template", "dataset_dir", "lora_target", "quantization_bit")
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from planner.errors import InputError
-from planner.from_config.table import Table
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.from_config.table import Table
 
 Fetch = Callable[[str, str], Mapping[str, object]]
 """Content of another configuration file by its path as written, and the key that names it; PlanError if it cannot."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from planner.from_config.reading import Reading
-from planner.from_config.table import Table
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.table import Table
 
 OPTIMIZERS: Mapping[str, str] = {
     "adamw_torch": "adamw",

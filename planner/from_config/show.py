@@ -3,7 +3,7 @@
 import json
 import shlex
 
-from planner.from_config.convert import Converted
+from gpu_plan.planner.from_config.convert import Converted
 
 
 def words(converted: Converted) -> list[str]:

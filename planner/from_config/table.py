@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from planner.errors import InputError
+from gpu_plan.planner.errors import InputError
 
 AUTO = "auto"
 """A value that the tool fills in by itself: read as one that is not given."""

@@ -5,10 +5,10 @@ Meanings and defaults: transformers training_args.py (5.x), trl trainer/base_con
 
 from collections.abc import Mapping
 
-from planner.from_config.deepspeed import read_deepspeed
-from planner.from_config.fsdp import read_fsdp, version_of
-from planner.from_config.reading import Reading
-from planner.from_config.shared import (
+from gpu_plan.planner.from_config.deepspeed import read_deepspeed
+from gpu_plan.planner.from_config.fsdp import read_fsdp, version_of
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.shared import (
     clipping,
     compiled,
     read_attention,
@@ -17,7 +17,7 @@ from planner.from_config.shared import (
     read_optimizer,
     read_weights_dtype,
 )
-from planner.from_config.table import Table
+from gpu_plan.planner.from_config.table import Table
 
 SIGNS = (
     "per_device_train_batch_size", "output_dir", "learning_rate", "num_train_epochs", "optim", "lr_scheduler_type",

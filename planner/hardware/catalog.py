@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from planner.errors import InputError
-from planner.hardware import names
-from planner.hardware.gpu import Fact, Gpu, Interval, Link, Price, UsableBasis
-from planner.hardware.user_gpus import parse_user_gpu
-from planner.nearest import did_you_mean
-from planner.units import GIB, MIB
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.hardware import names
+from gpu_plan.planner.hardware.gpu import Fact, Gpu, Interval, Link, Price, UsableBasis
+from gpu_plan.planner.hardware.user_gpus import parse_user_gpu
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.units import GIB, MIB
 
 _FACT_KEYS = ("value", "source", "kind", "note")
 
@@ -30,7 +30,7 @@ class Platform:
 
 @functools.cache
 def _document() -> dict[str, Any]:
-    with resources.files("planner.hardware").joinpath("gpus.toml").open("rb") as file:
+    with resources.files("gpu_plan.planner.hardware").joinpath("gpus.toml").open("rb") as file:
         return tomllib.load(file)
 
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.errors import InputError
-from planner.hardware.catalog import Platform, find_gpu, load_gpus, load_platforms
-from planner.hardware.gpu import Gpu
-from planner.units import format_gib
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.hardware.catalog import Platform, find_gpu, load_gpus, load_platforms
+from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.units import format_gib
 
 MAX_GPUS = 1_000_000
 ASSUMED_NODE_SIZE = 8
@@ -140,7 +140,7 @@ def parse_cluster(text: str, extra_gpus: Mapping[str, object] | None = None, ram
     first, second, name = _split(spec, shown)
     gpu = find_gpu(name, extra_gpus)
     if gpu.is_cpu and ram_bytes is None:
-        from planner.hardware.ram import machine_ram_bytes
+        from gpu_plan.planner.hardware.ram import machine_ram_bytes
 
         ram_bytes = machine_ram_bytes()
     nodes, per_node = _shape(first, second, gpu, shown)

@@ -7,13 +7,13 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planner.errors import PreflightError
-from planner.hardware.catalog import load_gpus, match_gpu
-from planner.hardware.cluster import Cluster
-from planner.hardware.gpu import Fact, Gpu
-from planner.hardware.ram import machine_ram_bytes
-from planner.hardware.user_gpus import parse_user_gpu
-from planner.units import MIB
+from gpu_plan.planner.errors import PreflightError
+from gpu_plan.planner.hardware.catalog import load_gpus, match_gpu
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.hardware.gpu import Fact, Gpu
+from gpu_plan.planner.hardware.ram import machine_ram_bytes
+from gpu_plan.planner.hardware.user_gpus import parse_user_gpu
+from gpu_plan.planner.units import MIB
 
 _FIELDS = ("index", "uuid", "name", "memory.total", "compute_cap")
 _SMI = ("nvidia-smi", "--format=csv,noheader,nounits")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from planner.errors import PreflightError
+from gpu_plan.planner.errors import PreflightError
 
 _MEMINFO = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
 _CGROUP_ROOT = Path("/sys/fs/cgroup")

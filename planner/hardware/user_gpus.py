@@ -12,10 +12,10 @@ import math
 import re
 from collections.abc import Mapping
 
-from planner.errors import InputError
-from planner.hardware.gpu import Fact, Gpu, Interval, Link
-from planner.nearest import did_you_mean
-from planner.units import MIB, parse_bytes
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.hardware.gpu import Fact, Gpu, Interval, Link
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.units import MIB, parse_bytes
 
 _DTYPES = ("float32", "tf32", "float16", "bfloat16", "float8")
 _NUMBERS = (

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.hardware.cluster import Cluster
-from planner.infer.passes import Cut
-from planner.infer.stream import cache_at_full_context
-from planner.infer.view import unit_of
-from planner.model.spec import ModelSpec
-from planner.plan_inference import DevicePlacement, Placement
-from planner.search import device_map as maps
-from planner.search.device_map.devices import devices_of
-from planner.search.device_map.modules import ModuleSize, TensorSize, modules_of_tensors, problem_of
-from planner.trace.events import CATEGORY_INDEX, Category, Kind, StepTrace
-from planner.units import GIB
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.infer.stream import cache_at_full_context
+from gpu_plan.planner.infer.view import unit_of
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.plan.inference import DevicePlacement, Placement
+from gpu_plan.planner.search import device_map as maps
+from gpu_plan.planner.search.device_map.devices import devices_of
+from gpu_plan.planner.search.device_map.modules import ModuleSize, TensorSize, modules_of_tensors, problem_of
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind, StepTrace
+from gpu_plan.planner.trace.generation.passes import Cut
+from gpu_plan.planner.units import GIB
 
 OWN_RAM = 2 * GIB
 """Of the host's RAM, what the process takes for itself: the interpreter, torch, pages of files being read."""

@@ -4,15 +4,14 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
-from planner.hardware.cluster import Cluster, cluster_document
-from planner.infer.evaluate import InferJudgement
-from planner.infer.limits import Limits
-from planner.infer.search import Found
-from planner.infer.workload import InferWorkload
-from planner.memory.stream import Phase
-from planner.model.source import ModelSource
-from planner.model.spec import ModelSpec
-from planner.plan import (
+from gpu_plan.planner.hardware.cluster import Cluster, cluster_document
+from gpu_plan.planner.infer.evaluate import InferJudgement
+from gpu_plan.planner.infer.limits import Limits
+from gpu_plan.planner.infer.search import Found
+from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.plan.document import (
     Assumption,
     Candidate,
     InferenceFigures,
@@ -22,7 +21,8 @@ from planner.plan import (
     TensorLine,
     workload_document,
 )
-from planner.search.document import device_prices, memory_figures, model_facts, standing_lines
+from gpu_plan.planner.search.document import device_prices, memory_figures, model_facts, standing_lines
+from gpu_plan.planner.workload.generation import InferWorkload
 
 _REPORT_FLAGS = frozenset({"--json", "--force", "--ascii", "--explain", "--no-cache", "--dry-run"})
 _REPORT_VALUES = frozenset({"--format", "-o", "--output", "--save", "--snapshot", "--plot", "--top", "--sweep"})

@@ -2,26 +2,26 @@
 
 from dataclasses import dataclass, field, replace
 
-from planner.dtypes import element_bits
-from planner.hardware.cluster import Cluster
-from planner.infer.generations import Generations
-from planner.infer.layout import Layout
-from planner.infer.passes import Cut, cut, starts_of
-from planner.infer.placement import stage_placement
-from planner.infer.speed import PassTimes, pass_time
-from planner.infer.stream import GenerationStream, States, cache_at_full_context, nbytes_of
-from planner.infer.variant import GenerationVariant
-from planner.infer.workload import CacheKind, CacheType, InferWorkload
-from planner.memory.allocator_words import allocator_settings
-from planner.memory.overheads import Term, cuda_context, nccl
-from planner.memory.profile import measure
-from planner.memory.stream import Phase, RankStream
-from planner.plan_inference import Placement
-from planner.search.device_use import DeviceUse, simulated
-from planner.speed.model import SpeedModel, StepTime
-from planner.strategy.base import workspace_bytes
-from planner.trace.events import IntArray, ParameterInfo, StepTrace
-from planner.units import ceil_div
+from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.infer.layout import Layout
+from gpu_plan.planner.infer.placement import stage_placement
+from gpu_plan.planner.infer.speed import PassTimes, pass_time
+from gpu_plan.planner.infer.stream import GenerationStream, States, cache_at_full_context, nbytes_of
+from gpu_plan.planner.memory.allocator.words import allocator_settings
+from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.plan.inference import Placement
+from gpu_plan.planner.search.device_use import DeviceUse, simulated
+from gpu_plan.planner.speed.model import SpeedModel, StepTime
+from gpu_plan.planner.strategy.base import workspace_bytes
+from gpu_plan.planner.trace.events import IntArray, ParameterInfo, StepTrace
+from gpu_plan.planner.trace.generation.generations import Generations
+from gpu_plan.planner.trace.generation.passes import Cut, cut, starts_of
+from gpu_plan.planner.trace.generation.variant import GenerationVariant
+from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.workload.generation import CacheKind, CacheType, InferWorkload
 
 _BEYOND_ANY_DEVICE = 2**45
 """Bytes of tensors from which on no allocator needs to be simulated to say that they do not fit."""
@@ -131,7 +131,7 @@ class GenerationEvaluator:
         return None
 
     def _map(self, layout: Layout, context: int, batch: int) -> InferJudgement:
-        from planner.infer.mapped import judge_map
+        from gpu_plan.planner.infer.mapped import judge_map
 
         return judge_map(self, layout, context, batch)
 

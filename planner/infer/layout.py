@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from planner.hardware.cluster import Cluster
-from planner.infer.workload import InferWorkload
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.workload.generation import InferWorkload
 
 TITLES = {
     "single": "single GPU",

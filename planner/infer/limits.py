@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from planner.infer.errors import CannotSplitError
-from planner.infer.evaluate import GenerationEvaluator, InferJudgement
-from planner.infer.workload import MOST_TOKENS
+from gpu_plan.planner.infer.evaluate import GenerationEvaluator, InferJudgement
+from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.workload.generation import MOST_TOKENS
 
 CONTEXT_STEP = 64
 """Tokens to which the longest context is found."""

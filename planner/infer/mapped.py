@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from planner.errors import InputError
-from planner.infer.device_map import DISK_BYTES_PER_S, Mapped, activation_bytes, find_map, placement_of
-from planner.infer.errors import CannotSplitError
-from planner.infer.evaluate import Generated, GenerationEvaluator, InferJudgement, parameter_bytes
-from planner.infer.layout import Layout
-from planner.infer.passes import cut
-from planner.infer.speed import PassTimes
-from planner.infer.stream import States
-from planner.infer.view import homes, seen_by, unit_of
-from planner.plan_inference import DevicePlacement
-from planner.speed.model import StepTime
-from planner.trace.events import StepTrace
-from planner.units import format_gib
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.infer.device_map import DISK_BYTES_PER_S, Mapped, activation_bytes, find_map, placement_of
+from gpu_plan.planner.infer.evaluate import Generated, GenerationEvaluator, InferJudgement, parameter_bytes
+from gpu_plan.planner.infer.layout import Layout
+from gpu_plan.planner.infer.speed import PassTimes
+from gpu_plan.planner.infer.stream import States
+from gpu_plan.planner.infer.view import homes, seen_by, unit_of
+from gpu_plan.planner.plan.inference import DevicePlacement
+from gpu_plan.planner.speed.model import StepTime
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.generation.passes import cut
+from gpu_plan.planner.units import format_gib
 
 _ATTEMPTS = 4
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.errors import InputError, UsageError
-from planner.hardware.cluster import Cluster
-from planner.infer.evaluate import GenerationEvaluator, InferJudgement
-from planner.infer.search import Found, search
-from planner.infer.workload import CacheType
+from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.infer.evaluate import GenerationEvaluator, InferJudgement
+from gpu_plan.planner.infer.search import Found, search
+from gpu_plan.planner.workload.generation import CacheType
 
 _LARGEST_NODES = 16
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from planner.model.spec import ModelSpec
-from planner.plan_inference import DevicePlacement, Placement
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.plan.inference import DevicePlacement, Placement
 
 if TYPE_CHECKING:
-    from planner.infer.evaluate import InferJudgement
+    from gpu_plan.planner.infer.evaluate import InferJudgement
 
 
 def stage_placement(spec: ModelSpec, judged: Sequence["InferJudgement"], count: int) -> Placement:

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from planner.errors import UsageError
-from planner.infer.errors import CannotSplitError
-from planner.infer.evaluate import GenerationEvaluator, InferJudgement
-from planner.infer.layout import layouts
-from planner.trace.events import CATEGORIES
-from planner.units import format_gib
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.infer.evaluate import GenerationEvaluator, InferJudgement
+from gpu_plan.planner.infer.layout import layouts
+from gpu_plan.planner.trace.events import CATEGORIES
+from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.units import format_gib
 
 _SHOWN = 3
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.hardware.cluster import Cluster
-from planner.infer.passes import Cut, operators_of
-from planner.speed.model import Collective, CollectiveKind, OptimizerWork, SpeedModel, StepTime, StepWork
-from planner.trace.events import StepTrace
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.speed.model import Collective, CollectiveKind, OptimizerWork, SpeedModel, StepTime, StepWork
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.generation.passes import Cut, operators_of
 
 _NO_OPTIMIZER = OptimizerWork(parameter_bytes_read_written=0)
 _GATHERS = frozenset({"index", "index_select"})

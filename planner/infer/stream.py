@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.infer.passes import Cut, joined, starts_of
-from planner.memory.stream import Phase, RankStream
-from planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, StepTrace
+from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, StepTrace
+from gpu_plan.planner.trace.generation.passes import Cut, joined, starts_of
 
 LOAD = 0
 

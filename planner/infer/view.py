@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, StepTrace
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, StepTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

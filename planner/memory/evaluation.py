@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.memory.stream import RankStream, carried_storages
-from planner.trace.events import CATEGORY_INDEX, Category, IntArray
+from gpu_plan.planner.memory.stream import RankStream, carried_storages
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray
 
 _LOSS = 4
 """Bytes of one loss."""

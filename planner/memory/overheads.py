@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from planner.hardware.cluster import Cluster
-from planner.units import MIB
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.units import MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.memory.stream import TRAINING_PHASES, Phase, RankStream
-from planner.trace.events import CATEGORIES, Category, IntArray, shape_at
+from gpu_plan.planner.memory.stream import TRAINING_PHASES, Phase, RankStream
+from gpu_plan.planner.trace.events import CATEGORIES, Category, IntArray, shape_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ the Python stack: operator and shape, module by module outwards, phase, category
 from collections.abc import Iterator
 from typing import NotRequired, TypedDict
 
-from planner.memory.allocator_heap import Action, DriverCall
-from planner.memory.allocator_result import AllocatorResult, Block, Segment
-from planner.memory.profile import StandingTensor, describe, phase_at
-from planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.allocator.heap import Action, DriverCall
+from gpu_plan.planner.memory.allocator.result import AllocatorResult, Block, Segment
+from gpu_plan.planner.memory.profile import StandingTensor, describe, phase_at
+from gpu_plan.planner.memory.stream import Phase, RankStream
 
 DEVICE = 0
 """Index of the one device that is shown, the worst rank's."""

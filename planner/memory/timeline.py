@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from planner.memory.allocator_result import AllocatorResult
-from planner.memory.profile import alive_at, describe, phase_at
-from planner.memory.stream import RankStream
-from planner.plan_timeline import Moment, Timeline
-from planner.trace.events import CATEGORIES
+from gpu_plan.planner.memory.allocator.result import AllocatorResult
+from gpu_plan.planner.memory.profile import alive_at, describe, phase_at
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.plan.timeline import Moment, Timeline
+from gpu_plan.planner.trace.events import CATEGORIES
 
 
 def timeline(stream: RankStream, micro_batch: int, result: AllocatorResult, *, title: str, capacity: int) -> Timeline:

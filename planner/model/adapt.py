@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from planner.dtypes import is_floating
-from planner.errors import InputError, UsageError
-from planner.model.adapter import Adapter
-from planner.model.build import parameter_specs
-from planner.model.quantization import Method, Scheme, Target, parse_quantize
-from planner.model.quiet_imports import without_torchao
-from planner.model.spec import ModelSpec, ParameterSpec
-from planner.nearest import did_you_mean
-from planner.workload import Peft
+from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.build.construct import parameter_specs
+from gpu_plan.planner.model.build.quiet_imports import without_torchao
+from gpu_plan.planner.model.quantization import Method, Scheme, Target, parse_quantize
+from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.workload.training import Peft
 
 KBIT = "_plan_kbit"
 """Attribute of a model that went through prepare_model_for_kbit_training."""
@@ -97,8 +97,8 @@ def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Sche
     from peft import prepare_model_for_kbit_training
     from transformers import PreTrainedModel
 
-    from planner.model.linear4bit import quantise as quantise_4bit
-    from planner.model.quantization.apply import quantise
+    from gpu_plan.planner.model.linear4bit import quantise as quantise_4bit
+    from gpu_plan.planner.model.quantization.apply import quantise
 
     if not isinstance(model, PreTrainedModel):
         raise InputError(f"{spec.id}: --peft qlora quantises transformers models; {spec.class_name} is none")
@@ -124,7 +124,7 @@ def _lora_config(peft: Any, model: nn.Module, adapter: Adapter) -> Any:
         task_type=task,
     )
     if any(getattr(module, "is_quantised", False) for module in model.modules()):
-        from planner.model.quantization.adapters import wrappings
+        from gpu_plan.planner.model.quantization.adapters import wrappings
 
         config._register_custom_module(wrappings())
     return config

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from planner.workload import Peft
+from gpu_plan.planner.workload.training import Peft
 
 DEFAULT_RANK = 16
 """Rank when none is given (trl trl/trainer/model_config.py: ModelConfig.lora_r); peft's bare LoraConfig has 8."""

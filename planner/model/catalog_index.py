@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from planner.nearest import did_you_mean
+from gpu_plan.planner.nearest import did_you_mean
 
 CATALOG = Path(__file__).parent / "catalog"
 KINDS = ("dense", "moe", "encoder", "encdec", "vision", "multimodal", "ssm", "hybrid")

@@ -5,7 +5,7 @@ import math
 import re
 from typing import Any
 
-from planner.errors import InputError
+from gpu_plan.planner.errors import InputError
 
 MAX_BYTES = 5_000_000
 """The largest published configs (21,841 ImageNet labels, written twice) are below 2 MB."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner.errors import InputError
-from planner.model.config_reader import shown
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.config_reader import shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

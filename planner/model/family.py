@@ -5,7 +5,7 @@ names.
 import inspect
 from typing import Any
 
-from planner.model.spec import ModelKind
+from gpu_plan.planner.model.spec import ModelKind
 
 _POSITION_KEYS = (
     "max_position_embeddings",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from planner.errors import InputError
+from gpu_plan.planner.errors import InputError
 
 FLOAT8_LINEAR = "Float8Linear"
 """Class name of torchao's layer."""

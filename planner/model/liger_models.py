@@ -7,8 +7,8 @@ transformers integrations/liger.py (apply_liger_kernel, the Trainer's `use_liger
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.errors import UsageError
-from planner.nearest import did_you_mean
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.nearest import did_you_mean
 
 VERSION = "0.8.5"
 

@@ -17,7 +17,7 @@ from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.base import get_keys_to_not_convert
 from transformers.quantizers.quantizers_utils import should_convert_module
 
-from planner.units import ceil_div
+from gpu_plan.planner.units import ceil_div
 
 BLOCK = 64
 """Elements that share one scale (Params4bit: blocksize)."""

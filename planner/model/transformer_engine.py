@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from planner.errors import InputError
+from gpu_plan.planner.errors import InputError
 
 _HISTORY = 1024
 _FORWARD_SCALES, _BACKWARD_SCALES = 3, 2

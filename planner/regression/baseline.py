@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.errors import InputError
-from planner.plan_codec import canonical, decode, load_object, plain
-from planner.regression.places import json_line
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.plan.codec import canonical, decode, load_object, plain
+from gpu_plan.planner.regression.places import json_line
 
 SCHEMA_VERSION = 1
 _CONFLICT = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |$)", re.MULTILINE)

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.errors import InputError
-from planner.regression.baseline import Baseline
-from planner.regression.changes import changed_inputs
-from planner.regression.computed import Computed
-from planner.regression.culprits import Culprit, culprits
-from planner.regression.hints import RECOMPUTED, hints
-from planner.regression.jobs import CheckJob
-from planner.regression.limits import grown
-from planner.regression.result import CheckFigure, Finding, Status
-from planner.units import format_bytes
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.regression.baseline import Baseline
+from gpu_plan.planner.regression.causes.changes import changed_inputs
+from gpu_plan.planner.regression.causes.culprits import Culprit, culprits
+from gpu_plan.planner.regression.causes.hints import RECOMPUTED, hints
+from gpu_plan.planner.regression.computed import Computed
+from gpu_plan.planner.regression.jobs import CheckJob
+from gpu_plan.planner.regression.limits import grown
+from gpu_plan.planner.regression.result import CheckFigure, Finding, Status
+from gpu_plan.planner.units import format_bytes
 
 JUDGED = ("peak_allocated_bytes", "peak_reserved_bytes", "host.most_bytes")
 """Figures that `warn` and `fail` apply to."""

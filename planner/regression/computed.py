@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from planner.errors import InputError
-from planner.plan import Candidate, PlanDocument
-from planner.plan_codec import plain
-from planner.regression.baseline import OTHERS, Baseline, Standing
-from planner.regression.places import Sources
-from planner.request import Answer
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.options.request import Answer
+from gpu_plan.planner.plan.codec import plain
+from gpu_plan.planner.plan.document import Candidate, PlanDocument
+from gpu_plan.planner.regression.baseline import OTHERS, Baseline, Standing
+from gpu_plan.planner.regression.places import Sources
 
 EXPLAINED = 400
 """Kinds of tensors that the plan is asked for: more than the peak of any model has been seen to hold."""

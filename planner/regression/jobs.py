@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.config import CheckTables, flat
-from planner.errors import InputError
-from planner.nearest import did_you_mean
-from planner.options import job_option_names
-from planner.regression.limits import FAIL, WARN, Budget, Threshold, parse_budget, parse_threshold
-from planner.regression.places import toml_line
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.options.config import CheckTables, flat
+from gpu_plan.planner.options.parser import job_option_names
+from gpu_plan.planner.regression.limits import FAIL, WARN, Budget, Threshold, parse_budget, parse_threshold
+from gpu_plan.planner.regression.places import toml_line
 
 _OWN = ("model", "gpus", "set", "args", "budget", "warn", "fail")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")

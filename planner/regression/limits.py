@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.errors import InputError
-from planner.nearest import did_you_mean
-from planner.units import format_bytes, parse_bytes
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.units import format_bytes, parse_bytes
 
 LIMITED: Mapping[str, str] = {
     "peak": "peak_allocated_bytes",

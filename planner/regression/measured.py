@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from planner.regression.baseline import Baseline
-from planner.regression.compare import label_of
-from planner.regression.computed import Computed
-from planner.regression.jobs import CheckJob
-from planner.regression.limits import grown
-from planner.regression.result import Finding
-from planner.units import format_bytes
+from gpu_plan.planner.regression.baseline import Baseline
+from gpu_plan.planner.regression.compare import label_of
+from gpu_plan.planner.regression.computed import Computed
+from gpu_plan.planner.regression.jobs import CheckJob
+from gpu_plan.planner.regression.limits import grown
+from gpu_plan.planner.regression.result import Finding
+from gpu_plan.planner.units import format_bytes
 
 _ALIKE: Mapping[str, str] = {
     "cluster.gpu": "GPU",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from planner.capture.files import project_files
-from planner.errors import PlanError
-from planner.from_config.convert import Converted, convert
-from planner.from_config.reading import Fetch
+from gpu_plan.planner.capture.files import project_files
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.from_config.convert import Converted, convert
+from gpu_plan.planner.from_config.reading import Fetch
 
 Read = Callable[[Path], Mapping[str, object]]
 Fetching = Callable[[Path], Fetch]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.plan_codec import decode, dump, load_object
+from gpu_plan.planner.plan.codec import decode, dump, load_object
 
 SCHEMA_VERSION = 1
 

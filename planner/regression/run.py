@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.config import CheckTables
-from planner.errors import InputError, PlanError
-from planner.plan_io import write_text
-from planner.regression.baseline import Baseline, baseline_from_json, baseline_to_json
-from planner.regression.compare import judge
-from planner.regression.computed import Computed, OwnConfig, computed, fit_of
-from planner.regression.jobs import CheckJob, read_jobs
-from planner.regression.places import Place, Sources, json_line
-from planner.regression.result import Finding, JobResult
-from planner.regression.state import keep, kept, state_key
-from planner.request import Answer
+from gpu_plan.planner.errors import InputError, PlanError
+from gpu_plan.planner.options.config import CheckTables
+from gpu_plan.planner.options.request import Answer
+from gpu_plan.planner.plan.files import write_text
+from gpu_plan.planner.regression.baseline import Baseline, baseline_from_json, baseline_to_json
+from gpu_plan.planner.regression.compare import judge
+from gpu_plan.planner.regression.computed import Computed, OwnConfig, computed, fit_of
+from gpu_plan.planner.regression.jobs import CheckJob, read_jobs
+from gpu_plan.planner.regression.places import Place, Sources, json_line
+from gpu_plan.planner.regression.result import Finding, JobResult
+from gpu_plan.planner.regression.state import keep, kept, state_key
 
 Plan = Callable[[CheckJob, str], Answer]
 """(job, GPUs) -> the pinned plan with its tensors explained; the project's root is the working directory."""

@@ -5,12 +5,12 @@ import os
 import sysconfig
 from pathlib import Path
 
-from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
-from planner.capture.files import project_files
-from planner.errors import InputError
-from planner.plan_codec import canonical, decode, dump, load_object
-from planner.regression.computed import Computed
-from planner.regression.jobs import CheckJob
+from gpu_plan.planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
+from gpu_plan.planner.capture.files import project_files
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.plan.codec import canonical, decode, dump, load_object
+from gpu_plan.planner.regression.computed import Computed
+from gpu_plan.planner.regression.jobs import CheckJob
 
 _READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".jinja")
 _MAX_FILES = 20_000

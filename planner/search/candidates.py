@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.errors import UsageError
-from planner.hardware.cluster import Cluster
-from planner.strategy.base import Offload, Strategy
-from planner.strategy.registry import ONLY_ON_REQUEST, STRATEGIES, find_strategy
-from planner.workload import Checkpointing, Workload
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.strategy.base import Offload, Strategy
+from gpu_plan.planner.strategy.registry import ONLY_ON_REQUEST, STRATEGIES, find_strategy
+from gpu_plan.planner.workload.training import Checkpointing, Workload
 
 LARGEST_MICRO_BATCH = 256
 

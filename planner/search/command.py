@@ -3,16 +3,15 @@
 import json
 import shlex
 
-from planner.hardware.cluster import Cluster
-from planner.memory.allocator_words import allocator_variable
-from planner.search.checkpointing_notes import checkpoint_every
-from planner.search.evaluate import Judgement
-from planner.search.liger_notes import liger_words
-from planner.settings import NVME_PATH
-from planner.strategy.base import Offload
-from planner.strategy.deepspeed_nvme import SWAP_DEFAULTS
-from planner.strategy.fsdp_units import blocks_around_embeddings
-from planner.workload import Checkpointing, Precision, Stack, Workload
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.memory.allocator.words import allocator_variable
+from gpu_plan.planner.search.evaluate import Judgement
+from gpu_plan.planner.search.notes.checkpointing import checkpoint_every
+from gpu_plan.planner.search.notes.liger import liger_words
+from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.strategy.fsdp2.units import blocks_around_embeddings
+from gpu_plan.planner.strategy.zero.stage3.nvme import SWAP_DEFAULTS
+from gpu_plan.planner.workload.training import NVME_PATH, Checkpointing, Precision, Stack, Workload
 
 DATA_LOADER_SETTINGS = frozenset(
     {"data.split_batches", "data.dispatch_batches", "data.even_batches", "data.seedable_sampler"}

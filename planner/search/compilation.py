@@ -2,10 +2,10 @@
 
 from typing import Literal, cast
 
-from planner.memory.overheads import Term
-from planner.plan import Assumption
-from planner.trace.variant import Compilation
-from planner.workload import Workload
+from gpu_plan.planner.memory.overheads import Term
+from gpu_plan.planner.plan.document import Assumption
+from gpu_plan.planner.trace.variant import Compilation
+from gpu_plan.planner.workload.training import Workload
 
 _HOOKED = ("fsdp", "fsdp1", "hsdp")
 

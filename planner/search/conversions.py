@@ -1,6 +1,6 @@
 """Which of the user's own lines convert tensors to a wider type in a step."""
 
-from planner.search.search import Found
+from gpu_plan.planner.search.search import Found
 
 _WIDE = ("float32", "float64")
 _CONVERTS = "_to_copy"

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeVar
 
-from planner.memory.allocator import DEFAULT_SETTINGS, simulate
-from planner.memory.allocator_settings import AllocatorSettings
-from planner.memory.overheads import Term, cached_blocks
-from planner.memory.profile import MemoryProfile, measure
-from planner.memory.stream import RankStream
-from planner.trace.events import IntArray
+from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS, simulate
+from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
+from gpu_plan.planner.memory.overheads import Term, cached_blocks
+from gpu_plan.planner.memory.profile import MemoryProfile, measure
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.trace.events import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping
 
-from planner.hardware.cluster import Cluster, cluster_document
-from planner.memory.overheads import Term
-from planner.memory.profile import StandingTensor, standing
-from planner.memory.stream import RankStream
-from planner.model.source import ModelSource
-from planner.model.spec import ModelSpec
-from planner.plan import (
+from gpu_plan.planner.hardware.cluster import Cluster, cluster_document
+from gpu_plan.planner.memory.overheads import Term
+from gpu_plan.planner.memory.profile import StandingTensor, standing
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.plan.document import (
     Assumption,
     AtPeak,
     Candidate,
@@ -26,14 +26,14 @@ from planner.plan import (
     UncertainTerm,
     workload_document,
 )
-from planner.search.command import launch_command, wrapped_classes
-from planner.search.device_use import DeviceUse
-from planner.search.evaluate import Judgement
-from planner.search.search import Found
-from planner.search.setting_notes import setting_notes
-from planner.speed.model import StepTime
-from planner.trace.events import IntArray
-from planner.workload import Workload
+from gpu_plan.planner.search.command import launch_command, wrapped_classes
+from gpu_plan.planner.search.device_use import DeviceUse
+from gpu_plan.planner.search.evaluate import Judgement
+from gpu_plan.planner.search.notes.settings import setting_notes
+from gpu_plan.planner.search.search import Found
+from gpu_plan.planner.speed.model import StepTime
+from gpu_plan.planner.trace.events import IntArray
+from gpu_plan.planner.workload.training import Workload
 
 
 def document(

@@ -2,32 +2,27 @@
 
 from dataclasses import dataclass, field, replace
 
-from planner.hardware.cluster import Cluster
-from planner.memory.allocator import DEFAULT_SETTINGS
-from planner.memory.allocator_settings import AllocatorSettings
-from planner.memory.allocator_words import allocator_settings
-from planner.memory.evaluation import with_evaluation
-from planner.memory.overheads import Term, cuda_context, nccl
-from planner.memory.profile import MemoryProfile, measure
-from planner.search.candidates import Batch, Family
-from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
-from planner.search.compilation import (
-    compilation_notes,
-    compilation_of,
-    is_approximate,
-    uncompiled_term,
-)
-from planner.search.device_use import DeviceUse, simulated
-from planner.search.evaluation import evaluated
-from planner.search.liger_notes import liger_notes
-from planner.settings import SETTINGS
-from planner.speed.model import SpeedModel, StepTime, StepWork
-from planner.strategy.base import RankContext, RankPlan, loaded_in
-from planner.strategy.host_memory import HostJob, host_terms, shortage
-from planner.trace.events import IntArray, StepTrace
-from planner.trace.provider import Provider
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Checkpointing, Workload
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS
+from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
+from gpu_plan.planner.memory.allocator.words import allocator_settings
+from gpu_plan.planner.memory.evaluation import with_evaluation
+from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
+from gpu_plan.planner.memory.profile import MemoryProfile, measure
+from gpu_plan.planner.options.settings import SETTINGS
+from gpu_plan.planner.search.candidates import Batch, Family
+from gpu_plan.planner.search.compilation import compilation_notes, compilation_of, is_approximate, uncompiled_term
+from gpu_plan.planner.search.device_use import DeviceUse, simulated
+from gpu_plan.planner.search.evaluation import evaluated
+from gpu_plan.planner.search.notes.checkpointing import checkpoint_every, checkpointing_notes
+from gpu_plan.planner.search.notes.liger import liger_notes
+from gpu_plan.planner.speed.model import SpeedModel, StepTime, StepWork
+from gpu_plan.planner.strategy.base import RankContext, RankPlan, loaded_in
+from gpu_plan.planner.strategy.host_memory import HostJob, host_terms, shortage
+from gpu_plan.planner.trace.events import IntArray, StepTrace
+from gpu_plan.planner.trace.provider import Provider
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Checkpointing, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """What a job that evaluates between its steps was asked for, in `--set eval.*`."""
 
-from planner.memory.evaluation import Evaluated
-from planner.units import ceil_div
-from planner.workload import Stack, Workload
+from gpu_plan.planner.memory.evaluation import Evaluated
+from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.workload.training import Stack, Workload
 
 
 def evaluated(workload: Workload, data_parallel: int) -> Evaluated | None:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.hardware.cluster import Cluster
-from planner.search.candidates import Batch, families
-from planner.search.evaluate import Evaluator, Judgement
-from planner.search.reasons import title
-from planner.strategy.base import Offload
-from planner.strategy.registry import find_strategy
-from planner.workload import Checkpointing, Precision, Workload
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.search.candidates import Batch, families
+from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.search.reasons import title
+from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.workload.training import Checkpointing, Precision, Workload
 
 _LARGEST_NODES = 1024
 

@@ -1,13 +1,13 @@
 """The predicted memory snapshot, and the timeline of a step, of what a search chose."""
 
-from planner.memory.allocator import simulate
-from planner.memory.allocator_result import AllocatorResult
-from planner.memory.snapshot import Snapshot, snapshot
-from planner.memory.timeline import timeline
-from planner.plan_timeline import Timeline
-from planner.search.evaluate import Judgement
-from planner.search.reasons import title
-from planner.search.search import Found
+from gpu_plan.planner.memory.allocator.replay import simulate
+from gpu_plan.planner.memory.allocator.result import AllocatorResult
+from gpu_plan.planner.memory.snapshot import Snapshot, snapshot
+from gpu_plan.planner.memory.timeline import timeline
+from gpu_plan.planner.plan.timeline import Timeline
+from gpu_plan.planner.search.evaluate import Judgement
+from gpu_plan.planner.search.reasons import title
+from gpu_plan.planner.search.search import Found
 
 
 def predicted_snapshot(found: Found, pinned: bool) -> Snapshot | None:

@@ -1,10 +1,10 @@
 """Why a candidate lost, in words and numbers."""
 
-from planner.memory.overheads import Term
-from planner.search.evaluate import Judgement
-from planner.strategy.base import Offload
-from planner.trace.events import Category
-from planner.units import format_gib
+from gpu_plan.planner.memory.overheads import Term
+from gpu_plan.planner.search.evaluate import Judgement
+from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.trace.events import Category
+from gpu_plan.planner.units import format_gib
 
 _WORDS = {
     Category.PARAMETERS: "parameters",

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from planner.errors import UsageError
-from planner.search.candidates import Batch, Family, batches, families
-from planner.search.evaluate import Evaluator, Judgement
-from planner.search.reasons import fragmented, title, too_large, too_much_host
-from planner.workload import Workload
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.search.candidates import Batch, Family, batches, families
+from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.search.reasons import fragmented, title, too_large, too_much_host
+from gpu_plan.planner.workload.training import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.hardware.cluster import Cluster
-from planner.speed.model import DISK_KINDS, HOST_KINDS, Collective, CollectiveKind
-from planner.speed.rates import Rate, host_copy_share, worst_basis
-from planner.units import ceil_div
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.speed.model import DISK_KINDS, HOST_KINDS, Collective, CollectiveKind
+from gpu_plan.planner.speed.rates import Rate, host_copy_share, worst_basis
+from gpu_plan.planner.units import ceil_div
 
 _XGMI_PEERS = 7
 """Fully connected: a device reaches each of seven peers over a link of its own."""
@@ -49,7 +49,7 @@ class _Curve:
 @functools.cache
 def collectives_data() -> dict[str, Any]:
     """collectives.toml as it stands."""
-    with resources.files("planner.speed").joinpath("collectives.toml").open("rb") as file:
+    with resources.files("gpu_plan.planner.speed").joinpath("collectives.toml").open("rb") as file:
         return tomllib.load(file)
 
 

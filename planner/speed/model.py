@@ -7,9 +7,9 @@ rests on measurements takes the place of the analytic one behind the same three 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from planner.errors import InputError
-from planner.hardware.cluster import Cluster
-from planner.trace.events import StepTrace
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.trace.events import StepTrace
 
 CollectiveKind = Literal[
     "all_reduce",

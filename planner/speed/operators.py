@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.trace.events import FloatArray, IntArray, StepTrace
+from gpu_plan.planner.trace.events import FloatArray, IntArray, StepTrace
 
 FORWARD, BACKWARD, RECOMPUTE = range(3)
 NUM_PHASES = 3

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from planner.speed.model import HOST_KINDS, Collective, Per, Phase
+from gpu_plan.planner.speed.model import HOST_KINDS, Collective, Per, Phase
 
 _PACKING = 2
 """A bucket is read and written once more: gathered weights are copied out into parameters (torch

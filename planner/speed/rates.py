@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from planner.hardware.catalog import load_gpus
-from planner.hardware.gpu import Gpu
-from planner.trace.events import FloatArray
+from gpu_plan.planner.hardware.catalog import load_gpus
+from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.trace.events import FloatArray
 
 Direction = Literal["forward", "backward"]
 Kernel = Literal["flash", "cudnn"]
@@ -55,7 +55,7 @@ def worst_basis(bases: Iterable[str]) -> str:
 @functools.cache
 def efficiency_data() -> dict[str, Any]:
     """efficiency.toml as it stands."""
-    with resources.files("planner.speed").joinpath("efficiency.toml").open("rb") as file:
+    with resources.files("gpu_plan.planner.speed").joinpath("efficiency.toml").open("rb") as file:
         return tomllib.load(file)
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.hardware.cluster import Cluster
-from planner.speed.collectives import call_seconds
-from planner.speed.model import HOST_KINDS, Phase, StepTime, StepWork
-from planner.speed.operators import (
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.speed.collectives import call_seconds
+from gpu_plan.planner.speed.model import HOST_KINDS, Phase, StepTime, StepWork
+from gpu_plan.planner.speed.operators import (
     BACKWARD,
     FORWARD,
     NUM_CLASSES,
@@ -17,8 +17,8 @@ from planner.speed.operators import (
     OperatorClass,
     Operators,
 )
-from planner.speed.overlap import Beside, Transfer, exposed_seconds
-from planner.speed.rates import (
+from gpu_plan.planner.speed.overlap import Beside, Transfer, exposed_seconds
+from gpu_plan.planner.speed.rates import (
     Direction,
     Kernel,
     Rate,
@@ -34,7 +34,7 @@ from planner.speed.rates import (
     usable_peak,
     worst_basis,
 )
-from planner.trace.events import FloatArray
+from gpu_plan.planner.trace.events import FloatArray
 
 SLOW, EXPECTED, FAST = range(3)
 
@@ -82,7 +82,7 @@ class RooflineModel:
 
     An operator takes the longer of its arithmetic and its memory traffic, plus the gap between kernels; a phase
     takes at least what the host needs to issue its operators. Transfers flagged as overlapping hide behind the
-    computation of their phase as far as `planner.speed.overlap` says, those to the host and those to other devices
+    computation of their phase as far as `overlap.py` says, those to the host and those to other devices
     beside each other.
     """
 

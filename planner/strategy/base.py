@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from planner.dtypes import element_bits
-from planner.memory.optimizer import LocalTensor, Role
-from planner.memory.overheads import Term
-from planner.memory.stream import RankStream, StreamBuilder
-from planner.speed.model import Collective, OptimizerWork
-from planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
-from planner.trace.variant import Regime
-from planner.units import ceil_div
-from planner.workload import Checkpointing, Optimizer, Peft, Precision, Stack
+from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.memory.optimizer.steps import LocalTensor, Role
+from gpu_plan.planner.memory.overheads import Term
+from gpu_plan.planner.memory.stream import RankStream, StreamBuilder
+from gpu_plan.planner.speed.model import Collective, OptimizerWork
+from gpu_plan.planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Peft, Precision, Stack
 
 MASTER = "float32"
 """dtype of masters, and of adapters."""

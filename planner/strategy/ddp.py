@@ -5,14 +5,14 @@ torch/csrc/distributed/c10d/reducer.cpp: initialize_buckets, rebuild_buckets, co
 mark_variable_ready_dense.
 """
 
-from planner.memory.stream import StreamBuilder
-from planner.speed.model import Collective
-from planner.strategy.base import Offload, RankContext, RankPlan, autocast_regime, nbytes, replica_regime
-from planner.strategy.optimizer_step import with_paged_state
-from planner.strategy.single import place_replica, replica_tensors
-from planner.trace.events import Category, Mark
-from planner.trace.variant import Regime
-from planner.workload import Peft, Precision, Stack
+from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.speed.model import Collective
+from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, autocast_regime, nbytes, replica_regime
+from gpu_plan.planner.strategy.optimizer_step import with_paged_state
+from gpu_plan.planner.strategy.single import place_replica, replica_tensors
+from gpu_plan.planner.trace.events import Category, Mark
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 FIRST_BUCKET = 1024 * 1024
 BUCKET = 25 * 1024 * 1024

@@ -18,11 +18,11 @@ What was read in the installed sources:
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planner.memory.overheads import Term
-from planner.strategy.base import MASTER, nbytes
-from planner.trace.events import ParameterInfo
-from planner.trace.variant import Regime
-from planner.workload import Peft
+from gpu_plan.planner.memory.overheads import Term
+from gpu_plan.planner.strategy.base import MASTER, nbytes
+from gpu_plan.planner.trace.events import ParameterInfo
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Peft
 
 _COPY_AHEAD = 10_000_000
 """torch/distributed/checkpoint/filesystem.py: FileSystemWriter(per_thread_copy_ahead)."""

@@ -4,13 +4,13 @@ Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13) on a mesh of two dimens
 foreach_reduce all-reduces the reduce-scattered shard in the reduce dtype over the replicas, and
 _fsdp_param_group.py: AllReduceState keeps that buffer beside its fp32 copy, one for every group, until
 finalize_backward; and accelerate 1.15 parallelism_config.py: dp_replicate_size × dp_shard_size. Everything else is as
-in planner.strategy.fsdp.
+in gpu_plan.planner.strategy.fsdp2.strategy.
 """
 
-from planner.strategy.base import Offload, RankContext, RankPlan
-from planner.strategy.fsdp import FullyShardedDataParallel, sharded_rank
-from planner.trace.variant import Regime
-from planner.workload import Peft, Precision, Stack
+from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
+from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel, sharded_rank
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 
 class HybridShardedDataParallel:

@@ -3,12 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.memory.optimizer import LocalTensor, managed_bytes, place_clipping, place_state, place_step
-from planner.memory.stream import StreamBuilder
-from planner.speed.model import OptimizerWork
-from planner.strategy.base import RankContext, RankPlan
-from planner.units import format_bytes
-from planner.workload import Optimizer, Stack
+from gpu_plan.planner.memory.optimizer.steps import (
+    LocalTensor,
+    managed_bytes,
+    place_clipping,
+    place_state,
+    place_step,
+)
+from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.speed.model import OptimizerWork
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.units import format_bytes
+from gpu_plan.planner.workload.training import Optimizer, Stack
 
 
 def place_optimizer(builder: StreamBuilder, context: RankContext, tensors: Sequence[LocalTensor]) -> None:

@@ -1,16 +1,16 @@
 """The strategies there are, and those of the interface that do not exist yet."""
 
-from planner.errors import NotBuiltError, UsageError
-from planner.nearest import did_you_mean
-from planner.strategy.base import Strategy
-from planner.strategy.ddp import DistributedDataParallel
-from planner.strategy.fsdp import FullyShardedDataParallel
-from planner.strategy.fsdp1 import FullyShardedDataParallel1
-from planner.strategy.hsdp import HybridShardedDataParallel
-from planner.strategy.single import Single
-from planner.strategy.zero1 import Zero1
-from planner.strategy.zero2 import Zero2
-from planner.strategy.zero3 import Zero3
+from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.strategy.base import Strategy
+from gpu_plan.planner.strategy.ddp import DistributedDataParallel
+from gpu_plan.planner.strategy.fsdp1.strategy import FullyShardedDataParallel1
+from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.zero.zero1 import Zero1
+from gpu_plan.planner.strategy.zero.zero2 import Zero2
+from gpu_plan.planner.strategy.zero.zero3 import Zero3
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy

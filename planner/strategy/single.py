@@ -1,9 +1,9 @@
 """One device, the whole model on it."""
 
-from planner.memory.optimizer import LocalTensor
-from planner.memory.stream import StreamBuilder
-from planner.speed.model import OptimizerWork
-from planner.strategy.base import (
+from gpu_plan.planner.memory.optimizer.steps import LocalTensor
+from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.speed.model import OptimizerWork
+from gpu_plan.planner.strategy.base import (
     Offload,
     RankContext,
     RankPlan,
@@ -14,9 +14,9 @@ from planner.strategy.base import (
     replica_regime,
     whole_parameters,
 )
-from planner.strategy.optimizer_step import optimizer_work, place_optimizer, with_paged_state
-from planner.trace.variant import Regime
-from planner.workload import Peft, Precision, Stack
+from gpu_plan.planner.strategy.optimizer_step import optimizer_work, place_optimizer, with_paged_state
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 
 class Single:

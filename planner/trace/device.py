@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from planner.hardware.gpu import Gpu
+from gpu_plan.planner.hardware.gpu import Gpu
 
 _AMPERE = (8, 0)
 

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
-from planner.model.spec import ModelSpec, spec_from
-from planner.trace.events import StepTrace
-from planner.trace.storage import CorruptTraceError, dump, load
+from gpu_plan.planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
+from gpu_plan.planner.model.spec import ModelSpec, spec_from
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.storage import CorruptTraceError, dump, load
 
 T = TypeVar("T")
 

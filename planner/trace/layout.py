@@ -4,10 +4,10 @@ from typing import Any
 
 from torch import nn
 
-from planner.model.family import hidden_size_of
-from planner.model.float8 import float8_linears
-from planner.trace.blocks import repeated_blocks
-from planner.trace.events import ModuleLayout
+from gpu_plan.planner.model.family import hidden_size_of
+from gpu_plan.planner.model.float8 import float8_linears
+from gpu_plan.planner.trace.events import ModuleLayout
+from gpu_plan.planner.trace.folding.blocks import repeated_blocks
 
 
 def layout_of(model: nn.Module) -> ModuleLayout:

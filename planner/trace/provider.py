@@ -4,18 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from planner.model.adapter import Adapter
-from planner.model.source import ModelSource
-from planner.model.spec import ModelSpec
-from planner.trace.device import DeviceKind
-from planner.trace.entries import Entries, told_by
-from planner.trace.events import StepTrace
-from planner.trace.ranges import ranges_for
-from planner.trace.stepless import stepless_trace
-from planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.entries import Entries, told_by
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.ranges import ranges_for
+from gpu_plan.planner.trace.stepless import stepless_trace
+from gpu_plan.planner.trace.variant import Regime, StepVariant
 
 if TYPE_CHECKING:
-    from planner.trace.workshop import Workshop
+    from gpu_plan.planner.trace.workshop import Workshop
 
 
 class Provider(Protocol):
@@ -91,7 +91,7 @@ class TraceProvider:
     def _open_workshop(self) -> "Workshop":
         if self._workshop is None:
             self.note("tracing")
-            from planner.trace.workshop import Workshop
+            from gpu_plan.planner.trace.workshop import Workshop
 
             self._workshop = Workshop(self.source, self.device, self.attention, self.adapter)
         return self._workshop

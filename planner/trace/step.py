@@ -10,29 +10,29 @@ from typing import Any
 import torch
 from torch import nn
 
-from planner.errors import InputError
-from planner.model.build_flash import flash_package, refuse_device, uses_flash
-from planner.model.float8 import convert_linears, gathered_weights, wrapper_types
-from planner.model.transformer_engine import TeDevice, convert_to_transformer_engine
-from planner.trace.adapters import quantisation_scales, show_adapters
-from planner.trace.autocast import Autocast
-from planner.trace.checkpointing import set_checkpointing
-from planner.trace.collection import no_collection
-from planner.trace.events import Mark
-from planner.trace.fit import Recording
-from planner.trace.fold import folded
-from planner.trace.folding import Fold
-from planner.trace.functions import DeviceFunctions, autocast_visible, python_wrappers_open
-from planner.trace.host_reads import HostReads
-from planner.trace.inputs import TrainingBatch, training_loss
-from planner.trace.inputs_known import KnownValues, remember_literals
-from planner.trace.kernels import CudaProfile, KernelProfile
-from planner.trace.loss_variants import older_loss
-from planner.trace.modules import ModuleTracker
-from planner.trace.recorder import Recorder
-from planner.trace.scans import fused_scans
-from planner.trace.variant import Regime, StepVariant, is_one_graph
-from planner.workload import Attention, Stack
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.build.flash import flash_package, refuse_device, uses_flash
+from gpu_plan.planner.model.float8 import convert_linears, gathered_weights, wrapper_types
+from gpu_plan.planner.model.transformer_engine import TeDevice, convert_to_transformer_engine
+from gpu_plan.planner.trace.events import Mark
+from gpu_plan.planner.trace.folding.fold import folded
+from gpu_plan.planner.trace.folding.units import Fold
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_loss
+from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
+from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
+from gpu_plan.planner.trace.recording.collection import no_collection
+from gpu_plan.planner.trace.recording.fit import Recording
+from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
+from gpu_plan.planner.trace.recording.host_reads import HostReads
+from gpu_plan.planner.trace.recording.modules import ModuleTracker
+from gpu_plan.planner.trace.recording.recorder import Recorder
+from gpu_plan.planner.trace.setup.adapters import quantisation_scales, show_adapters
+from gpu_plan.planner.trace.setup.autocast import Autocast
+from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
+from gpu_plan.planner.trace.setup.loss_variants import older_loss
+from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph
+from gpu_plan.planner.workload.training import Attention, Stack
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,8 +93,8 @@ class Session:
 
     def _liger(self) -> contextlib.AbstractContextManager[None]:
         # Imported only where it is asked for.
-        from planner.trace.liger import liger_kernels
-        from planner.trace.liger_loss import LigerDevice
+        from gpu_plan.planner.trace.kernels.liger.loss import LigerDevice
+        from gpu_plan.planner.trace.kernels.liger.replace import liger_kernels
 
         if not isinstance(self.profile, CudaProfile):
             raise InputError("Liger's kernels are Triton kernels: they need a GPU")
@@ -106,14 +106,14 @@ class Session:
         if self.variant.compilation is None:
             return []
         # Imported only where it is asked for: inductor takes seconds.
-        from planner.compile.step import region_names
+        from gpu_plan.planner.trace.compile.step import region_names
 
         return region_names(self.model, self.variant.compilation)
 
     def _compiled(
         self, regions: list[str], functions: DeviceFunctions, autocast: Autocast | None, tracker: ModuleTracker
     ) -> contextlib.AbstractContextManager[None]:
-        from planner.compile.step import compiled_step
+        from gpu_plan.planner.trace.compile.step import compiled_step
 
         assert self.variant.compilation is not None
         return compiled_step(

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from planner.model.spec import ModelSpec
-from planner.trace.events import Kind, Mark, ModuleLayout, ParameterInfo, StepTrace
-from planner.trace.variant import Regime
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.trace.events import Kind, Mark, ModuleLayout, ParameterInfo, StepTrace
+from gpu_plan.planner.trace.variant import Regime
 
 
 def stepless_trace(spec: ModelSpec, regime: Regime) -> StepTrace:

@@ -8,7 +8,7 @@ from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 
-from planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
+from gpu_plan.planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
 
 _ARRAYS = tuple(name for name, hint in get_type_hints(StepTrace).items() if get_origin(hint) is np.ndarray)
 _FORMAT = 3

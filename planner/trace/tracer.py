@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from planner.errors import InputError
-from planner.trace.blocks import repeated_blocks
-from planner.trace.events import ParameterInfo, StepTrace
-from planner.trace.expand import expand
-from planner.trace.fit import NotLinearError, Recording, fit, signature
-from planner.trace.folding import CannotFoldError, Fold, find_folds
-from planner.trace.inputs import TrainingBatch
-from planner.trace.kernels import KernelProfile
-from planner.trace.layout import layout_of
-from planner.trace.padding import padded
-from planner.trace.ranges import ranges_for
-from planner.trace.step import Session, prepare
-from planner.trace.variant import StepVariant, is_one_graph
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
+from gpu_plan.planner.trace.folding.blocks import repeated_blocks
+from gpu_plan.planner.trace.folding.expand import expand
+from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold, find_folds
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch
+from gpu_plan.planner.trace.inputs.padding import padded
+from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
+from gpu_plan.planner.trace.layout import layout_of
+from gpu_plan.planner.trace.ranges import ranges_for
+from gpu_plan.planner.trace.recording.fit import NotLinearError, Recording, fit, signature
+from gpu_plan.planner.trace.step import Session, prepare
+from gpu_plan.planner.trace.variant import StepVariant, is_one_graph
 
 MakeBatch = Callable[[nn.Module, int, int], TrainingBatch]
 """(model, micro batch, sequence length) -> inputs."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.dtypes import is_floating
-from planner.workload import Attention, Checkpointing, Stack
+from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,9 @@ class StepVariant:
     fused: tuple[str, ...] = ()
     """Liger's kernels in place of the model's own: `layers`, `loss`, both or none."""
     loss: str = "installed"
-    """Whose loss: the installed transformers', or an older one (`planner.trace.loss_variants`)."""
+    """Whose loss: the installed transformers', or an older one (`gpu_plan.planner.trace.setup.loss_variants`)."""
     padding: str = "none"
-    """How samples are padded: see `planner.trace.padding`."""
+    """How samples are padded: see `gpu_plan.planner.trace.inputs.padding`."""
 
     evaluation: Literal["", "loss", "logits"] = ""
     """Whether the pass is one of an evaluation, without gradients, and what the stack keeps of it."""

@@ -5,21 +5,21 @@ from typing import Any
 
 from torch import nn
 
-from planner.errors import InputError
-from planner.model.adapter import Adapter
-from planner.model.build import build_model, from_factory, spec_of
-from planner.model.quantization.configs import stored_scheme
-from planner.model.quantization.scheme import Target
-from planner.model.source import ModelSource, load_factory
-from planner.model.spec import ModelSpec
-from planner.trace.device import DeviceKind
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.inputs_given import given_batch
-from planner.trace.kernels import kernel_profile
-from planner.trace.origins import Origins
-from planner.trace.tracer import Tracer
-from planner.trace.variant import StepVariant
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.build.construct import build_model, from_factory, spec_of
+from gpu_plan.planner.model.quantization.configs import stored_scheme
+from gpu_plan.planner.model.quantization.scheme import Target
+from gpu_plan.planner.model.source.resolve import ModelSource, load_factory
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.inputs.given import given_batch
+from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
+from gpu_plan.planner.trace.recording.origins import Origins
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import StepVariant
 
 
 class Workshop:
@@ -36,7 +36,7 @@ class Workshop:
         self._spec = spec_of(self._model, model_id=source.id)
         if adapter is not None:
             # peft is imported only when it is asked for.
-            from planner.model.adapt import adapt
+            from gpu_plan.planner.model.adapt import adapt
 
             stored = None if source.config is None else stored_scheme(source.config)
             adapted = adapt(self._model, self._spec, adapter, stored=stored, target=_target(device))

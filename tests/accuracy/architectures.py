@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import planner.model
+import gpu_plan.planner.model
 
-_CATALOG = Path(planner.model.__file__).parent / "catalog"
+_CATALOG = Path(gpu_plan.planner.model.__file__).parent / "catalog"
 
 _LLAMA = {
     "hidden_size": 64,

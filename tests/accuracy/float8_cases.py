@@ -8,14 +8,14 @@ from accelerate.utils.ao import convert_model_to_fp8_ao
 from torch import nn
 from torchao.float8 import Float8LinearConfig
 
-from planner.model.build import build_model
-from planner.trace.checkpointing import set_checkpointing
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.kernels import CpuProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Stack
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
+from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
 

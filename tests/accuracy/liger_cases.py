@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-import planner.model
-from planner.model.build import build_model
-from planner.trace.events import StepTrace
-from planner.trace.inputs import training_batch
-from planner.trace.kernels import CudaProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Stack
+import gpu_plan.planner.model
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.support.replay_cpu import HOST_SCALAR_BYTES, signed_bytes
 
-_CATALOG = Path(planner.model.__file__).parent / "catalog"
+_CATALOG = Path(gpu_plan.planner.model.__file__).parent / "catalog"
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "liger_streams.json"
 MICRO_BATCH = 3
 _SIZES = {

@@ -7,17 +7,17 @@ import peft
 import torch
 from torch import nn
 
-from planner.model.adapt import adapt
-from planner.model.adapter import Adapter
-from planner.model.build import build_model, spec_of
-from planner.model.family import has_sequence
-from planner.trace.checkpointing import set_checkpointing
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.kernels import CpuProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Peft, Stack
+from gpu_plan.planner.model.adapt import adapt
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.family import has_sequence
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
+from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Peft, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
 

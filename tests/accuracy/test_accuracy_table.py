@@ -11,9 +11,9 @@ from benchmarks.accuracy_cases import case_of
 from benchmarks.accuracy_estimate import Estimator
 from benchmarks.accuracy_lines import died_line_of, line_of
 from benchmarks.accuracy_table import markdown, spread, summary
-from planner.errors import InputError
-from planner.hardware.cluster import parse_cluster
-from planner.memory.overheads import cuda_context
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.memory.overheads import cuda_context
 
 DATA = HERE / "data" / "published_memory.json"
 COMMITTED: dict[str, Any] = json.loads((HERE / "results" / "accuracy.json").read_text())

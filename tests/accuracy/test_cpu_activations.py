@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.workload import Attention, Checkpointing, Stack
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.accuracy.cases import Case, reference_of, trace_of
 from tests.support.replay_cpu import Figures, measured, replayed, replayed_second, same_stream

@@ -5,8 +5,8 @@ The reference goes through Dynamo, compiles and runs; the replay captures with A
 
 import pytest
 
-from planner.trace.variant import Compilation
-from planner.workload import Checkpointing
+from gpu_plan.planner.trace.variant import Compilation
+from gpu_plan.planner.workload.training import Checkpointing
 from tests.accuracy.compiled_cases import CompiledCase, reference_of, trace_of
 from tests.support.replay_cpu import measured, replayed, same_stream
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from planner.memory.evaluation import Evaluated, with_evaluation
-from planner.memory.stream import RankStream
-from planner.model.build import build_model
-from planner.strategy.base import RankContext
-from planner.strategy.single import Single
-from planner.trace.inputs import training_batch
-from planner.trace.kernels import CpuProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Optimizer, Precision, Stack
+from gpu_plan.planner.memory.evaluation import Evaluated, with_evaluation
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.trace.inputs.batch import training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import real_inputs, real_twin
 from tests.support.evaluation_reference import evaluate_for_real, evaluation_bytes, loop_for_real

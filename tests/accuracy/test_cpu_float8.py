@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.workload import Checkpointing
+from gpu_plan.planner.workload.training import Checkpointing
 from tests.accuracy.float8_cases import Float8Case, reference_of, trace_of
 from tests.support.replay_cpu import Figures, measured, replayed, same_stream, unmatched
 

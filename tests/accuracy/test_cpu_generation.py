@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.infer.workload import CacheKind, CacheType
-from planner.workload import Attention
+from gpu_plan.planner.workload.generation import CacheKind, CacheType
+from gpu_plan.planner.workload.training import Attention
 from tests.support.generation_reference import (
     Generation,
     peaks_of_run,

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from planner.errors import UsageError
-from planner.model.build import build_model
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.kernels import CpuProfile
-from planner.trace.loss_variants import older_loss
-from planner.trace.padding import padded
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Stack
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.inputs.padding import padded
+from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
+from gpu_plan.planner.trace.setup.loss_variants import older_loss
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
 from tests.support.replay_cpu import measured, replayed, unmatched

@@ -5,7 +5,7 @@ The real step runs torch's own selective contexts with no recorder around them; 
 
 import pytest
 
-from planner.workload import Attention, Checkpointing
+from gpu_plan.planner.workload.training import Attention, Checkpointing
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.accuracy.cases import Case, reference_of, trace_of
 from tests.support.distributed_reference import run_ranks

@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 
-from planner.strategy.fsdp1_wrap import FLAT as FLAT_PARAMETER
-from planner.strategy.fsdp1_wrap import SHARD
-from planner.workload import Checkpointing, Precision
+from gpu_plan.planner.strategy.fsdp1.wrap import FLAT as FLAT_PARAMETER
+from gpu_plan.planner.strategy.fsdp1.wrap import SHARD
+from gpu_plan.planner.workload.training import Checkpointing, Precision
 from tests.support.cpu_reference import Reference
 from tests.support.distributed_reference import RankRun, run_ranks
 from tests.support.ranks.case import RankCase

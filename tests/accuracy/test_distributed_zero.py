@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from planner.workload import Precision
+from gpu_plan.planner.workload.training import Precision
 from tests.support.distributed_reference import RankRun, run_ranks
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import differences, measured, replayed

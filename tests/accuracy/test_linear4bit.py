@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from planner.model.adapt import adapt
-from planner.model.adapter import Adapter
-from planner.model.build import build_model, spec_of
-from planner.model.linear4bit import Linear4bitMeta, quantise
-from planner.model.quantization.adapters import Lora4bit
-from planner.workload import Peft
+from gpu_plan.planner.model.adapt import adapt
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.linear4bit import Linear4bitMeta, quantise
+from gpu_plan.planner.model.quantization.adapters import Lora4bit
+from gpu_plan.planner.workload.training import Peft
 from tests.accuracy.architectures import ARCHITECTURES
 
 

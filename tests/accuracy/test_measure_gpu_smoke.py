@@ -12,7 +12,7 @@ import pytest
 from benchmarks import compare_gpu, measure_gpu
 from benchmarks.gpu_cases import Case, case_from, groups
 from benchmarks.gpu_memory import trimmed
-from planner.errors import InputError
+from gpu_plan.planner.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "measure_gpu.py"

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from planner.memory.local_tensor import LocalTensor, Role
-from planner.memory.optimizer import place_state, place_step, state_bytes
-from planner.memory.stream import StreamBuilder
-from planner.trace.events import Category
-from planner.workload import Optimizer
+from gpu_plan.planner.memory.optimizer.local_tensor import LocalTensor, Role
+from gpu_plan.planner.memory.optimizer.steps import place_state, place_step, state_bytes
+from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.trace.events import Category
+from gpu_plan.planner.workload.training import Optimizer
 from tests.support.optimizer_reference import OptimizerReference, optimizer_reference
 from tests.support.replay_cpu import counted
 from tests.support.tiny_trace import tiny_trace

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from planner.workload import Optimizer
+from gpu_plan.planner.workload.training import Optimizer
 from tests.support.optimizer_reference import optimizer_reference
 
 SHAPES = ((64, 64), (64,), (128, 64))

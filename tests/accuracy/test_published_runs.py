@@ -12,9 +12,9 @@ from benchmarks.published_kernels import without_last
 from benchmarks.published_report import markdown
 from benchmarks.published_rows import rows, set_aside, setup_of, stock
 from benchmarks.published_runs import RESULTS, Estimator, replaced, trace_of
-from planner.cli import main
-from planner.model.build import build_model
-from planner.units import GIB
+from gpu_plan.cli import main
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.units import GIB
 
 ROWS = {row["id"]: row for row in rows()}
 COMMITTED: dict[str, list[dict[str, Any]]] = json.loads((RESULTS / "published_runs.json").read_text())

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from planner.model.build import build_model
-from planner.model.quantization import parse_quantize
-from planner.model.quantization.apply import quantise
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.quantization import parse_quantize
+from gpu_plan.planner.model.quantization.apply import quantise
 from tests.accuracy.architectures import ARCHITECTURES
 
 STATE_DIGITS = 4

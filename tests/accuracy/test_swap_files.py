@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from planner.strategy.base import RankPlan
-from planner.strategy.deepspeed_infinity import rank_plan
+from gpu_plan.planner.strategy.base import RankPlan
+from gpu_plan.planner.strategy.zero.stage3.infinity import rank_plan
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.swap_reference import (
     CASES,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import main
+from gpu_plan.cli import main
 
 CONFIG = Path(__file__).resolve().parents[2] / "examples" / "tiny-llama"
 

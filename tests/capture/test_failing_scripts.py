@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.capture.parent import CaptureError, capture
-from planner.capture.request import CaptureRequest, PlannedDevice
+from gpu_plan.planner.capture.parent import CaptureError, capture
+from gpu_plan.planner.capture.request import CaptureRequest, PlannedDevice
 
 H100 = PlannedDevice(name="NVIDIA H100", total_bytes=85 * 10**9, capability_major=9, sm_count=132)
 MODEL = "import torch\nmodel = torch.nn.Linear(4, 4)\n"
@@ -101,7 +101,10 @@ def _alive(script: Path) -> list[str]:
                     words = (entry / "cmdline").read_bytes()
                 except OSError:
                     continue
-                if b"planner.capture.child" in words and os.fsencode(script.parent) in (entry / "environ").read_bytes():
+                if (
+                    b"gpu_plan.planner.capture.child" in words
+                    and os.fsencode(script.parent) in (entry / "environ").read_bytes()
+                ):
                     found.append(entry.name)
         if not found:
             return []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import main
+from gpu_plan.cli import main
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRAINER = str(EXAMPLES / "train_trainer.py")

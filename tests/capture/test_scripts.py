@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.capture.parent import capture
-from planner.capture.request import CaptureRequest, PlannedDevice
-from planner.trace.storage import load
+from gpu_plan.planner.capture.parent import capture
+from gpu_plan.planner.capture.request import CaptureRequest, PlannedDevice
+from gpu_plan.planner.trace.storage import load
 from tests.support.replay_cpu import replayed
 from tests.support.script_reference import real_run
 

@@ -181,7 +181,7 @@ def plan_check(root: Path, cache: Path, *words: str) -> subprocess.CompletedProc
     environment = {**os.environ, "GPU_PLAN_CACHE": str(cache), "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return subprocess.run(
-        [sys.executable, "-m", "planner", "check", *words],
+        [sys.executable, "-m", "gpu_plan", "check", *words],
         cwd=root,
         env=environment,
         capture_output=True,

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InputError
-from planner.regression.baseline import Baseline, Standing, baseline_from_json, baseline_to_json
-from planner.regression.compare import judge
-from planner.regression.computed import Computed, Fit
-from planner.regression.culprits import culprits
-from planner.regression.jobs import CheckJob
-from planner.regression.limits import parse_budget
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.regression.baseline import Baseline, Standing, baseline_from_json, baseline_to_json
+from gpu_plan.planner.regression.causes.culprits import culprits
+from gpu_plan.planner.regression.compare import judge
+from gpu_plan.planner.regression.computed import Computed, Fit
+from gpu_plan.planner.regression.jobs import CheckJob
+from gpu_plan.planner.regression.limits import parse_budget
 
 GIB = 2**30
 

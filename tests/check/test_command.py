@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import main
-from planner.config import check_tables
-from planner.regression.jobs import read_jobs
-from planner.regression.result import report_from_json
-from planner.regression.state import state_key
+from gpu_plan.cli import main
+from gpu_plan.planner.options.config import check_tables
+from gpu_plan.planner.regression.jobs import read_jobs
+from gpu_plan.planner.regression.result import report_from_json
+from gpu_plan.planner.regression.state import state_key
 from tests.check.seeds import REPOSITORY, copy
 
 TABLE = """[tool.other]
@@ -71,7 +71,7 @@ def test_new_then_updated_then_ok(project, capsys):
 
 
 def test_an_unchanged_check_imports_no_torch(project):
-    told = "import sys; from planner.cli import main; code = main(['check']); print(code, 'torch' in sys.modules)"
+    told = "import sys; from gpu_plan.cli import main; code = main(['check']); print(code, 'torch' in sys.modules)"
 
     def last_line():
         done = subprocess.run(

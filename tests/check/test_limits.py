@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InputError
-from planner.regression.limits import Budget, grown, parse_budget, parse_threshold
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.regression.limits import Budget, grown, parse_budget, parse_threshold
 
 GIB = 2**30
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from executor.read_run import read_whole
-from planner.commands.check_measured import measured_run
-from planner.errors import InputError
-from planner.plan_saved import saved_plan
-from planner.regression.limits import parse_budget
-from planner.regression.measured import MeasuredRun, measured_findings
+from gpu_plan.commands.check.measured import measured_run
+from gpu_plan.executor.read_run import read_whole
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.plan.saved import saved_plan
+from gpu_plan.planner.regression.limits import parse_budget
+from gpu_plan.planner.regression.measured import MeasuredRun, measured_findings
 from tests.check.test_baseline import GIB, baseline, job, now
 from tests.support.plan_example import llama_on_8xh100
 from tests.support.run_example import MIB, cuda_record, rank_record, run_record, write_folder

@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor import names
-from executor.records.rank import RankRecord
-from executor.run_folder import RunFolder
+from gpu_plan.executor import names
+from gpu_plan.executor.records.rank import RankRecord
+from gpu_plan.executor.run_folder import RunFolder
 
 BIN = Path(sys.executable).parent
 JOBS = Path(__file__).parent / "jobs"
@@ -87,7 +87,7 @@ def launch(
         env["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(accumulation)
     command = [str(BIN / "accelerate"), "launch", "--config_file", str(config), "--main_process_port", "0"]
     command = command[:4] if strategy == "single" else command
-    return run(folder, [*command, "-m", "executor.runner", str(JOBS / job), *arguments], env, timeout)
+    return run(folder, [*command, "-m", "gpu_plan.executor.runner", str(JOBS / job), *arguments], env, timeout)
 
 
 def torchrun(
@@ -95,7 +95,14 @@ def torchrun(
 ) -> Launched:
     """The same through torchrun alone."""
     command = [str(BIN / "torchrun"), "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
-    command += ["--rdzv-endpoint", "127.0.0.1:0", "--log-dir", str(folder / "torchrun"), "-m", "executor.runner"]
+    command += [
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+        "--log-dir",
+        str(folder / "torchrun"),
+        "-m",
+        "gpu_plan.executor.runner",
+    ]
     return run(
         folder, [*command, str(JOBS / job), *arguments], environment_for(folder, options or {}, "plain"), timeout
     )
@@ -106,7 +113,7 @@ def directly(
 ) -> Launched:
     """One process without a launcher."""
     env = environment_for(folder, options or {}, "single") | (environment or {})
-    return run(folder, [sys.executable, "-m", "executor.runner", str(JOBS / job), *arguments], env, 480)
+    return run(folder, [sys.executable, "-m", "gpu_plan.executor.runner", str(JOBS / job), *arguments], env, 480)
 
 
 def run(folder: Path, command: list[str], env: dict[str, str], timeout: float) -> Launched:

@@ -10,11 +10,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from executor.checkpoints.convert.__main__ import convert
-from executor.checkpoints.convert.torch_layouts import by_name, by_number
-from executor.checkpoints.find import open_checkpoint
-from executor.checkpoints.manifest import DCP, REPLICATED, Manifest, list_files, read_manifest, write_manifest
-from planner.errors import InputError
+from gpu_plan.executor.checkpoints.convert.__main__ import convert
+from gpu_plan.executor.checkpoints.convert.torch_layouts import by_name, by_number
+from gpu_plan.executor.checkpoints.find import open_checkpoint
+from gpu_plan.executor.checkpoints.manifest import (
+    DCP,
+    REPLICATED,
+    Manifest,
+    list_files,
+    read_manifest,
+    write_manifest,
+)
+from gpu_plan.planner.errors import InputError
 from tests.execution.checkpoint_content import differing, tensors
 
 
@@ -90,7 +97,7 @@ def test_names_take_the_place_of_numbers() -> None:
 
 def test_a_checkpoint_that_is_torn_is_not_converted(replicated: Path, tmp_path: Path) -> None:
     (replicated / "optimizer.bin").write_bytes(b"")
-    command = [sys.executable, "-m", "executor.checkpoints.convert", str(replicated), str(tmp_path / "new")]
+    command = [sys.executable, "-m", "gpu_plan.executor.checkpoints.convert", str(replicated), str(tmp_path / "new")]
     ended = subprocess.run(
         [*command, "--layout", DCP, "--strategy", "fsdp", "--world-size", "2"], capture_output=True, text=True
     )
@@ -105,7 +112,7 @@ def test_what_torch_cannot_read_ends_in_one_line_and_leaves_nothing(replicated: 
     (replicated / "optimizer.bin").write_bytes(b"no pickle")
     manifest = read_manifest(replicated)
     write_manifest(replicated, replace(manifest, files=list_files(replicated)))
-    command = [sys.executable, "-m", "executor.checkpoints.convert", str(replicated), str(tmp_path / "new")]
+    command = [sys.executable, "-m", "gpu_plan.executor.checkpoints.convert", str(replicated), str(tmp_path / "new")]
     ended = subprocess.run(
         [*command, "--layout", DCP, "--strategy", "fsdp", "--world-size", "2"], capture_output=True, text=True
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from executor.doctor.trial.run import trial
-from planner.cli import main
-from planner.commands.doctor_plan import small_plan
+from gpu_plan.cli import main
+from gpu_plan.commands.doctor.small_plan import small_plan
+from gpu_plan.executor.doctor.trial.run import trial
 
 BREAK = """
 import torch.distributed as dist

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.run_folder import RunFolder, list_runs
-from planner.cli import main
+from gpu_plan.cli import main
+from gpu_plan.executor.run_folder import RunFolder, list_runs
 
 PLAN = str(Path(sys.executable).parent / "plan")
 ENVIRONMENT = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.run_folder import list_runs
+from gpu_plan.executor.run_folder import list_runs
 
 PLAN = str(Path(sys.executable).parent / "plan")
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "train.py"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.run_folder import RunFolder
+from gpu_plan.executor.run_folder import RunFolder
 from tests.support.fault_job import job
 from tests.support.fault_runs import run, steps_done, wait_until
 

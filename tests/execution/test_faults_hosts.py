@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.run_folder import list_runs
-from planner.plan_io import save
+from gpu_plan.executor.run_folder import list_runs
+from gpu_plan.planner.plan.files import save
 from tests.support.fault_job import ENVIRONMENT, SCRIPT, saved_plan
 from tests.support.fault_runs import alive
 
@@ -23,7 +23,7 @@ def start(folder: Path, *arguments: str) -> "list[subprocess.Popen[str]]":
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = (sys.executable, "-m", "planner", "--plan", str(folder / "plan.json"), "--max-restarts", "1")
+    words = (sys.executable, "-m", "gpu_plan", "--plan", str(folder / "plan.json"), "--max-restarts", "1")
     words += ("--execute", str(SCRIPT), "--hosts", f"127.0.0.1:{port},127.0.0.1")
     started = []
     for machine in range(2):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.job import Job
-from planner.plan_io import load
+from gpu_plan.executor.job import Job
+from gpu_plan.planner.plan.files import load
 from tests.support.fault_job import ENVIRONMENT
 from tests.support.fault_runs import Ended, run
 
@@ -30,7 +30,7 @@ def limited(folder: Path, shape: dict[str, object], *, length: int, budget: int)
     """The planner's plan for the model under DDP, run within the limit."""
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text(json.dumps(shape))
-    words = (sys.executable, "-m", "planner", "model", "--seq-len", str(length), *PINNED)
+    words = (sys.executable, "-m", "gpu_plan", "model", "--seq-len", str(length), *PINNED)
     subprocess.run(words, cwd=folder, check=True, capture_output=True)
     arguments = ("--config", "model", "--length", str(length), "--budget", str(budget))
     return run(

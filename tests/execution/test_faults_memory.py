@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.job import Job
-from planner.plan_io import load
+from gpu_plan.executor.job import Job
+from gpu_plan.planner.plan.files import load
 from tests.support import fault_model
 from tests.support.fault_job import job
 from tests.support.fault_runs import run
@@ -46,7 +46,7 @@ def planned(folder: Path, *arguments: str, micro_batch: int = 32) -> Job:
     shutil.copy(fault_model.__file__, folder)
     words = ("fault_model:wide_net", "--gpus", "2xcpu", "--pin", "--strategy", "ddp", "--precision", "fp32")
     batch = ("--micro-batch", str(micro_batch), "--grad-accum", "1", "--save", "plan.json")
-    subprocess.run((sys.executable, "-m", "planner", *words, *batch), cwd=folder, check=True, capture_output=True)
+    subprocess.run((sys.executable, "-m", "gpu_plan", *words, *batch), cwd=folder, check=True, capture_output=True)
     return replace(job(folder, *arguments), saved=load(folder / "plan.json"), check_parameters=True)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from executor.read_run import read_whole
-from executor.run_folder import RunFolder
+from gpu_plan.executor.read_run import read_whole
+from gpu_plan.executor.run_folder import RunFolder
 from tests.support.fault_job import job
 from tests.support.fault_runs import command_line, run, signal_launcher, steps_done, wait_until
 

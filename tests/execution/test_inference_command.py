@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.inference.sampling import Sampling, processors
+from gpu_plan.executor.inference.prompting.sampling import Sampling, processors
 from tests.support.inference_runs import execute, infer_plan, make_checkpoint, results, write_plan, write_prompts
 
 
@@ -34,7 +34,7 @@ def test_a_dry_run_shows_the_command_and_writes_nothing(checkpoint: Path, tmp_pa
     done = execute(tmp_path, plan, "--prompts", "p", "--output", "o", options=["--dry-run"])
     assert done.returncode == 0, done.stderr
     assert "torch.distributed.run --standalone --nproc-per-node 2" in done.stdout
-    assert "-m executor.runner" in done.stdout
+    assert "-m gpu_plan.executor.runner" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 

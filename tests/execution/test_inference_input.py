@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from executor.inference import room
-from executor.inference.checkpoint import open_checkpoint
-from executor.inference.job import InferenceJob, inference_job
-from executor.inference.options import Parser, Request, add_options, read_device_map, request_of
-from executor.inference.prompts import read_prompts
-from executor.inference.room import check_disk
-from executor.inference.start import adjusted, check_all
-from planner.errors import InputError, PlanError, PreflightError, UnreachableError, UsageError
+from gpu_plan.executor.inference.job import InferenceJob, inference_job
+from gpu_plan.executor.inference.loading import room
+from gpu_plan.executor.inference.loading.checkpoint import open_checkpoint
+from gpu_plan.executor.inference.loading.room import check_disk
+from gpu_plan.executor.inference.options import Parser, Request, add_options, read_device_map, request_of
+from gpu_plan.executor.inference.prompting.prompts import read_prompts
+from gpu_plan.executor.inference.start import adjusted, check_all
+from gpu_plan.planner.errors import InputError, PlanError, PreflightError, UnreachableError, UsageError
 from tests.support.inference_runs import infer_plan, make_checkpoint, write_prompts
 
 LAYERS = {f"model.layers.{layer}": 0 for layer in range(4)}

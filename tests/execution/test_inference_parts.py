@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from executor.inference.checkpoint import open_checkpoint
-from executor.inference.decode import Ends, Item, run_batch
-from executor.inference.job import InferenceJob
-from executor.inference.load import Loaded, load
-from executor.inference.measure import Meter
-from executor.inference.pages import forget_pages
-from executor.inference.prompts import read_prompts
-from executor.inference.sampling import Sampling
-from executor.inference.tokens import check_lengths, tokenise
-from planner.errors import InputError, UsageError
+from gpu_plan.executor.inference.job import InferenceJob
+from gpu_plan.executor.inference.loading.checkpoint import open_checkpoint
+from gpu_plan.executor.inference.loading.load import Loaded, load
+from gpu_plan.executor.inference.loading.pages import forget_pages
+from gpu_plan.executor.inference.prompting.decode import Ends, Item, run_batch
+from gpu_plan.executor.inference.prompting.measure import Meter
+from gpu_plan.executor.inference.prompting.prompts import read_prompts
+from gpu_plan.executor.inference.prompting.sampling import Sampling
+from gpu_plan.executor.inference.prompting.tokens import check_lengths, tokenise
+from gpu_plan.planner.errors import InputError, UsageError
 from tests.support.inference_runs import make_checkpoint
 
 ITEMS = [Item(index=0, tokens=(5, 9, 33, 7)), Item(index=1, tokens=(4, 80))]

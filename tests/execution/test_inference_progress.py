@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.inference.progress import Journal, Progress, Result
-from executor.inference.ranks import Ranks, share
-from executor.inference.session import batches
-from planner.errors import InputError, UsageError
+from gpu_plan.executor.inference.prompting.progress import Journal, Progress, Result
+from gpu_plan.executor.inference.prompting.ranks import Ranks, share
+from gpu_plan.executor.inference.session import batches
+from gpu_plan.planner.errors import InputError, UsageError
 
 COUNT = 6
 RESULTS: list[Result] = [{"index": index, "text": "ä\n" * index, "output_ids": [index] * 3} for index in range(COUNT)]

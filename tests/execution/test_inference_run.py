@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from executor.read_run import read_whole
-from executor.run_folder import find
-from reports.run_compare import compare_run
-from reports.run_text import render_run_text
+from gpu_plan.executor.read_run import read_whole
+from gpu_plan.executor.run_folder import find
+from gpu_plan.reports.run.compare import compare_run
+from gpu_plan.reports.run.text import render_run_text
 from tests.support.inference_runs import execute, infer_plan, make_checkpoint, results, write_plan, write_prompts
 
 SCRIPTS = Path(__file__).with_name("scripts")

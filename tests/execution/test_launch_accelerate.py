@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from executor.job import Job
-from executor.launch.accelerate_config import accelerate_config
-from executor.launch.accelerate_environment import accelerate_environment
-from executor.launch.engines import find_engine
-from executor.launch.files import LaunchFiles
-from executor.launch.prepare import draw, prepare
-from executor.launch.write import write_launch_files
-from executor.run_folder import RunFolder
-from executor.script.read import read_script
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.accelerate.config import accelerate_config
+from gpu_plan.executor.launch.accelerate.environment import accelerate_environment
+from gpu_plan.executor.launch.engines.registry import find_engine
+from gpu_plan.executor.launch.files import LaunchFiles
+from gpu_plan.executor.launch.prepare import draw, prepare
+from gpu_plan.executor.launch.write import write_launch_files
+from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.executor.script.read import read_script
 from tests.support.launch_plans import STAGES, job, saved
 
 SCRIPT = "from accelerate import Accelerator\na = Accelerator()\nwith a.accumulate():\n    pass\n"
@@ -90,7 +90,7 @@ def test_accelerate_understands_what_was_meant(
     assert args.use_fsdp is (strategy in ("fsdp", "fsdp1", "hsdp"))
     assert args.use_deepspeed is strategy.startswith("zero")
     assert args.multi_gpu is (strategy == "ddp")
-    assert args.training_script == "executor.runner"
+    assert args.training_script == "gpu_plan.executor.runner"
     assert args.module
     if strategy != "single":
         assert int(args.nproc_per_node) * args.num_machines == choice.world_size
@@ -198,7 +198,7 @@ def test_the_deepspeed_file_is_one_that_deepspeed_reads(tmp_path: Path, monkeypa
     for strategy in ("zero1", "zero2", "zero3"):
         made, _ = written(strategy, "8xH100", {"offload": "all" if strategy == "zero3" else "optimizer"}, tmp_path)
         drawn = draw(made, read_script(made.script), folder=tmp_path)
-        from executor.launch.deepspeed_config import deepspeed_config
+        from gpu_plan.executor.launch.deepspeed.config import deepspeed_config
 
         section = deepspeed_config(drawn.target)["zero_optimization"]
         read = deepspeed.DeepSpeedZeroConfig(**section)
@@ -219,4 +219,4 @@ def test_torchrun_reads_the_command(tmp_path: Path) -> None:
     args = get_args_parser().parse_args(list(launch.command[1:]))
     assert (args.nnodes, args.nproc_per_node, args.rdzv_backend) == ("2", "8", "c10d")
     assert args.rdzv_endpoint == "127.0.0.1:29500"
-    assert args.training_script == "executor.runner"
+    assert args.training_script == "gpu_plan.executor.runner"

@@ -8,8 +8,8 @@ from accelerate import Accelerator
 from accelerate.scheduler import AcceleratedScheduler
 from accelerate.state import AcceleratorState, PartialState
 
-from executor.checkpoints.manifest import REPLICATED, Manifest
-from executor.runner.loads import after_load, rescale_schedule
+from gpu_plan.executor.checkpoints.manifest import REPLICATED, Manifest
+from gpu_plan.executor.runner.saving.loads import after_load, rescale_schedule
 
 STEPS = 10
 

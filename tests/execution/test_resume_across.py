@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from executor import names
-from executor.checkpoints.find import newest_complete, open_checkpoint
-from executor.checkpoints.resume import decide_resume, make_ready
+from gpu_plan.executor import names
+from gpu_plan.executor.checkpoints.find import newest_complete, open_checkpoint
+from gpu_plan.executor.checkpoints.resume import decide_resume, make_ready
 from tests.execution.launches import ROOT, launch
 
 STEPS = 6

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from executor import names
-from executor.checkpoints.find import newest_complete
+from gpu_plan.executor import names
+from gpu_plan.executor.checkpoints.find import newest_complete
 from tests.execution.checkpoint_content import differing, tensors
 from tests.execution.launches import ROOT, Launched, launch
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from executor.deviations import deviations
+from gpu_plan.executor.deviations import deviations
 from tests.execution.launches import directly, launch, torchrun
 from tests.support.tiny_plan import PARAMETERS, tiny_plan
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from executor.deviations import deviations
-from executor.run_folder import RunFolder
+from gpu_plan.executor.deviations import deviations
+from gpu_plan.executor.run_folder import RunFolder
 from tests.execution.launches import BIN, JOBS, directly, environment_for, launch
 from tests.support.tiny_plan import PARAMETERS, tiny_plan
 
@@ -39,7 +39,7 @@ def test_the_model_is_not_the_planned_one(tmp_path):
     done = launch(tmp_path, "accelerate_loop.py", options={"expected_parameters": PARAMETERS + 1})
     assert "the script trains a model of 22,688 parameters" in done.output
     for rank in done.ranks:
-        assert (rank.status, rank.exit_code, rank.error.type) == ("exit", 4, "executor.ParameterMismatch")
+        assert (rank.status, rank.exit_code, rank.error.type) == ("exit", 4, "gpu_plan.ParameterMismatch")
         assert rank.summary.steps == 0
 
 
@@ -57,7 +57,15 @@ def test_one_process_is_not_believed(tmp_path):
         "machine_rank: 0\nuse_cpu: true\n"
     )
     done = subprocess.run(
-        [BIN / "accelerate", "launch", "--config_file", config, "-m", "executor.runner", JOBS / "accelerate_loop.py"],
+        [
+            BIN / "accelerate",
+            "launch",
+            "--config_file",
+            config,
+            "-m",
+            "gpu_plan.executor.runner",
+            JOBS / "accelerate_loop.py",
+        ],
         cwd=tmp_path,
         env=environment_for(tmp_path, {}, "ddp"),
         capture_output=True,
@@ -113,7 +121,7 @@ def gone(pid):
 
 
 def test_stacks_on_request_then_terminated(tmp_path):
-    process = begin(tmp_path, sys.executable, "-m", "executor.runner", str(JOBS / "failing.py"), "wait")
+    process = begin(tmp_path, sys.executable, "-m", "gpu_plan.executor.runner", str(JOBS / "failing.py"), "wait")
     try:
         wait_for(stepped(tmp_path, 1))
         process.send_signal(signal.SIGUSR1)
@@ -132,7 +140,7 @@ def test_ranks_die_with_their_launcher(tmp_path, number):
     # Rank 1 sleeps in Python, rank 0 waits for it inside a collective, where no Python handler could run.
     process = begin(
         tmp_path, str(BIN / "torchrun"), "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-        "127.0.0.1:0", "--log-dir", "logs", "-m", "executor.runner", str(JOBS / "failing.py"), "wait", "1",
+        "127.0.0.1:0", "--log-dir", "logs", "-m", "gpu_plan.executor.runner", str(JOBS / "failing.py"), "wait", "1",
     )  # fmt: skip
     pids = []
     try:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from executor import names
-from executor.checkpoints.find import newest_complete, torn
+from gpu_plan.executor import names
+from gpu_plan.executor.checkpoints.find import newest_complete, torn
 from tests.execution.launches import ROOT, directly, launch
 
 CPU = {"ACCELERATE_USE_CPU": "true"}

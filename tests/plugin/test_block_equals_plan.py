@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from planner.capture.block import capture as block_capture
-from planner.capture.block.capture import BlockCapture
-from planner.cli import main
-from planner.search.evaluate import Evaluator
+from gpu_plan.cli import main
+from gpu_plan.planner.capture.block import capture as block_capture
+from gpu_plan.planner.capture.block.capture import BlockCapture
+from gpu_plan.planner.search.evaluate import Evaluator
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128, "intermediate_size": 352,

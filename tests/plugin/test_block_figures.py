@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from planner.capture.block.capture import BlockCapture
-from planner.capture.block.stream import block_stream
-from planner.capture.block.world import BlockWorld
-from planner.capture.request import PlannedDevice
-from planner.errors import InputError, UsageError
+from gpu_plan.planner.capture.block.capture import BlockCapture
+from gpu_plan.planner.capture.block.stream import block_stream
+from gpu_plan.planner.capture.block.world import BlockWorld
+from gpu_plan.planner.capture.request import PlannedDevice
+from gpu_plan.planner.errors import InputError, UsageError
 from tests.plugin import blocks
 from tests.support.cpu_reference import measure
 from tests.support.replay_cpu import counted

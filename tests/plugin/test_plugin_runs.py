@@ -62,7 +62,7 @@ def launch(folder, *words):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
     command = [sys.executable, "-m", "pytest", "--strict-markers", "-p", "no:cacheprovider", *words]
     # The plugin comes by its entry point where the distribution is installed with it, and by name elsewhere.
-    command += ["-p", "executor.pytest_plugin"] if not _installed() else []
+    command += ["-p", "gpu_plan.executor.pytest_plugin"] if not _installed() else []
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False
     )
@@ -77,10 +77,10 @@ def _installed():
 
 def test_the_distribution_brings_the_plugin():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    assert project["project"]["entry-points"]["pytest11"] == {"gpu_plan": "executor.pytest_plugin"}
+    assert project["project"]["entry-points"]["pytest11"] == {"gpu_plan": "gpu_plan.executor.pytest_plugin"}
 
 
-_NAME = "gpu_plan" if _installed() else "executor.pytest_plugin"
+_NAME = "gpu_plan" if _installed() else "gpu_plan.executor.pytest_plugin"
 
 
 @pytest.fixture(
@@ -148,9 +148,8 @@ def test_what_a_failing_test_was_told_of_values_stands_beside_it(run):
 def test_without_marker_and_fixture_nothing_is_imported(tmp_path):
     (tmp_path / "test_nothing.py").write_text(
         "import sys\n\ndef test_nothing():\n"
-        "    tops = ('planner', 'executor', 'reports', 'tui')\n"
-        "    ours = {name for name in sys.modules if name.partition('.')[0] in tops}\n"
-        "    assert ours <= {'executor', 'executor.current_plan', 'executor.names', 'executor.pytest_plugin'}, ours\n"
+        "    ours = {name for name in sys.modules if name.partition('.')[0] == 'gpu_plan'}\n"
+        "    assert ours <= {'gpu_plan', 'gpu_plan.executor', 'gpu_plan.executor.pytest_plugin'}, ours\n"
         "    assert not {'torch', 'transformers', 'accelerate'} & set(sys.modules)\n"
     )
     text = launch(tmp_path)

@@ -9,8 +9,8 @@ import json
 import sys
 from typing import Any
 
-from planner.model.build import build_model, spec_of
-from planner.model.catalog_index import CatalogEntry, load_index
+from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.catalog_index import CatalogEntry, load_index
 
 
 def native_entries() -> list[CatalogEntry]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from planner.model.build import build_model
-from planner.model.quantization.apply import quantise
-from planner.model.quantization.configs import scheme_of
-from planner.model.quantization.scheme import QuantisedFacts
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.quantization.apply import quantise
+from gpu_plan.planner.model.quantization.configs import scheme_of
+from gpu_plan.planner.model.quantization.scheme import QuantisedFacts
 from tests.support.count_catalog import native_entries
 
 RULES = {

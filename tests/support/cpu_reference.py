@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from planner.trace.inputs import TrainingBatch, training_loss
-from planner.workload import Stack
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_loss
+from gpu_plan.planner.workload.training import Stack
 
 _MARK = "mark:"
 

@@ -4,11 +4,11 @@ import asyncio
 import math
 from dataclasses import replace
 
-from planner.plan import PlanDocument, TensorLine
+from gpu_plan.planner.plan.document import PlanDocument, TensorLine
+from gpu_plan.tui.app import ExplorerApp
+from gpu_plan.tui.engine.messages import Ahead, Columns, Picture, RankClass, Reply
+from gpu_plan.tui.state import State
 from tests.support.plan_example import llama_on_8xh100, sharded
-from tui.app import ExplorerApp
-from tui.engine.messages import Ahead, Columns, Picture, RankClass, Reply
-from tui.state import State
 
 STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 LINES = (

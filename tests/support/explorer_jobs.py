@@ -2,12 +2,19 @@
 
 from dataclasses import replace
 
-from planner.infer.workload import InferWorkload
-from planner.plan import Candidate, HostFigures, InferenceFigures, StrategyChoice, UncertainTerm, workload_document
+from gpu_plan.planner.plan.document import (
+    Candidate,
+    HostFigures,
+    InferenceFigures,
+    StrategyChoice,
+    UncertainTerm,
+    workload_document,
+)
+from gpu_plan.planner.workload.generation import InferWorkload
+from gpu_plan.tui.engine.messages import Picture, RankClass
+from gpu_plan.tui.state import State
 from tests.support.explorer import columns, picture
 from tests.support.plan_example import llama_on_8xh100, memory, speed
-from tui.engine.messages import Picture, RankClass
-from tui.state import State
 
 GENERATION_STATE = State(model="meta-llama/Llama-3.1-8B", gpus="8xH100", given=(("task", "infer"),))
 SCRIPT_STATE = State(model="train.py", gpus="8xH100", script_words=("--steps", "20"))

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_plan.tui.state import State
 from tests.support.explorer import LLAMA_STATE, Canned, app_of, screen_text, settled, until
 from tests.support.explorer_jobs import (
     GENERATION_STATE,
@@ -13,7 +14,6 @@ from tests.support.explorer_jobs import (
     on_known_nodes,
 )
 from tests.support.plan_example import nothing_fits
-from tui.state import State
 
 FOLDER = Path(__file__).parents[1] / "golden" / "explorer"
 LONG = State(model="organisation/" + "very-long-name-" * 12 + "8B", gpus="8xH100")

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from executor.job import Job
-from planner.cache_dir import versions
-from planner.plan import Candidate, ModelFacts, StrategyChoice, workload_document
-from planner.plan_saved import SavedPlan
-from planner.workload import Workload
+from gpu_plan.executor.job import Job
+from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.plan.document import Candidate, ModelFacts, StrategyChoice, workload_document
+from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.training import Workload
 from tests.support.plan_example import memory
 
 SCRIPT = Path(__file__).with_name("fault_script.py")

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import psutil
 
-from executor.checkpoints.find import newest_complete
-from executor.job import Job
-from executor.names import RUN_ID, attempt_folder
-from executor.records.run import RunRecord
-from executor.run_folder import RunFolder, list_runs
-from executor.supervise.limits import Limits
-from executor.supervise.supervisor import supervise
-from planner.plan_io import save
+from gpu_plan.executor.checkpoints.find import newest_complete
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.names import RUN_ID, attempt_folder
+from gpu_plan.executor.records.run import RunRecord
+from gpu_plan.executor.run_folder import RunFolder, list_runs
+from gpu_plan.executor.supervise.limits import Limits
+from gpu_plan.executor.supervise.supervisor import supervise
+from gpu_plan.planner.plan.files import save
 from tests.support.fault_job import ENVIRONMENT, SCRIPT, saved_plan
 
 QUICK = Limits(hang=180.0, hang_first=400.0, end=6.0, peers=6.0, stacks=1.0)
@@ -57,7 +57,7 @@ class Ended:
 
 def run(job: Job, limits: Limits = QUICK, inject: Callable[[RunFolder], None] | None = None) -> Ended:
     """Supervises the job here; `inject` works beside it in a thread, and is given the run folder."""
-    from executor.run_folder import create
+    from gpu_plan.executor.run_folder import create
 
     folder = create(job.working_directory)
     thread = threading.Thread(target=inject, args=(folder,), daemon=True) if inject else None
@@ -158,7 +158,7 @@ def command_line(folder: Path, *arguments: str, restarts: int = 0) -> CommandLin
     plan = folder / "plan.json"
     save(saved_plan(), plan, force=True)
     process = subprocess.Popen(
-        (sys.executable, "-m", "planner", "--plan", str(plan), "--max-restarts", str(restarts),
+        (sys.executable, "-m", "gpu_plan", "--plan", str(plan), "--max-restarts", str(restarts),
          "--execute", str(SCRIPT), "--", *arguments),
         cwd=folder, env={**os.environ, **ENVIRONMENT}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch.utils.data import DataLoader, Dataset
 
-from executor import current_plan
+from gpu_plan import current_plan
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.support.fault_model import WideNet

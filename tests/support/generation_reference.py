@@ -8,15 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from planner.infer.generation import generation_config, prepare_for_generation, prompt_of, record_generation
-from planner.infer.passes import starts_of
-from planner.infer.variant import GenerationVariant
-from planner.infer.workload import CacheKind, CacheType
-from planner.infer.workshop import trace_of
-from planner.model.build import build_model
-from planner.trace.events import IntArray, StepTrace
-from planner.trace.kernels import CpuProfile
-from planner.workload import Attention
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.trace.events import IntArray, StepTrace
+from gpu_plan.planner.trace.generation.passes import starts_of
+from gpu_plan.planner.trace.generation.record import (
+    generation_config,
+    prepare_for_generation,
+    prompt_of,
+    record_generation,
+)
+from gpu_plan.planner.trace.generation.variant import GenerationVariant
+from gpu_plan.planner.trace.generation.workshop import trace_of
+from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
+from gpu_plan.planner.workload.generation import CacheKind, CacheType
+from gpu_plan.planner.workload.training import Attention
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, mark, measure, real_twin
 from tests.support.replay_cpu import counted, signed_bytes

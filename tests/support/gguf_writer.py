@@ -5,7 +5,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from planner.model.quantization.gguf_file import TYPES
+from gpu_plan.planner.model.quantization.gguf.file import TYPES
 
 _NUMBERS = {name: number for number, (name, _, _) in TYPES.items()}
 

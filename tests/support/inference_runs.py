@@ -7,12 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from planner.hardware.cluster import cluster_document, parse_cluster
-from planner.infer.workload import InferWorkload, WeightType
-from planner.plan import Candidate, DevicePlacement, ModelFacts, Placement, StrategyChoice
-from planner.plan_io import save
-from planner.plan_saved import SavedPlan
-from planner.units import GIB
+from gpu_plan.planner.hardware.cluster import cluster_document, parse_cluster
+from gpu_plan.planner.plan.document import Candidate, DevicePlacement, ModelFacts, Placement, StrategyChoice
+from gpu_plan.planner.plan.files import save
+from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.units import GIB
+from gpu_plan.planner.workload.generation import InferWorkload, WeightType
 
 TINY = {
     "hidden_size": 64,
@@ -55,7 +55,7 @@ def infer_plan(
     **workload: object,
 ) -> SavedPlan:
     """A plan of `--task infer` without figures, as `--save` writes it, for as many CPU processes as it takes."""
-    from planner.plan_saved import SavedPlan
+    from gpu_plan.planner.plan.saved import SavedPlan
 
     ranks = tensor * pipeline * replicas
     cluster = parse_cluster("cpu" if ranks == 1 else f"{ranks}xcpu", ram_bytes=16 * GIB)
@@ -106,19 +106,19 @@ def _document(job: InferWorkload) -> dict[str, object]:
 
 
 def _versions() -> dict[str, str]:
-    from planner.cache_dir import versions
+    from gpu_plan.planner.cache_dir import versions
 
     return dict(versions())
 
 
 def _digest(model: Path) -> str:
-    from planner.model.source import resolve
+    from gpu_plan.planner.model.source.resolve import resolve
 
     return resolve(str(model), read_headers=False).digest
 
 
 def _parameters(model: Path) -> int:
-    from planner.model.source_headers import read_folder
+    from gpu_plan.planner.model.source.folder_headers import read_folder
 
     stored, _ = read_folder(model)
     assert stored is not None

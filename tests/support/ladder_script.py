@@ -13,7 +13,7 @@ from accelerate.utils import set_seed
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from executor import current_plan
+from gpu_plan import current_plan
 
 
 class Tokens(Dataset[dict[str, torch.Tensor]]):

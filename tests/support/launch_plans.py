@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from executor.job import Job
-from executor.script.read import read_script
-from planner.hardware.cluster import Cluster, cluster_document, parse_cluster
-from planner.plan import Candidate, ModelFacts, StrategyChoice, workload_document
-from planner.plan_saved import SavedPlan
-from planner.units import GIB
-from planner.workload import Precision, Stack, Workload
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.script.read import read_script
+from gpu_plan.planner.hardware.cluster import Cluster, cluster_document, parse_cluster
+from gpu_plan.planner.plan.document import Candidate, ModelFacts, StrategyChoice, workload_document
+from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.units import GIB
+from gpu_plan.planner.workload.training import Precision, Stack, Workload
 from tests.support.plan_example import memory
 
 STAGES = {"single": 0, "ddp": 0, "fsdp": 3, "fsdp1": 3, "hsdp": 3, "zero1": 1, "zero2": 2, "zero3": 3}

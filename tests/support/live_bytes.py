@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from planner.memory.stream import RankStream
-from planner.trace.events import IntArray
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.trace.events import IntArray
 
 
 def live(stream: RankStream, micro_batch: int = 1) -> IntArray:

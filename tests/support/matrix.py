@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from executor.read_run import read_whole
-from executor.records.whole import WholeRun
-from executor.run_folder import list_runs
-from planner.cli import main
-from reports.run_compare import RunComparison, compare_run
+from gpu_plan.cli import main
+from gpu_plan.executor.read_run import read_whole
+from gpu_plan.executor.records.whole import WholeRun
+from gpu_plan.executor.run_folder import list_runs
+from gpu_plan.reports.run.compare import RunComparison, compare_run
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests" / "execution" / "scripts"

@@ -1,6 +1,6 @@
 """A second, slow allocator written straight from the rules: linked blocks, linear scans, nothing shared with planner.
 
-It checks planner.memory.allocator on random runs. Rules from pytorch c10/cuda/CUDACachingAllocator.cpp.
+It checks gpu_plan.planner.memory.allocator.replay on random runs. Rules from pytorch c10/cuda/CUDACachingAllocator.cpp.
 """
 
 from dataclasses import dataclass, field

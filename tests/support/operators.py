@@ -7,9 +7,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from planner.trace.inputs import TrainingBatch, training_loss
-from planner.trace.inputs_known import KnownValues, remember_literals
-from planner.trace.inputs_meta_ops import META_OPS
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_loss
+from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
+from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 
 Call = tuple[str, tuple[tuple[int, ...], ...]]
 """An operator's name and the shapes of the floating-point tensors of two dimensions or more that it gave."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from planner.memory.optimizer import BITSANDBYTES
-from planner.workload import Optimizer
+from gpu_plan.planner.memory.optimizer.steps import BITSANDBYTES
+from gpu_plan.planner.workload.training import Optimizer
 from tests.support.cpu_reference import mark, measure
 from tests.support.replay_cpu import counted
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.plan import (
+from gpu_plan.planner.plan.document import (
     Assumption,
     AtPeak,
     Candidate,
@@ -16,8 +16,8 @@ from planner.plan import (
     UncertainTerm,
     workload_document,
 )
-from planner.units import MIB
-from planner.workload import Workload
+from gpu_plan.planner.units import MIB
+from gpu_plan.planner.workload.training import Workload
 
 PARAMETERS = 8_030_261_248
 CAPACITY = 84_932_978_278

@@ -18,8 +18,8 @@ import torchao  # noqa: F401  # before transformers looks for it
 from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, TorchAoConfig
 
-from planner.model.build_classes import config_class_of
-from planner.model.headers import read_header
+from gpu_plan.planner.model.build.classes import config_class_of
+from gpu_plan.planner.model.source.headers import read_header
 from tests.accuracy.architectures import ARCHITECTURES
 
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from planner.strategy.base import RankContext
-from planner.trace.events import StepTrace
-from planner.workload import Checkpointing, Optimizer, Precision, Stack
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision, Stack
 
 
 def small_context(trace: StepTrace, **changes: Any) -> RankContext:

@@ -10,10 +10,13 @@ import os
 import re
 from pathlib import Path
 
-from executor.launch.engines import LATER_ENGINES
-from planner import cli, options, settings, workload_options
-from planner.cli import main
-from planner.strategy.registry import NOT_BUILT
+from gpu_plan import cli
+from gpu_plan.cli import main
+from gpu_plan.executor.launch.engines.registry import LATER_ENGINES
+from gpu_plan.planner.options import parser as options
+from gpu_plan.planner.options import settings
+from gpu_plan.planner.options import training as workload_options
+from gpu_plan.planner.strategy.registry import NOT_BUILT
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 _LIST = re.compile(r"(<!-- not built -->\n).*?(<!-- end -->)", re.DOTALL)

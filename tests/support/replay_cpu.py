@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, Mark, StepTrace
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, Mark, StepTrace
 from tests.support.cpu_reference import Reference
 
 HOST_SCALAR_BYTES = 16

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from executor.records.rank import Actual, RankRecord, StepRecord, StepSummary
-from executor.records.run import Attempt, RunRecord
-from executor.run_folder import RunFolder
-from planner.plan_codec import dump
-from planner.plan_io import save, write_text
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.records.rank import Actual, RankRecord, StepRecord, StepSummary
+from gpu_plan.executor.records.run import Attempt, RunRecord
+from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.planner.plan.codec import dump
+from gpu_plan.planner.plan.files import save, write_text
+from gpu_plan.planner.plan.saved import SavedPlan
 
 MIB = 2**20
 STARTED = 1_790_000_000.0

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.trace.events import Kind, StepTrace
+from gpu_plan.planner.trace.events import Kind, StepTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from planner.model.build import build_model
-from planner.model.family import max_positions_of
-from planner.trace.inputs import training_batch, training_loss
-from planner.trace.inputs_known import KnownValues, remember_literals
-from planner.trace.inputs_meta_ops import META_OPS
-from planner.trace.scans import fused_scans
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.family import max_positions_of
+from gpu_plan.planner.trace.inputs.batch import training_batch, training_loss
+from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
+from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
+from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from tests.support.count_catalog import native_entries
 from tests.support.shrink import shrink
 

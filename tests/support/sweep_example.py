@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from planner.plan import Candidate
-from planner.sweep_document import SweepAxis, SweepDocument, SweepPoint
+from gpu_plan.planner.plan.document import Candidate
+from gpu_plan.planner.sweep.document import SweepAxis, SweepDocument, SweepPoint
 from tests.support.plan_example import llama_on_8xh100
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.trace.events import StepTrace
+from gpu_plan.planner.trace.events import StepTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """A saved plan for the jobs of tests/execution/jobs: the tiny Llama on two CPU ranks, as `plan --save` writes it."""
 
-from planner.plan import Candidate, ModelFacts, StrategyChoice, workload_document
-from planner.plan_saved import SavedPlan
-from planner.workload import Precision, Workload
+from gpu_plan.planner.plan.document import Candidate, ModelFacts, StrategyChoice, workload_document
+from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.training import Precision, Workload
 from tests.support.plan_example import H100X8
 
 PARAMETERS = 22_688

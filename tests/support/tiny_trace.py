@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark, ParameterInfo, StepTrace
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark, ParameterInfo, StepTrace
 
 ACTIVATION = 1024
 """Bytes per sample of what every module puts out."""

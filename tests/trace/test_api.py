@@ -11,13 +11,13 @@ from pathlib import Path
 import pandas
 import pytest
 
-import planner
-from planner import plan, sweep
-from planner.cli import main
-from planner.errors import InputError, UnreachableError, UsageError
-from planner.plan import from_json
-from planner.plan_io import load
-from planner.sweep_document import sweep_from_json
+import gpu_plan
+from gpu_plan import plan, sweep
+from gpu_plan.cli import main
+from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
+from gpu_plan.planner.plan.document import from_json
+from gpu_plan.planner.plan.files import load
+from gpu_plan.planner.sweep.document import sweep_from_json
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = str(ROOT / "examples" / "tiny-llama")
@@ -123,7 +123,7 @@ def test_clusters_and_settings_vary_too_and_nothing_fitting_is_a_verdict() -> No
 
 
 def test_without_the_users_cache_a_step_is_still_traced_once(tmp_path, monkeypatch) -> None:
-    from planner.trace.workshop import Workshop
+    from gpu_plan.planner.trace.workshop import Workshop
 
     traced: list[int] = []
     real = Workshop.trace
@@ -213,16 +213,14 @@ def test_scaling_and_sequence_plan_further_points(tmp_path, monkeypatch, capsys)
 
 
 def test_importing_the_package_costs_nothing_and_the_call_needs_no_module_first(tmp_path) -> None:
-    heavy = ("torch", "transformers", "pandas", "matplotlib", "reports", "executor", "numpy", "rich")
+    heavy = ("torch", "transformers", "pandas", "matplotlib", "gpu_plan.reports", "gpu_plan.executor", "numpy", "rich")
     code = (
-        "import sys, planner\n"
-        "light = {name.partition('.')[0] for name in sys.modules}\n"
-        "from planner import plan, sweep\n"
-        "named = {name.partition('.')[0] for name in sys.modules}\n"
-        "import planner.plan\n"
-        "from planner import plan as again\n"
-        f"found = again({TINY!r}, gpus='2xT4', seq_len=64, checkpointing='none')\n"
-        "import json; print(json.dumps([sorted(light), sorted(named), found.best.strategy.name, callable(plan)]))\n"
+        "import sys, gpu_plan\n"
+        "light = list(sys.modules)\n"
+        "from gpu_plan import plan, sweep\n"
+        "named = list(sys.modules)\n"
+        f"found = plan({TINY!r}, gpus='2xT4', seq_len=64, checkpointing='none')\n"
+        "import json; print(json.dumps([sorted(light), named, found.best.strategy.name, callable(plan)]))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=600,
@@ -233,7 +231,7 @@ def test_importing_the_package_costs_nothing_and_the_call_needs_no_module_first(
     assert not set(named) & set(heavy)
     assert is_callable
     assert strategy
-    assert planner.sweep is sweep
+    assert gpu_plan.sweep is sweep
 
 
 @pytest.mark.slow

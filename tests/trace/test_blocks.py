@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from planner.model.build import build_model
-from planner.model.catalog_index import load_index
-from planner.trace.blocks import BlockRun, repeated_blocks, signature_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import load_index
+from gpu_plan.planner.trace.folding.blocks import BlockRun, repeated_blocks, signature_of
 
 
 def blocks(model_id: str) -> dict[str, BlockRun]:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from planner.errors import InputError, NotBuiltError, UsageError
-from planner.model.build import build_model, from_factory, notes_of, spec_of
-from planner.model.catalog_index import load_index
+from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
+from gpu_plan.planner.model.build.construct import build_model, from_factory, notes_of, spec_of
+from gpu_plan.planner.model.catalog_index import load_index
 from tests.support.calls import calls_of
 from tests.support.count_catalog import counts, native_entries
 
@@ -202,7 +202,7 @@ def test_nonsense_is_refused_in_one_line(change: dict[str, Any]) -> None:
 
 
 def test_a_constructor_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.model.build_guard.MAX_MODULES", 20)
+    monkeypatch.setattr("gpu_plan.planner.model.build.guard.MAX_MODULES", 20)
     with pytest.raises(InputError, match="more than 20 modules"):
         build_model(TINY_LLAMA)
 
@@ -216,7 +216,7 @@ def test_a_config_cannot_reach_for_other_names_of_transformers() -> None:
 
 def test_only_the_models_own_code_is_imported() -> None:
     script = (
-        "import sys, json; from planner.model.build import build_model;"
+        "import sys, json; from gpu_plan.planner.model.build.construct import build_model;"
         f"build_model(json.loads({json.dumps(TINY_LLAMA)!r}));"
         "print(sorted(m for m in sys.modules if m.startswith('transformers.models.') and '.modeling_' in m))"
     )

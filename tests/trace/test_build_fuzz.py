@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from planner.errors import PlanError
-from planner.model.build import build_model
-from planner.model.catalog_index import load_index
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import load_index
 from tests.support.shrink import shrink
 
 SEEDS = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.catalog_traces import RESULTS, survey
-from planner.model.catalog_index import load_index
+from gpu_plan.planner.model.catalog_index import load_index
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cli import main
-from planner.hardware.cluster import parse_cluster
-from planner.memory.profile import measure
-from planner.memory.stream import Phase, StreamBuilder
-from planner.search.candidates import families
-from planner.strategy.base import Offload
-from planner.workload import Workload
+from gpu_plan.cli import main
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.memory.stream import Phase, StreamBuilder
+from gpu_plan.planner.search.candidates import families
+from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.workload.training import Workload
 from tests.support.tiny_trace import tiny_trace
 
 SMOL, LLAMA = "HuggingFaceTB/SmolLM-135M", "meta-llama/Llama-3.1-8B"
@@ -27,7 +27,7 @@ def cache(tmp_path_factory):
 @pytest.fixture
 def document(capsys, monkeypatch, cache):
     monkeypatch.setenv("GPU_PLAN_CACHE", str(cache))
-    monkeypatch.setattr("planner.hardware.ram.machine_ram_bytes", lambda: RAM)
+    monkeypatch.setattr("gpu_plan.planner.hardware.ram.machine_ram_bytes", lambda: RAM)
 
     def run(*words):
         code = main([*words, "--seq-len", "128", "--json"])

@@ -22,12 +22,20 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaCo
 from transformers.models.minimax_m3_vl.configuration_minimax_m3_vl import MiniMaxM3VLTextConfig
 
 from benchmarks import device_maps as benchmark
-from planner.model.build import build_model
-from planner.model.catalog_index import load_index
-from planner.search.device_map import Placement, Problem, accelerate_map, evaluate, modules_of, problem_of, solve
-from planner.search.device_map.devices import devices_of
-from planner.search.device_map.problem import DeviceName
-from planner.units import GIB
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import load_index
+from gpu_plan.planner.search.device_map import (
+    Placement,
+    Problem,
+    accelerate_map,
+    evaluate,
+    modules_of,
+    problem_of,
+    solve,
+)
+from gpu_plan.planner.search.device_map.devices import devices_of
+from gpu_plan.planner.search.device_map.problem import DeviceName
+from gpu_plan.planner.units import GIB
 
 SAMPLE = ("google/gemma-2-2b", "meta-llama/Llama-3.1-8B", "deepseek-ai/DeepSeek-V3", "openai-community/gpt2-xl")
 

@@ -7,21 +7,21 @@ import pytest
 import torch
 from transformers import modeling_flash_attention_utils, modeling_utils
 
-from planner.errors import InputError
-from planner.memory.profile import measure
-from planner.model.build import build_model
-from planner.model.build_flash import flash_attn_func, flash_attn_varlen_func
-from planner.model.catalog_index import CATALOG
-from planner.strategy.base import RankContext
-from planner.strategy.single import Single
-from planner.trace.attention import attention_scratch
-from planner.trace.events import StepTrace
-from planner.trace.inputs import training_batch
-from planner.trace.kernels import CpuProfile, CudaProfile, KernelProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import StepVariant
-from planner.trace.work import operator_flops
-from planner.workload import Attention, Checkpointing, Optimizer, Precision, Stack
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.flash import flash_attn_func, flash_attn_varlen_func
+from gpu_plan.planner.model.catalog_index import CATALOG
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import training_batch
+from gpu_plan.planner.trace.kernels.attention import attention_scratch
+from gpu_plan.planner.trace.kernels.temporaries import CpuProfile, CudaProfile, KernelProfile
+from gpu_plan.planner.trace.recording.work import operator_flops
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 
 SEQ, BATCH = 96, 2

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from planner.cli import main
+from gpu_plan.cli import main
 
 QWEN = "Qwen/Qwen2-0.5B"
 

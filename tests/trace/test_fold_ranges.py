@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from planner.model.build import build_model
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.kernels import CudaProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Stack
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from planner.trace.inputs import TrainingBatch
-from planner.trace.kernels import CudaProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Stack
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.support.same_trace import assert_same_trace
 
 WIDTH = 16

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from planner.model.build import build_model
-from planner.model.catalog_index import load_index
-from planner.model.family import has_sequence
-from planner.trace.inputs import training_batch
-from planner.trace.kernels import CudaProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Stack
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import load_index
+from gpu_plan.planner.model.family import has_sequence
+from gpu_plan.planner.trace.inputs.batch import training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.support.same_trace import assert_same_trace
 
 AUTOCAST = Regime(weights="float32", autocast="bfloat16", outputs_to_fp32=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import main
+from gpu_plan.cli import main
 
 pytestmark = pytest.mark.slow
 

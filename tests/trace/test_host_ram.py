@@ -8,9 +8,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from planner import cli, job
-from planner.hardware.cluster import Cluster
-from planner.units import MIB
+from gpu_plan import cli
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job import run as job
+from gpu_plan.planner.units import MIB
 
 CONFIG = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=2048)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from planner.cli import main
-from planner.plan import from_json, to_json
-from planner.plan_saved import saved_from_json
+from gpu_plan.cli import main
+from gpu_plan.planner.plan.document import from_json, to_json
+from gpu_plan.planner.plan.saved import saved_from_json
 from tests.accuracy.architectures import ARCHITECTURES
 
 BLOCK = 512

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from planner.errors import InputError
-from planner.model.build import build_model
-from planner.model.catalog_index import load_index
-from planner.trace.inputs import training_batch, training_inputs, training_loss
-from planner.trace.inputs_given import given_batch, given_micro_batch
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import load_index
+from gpu_plan.planner.trace.inputs.batch import training_batch, training_inputs, training_loss
+from gpu_plan.planner.trace.inputs.given import given_batch, given_micro_batch
 from tests.support.operators import step_on_cpu, step_on_meta
 from tests.support.shrink import shrink
 from tests.support.survey_families import smallest_per_class, survey

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from planner.trace.inputs_known import KnownValues, remember_literals
-from planner.trace.inputs_meta_ops import META_OPS
+from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
+from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 from tests.support.operators import Operators
 
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from planner.cli import main
-from planner.trace.kernels import CudaProfile
-from planner.trace.liger_loss import chunk_rows
-from planner.trace.tracer import Tracer
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Stack
+from gpu_plan.cli import main
+from gpu_plan.planner.trace.kernels.liger.loss import chunk_rows
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.cases import Case, _batch, _built
 from tests.support.replay_cpu import replayed
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from planner.cli import main
+from gpu_plan.cli import main
 
 SMOL = "HuggingFaceTB/SmolLM-135M"
 SHORT = ("--seq-len", "128", "--pin", "--micro-batch", "2")

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from planner.cli import main
-from planner.plan import from_json
-from planner.plan_io import load
+from gpu_plan.cli import main
+from gpu_plan.planner.plan.document import from_json
+from gpu_plan.planner.plan.files import load
 
 PYTHIA, GPT2, SMOL = "EleutherAI/pythia-70m", "openai-community/gpt2", "HuggingFaceTB/SmolLM-135M"
 CATEGORIES = {
@@ -274,7 +274,7 @@ def test_batches_that_do_not_divide(plan, words, said):
     ],
 )
 def test_values_that_only_the_class_refuses_give_one_line(plan, tmp_path, monkeypatch, changes, said):
-    from planner.model import catalog_index
+    from gpu_plan.planner.model import catalog_index
 
     with open(os.path.join(os.path.dirname(catalog_index.__file__), "catalog", "EleutherAI--pythia-70m.json")) as file:
         config = json.load(file)

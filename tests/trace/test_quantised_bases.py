@@ -8,17 +8,17 @@ import torch
 from peft.tuners.lora.awq import AwqLoraLinear
 from peft.tuners.lora.gptq import GPTQLoraLinear
 
-from planner.errors import InputError, NotBuiltError, UsageError
-from planner.hardware.cluster import parse_cluster
-from planner.model.adapt import adapt
-from planner.model.adapter import Adapter
-from planner.model.build import build_model, spec_of
-from planner.model.quantization import Runtime, Scheme, parse_quantize
-from planner.model.quantization.adapters import Lora8bit
-from planner.model.quantization.apply import quantise
-from planner.model.quantization.configs import scheme_of
-from planner.workload import Peft
-from planner.workload_options import Options, adapter_of, read_given
+from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model.adapt import adapt
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.quantization import Runtime, Scheme, parse_quantize
+from gpu_plan.planner.model.quantization.adapters import Lora8bit
+from gpu_plan.planner.model.quantization.apply import quantise
+from gpu_plan.planner.model.quantization.configs import scheme_of
+from gpu_plan.planner.options.training import Options, adapter_of, read_given
+from gpu_plan.planner.workload.training import Peft
 from tests.accuracy.architectures import ARCHITECTURES
 
 H100 = parse_cluster("1xH100")

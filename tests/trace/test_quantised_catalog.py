@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from planner.model.build import build_model
-from planner.model.catalog_index import find_entry
-from planner.model.quantization import parse_quantize
-from planner.model.quantization.apply import quantise
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import find_entry
+from gpu_plan.planner.model.quantization import parse_quantize
+from gpu_plan.planner.model.quantization.apply import quantise
 from tests.support.count_quantised import RULES, built, counted
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "golden" / "quantised.json").read_text())

@@ -11,18 +11,18 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from planner.errors import InputError
-from planner.infer.generation import prepare_for_generation, record_generation
-from planner.infer.variant import GenerationVariant
-from planner.infer.workshop import trace_of
-from planner.model.build import build_model
-from planner.model.catalog_index import find_entry
-from planner.model.quantization import Scheme, Target, parse_quantize
-from planner.model.quantization.apply import quantise
-from planner.model.quantization.layer import StoredLinear, packed_mm
-from planner.trace.events import StepTrace
-from planner.trace.kernels import CudaProfile
-from planner.workload import Attention
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import find_entry
+from gpu_plan.planner.model.quantization import Scheme, Target, parse_quantize
+from gpu_plan.planner.model.quantization.apply import quantise
+from gpu_plan.planner.model.quantization.layers.base import StoredLinear, packed_mm
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.generation.record import prepare_for_generation, record_generation
+from gpu_plan.planner.trace.generation.variant import GenerationVariant
+from gpu_plan.planner.trace.generation.workshop import trace_of
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.workload.training import Attention
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.gguf_writer import write
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.cli import main
+from gpu_plan.cli import main
 from tests.support.refresh_readme import README, refreshed
 
 

@@ -11,11 +11,14 @@ from transformers.models.mamba.modeling_mamba import causal_conv1d_fn, mamba_sel
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
 from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 
-from planner.model.build import build_model
-from planner.model.catalog_index import load_index
-from planner.trace import scans_delta, scans_mamba, scans_mamba2, scans_recurrent
-from planner.trace.inputs import training_batch
-from planner.trace.scans import fused_scans
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.catalog_index import load_index
+from gpu_plan.planner.trace.inputs.batch import training_batch
+from gpu_plan.planner.trace.kernels.scans import delta as scans_delta
+from gpu_plan.planner.trace.kernels.scans import mamba as scans_mamba
+from gpu_plan.planner.trace.kernels.scans import mamba2 as scans_mamba2
+from gpu_plan.planner.trace.kernels.scans import recurrent as scans_recurrent
+from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from tests.support.operators import step_on_cpu, step_on_meta
 from tests.support.shrink import shrink
 
@@ -215,7 +218,7 @@ def test_looped_experts_run_as_on_the_cpu_with_even_routing() -> None:
 
 
 def test_images_of_a_large_batch_need_no_values_of_full_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.trace.inputs_known.MAX_ELEMENTS", 100_000)
+    monkeypatch.setattr("gpu_plan.planner.trace.inputs.known.MAX_ELEMENTS", 100_000)
     model = build("google/gemma-4-26B-A4B")
     with fused_scans(model) as assumptions:
         step_on_meta(model, training_batch(model, batch=2, seq_len=300))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import main
-from planner.units import GIB
+from gpu_plan.cli import main
+from gpu_plan.planner.units import GIB
 
 NET = "examples.factory:small_net"
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ import json
 import pytest
 from torch.cuda import _memory_viz
 
-from planner.cli import main
+from gpu_plan.cli import main
 from tests.support.snapshot_viewer import check, read, unknown_opcodes
 
 MODEL = ("EleutherAI/pythia-70m", "--seq-len", "128")

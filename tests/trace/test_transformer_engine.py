@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from executor.doctor.machine.need import need_of
-from planner.cli import main
-from planner.errors import InputError
-from planner.model.transformer_engine import (
+from gpu_plan.cli import main
+from gpu_plan.executor.doctor.machine.need import need_of
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.transformer_engine import (
     TeDevice,
     TransformerEngineLayerNorm,
     TransformerEngineLinear,
     convert_to_transformer_engine,
     transformer_engine_linears,
 )
-from planner.plan_saved import saved_from_json
+from gpu_plan.planner.plan.saved import saved_from_json
 
 QWEN = "Qwen/Qwen2.5-7B"
 HOPPER = TeDevice((9, 0), 132)

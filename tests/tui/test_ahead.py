@@ -1,10 +1,10 @@
 """What is worked out before it is asked for: which states, and what becomes of their pictures."""
 
+from gpu_plan.tui.ahead import Move, moved, neighbours
+from gpu_plan.tui.engine.kept.streams import Shelf
+from gpu_plan.tui.engine.messages import Ahead, Ask, Reply
+from gpu_plan.tui.session import Session
 from tests.support.explorer import LLAMA_STATE, picture
-from tui.ahead import Move, moved, neighbours
-from tui.engine.messages import Ahead, Ask, Reply
-from tui.engine.streams import Shelf
-from tui.session import Session
 
 STATE = LLAMA_STATE.trying("strategy", "fsdp").trying("micro-batch", "2")
 

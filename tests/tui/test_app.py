@@ -3,17 +3,17 @@
 import pytest
 from textual.widgets import DataTable, Input, OptionList, Static
 
-from planner.plan_io import load, load_any
+from gpu_plan.planner.plan.files import load, load_any
+from gpu_plan.tui.choices import CHOICES, STEPPED
+from gpu_plan.tui.screens.compare import CompareScreen
+from gpu_plan.tui.screens.drill import DrillScreen
+from gpu_plan.tui.screens.form import FormScreen
+from gpu_plan.tui.screens.leave import LeaveScreen
+from gpu_plan.tui.widgets.plans import PlansTable
 from tests.support.explorer import LLAMA_STATE, Canned, app_of, screen_text, settled, until
 from tests.support.explorer import picture as training
 from tests.support.explorer_jobs import GENERATION_STATE, SCRIPT_STATE, generation_document, generation_picture
 from tests.support.plan_example import nothing_fits
-from tui.choices import CHOICES, STEPPED
-from tui.screens.compare import CompareScreen
-from tui.screens.drill import DrillScreen
-from tui.screens.form import FormScreen
-from tui.screens.leave import LeaveScreen
-from tui.widgets.plans import PlansTable
 
 pytestmark = pytest.mark.asyncio
 SIZE = (120, 40)

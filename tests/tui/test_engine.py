@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from planner.plan import Candidate
+from gpu_plan.planner.plan.document import Candidate
+from gpu_plan.tui.app import ExplorerApp
+from gpu_plan.tui.engine.client import PlannerProcess
+from gpu_plan.tui.engine.messages import Ahead, Ask, Reply, packed, unpacked
+from gpu_plan.tui.screens.drill import DrillScreen
+from gpu_plan.tui.state import State
 from tests.support.explorer import screen_text, settled
-from tui.app import ExplorerApp
-from tui.engine.client import PlannerProcess
-from tui.engine.messages import Ahead, Ask, Reply, packed, unpacked
-from tui.screens.drill import DrillScreen
-from tui.state import State
 
 pytestmark = pytest.mark.asyncio
 TINY = State(model="EleutherAI/pythia-70m", gpus="2xT4").trying("strategy", "fsdp").trying("micro-batch", "2")

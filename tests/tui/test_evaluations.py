@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import UsageError
-from planner.job import run_job
-from planner.request import Request
-from tui.engine.evaluations import Evaluations
-from tui.engine.providers import UntracedError
-from tui.screens.leave import rendered
-from tui.state import State
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.job.run import run_job
+from gpu_plan.planner.options.request import Request
+from gpu_plan.tui.engine.evaluations import Evaluations
+from gpu_plan.tui.engine.kept.providers import UntracedError
+from gpu_plan.tui.screens.leave import rendered
+from gpu_plan.tui.state import State
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = State(model=str(EXAMPLES / "tiny-llama"), gpus="2xT4", given=(("task", "infer"),), no_cache=True)

@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from planner import cli
-from planner.commands import explore
-from planner.errors import InputError, UnreachableError, UsageError
-from planner.options import given_job_words
-from planner.plan import to_json
-from planner.plan_figures import StrategyChoice
-from planner.plan_io import save
-from planner.plan_saved import saved_plan
+from gpu_plan import cli
+from gpu_plan.commands import explore
+from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
+from gpu_plan.planner.options.parser import given_job_words
+from gpu_plan.planner.plan.document import to_json
+from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.planner.plan.files import save
+from gpu_plan.planner.plan.saved import saved_plan
+from gpu_plan.tui.start import initial_state
 from tests.support.plan_example import llama_on_8xh100
-from tui.start import initial_state
 
 TENSOR_PARALLEL = StrategyChoice(name="tp", data_parallel=2, tensor_parallel=4, micro_batch_size=1, precision="bf16")
 SPREAD = "--strategy tp --offload none --tp 4"
@@ -135,7 +135,7 @@ def test_it_draws_on_the_terminal_where_stderr_goes_elsewhere(tmp_path):
     notes = tmp_path / "notes.txt"
     with notes.open("wb") as elsewhere:
         process = subprocess.Popen(
-            [sys.executable, "-m", "planner", "explore", "gpt2", "--gpus", "2xT4"],
+            [sys.executable, "-m", "gpu_plan", "explore", "gpt2", "--gpus", "2xT4"],
             stdin=its, stdout=its, stderr=elsewhere, env={**os.environ, "TERM": "xterm-256color"},
         )  # fmt: skip
     os.close(its)

@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from planner.plan import StrategyChoice
+from gpu_plan.planner.plan.document import StrategyChoice
+from gpu_plan.tui.picture import figures
+from gpu_plan.tui.picture import lines as drawing
+from gpu_plan.tui.picture.host import host_text, moments
+from gpu_plan.tui.picture.palette import COLOURS, LETTERS
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.picture.timeline import timeline_text
 from tests.support.explorer import LINES, LLAMA_STATE, columns, picture
 from tests.support.explorer_jobs import GENERATION_STATE, generation_picture, with_host
 from tests.support.plan_example import llama_on_8xh100
-from tui import drawing, figures
-from tui.host_drawing import host_text, moments
-from tui.palette import COLOURS, LETTERS
-from tui.scene import Scene
-from tui.timeline_drawing import timeline_text
 
 REPLICAS = StrategyChoice(name="replicas", data_parallel=8, micro_batch_size=1, precision="bf16")
 
@@ -160,7 +161,7 @@ def test_the_peak_is_marked_over_the_highest_column():
 
 
 def test_colours_are_those_of_the_plots():
-    from reports.plots_style import COLOURS as PLOTTED
+    from gpu_plan.reports.plots.style import COLOURS as PLOTTED
 
     assert COLOURS == PLOTTED
     assert set(LETTERS) == set(COLOURS)

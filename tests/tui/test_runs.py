@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from textual.widgets import Button, DataTable, Input, Static
 
-from planner.plan_saved import saved_plan
+from gpu_plan.planner.plan.saved import saved_plan
+from gpu_plan.tui.app import ExplorerApp
+from gpu_plan.tui.screens.launch import LaunchScreen
+from gpu_plan.tui.screens.runs import RunsScreen
+from gpu_plan.tui.screens.watch import WatchScreen
+from gpu_plan.tui.state import State
 from tests.support.explorer import Canned, app_of, screen_text, settled, until
 from tests.support.plan_example import llama_on_8xh100
 from tests.support.run_example import rank_record, run_record, write_folder
-from tui.app import ExplorerApp
-from tui.screens.launch import LaunchScreen
-from tui.screens.runs import RunsScreen
-from tui.screens.watch import WatchScreen
-from tui.state import State
 
 pytestmark = pytest.mark.asyncio
 SIZE = (120, 40)

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.options import given_job_words, main_parser
-from planner.plan_figures import StrategyChoice
-from tui.choices import GENERATION, GPUS, SCRIPT, SEARCHED, STEPPED, TRAINING
-from tui.state import State
+from gpu_plan.planner.options.parser import given_job_words
+from gpu_plan.planner.options.words import main_parser
+from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.tui.choices import GENERATION, GPUS, SCRIPT, SEARCHED, STEPPED, TRAINING
+from gpu_plan.tui.state import State
 
 LLAMA = State(model="meta-llama/Llama-3.1-8B", gpus="8xH100")
 BEST = StrategyChoice(name="fsdp", data_parallel=8, zero_stage=3, micro_batch_size=4, precision="bf16-mixed")
@@ -71,7 +72,7 @@ def test_twice_and_half_as_many_gpus(gpus, more, fewer):
 
 
 def test_every_kind_of_gpu_exists_and_keys_go_round():
-    from planner.hardware.cluster import parse_cluster
+    from gpu_plan.planner.hardware.cluster import parse_cluster
 
     state = State(model="m", gpus="4xT4")
     seen = []
@@ -220,7 +221,7 @@ infer_moves = st.lists(st.tuples(st.sampled_from(GENERATION.stepped), st.boolean
 @settings(max_examples=40, deadline=None)
 @given(infer_moves)
 def test_every_state_of_a_generation_is_a_command_line_that_contradicts_nothing(steps):
-    from planner.infer.options import read_given
+    from gpu_plan.planner.options.generation import read_given
 
     state = INFER
     for name, forward in steps:

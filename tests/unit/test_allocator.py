@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from planner.errors import InputError
-from planner.memory.allocator import AllocatorResult, AllocatorSettings, replay, simulate
-from planner.memory.allocator_heap import Action
-from planner.memory.stream import StreamBuilder
-from planner.trace.events import Category
-from planner.units import GIB, MIB
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.memory.allocator.heap import Action
+from gpu_plan.planner.memory.allocator.replay import AllocatorResult, AllocatorSettings, replay, simulate
+from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.trace.events import Category
+from gpu_plan.planner.units import GIB, MIB
 from tests.support.tiny_trace import tiny_trace
 
 EXPANDABLE = AllocatorSettings(expandable_segments=True)

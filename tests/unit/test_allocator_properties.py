@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.memory.allocator import AllocatorResult, AllocatorSettings, replay
-from planner.memory.allocator_expandable import ExpandableHeap
-from planner.memory.allocator_heap import Heap
-from planner.units import GIB, MIB
+from gpu_plan.planner.memory.allocator.expandable import ExpandableHeap
+from gpu_plan.planner.memory.allocator.heap import Heap
+from gpu_plan.planner.memory.allocator.replay import AllocatorResult, AllocatorSettings, replay
+from gpu_plan.planner.units import GIB, MIB
 from tests.support.naive_allocator import NaiveAllocator, Rules
 
 

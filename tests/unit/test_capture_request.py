@@ -2,10 +2,10 @@
 
 import pytest
 
-from planner.capture.request import CaptureRequest, PlannedDevice
-from planner.errors import InputError
-from planner.plan_codec import decode, dump, load_object
-from planner.workload import Checkpointing
+from gpu_plan.planner.capture.request import CaptureRequest, PlannedDevice
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.plan.codec import decode, dump, load_object
+from gpu_plan.planner.workload.training import Checkpointing
 
 DEVICE = PlannedDevice(name="NVIDIA L4", total_bytes=2**34, capability_major=8)
 

@@ -6,7 +6,7 @@ import bitsandbytes
 import pytest
 import torch
 
-from planner.capture.observe import optimizer_facts, planned_name
+from gpu_plan.planner.capture.watch.observe import optimizer_facts, planned_name
 
 
 @pytest.mark.parametrize(

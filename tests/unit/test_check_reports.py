@@ -6,11 +6,11 @@ import xml.etree.ElementTree as ET
 import junitparser
 import pytest
 
-from planner.regression.result import CheckFigure, CheckReport, Finding, JobResult, report_to_json
-from reports.check_github import render_check_github
-from reports.check_junit import render_check_junit
-from reports.check_markdown import render_check_markdown
-from reports.check_text import render_check_text
+from gpu_plan.planner.regression.result import CheckFigure, CheckReport, Finding, JobResult, report_to_json
+from gpu_plan.reports.check.github import render_check_github
+from gpu_plan.reports.check.junit import render_check_junit
+from gpu_plan.reports.check.markdown import render_check_markdown
+from gpu_plan.reports.check.text import render_check_text
 from tests.support.github_runner import annotations
 
 GIB = 2**30
@@ -199,7 +199,7 @@ def test_junit_is_read_by_a_junit_reader(tmp_path):
 
 
 def test_a_kept_report_is_shown_in_every_format(tmp_path, capsys, monkeypatch):
-    from planner.cli import main
+    from gpu_plan.cli import main
 
     monkeypatch.setenv("GITHUB_WORKSPACE", "/home/me/repo")
     path = tmp_path / "check.json"
@@ -217,7 +217,7 @@ def test_a_kept_report_is_shown_in_every_format(tmp_path, capsys, monkeypatch):
 
 
 def test_the_step_summary_is_added_to_and_cut_where_github_would_refuse_it(tmp_path, monkeypatch):
-    from planner.commands.check_output import tell_github
+    from gpu_plan.commands.report.of_check import tell_github
 
     target = tmp_path / "summary.md"
     target.write_text("before\n")

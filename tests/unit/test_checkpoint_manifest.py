@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.checkpoints.find import newest_complete, open_checkpoint, torn
-from executor.checkpoints.manifest import (
+from gpu_plan.executor.checkpoints.find import newest_complete, open_checkpoint, torn
+from gpu_plan.executor.checkpoints.manifest import (
     DIGEST_LIMIT,
     MANIFEST_FILE,
     REPLICATED,
@@ -18,8 +18,8 @@ from executor.checkpoints.manifest import (
     read_manifest,
     write_manifest,
 )
-from executor.checkpoints.markers import Part, begin, complete, finish
-from planner.errors import InputError, UnreachableError
+from gpu_plan.executor.checkpoints.markers import Part, begin, complete, finish
+from gpu_plan.planner.errors import InputError, UnreachableError
 
 
 def facts(step: int = 4, **changed: object) -> Manifest:

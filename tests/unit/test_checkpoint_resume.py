@@ -5,10 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from executor.checkpoints.find import Checkpoint
-from executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, FileEntry, Manifest
-from executor.checkpoints.resume import Conversion, Resume, decide_resume, make_ready
-from planner.errors import PreflightError
+from gpu_plan.executor.checkpoints.find import Checkpoint
+from gpu_plan.executor.checkpoints.manifest import (
+    DCP,
+    DEEPSPEED,
+    DEEPSPEED_UNIVERSAL,
+    REPLICATED,
+    FileEntry,
+    Manifest,
+)
+from gpu_plan.executor.checkpoints.resume import Conversion, Resume, decide_resume, make_ready
+from gpu_plan.planner.errors import PreflightError
 
 LAYOUTS = {"single": REPLICATED, "ddp": REPLICATED, "fsdp": DCP, "hsdp": DCP, "fsdp1": DCP}
 STRATEGIES = (*LAYOUTS, "zero1", "zero2", "zero3")

@@ -2,15 +2,15 @@
 
 import pytest
 
-from planner.errors import UsageError
-from planner.hardware.cluster import parse_cluster
-from planner.search.candidates import families
-from planner.search.checkpointing_notes import checkpoint_every, checkpointing_notes
-from planner.search.nearest_change import _relaxed
-from planner.settings import parse_settings
-from planner.trace.saved_operators import SAVED_OPERATORS
-from planner.workload import Attention, Checkpointing, Optimizer, Precision, Stack, Workload
-from planner.workload_options import Options, read_given
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.options.settings import parse_settings
+from gpu_plan.planner.options.training import Options, read_given
+from gpu_plan.planner.search.candidates import families
+from gpu_plan.planner.search.nearest_change import _relaxed
+from gpu_plan.planner.search.notes.checkpointing import checkpoint_every, checkpointing_notes
+from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack, Workload
 
 
 def workload(

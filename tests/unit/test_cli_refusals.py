@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from planner import cli, options, workload_options
-from planner.cli import main, split_at_dashes
-from planner.hardware.cluster import parse_cluster
-from planner.model import catalog_index
-from planner.options import join_negative
-from planner.strategy.registry import NOT_BUILT
+from gpu_plan import cli
+from gpu_plan.cli import main, split_at_dashes
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model import catalog_index
+from gpu_plan.planner.options import parser as options
+from gpu_plan.planner.options import training as workload_options
+from gpu_plan.planner.options.words import join_negative
+from gpu_plan.planner.strategy.registry import NOT_BUILT
 from tests.support.calls import calls_of
 from tests.support.refresh_readme import README, relisted
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from planner.options import main_parser
-from planner.search.compilation import compilation_notes, compilation_of, is_approximate
-from planner.trace.variant import Compilation
-from planner.workload import Attention, Optimizer, Precision, Stack, Workload
+from gpu_plan.planner.options.words import main_parser
+from gpu_plan.planner.search.compilation import compilation_notes, compilation_of, is_approximate
+from gpu_plan.planner.trace.variant import Compilation
+from gpu_plan.planner.workload.training import Attention, Optimizer, Precision, Stack, Workload
 
 INDUCTOR = ("compile.backend", "inductor")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.commands import gpus
-from planner.config import user_gpus
-from planner.errors import InputError, PlanError
-from planner.hardware.find import find_cluster
-from planner.units import GIB, MIB
+from gpu_plan.commands import gpus
+from gpu_plan.planner.errors import InputError, PlanError
+from gpu_plan.planner.options.cluster import find_cluster
+from gpu_plan.planner.options.config import user_gpus
+from gpu_plan.planner.units import GIB, MIB
 
 CARD = "memory = '46 GiB'\nbandwidth_gb_per_s = 900\nbfloat16_tflops = 180\ncompute_capability = '8.9'\n"
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from planner.errors import InputError, PlanError
-from planner.model.catalog_index import load_index
-from planner.model.config_reader import MAX_BYTES, canonical_bytes, parse_config
-from planner.model.config_sizes import BOUNDS, validate_config
+from gpu_plan.planner.errors import InputError, PlanError
+from gpu_plan.planner.model.catalog_index import load_index
+from gpu_plan.planner.model.config_reader import MAX_BYTES, canonical_bytes, parse_config
+from gpu_plan.planner.model.config_sizes import BOUNDS, validate_config
 
 LLAMA = {
     "model_type": "llama",

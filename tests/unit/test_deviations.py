@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from executor.deviations import deviations
-from executor.records.rank import Actual, RankRecord, StepSummary
+from gpu_plan.executor.deviations import deviations
+from gpu_plan.executor.records.rank import Actual, RankRecord, StepSummary
 from tests.support.tiny_plan import PARAMETERS, tiny_plan
 
 FOLLOWED = Actual(

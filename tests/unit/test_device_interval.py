@@ -2,13 +2,13 @@
 
 import pytest
 
-from planner.hardware.cluster import parse_cluster
-from planner.memory.overheads import Term, cached_blocks, nccl
-from planner.memory.profile import MemoryProfile
-from planner.memory.stream import Phase
-from planner.search.device_use import DeviceUse, Simulated
-from planner.trace.events import CATEGORIES
-from planner.units import GIB, MIB
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.memory.overheads import Term, cached_blocks, nccl
+from gpu_plan.planner.memory.profile import MemoryProfile
+from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.search.device_use import DeviceUse, Simulated
+from gpu_plan.planner.trace.events import CATEGORIES
+from gpu_plan.planner.units import GIB, MIB
 
 
 def use(simulated: Simulated, capacity: int = 80 * GIB) -> DeviceUse:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.errors import InputError
-from planner.search.device_map import (
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.search.device_map import (
     Device,
     ModuleSize,
     Problem,
@@ -22,9 +22,9 @@ from planner.search.device_map import (
     problem_of,
     solve,
 )
-from planner.search.device_map.devices import devices_of
-from planner.search.device_map.items import items_of, runs_of
-from planner.search.device_map.modules import modules_of_tensors
+from gpu_plan.planner.search.device_map.devices import devices_of
+from gpu_plan.planner.search.device_map.items import items_of, runs_of
+from gpu_plan.planner.search.device_map.modules import modules_of_tensors
 
 GB = 10**9
 
@@ -174,8 +174,8 @@ def test_no_gpu_has_room_for_a_block() -> None:
 def test_the_solver_prints_nothing() -> None:
     """Data only on stdout: HiGHS writes a line of its own there when a program has continuous variables."""
     code = (
-        "from planner.search.device_map import Problem, Unit, solve\n"
-        "from planner.search.device_map.devices import devices_of\n"
+        "from gpu_plan.planner.search.device_map import Problem, Unit, solve\n"
+        "from gpu_plan.planner.search.device_map.devices import devices_of\n"
         "sizes = [419430400, *[134217728] * 3, *[1169162240] * 24, 4096, 419430400]\n"
         "units = tuple(Unit(name=f'u{i}', weight_bytes=size, workspace_bytes=1000) for i, size in enumerate(sizes))\n"
         "total = sum(sizes)\n"
@@ -296,7 +296,7 @@ def test_budgets_that_hold_no_map(budgets: dict[int | str, int | str | None], me
 def test_only_the_search_imports_scipy() -> None:
     code = (
         "import sys\n"
-        "import planner.search.device_map\n"
+        "import gpu_plan.planner.search.device_map\n"
         "bad = {'torch', 'transformers', 'accelerate', 'scipy', 'numpy'} & set(sys.modules)\n"
         "assert not bad, bad\n"
     )

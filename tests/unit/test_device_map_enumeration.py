@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.errors import InputError
-from planner.search.device_map import Device, Placement, Problem, Tie, Unit, evaluate, solve
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.search.device_map import Device, Placement, Problem, Tie, Unit, evaluate, solve
 
 sizes = st.integers(1, 9)
 small = st.integers(0, 3)

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from planner.cli import main
-from planner.plan import Assumption, to_json
-from planner.plan_diff import compare, side_of_document, side_of_saved
-from planner.plan_io import save
-from planner.plan_saved import saved_plan
-from reports.diff import render_json, render_text
+from gpu_plan.cli import main
+from gpu_plan.planner.plan.diff import compare, side_of_document, side_of_saved
+from gpu_plan.planner.plan.document import Assumption, to_json
+from gpu_plan.planner.plan.files import save
+from gpu_plan.planner.plan.saved import saved_plan
+from gpu_plan.reports.diff import render_json, render_text
 from tests.support.plan_example import llama_on_8xh100, nothing_fits
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from planner.cli import main
+from gpu_plan.cli import main
 from tests.support.doctor_seeds import SCRIPTS, SEEDS
 
 
@@ -133,9 +133,9 @@ def test_one_rank_needs_no_care_for_others(tmp_path, capsys, monkeypatch):
     """Under a plan for one device, only what is wrong on one device counts."""
     from pathlib import Path
 
-    from executor.doctor.intent import Intent
-    from executor.doctor.script import examine_script
-    from executor.script.read import read_script
+    from gpu_plan.executor.doctor.intent import Intent
+    from gpu_plan.executor.doctor.script import examine_script
+    from gpu_plan.executor.script.read import read_script
 
     alone = Intent(world_size=1, strategy="single", precision="bf16-mixed")
     for rule, expected in (("save-on-every-rank", set()), ("plain-backward", {"plain-backward"})):
@@ -146,9 +146,9 @@ def test_one_rank_needs_no_care_for_others(tmp_path, capsys, monkeypatch):
 def test_the_plan_decides_how_grave_a_fault_is(tmp_path):
     from pathlib import Path
 
-    from executor.doctor.intent import Intent
-    from executor.doctor.script import examine_script
-    from executor.script.read import read_script
+    from gpu_plan.executor.doctor.intent import Intent
+    from gpu_plan.executor.doctor.script import examine_script
+    from gpu_plan.executor.script.read import read_script
 
     script = read_script(Path(write(tmp_path, "train.py", bad("prepared-apart"))))
     severities = {}
@@ -162,7 +162,7 @@ def test_nothing_is_run_and_nothing_heavy_imported(tmp_path):
     marker = tmp_path / "ran"
     script = write(tmp_path, "train.py", f"open({str(marker)!r}, 'w')\nimport torch, accelerate\n")
     probe = (
-        "import sys, json\nfrom planner.cli import main\ncode = main(sys.argv[1:])\n"
+        "import sys, json\nfrom gpu_plan.cli import main\ncode = main(sys.argv[1:])\n"
         "print(json.dumps([code, sorted({name.partition('.')[0] for name in sys.modules})]), file=sys.stderr)"
     )
     done = subprocess.run(
@@ -178,8 +178,8 @@ def test_deep_and_strange_scripts_are_borne(tmp_path):
     """Recursion, deep nesting, star arguments, lambdas, async, match: read to the end, without an exception."""
     from pathlib import Path
 
-    from executor.doctor.script import examine_script
-    from executor.script.read import read_script
+    from gpu_plan.executor.doctor.script import examine_script
+    from gpu_plan.executor.script.read import read_script
 
     deep = "x = " + "(" * 80 + "1" + ")" * 80 + "\n"
     chain = "".join(f"def f{n}(a): return f{n + 1}(a)\n" for n in range(300)) + "def f300(a): return f0(a)\nf0(1)\n"

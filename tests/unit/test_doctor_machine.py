@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from executor.doctor.facts import gather
-from executor.doctor.facts_gpus import parse_smi
-from executor.doctor.machine import CHECKS, FolderFacts, GpuFacts, MachineFacts, Need, examine_machine
-from executor.doctor.machine.check import numbers
-from planner.units import GIB, MIB
+from gpu_plan.executor.doctor.facts import gather
+from gpu_plan.executor.doctor.facts_gpus import parse_smi
+from gpu_plan.executor.doctor.machine import CHECKS, FolderFacts, GpuFacts, MachineFacts, Need, examine_machine
+from gpu_plan.executor.doctor.machine.check import numbers
+from gpu_plan.planner.units import GIB, MIB
 
 H100 = GpuFacts(
     index=0,

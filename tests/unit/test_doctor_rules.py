@@ -4,9 +4,9 @@ import ast
 
 import pytest
 
-from executor.doctor.rules import RULES
-from executor.doctor.script import examine_script
-from executor.script.read import Script
+from gpu_plan.executor.doctor.rules import RULES
+from gpu_plan.executor.doctor.script import examine_script
+from gpu_plan.executor.script.read import Script
 from tests.support.doctor_seeds import HARMLESS, SCRIPTS, SEEDS
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from executor.doctor.trial import outcome
-from executor.doctor.trial.judge import judge
-from executor.doctor.trial.outcome import RankResult, Speed
-from executor.records.run import RunRecord
-from planner.plan_saved import saved_plan
+from gpu_plan.executor.doctor.trial import outcome
+from gpu_plan.executor.doctor.trial.judge import judge
+from gpu_plan.executor.doctor.trial.outcome import RankResult, Speed
+from gpu_plan.executor.records.run import RunRecord
+from gpu_plan.planner.plan.saved import saved_plan
 from tests.support.plan_example import llama_on_8xh100
 
 NAMES = ("gather", "reduce (sum)", "a training step equals that of one process")

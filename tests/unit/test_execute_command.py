@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from planner.cache_dir import versions
-from planner.cli import main
-from planner.commands.execute_options import with_configuration
-from planner.errors import PreflightError
-from planner.hardware.cluster import cluster_document
-from planner.model.source import resolve
-from planner.options import main_parser
-from planner.plan_checks import check_port, machine_differences
-from planner.plan_io import save
-from planner.plan_saved import SavedPlan
+from gpu_plan.cli import main
+from gpu_plan.commands.execute.options import with_configuration
+from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.errors import PreflightError
+from gpu_plan.planner.hardware.cluster import cluster_document
+from gpu_plan.planner.job.checks import check_port, machine_differences
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.options.words import main_parser
+from gpu_plan.planner.plan.files import save
+from gpu_plan.planner.plan.saved import SavedPlan
 from tests.support.launch_plans import cluster_of, saved
 
 SCRIPT = """

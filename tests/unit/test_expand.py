@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark, ParameterInfo, StepTrace
-from planner.trace.expand import expand
-from planner.trace.folding import CannotFoldError, Fold
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark, ParameterInfo, StepTrace
+from gpu_plan.planner.trace.folding.expand import expand
+from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold
 from tests.support.same_trace import assert_same_trace
 
 HIDDEN = 64

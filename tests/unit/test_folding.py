@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.trace.folding import EXECUTED_UNITS, Fold, find_folds
+from gpu_plan.planner.trace.folding.units import EXECUTED_UNITS, Fold, find_folds
 
 
 def found(pattern: str) -> list[tuple[int, int, int]]:

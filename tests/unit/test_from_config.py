@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from executor.launch.export import export
-from planner.cli import main
-from planner.errors import PlanError
-from planner.from_config import show
-from planner.from_config.convert import convert
+from gpu_plan.cli import main
+from gpu_plan.executor.launch.export import export
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.from_config import show
+from gpu_plan.planner.from_config.convert import convert
 from tests.support.launch_plans import job, saved
 
 LLAMA = "meta-llama/Llama-3.1-8B"
@@ -356,8 +356,8 @@ def test_kind_overrides_and_toml_is_read_back(
     code, _, _ = words(path, capsys, "--kind", "accelerate", "--gpus", "H100", "--toml", "-o", str(tmp_path / "plan"))
     assert code == 0
     (tmp_path / "pyproject.toml").write_text((tmp_path / "plan").read_text())
-    from planner.config import job_options
-    from planner.job_words import job_words
+    from gpu_plan.planner.options.config import job_options
+    from gpu_plan.planner.options.configured import job_words
 
     found = job_options(tmp_path)
     assert found is not None

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import InputError, UnreachableError
-from planner.model.quantization.gguf_file import TYPES, read_gguf, read_gguf_file
+from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.model.quantization.gguf.file import TYPES, read_gguf, read_gguf_file
 from tests.support.gguf_writer import header, text, write
 
 TENSORS = {"token_embd.weight": ((64, 256), "Q4_K"), "blk.0.attn_q.weight": ((256, 256), "Q8_0"), "x": ((7,), "F32")}

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InputError, PlanError
-from planner.hardware.catalog import find_gpu, load_gpus, load_platforms
-from planner.units import GIB
+from gpu_plan.planner.errors import InputError, PlanError
+from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus, load_platforms
+from gpu_plan.planner.units import GIB
 
 DOCUMENT: dict[str, Any] = tomllib.loads(
-    resources.files("planner.hardware").joinpath("gpus.toml").read_text(encoding="utf-8")
+    resources.files("gpu_plan.planner.hardware").joinpath("gpus.toml").read_text(encoding="utf-8")
 )
 IDENTITY = {"name", "short", "vendor", "architecture", "form", "match", "device_names"}
 KINDS = {
@@ -107,7 +107,7 @@ def test_every_value_has_a_source(table: dict[str, Any]) -> None:
 
 
 def test_every_source_is_used() -> None:
-    text = resources.files("planner.hardware").joinpath("gpus.toml").read_text(encoding="utf-8")
+    text = resources.files("gpu_plan.planner.hardware").joinpath("gpus.toml").read_text(encoding="utf-8")
     assert [key for key in DOCUMENT["sources"] if f'source = "{key}"' not in text] == []
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from planner.errors import InputError, PlanError
-from planner.hardware.catalog import load_gpus
-from planner.hardware.cluster import MAX_GPUS, Cluster, cluster_document, describe, node_size, parse_cluster
-from planner.units import GIB
+from gpu_plan.planner.errors import InputError, PlanError
+from gpu_plan.planner.hardware.catalog import load_gpus
+from gpu_plan.planner.hardware.cluster import MAX_GPUS, Cluster, cluster_document, describe, node_size, parse_cluster
+from gpu_plan.planner.units import GIB
 
 RAM = 32 * GIB
 

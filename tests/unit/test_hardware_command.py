@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from planner.commands import gpus
-from planner.errors import InputError
+from gpu_plan.commands import gpus
+from gpu_plan.planner.errors import InputError
 
 
 def run(*argv: str) -> int:
@@ -61,7 +61,7 @@ def test_unknown_query_is_an_input_error(query: str) -> None:
 
 def test_no_heavy_import() -> None:
     code = (
-        "import sys, planner.commands.gpus, planner.hardware.detect\n"
+        "import sys, gpu_plan.commands.gpus, gpu_plan.planner.hardware.detect\n"
         "print([m for m in ('torch', 'transformers', 'numpy', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import PreflightError
-from planner.hardware import detect
-from planner.hardware.detect import (
+from gpu_plan.planner.errors import PreflightError
+from gpu_plan.planner.hardware import detect
+from gpu_plan.planner.hardware.detect import (
     Device,
     cluster_of,
     detect_cluster,
@@ -19,9 +19,9 @@ from planner.hardware.detect import (
     parse_rocm_smi,
     visible_devices,
 )
-from planner.hardware.find import find_cluster
-from planner.hardware.ram import machine_ram_bytes, parse_limit, parse_meminfo, smallest
-from planner.units import GIB, MIB
+from gpu_plan.planner.hardware.ram import machine_ram_bytes, parse_limit, parse_meminfo, smallest
+from gpu_plan.planner.options.cluster import find_cluster
+from gpu_plan.planner.units import GIB, MIB
 
 RAM = 64 * GIB
 TWO_T4 = """\

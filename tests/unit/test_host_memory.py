@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from planner.plan import HostFigures, PlanDocument, UncertainTerm, from_json, to_json
-from planner.strategy.host_memory import HostJob, host_terms, shortage
-from planner.trace.events import ParameterInfo
-from planner.trace.variant import Regime
-from planner.units import GIB
-from planner.workload import Peft
-from reports.markdown import render_markdown
-from reports.terminal import render_terminal
-from reports.words import host_words
+from gpu_plan.planner.plan.document import HostFigures, PlanDocument, UncertainTerm, from_json, to_json
+from gpu_plan.planner.strategy.host_memory import HostJob, host_terms, shortage
+from gpu_plan.planner.trace.events import ParameterInfo
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.units import GIB
+from gpu_plan.planner.workload.training import Peft
+from gpu_plan.reports.plan.markdown import render_markdown
+from gpu_plan.reports.plan.terminal import render_terminal
+from gpu_plan.reports.plan.words import host_words
 from tests.support.plan_example import llama_on_8xh100
 
 P = 1000 * 40

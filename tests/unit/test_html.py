@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import UsageError
-from planner.plan import Assumption, Candidate, DevicePrice, PlanDocument, from_json, to_json
-from reports import cost
-from reports.html import JSON_ID, render_html
-from reports.html_markup import Html, embedded_json, tag
-from reports.html_notebook import plan_fragment, scoped
-from reports.html_speed import speed_section
-from reports.html_style import CSS
-from reports.pareto import pareto_front
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.plan.document import Assumption, Candidate, DevicePrice, PlanDocument, from_json, to_json
+from gpu_plan.reports.html.notebook import plan_fragment, scoped
+from gpu_plan.reports.html.render import JSON_ID, render_html
+from gpu_plan.reports.html.speed import speed_section
+from gpu_plan.reports.html.style import CSS
+from gpu_plan.reports.markup import Html, embedded_json, tag
+from gpu_plan.reports.plan import cost
+from gpu_plan.reports.plan.pareto import pareto_front
 from tests.support.plan_example import llama_on_8xh100, nothing_fits
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload=x\x1b[2J\u202e &amp; <b>"
@@ -199,7 +199,7 @@ def test_a_notebook_shows_a_document_without_styling_the_rest() -> None:
 
 
 def test_a_notebook_without_reports_shows_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "reports.html_notebook", None)
+    monkeypatch.setitem(__import__("sys").modules, "gpu_plan.reports.html.notebook", None)
     assert llama_on_8xh100()._repr_html_() is None
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from executor.from_python import RunResult
-from planner.cli import main
-from planner.plan import from_json, to_json
-from planner.plan_io import write_text
-from planner.plan_saved import saved_plan, saved_to_json
-from planner.sweep_document import sweep_to_json
-from reports.html_run import JSON_ID
+from gpu_plan.cli import main
+from gpu_plan.executor.from_python import RunResult
+from gpu_plan.planner.plan.document import from_json, to_json
+from gpu_plan.planner.plan.files import write_text
+from gpu_plan.planner.plan.saved import saved_plan, saved_to_json
+from gpu_plan.planner.sweep.document import sweep_to_json
+from gpu_plan.reports.html.run import JSON_ID
 from tests.support.plan_example import llama_on_8xh100, nothing_fits
 from tests.support.run_example import MIB, cuda_record, rank_record, run_record, write_folder
 from tests.support.sweep_example import grid

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from executor import names
-from executor.job import Job
-from executor.launch.export import export
-from executor.launch.prepare import Drawn, draw, prepare
-from executor.run_folder import RunFolder
-from executor.script.read import read_script
-from planner.errors import UsageError
+from gpu_plan.executor import names
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.export import export
+from gpu_plan.executor.launch.prepare import Drawn, draw, prepare
+from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.executor.script.read import read_script
+from gpu_plan.planner.errors import UsageError
 from tests.support.launch_plans import job, saved
 
 LOOP = "from accelerate import Accelerator\na = Accelerator({})\nwith a.accumulate(m):\n    pass\n"
@@ -96,7 +96,7 @@ def test_a_loop_that_asks_nobody_is_rebatched_from_inside(tmp_path: Path) -> Non
     )
     asking = (
         LOOP.format("")
-        + "from executor import current_plan\np = current_plan()\np.micro_batch_size\np.sequence_length\n"
+        + "from gpu_plan import current_plan\np = current_plan()\np.micro_batch_size\np.sequence_length\n"
     )
     found = drawn(tmp_path, asking, strategy="ddp")
     assert not found.rebatches
@@ -233,7 +233,7 @@ def test_an_export_starts_nothing_of_ours(tmp_path: Path) -> None:
     made = Job(saved=plan, script=Path("train.py"), working_directory=tmp_path, command="plan export p.json")
     for engine in ("accelerate", "torchrun"):
         launch = export(made, None, engine=engine, folder=tmp_path)
-        assert "executor.runner" not in launch.command
+        assert "gpu_plan.executor.runner" not in launch.command
         assert not {names.RUN_ID, names.OPTIONS, names.RUN_FOLDER} & set(launch.environment)
         assert launch.command[-1] == "train.py"
     trainer = export(

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from executor import names
-from executor.launch.accelerate_config import accelerate_config
-from executor.launch.accelerate_keys import check_config
-from executor.launch.deepspeed_config import deepspeed_config
-from executor.launch.engines import ENGINES, LATER_ENGINES, find_engine
-from executor.launch.target import Target
-from planner.errors import NotBuiltError, UsageError
-from planner.plan_saved import saved_from_json, saved_to_json
+from gpu_plan.executor import names
+from gpu_plan.executor.launch.accelerate.config import accelerate_config
+from gpu_plan.executor.launch.accelerate.keys import check_config
+from gpu_plan.executor.launch.deepspeed.config import deepspeed_config
+from gpu_plan.executor.launch.engines.registry import ENGINES, LATER_ENGINES, find_engine
+from gpu_plan.executor.launch.target import Target
+from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.plan.saved import saved_from_json, saved_to_json
 from tests.support.launch_plans import STAGES, saved
 
 

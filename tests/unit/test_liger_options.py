@@ -2,13 +2,13 @@
 
 import pytest
 
-from planner.errors import UsageError
-from planner.hardware.cluster import parse_cluster
-from planner.model.liger_models import LIGER_MODELS, check_liger
-from planner.model.spec import ModelSpec
-from planner.search.liger_notes import liger_notes, liger_words
-from planner.workload import Workload
-from planner.workload_options import Options, make_workload, read_given
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model.liger_models import LIGER_MODELS, check_liger
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.options.training import Options, make_workload, read_given
+from gpu_plan.planner.search.notes.liger import liger_notes, liger_words
+from gpu_plan.planner.workload.training import Workload
 
 
 def spec(model_type="llama", class_name="LlamaForCausalLM"):

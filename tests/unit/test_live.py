@@ -4,12 +4,12 @@ import io
 import time
 from pathlib import Path
 
-from executor.live.figures import attempt_words, end_words, memory_words, progress_words, seconds_words
-from executor.live.plain import PlainView
-from executor.live.show import live
-from executor.records.run import Attempt, RunRecord
-from executor.supervise.events import Event
-from executor.supervise.pulse import Pulse
+from gpu_plan.executor.live.figures import attempt_words, end_words, memory_words, progress_words, seconds_words
+from gpu_plan.executor.live.plain import PlainView
+from gpu_plan.executor.live.show import live
+from gpu_plan.executor.records.run import Attempt, RunRecord
+from gpu_plan.executor.supervise.events import Event
+from gpu_plan.executor.supervise.follow.pulse import Pulse
 from tests.support.fault_job import saved_plan
 from tests.support.plan_example import memory
 

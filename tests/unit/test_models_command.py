@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from planner.commands import models
-from planner.errors import InputError
-from planner.model.catalog_index import CATALOG, KINDS, find_entry, load_index, nearest, search
+from gpu_plan.commands import models
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.catalog_index import CATALOG, KINDS, find_entry, load_index, nearest, search
 
 
 def _run(capsys, *arguments):

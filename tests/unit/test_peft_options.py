@@ -2,16 +2,16 @@
 
 import pytest
 
-from planner.errors import UsageError
-from planner.hardware.cluster import parse_cluster
-from planner.model.adapter import Adapter
-from planner.model.spec import ModelSpec, ParameterSpec, built_parameters
-from planner.strategy.base import autocast_regime
-from planner.strategy.registry import STRATEGIES
-from planner.trace.stepless import stepless_trace
-from planner.trace.variant import Regime, StepVariant
-from planner.workload import Attention, Checkpointing, Peft, Precision, Stack
-from planner.workload_options import Options, adapter_of, make_workload, read_given
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec, built_parameters
+from gpu_plan.planner.options.training import Options, adapter_of, make_workload, read_given
+from gpu_plan.planner.strategy.base import autocast_regime
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.stepless import stepless_trace
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Peft, Precision, Stack
 
 H100 = parse_cluster("1xH100")
 

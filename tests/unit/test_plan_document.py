@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import InputError
-from planner.hardware.cluster import cluster_document, parse_cluster
-from planner.plan import (
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.hardware.cluster import cluster_document, parse_cluster
+from gpu_plan.planner.plan.document import (
     CATEGORY_NAMES,
     Assumption,
     AtPeak,
@@ -31,7 +31,7 @@ from planner.plan import (
     to_json,
     workload_document,
 )
-from planner.workload import Precision, Workload
+from gpu_plan.planner.workload.training import Precision, Workload
 from tests.support.plan_example import H100X8, llama_on_8xh100, memory, nothing_fits
 
 SIZES = st.integers(0, 2**50)
@@ -359,7 +359,8 @@ def test_truncated_documents_are_refused(data: st.DataObject) -> None:
 
 def test_the_document_needs_no_heavy_import() -> None:
     code = (
-        "import sys, planner.plan, planner.plan_io, reports.markdown, reports.json_report;"
+        "import sys, gpu_plan.planner.plan.document, gpu_plan.planner.plan.files;"
+        "import gpu_plan.reports.plan.markdown, gpu_plan.reports.plan.as_json;"
         "print([name for name in ('torch', 'transformers', 'numpy', 'rich') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

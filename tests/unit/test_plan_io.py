@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from planner import plan_io
-from planner.errors import InputError, UnreachableError, UsageError
-from planner.plan import to_json
-from planner.plan_io import load, save, write_text
-from planner.plan_saved import SavedPlan, saved_plan, stale_reasons
+from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
+from gpu_plan.planner.plan import files as plan_io
+from gpu_plan.planner.plan.document import to_json
+from gpu_plan.planner.plan.files import load, save, write_text
+from gpu_plan.planner.plan.saved import SavedPlan, saved_plan, stale_reasons
 from tests.support.plan_example import H100X8, llama_on_8xh100, nothing_fits
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from planner import cli
-from planner.errors import UsageError
-from planner.units import GIB
-from reports.plots import KINDS, read_target
-from reports.plots_memory import breakdown, pareto, shown_candidates
-from reports.plots_style import as_file, inline_svg, shortened
-from reports.plots_sweep import curves, heatmap, positions
+from gpu_plan import cli
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.units import GIB
+from gpu_plan.reports.plots.memory import breakdown, pareto, shown_candidates
+from gpu_plan.reports.plots.style import as_file, inline_svg, shortened
+from gpu_plan.reports.plots.sweep import curves, heatmap, positions
+from gpu_plan.reports.plots.targets import KINDS, read_target
 from tests.support.plan_example import llama_on_8xh100, nothing_fits
 from tests.support.sweep_example import grid
 
@@ -160,7 +160,7 @@ def test_bad_targets_are_one_line_and_nothing_is_written(words, tmp_path, monkey
 @pytest.mark.parametrize(("form", "package"), [("html", "plots"), ("csv", "frames")])
 def test_a_missing_package_is_said_before_any_work(form, package, monkeypatch, capsys) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("planner.commands.plan.find_plans", None)
+    monkeypatch.setattr("gpu_plan.commands.job.asking.find_plans", None)
     assert cli.main(["EleutherAI/pythia-70m", "--gpus", "1xT4", "--format", form]) == 2
     err = capsys.readouterr().err
     assert f"gpu-plan[{package}]" in err

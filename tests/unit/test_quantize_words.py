@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from planner.errors import InputError, UsageError
-from planner.model.quantization.configs import scheme_of
-from planner.model.quantization.scheme import Method
-from planner.model.quantization.words import WORDS, parse_quantize
+from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.model.quantization.configs import scheme_of
+from gpu_plan.planner.model.quantization.scheme import Method
+from gpu_plan.planner.model.quantization.words import WORDS, parse_quantize
 
 
 @pytest.mark.parametrize("word", [word for word in WORDS if ":" not in word])
@@ -128,8 +128,8 @@ def test_nonsense_is_refused_in_one_line(values: object, told: str) -> None:
 def test_words_and_configs_need_no_torch() -> None:
     code = (
         "import sys\n"
-        "from planner.model.quantization import parse_quantize\n"
-        "from planner.model.quantization.configs import scheme_of\n"
+        "from gpu_plan.planner.model.quantization import parse_quantize\n"
+        "from gpu_plan.planner.model.quantization.configs import scheme_of\n"
         "parse_quantize('nf4'); scheme_of({'quantization_config': {'quant_method': 'mxfp4'}})\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])"
     )

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from planner.plan import Candidate, PlanDocument, TensorLine, from_json
-from reports.json_report import render_json
-from reports.markdown import render_markdown
-from reports.terminal import render_terminal, wants_color
+from gpu_plan.planner.plan.document import Candidate, PlanDocument, TensorLine, from_json
+from gpu_plan.reports.plan.as_json import render_json
+from gpu_plan.reports.plan.markdown import render_markdown
+from gpu_plan.reports.plan.terminal import render_terminal, wants_color
 from tests.support.plan_example import H100X8, llama_on_8xh100, nothing_fits
 
 GOLDEN = Path(__file__).parents[1] / "golden"

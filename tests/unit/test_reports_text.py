@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.plan import Candidate, StrategyChoice
-from reports.bars import category_bars, total_bar
-from reports.clean import ascii_line, markdown, markdown_code, one_line
-from reports.command import command_lines
-from reports.explain import explain_rows, explained_share
-from reports.groups import group_rejected
-from reports.words import memory_rows, seconds
+from gpu_plan.planner.plan.document import Candidate, StrategyChoice
+from gpu_plan.reports.clean import ascii_line, markdown, markdown_code, one_line
+from gpu_plan.reports.durations import seconds
+from gpu_plan.reports.plan.bars import category_bars, total_bar
+from gpu_plan.reports.plan.command import command_lines
+from gpu_plan.reports.plan.explain import explain_rows, explained_share
+from gpu_plan.reports.plan.groups import group_rejected
+from gpu_plan.reports.plan.words import memory_rows
 from tests.support.plan_example import EXPLAIN, llama_on_8xh100, memory
 
 

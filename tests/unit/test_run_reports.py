@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from executor.read_run import read_whole, supervisor_alive
-from executor.records.rank import Actual, RankError, StepSummary
-from executor.records.run import Attempt
-from planner.cli import main
-from planner.plan_saved import saved_plan
-from reports.run_compare import compare_run
+from gpu_plan.cli import main
+from gpu_plan.executor.read_run import read_whole, supervisor_alive
+from gpu_plan.executor.records.rank import Actual, RankError, StepSummary
+from gpu_plan.executor.records.run import Attempt
+from gpu_plan.planner.plan.saved import saved_plan
+from gpu_plan.reports.run.compare import compare_run
 from tests.support.plan_example import llama_on_8xh100, memory
 from tests.support.run_example import BASE, MIB, STARTED, cuda_record, rank_record, run_record, write_folder
 
@@ -288,7 +288,7 @@ def test_a_folder_without_runs(here, said):
 def test_reading_reports_needs_no_torch(here):
     write_folder(here, run_record(), plan(), rank_record(0, summary=StepSummary()), rank_record(1))
     code = (
-        "import sys; from planner.cli import main; main(['report', 'one']); main(['runs']);"
+        "import sys; from gpu_plan.cli import main; main(['report', 'one']); main(['runs']);"
         "bad = {'torch', 'transformers', 'matplotlib', 'textual', 'accelerate'} & set(sys.modules); sys.exit(bool(bad))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=here)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from executor.runner.batches import batch_of
+from gpu_plan.executor.runner.figures.batches import batch_of
 
 
 @dataclass(frozen=True)

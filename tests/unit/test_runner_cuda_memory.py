@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.runner.cuda_memory import CudaMemory
+from gpu_plan.executor.runner.memory.cuda import CudaMemory
 
 
 class Counter:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from executor.runner.failure import describe, exit_code, requested_bytes, user_frames
+from gpu_plan.executor.runner.failure import describe, exit_code, requested_bytes, user_frames
 
 
 class OutOfMemoryError(RuntimeError):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from executor.runner.imports import PostImport
+from gpu_plan.executor.runner.imports import PostImport
 
 
 @pytest.fixture
@@ -70,7 +70,11 @@ def test_a_script_sees_what_it_would_see_under_python(tmp_path):
         words = [str(path), "--lr", "1"]
         plain = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path, check=True)
         ours = subprocess.run(
-            [sys.executable, "-m", "executor.runner", *words], capture_output=True, text=True, cwd=tmp_path, check=True
+            [sys.executable, "-m", "gpu_plan.executor.runner", *words],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=True,
         )
         assert ours.stdout == plain.stdout
         assert ours.stdout.endswith("True\n")
@@ -80,8 +84,12 @@ def test_the_runner_brings_nothing_with_it(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import sys\nprint(*sorted(name.split('.')[0] for name in sys.modules))\n")
     done = subprocess.run(
-        [sys.executable, "-m", "executor.runner", str(script)], capture_output=True, text=True, cwd=tmp_path, check=True
+        [sys.executable, "-m", "gpu_plan.executor.runner", str(script)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
     )
-    assert not {"torch", "numpy", "planner", "psutil", "rich", "yaml", "accelerate", "transformers"} & set(
+    assert not {"torch", "numpy", "gpu_plan.planner", "psutil", "rich", "yaml", "accelerate", "transformers"} & set(
         done.stdout.split()
     )

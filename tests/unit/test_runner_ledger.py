@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.records.rank import FIRST_STEPS, LAST_STEPS, StepRecord, StepSummary
-from executor.runner.ledger import Ledger, Row
-from executor.runner.rounds import Rounds
-from planner.plan_codec import decode
+from gpu_plan.executor.records.rank import FIRST_STEPS, LAST_STEPS, StepRecord, StepSummary
+from gpu_plan.executor.runner.figures.ledger import Ledger, Row
+from gpu_plan.executor.runner.figures.rounds import Rounds
+from gpu_plan.planner.plan.codec import decode
 
 
 class Optimizer:

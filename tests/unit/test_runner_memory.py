@@ -2,7 +2,7 @@
 
 import mmap
 
-from executor.runner.memory import ResidentMemory
+from gpu_plan.executor.runner.memory.process import ResidentMemory
 
 SIZE = 96 * 2**20
 SLACK = 2**22

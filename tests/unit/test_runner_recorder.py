@@ -5,12 +5,12 @@ import os
 
 import pytest
 
-from executor.records.rank import RankRecord
-from executor.runner import recorder as record_document
-from executor.runner.batches import Batch
-from executor.runner.options import Options, read_options
-from executor.runner.recorder import Recorder
-from planner.plan_codec import decode
+from gpu_plan.executor.records.rank import RankRecord
+from gpu_plan.executor.runner import recorder as record_document
+from gpu_plan.executor.runner.figures.batches import Batch
+from gpu_plan.executor.runner.options import Options, read_options
+from gpu_plan.executor.runner.recorder import Recorder
+from gpu_plan.planner.plan.codec import decode
 
 
 class Clock:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from executor.script.accelerator import accelerator_use
-from executor.script.check_arguments import rejected
-from executor.script.loop import loop_of
-from executor.script.options import options_of
-from executor.script.plan_use import asks_for
-from executor.script.read import Script, read_script
-from planner.errors import InputError, UnreachableError
+from gpu_plan.executor.script.accelerator import accelerator_use
+from gpu_plan.executor.script.check_arguments import rejected
+from gpu_plan.executor.script.loop import loop_of
+from gpu_plan.executor.script.options import options_of
+from gpu_plan.executor.script.plan_use import asks_for
+from gpu_plan.executor.script.read import Script, read_script
+from gpu_plan.planner.errors import InputError, UnreachableError
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_a_parser_that_the_text_does_not_show_whole_is_not_judged(read, change: 
 def test_what_is_asked_of_the_plan(read) -> None:
     script = read("""
         import os
-        from executor import current_plan
+        from gpu_plan import current_plan
         plan = current_plan()
         size = plan.micro_batch_size or 4
         other.sequence_length

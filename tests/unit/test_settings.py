@@ -2,15 +2,15 @@
 
 import pytest
 
-from planner.errors import UsageError
-from planner.hardware.cluster import parse_cluster
-from planner.memory.allocator_settings import AllocatorSettings
-from planner.memory.allocator_words import allocator_settings, allocator_variable
-from planner.search.setting_notes import setting_notes
-from planner.settings import SETTINGS, parse_settings, settings_table
-from planner.units import GIB, MIB
-from planner.workload import Workload
-from planner.workload_options import Options, read_given
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
+from gpu_plan.planner.memory.allocator.words import allocator_settings, allocator_variable
+from gpu_plan.planner.options.settings import SETTINGS, parse_settings, settings_table
+from gpu_plan.planner.options.training import Options, read_given
+from gpu_plan.planner.search.notes.settings import setting_notes
+from gpu_plan.planner.units import GIB, MIB
+from gpu_plan.planner.workload.training import Workload
 
 H100 = parse_cluster("8xH100")
 

@@ -6,13 +6,13 @@ import pickle
 import numpy as np
 import pytest
 
-from planner.errors import UsageError
-from planner.memory.allocator import AllocatorSettings, simulate
-from planner.memory.snapshot import snapshot
-from planner.memory.stream import StreamBuilder
-from planner.trace.events import Category
-from planner.units import KIB, MIB
-from reports.snapshot import write_snapshot
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.memory.allocator.replay import AllocatorSettings, simulate
+from gpu_plan.planner.memory.snapshot import snapshot
+from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.trace.events import Category
+from gpu_plan.planner.units import KIB, MIB
+from gpu_plan.reports.snapshot.file import write_snapshot
 from tests.support.snapshot_viewer import check, play, read, unknown_opcodes
 from tests.support.tiny_trace import tiny_trace
 

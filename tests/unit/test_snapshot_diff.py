@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from planner import cli
-from planner.errors import InputError
-from planner.memory.allocator import simulate
-from planner.memory.snapshot import snapshot
-from planner.snapshot_diff import SnapshotDiff, compare
-from planner.snapshot_read import History, read_history
-from planner.strategy.single import Single
+from gpu_plan import cli
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.memory.allocator.replay import simulate
+from gpu_plan.planner.memory.snapshot import snapshot
+from gpu_plan.planner.snapshot.diff import SnapshotDiff, compare
+from gpu_plan.planner.snapshot.read import History, read_history
+from gpu_plan.planner.strategy.single import Single
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace
 

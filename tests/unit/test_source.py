@@ -7,9 +7,9 @@ import sys
 import pytest
 from test_source_headers import safetensors
 
-from planner.errors import InputError, PlanError, UnreachableError, UsageError
-from planner.model.catalog_index import load_index
-from planner.model.source import resolve
+from gpu_plan.planner.errors import InputError, PlanError, UnreachableError, UsageError
+from gpu_plan.planner.model.catalog_index import load_index
+from gpu_plan.planner.model.source.resolve import resolve
 
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}
 
@@ -187,7 +187,7 @@ def test_a_folder_with_a_corrupt_shard_is_refused(tmp_path):
 
 def test_resolving_imports_neither_torch_nor_the_hub(tmp_path):
     code = (
-        "import sys; from planner.model.source import resolve; resolve('meta-llama/Llama-3.1-8B');"
+        "import sys; from gpu_plan.planner.model.source.resolve import resolve; resolve('meta-llama/Llama-3.1-8B');"
         "print(sorted({'torch', 'transformers', 'huggingface_hub', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -196,7 +196,7 @@ def test_resolving_imports_neither_torch_nor_the_hub(tmp_path):
 
 @pytest.mark.slow
 def test_native_model_types_are_those_of_transformers():
-    from planner.model.source_native import native_model_types
+    from gpu_plan.planner.model.source.native import native_model_types
 
     code = "from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES as names; print(*names)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from planner.errors import InputError, UnreachableError
-from planner.model.source import files_digest, load_factory, resolve, user_files_digest
+from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.model.source.resolve import files_digest, load_factory, resolve, user_files_digest
 
 
 @pytest.fixture

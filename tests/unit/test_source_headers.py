@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InputError, PlanError
-from planner.model.headers import MAX_HEADER, collect, differences, read_header, shard_names
-from planner.model.source_headers import read_file, read_folder
+from gpu_plan.planner.errors import InputError, PlanError
+from gpu_plan.planner.model.source.folder_headers import read_file, read_folder
+from gpu_plan.planner.model.source.headers import MAX_HEADER, collect, differences, read_header, shard_names
 
 SIZES = {"F32": 4, "BF16": 2, "I64": 8}
 

@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from test_source_headers import safetensors
 
-from planner.errors import InputError, UnreachableError
-from planner.model import source_hub
-from planner.model.source import resolve
+from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.model.source import hub as source_hub
+from gpu_plan.planner.model.source.resolve import resolve
 
 CONFIG = json.dumps({"model_type": "llama", "hidden_size": 64}).encode()
 COMMIT = "c" * 40
@@ -218,7 +218,7 @@ def test_offline_mode_asks_nothing(hub, monkeypatch):
 
 @pytest.mark.parametrize("repo", ["single", "rangeless"])
 def test_headers_are_read_by_range_and_weights_are_not(hub, repo, monkeypatch):
-    monkeypatch.setattr("planner.model.source_ranges.FIRST_BYTES", 64)
+    monkeypatch.setattr("gpu_plan.planner.model.source.ranges.FIRST_BYTES", 64)
     hub.files[repo, "config.json"] = CONFIG
     hub.files[repo, "model.safetensors"] = WEIGHTS
     source = resolve(f"me/{repo}")

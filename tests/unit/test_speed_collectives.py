@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import InputError
-from planner.hardware.cluster import Cluster, parse_cluster
-from planner.speed.collectives import call_seconds, group_of, wire_factor
-from planner.speed.model import Collective, CollectiveKind
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
+from gpu_plan.planner.speed.collectives import call_seconds, group_of, wire_factor
+from gpu_plan.planner.speed.model import Collective, CollectiveKind
 
 DEVICE_KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 ALL_KINDS: tuple[CollectiveKind, ...] = (*DEVICE_KINDS, "host_to_device", "device_to_host")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.speed.operators import OperatorCache, OperatorClass, class_of, collect
+from gpu_plan.planner.speed.operators import OperatorCache, OperatorClass, class_of, collect
 from tests.support.synthetic_trace import Op, trace_of
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from planner.strategy.optimizer_step import optimizer_work
-from planner.workload import Optimizer
+from gpu_plan.planner.strategy.optimizer_step import optimizer_work
+from gpu_plan.planner.workload.training import Optimizer
 
 
 def touched(optimizer: Optimizer, **more: bool) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.hardware.catalog import find_gpu, load_gpus
-from planner.speed import collectives, rates
+from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus
+from gpu_plan.planner.speed import collectives, rates
 
 GPUS = load_gpus()
 

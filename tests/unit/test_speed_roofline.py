@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import InputError
-from planner.hardware.catalog import load_gpus
-from planner.hardware.cluster import Cluster, parse_cluster
-from planner.speed.collectives import call_seconds
-from planner.speed.model import Collective, OptimizerWork, SpeedModel, StepTime, StepWork
-from planner.speed.rates import kernel_overhead_seconds
-from planner.speed.roofline import RooflineModel
-from planner.trace.events import StepTrace
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.hardware.catalog import load_gpus
+from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
+from gpu_plan.planner.speed.collectives import call_seconds
+from gpu_plan.planner.speed.model import Collective, OptimizerWork, SpeedModel, StepTime, StepWork
+from gpu_plan.planner.speed.rates import kernel_overhead_seconds
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.trace.events import StepTrace
 from tests.support.calls import calls_of
 from tests.support.synthetic_trace import Op, decoder_trace, trace_of
 
@@ -268,5 +268,5 @@ def test_a_step_without_samples_is_refused() -> None:
 
 
 def test_the_model_needs_no_torch() -> None:
-    code = "import sys, planner.speed.roofline; sys.exit('torch' in sys.modules)"
+    code = "import sys, gpu_plan.planner.speed.roofline; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,7 @@ import pytest
 HEAVY = ("torch", "transformers", "accelerate", "textual", "matplotlib", "huggingface_hub")
 _PROBE = """
 import json, sys
-from planner.cli import main
+from gpu_plan.cli import main
 try:
     code = main(sys.argv[1:])
 except SystemExit as left:
@@ -59,7 +59,7 @@ def test_what_is_kept_imports_nothing_heavy(tmp_path):
 
 def test_help_takes_at_most_five_interpreter_starts():
     bare = _cpu_seconds([sys.executable, "-c", "pass"])
-    assert _cpu_seconds([sys.executable, "-m", "planner", "--help"]) <= 5 * bare
+    assert _cpu_seconds([sys.executable, "-m", "gpu_plan", "--help"]) <= 5 * bare
 
 
 def _cpu_seconds(command, runs=10):

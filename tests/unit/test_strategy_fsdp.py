@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.strategy.fsdp import FullyShardedDataParallel
-from planner.strategy.fsdp_units import shard, wrap_units
-from planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
-from planner.workload import Precision
+from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.strategy.fsdp2.units import shard, wrap_units
+from gpu_plan.planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
+from gpu_plan.planner.workload.training import Precision
 from tests.support.live_bytes import at_load, at_rest, peak
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import ACTIVATION, tiny_trace

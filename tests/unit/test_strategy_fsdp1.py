@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.memory.profile import MemoryProfile, measure
-from planner.strategy.base import RankContext, RankPlan
-from planner.strategy.fsdp1 import (
+from gpu_plan.planner.memory.profile import MemoryProfile, measure
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.fsdp1.flat import first_shard, flat_units
+from gpu_plan.planner.strategy.fsdp1.strategy import (
     POST_BACKWARD_STREAM,
     PRE_UNSHARD_STREAM,
     UNSHARD_STREAM,
     FullyShardedDataParallel1,
 )
-from planner.strategy.fsdp1_flat import first_shard, flat_units
-from planner.trace.events import StepTrace
-from planner.trace.variant import Regime
-from planner.workload import Checkpointing, Optimizer, Peft, Precision, Stack
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Peft, Precision, Stack
 from tests.support.tiny_trace import ACTIVATION, tiny_trace
 
 BLOCK = 4096 * 4096

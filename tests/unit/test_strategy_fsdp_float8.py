@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from planner.strategy.base import Offload, RankContext
-from planner.strategy.fsdp import FullyShardedDataParallel
-from planner.strategy.registry import STRATEGIES
-from planner.trace.events import ModuleLayout
-from planner.workload import Precision
+from gpu_plan.planner.strategy.base import Offload, RankContext
+from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.events import ModuleLayout
+from gpu_plan.planner.workload.training import Precision
 from tests.support.live_bytes import at_rest, labelled
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace

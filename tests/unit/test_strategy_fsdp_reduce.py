@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from planner.strategy.base import RankContext
-from planner.strategy.fsdp import FullyShardedDataParallel
-from planner.trace.events import ModuleLayout
-from planner.workload import Precision
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.trace.events import ModuleLayout
+from gpu_plan.planner.workload.training import Precision
 from tests.support.live_bytes import at_rest, labelled
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace

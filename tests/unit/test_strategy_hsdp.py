@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import UsageError
-from planner.hardware.cluster import parse_cluster
-from planner.memory.profile import measure
-from planner.search.candidates import families
-from planner.strategy.base import RankContext
-from planner.strategy.fsdp import FullyShardedDataParallel
-from planner.strategy.hsdp import HybridShardedDataParallel
-from planner.workload import Checkpointing, Optimizer, Precision, Stack, Workload
-from planner.workload_options import Options, read_given
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.options.training import Options, read_given
+from gpu_plan.planner.search.candidates import families
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision, Stack, Workload
 from tests.support.tiny_trace import tiny_trace
 
 SHAPES = ((1024, 512), (4096, 512), (4096, 512), (4096, 512), (1024, 512))

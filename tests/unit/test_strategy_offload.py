@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.memory.profile import measure
-from planner.strategy.base import Offload, RankContext, RankPlan, Strategy
-from planner.strategy.fsdp import FullyShardedDataParallel
-from planner.strategy.hsdp import HybridShardedDataParallel
-from planner.strategy.registry import STRATEGIES
-from planner.strategy.zero3 import Zero3
-from planner.trace.events import ModuleLayout, StepTrace
-from planner.workload import Optimizer, Peft, Precision
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, Strategy
+from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.strategy.zero.zero3 import Zero3
+from gpu_plan.planner.trace.events import ModuleLayout, StepTrace
+from gpu_plan.planner.workload.training import Optimizer, Peft, Precision
 from tests.support.live_bytes import at_load, at_rest, labelled, live, peak
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import ACTIVATION, tiny_trace

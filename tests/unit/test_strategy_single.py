@@ -2,8 +2,8 @@
 
 import pytest
 
-from planner.strategy.single import Single
-from planner.workload import Optimizer
+from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.workload.training import Optimizer
 from tests.support.live_bytes import at_load, at_rest, peak
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import ACTIVATION, tiny_trace

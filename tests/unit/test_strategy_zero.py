@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import InputError
-from planner.memory.profile import MemoryProfile, measure
-from planner.memory.stream import Phase
-from planner.strategy.base import Offload, RankContext, RankPlan, Strategy
-from planner.strategy.deepspeed_common import pinned_bytes
-from planner.strategy.deepspeed_flat import FlatGroup, flatten_copies, worst_rank
-from planner.strategy.deepspeed_stage12 import flat_groups
-from planner.strategy.zero1 import Zero1
-from planner.strategy.zero2 import Zero2
-from planner.strategy.zero3 import Zero3
-from planner.trace.events import Category, StepTrace
-from planner.workload import Checkpointing, Optimizer, Precision, Stack
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.memory.profile import MemoryProfile, measure
+from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, Strategy
+from gpu_plan.planner.strategy.zero.common import pinned_bytes
+from gpu_plan.planner.strategy.zero.stage12.flat import FlatGroup, flatten_copies, worst_rank
+from gpu_plan.planner.strategy.zero.stage12.rank import flat_groups
+from gpu_plan.planner.strategy.zero.zero1 import Zero1
+from gpu_plan.planner.strategy.zero.zero2 import Zero2
+from gpu_plan.planner.strategy.zero.zero3 import Zero3
+from gpu_plan.planner.trace.events import Category, StepTrace
+from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision, Stack
 from tests.support.tiny_trace import tiny_trace
 
 STAGES: tuple[Strategy, ...] = (Zero1(), Zero2(), Zero3())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.strategy.deepspeed_gather import Coordinator, Limits
+from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
 
 RECORDING = json.loads((Path(__file__).parents[1] / "golden" / "deepspeed_zero3_gathers.json").read_text())
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from planner.memory.profile import measure
-from planner.strategy.deepspeed_gather import Coordinator, Limits
-from planner.strategy.deepspeed_leaves import leaf_modules, leaf_of, leaf_parameters
-from planner.strategy.deepspeed_partition import holders
-from planner.strategy.deepspeed_stage12 import plan_of_rank
-from planner.strategy.deepspeed_views import lookup_modules, recorded_exits, viewed_parameters
-from planner.strategy.zero1 import Zero1
-from planner.strategy.zero2 import Zero2
-from planner.strategy.zero3 import Zero3
-from planner.trace.events import Kind, ModuleLayout, StepTrace
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
+from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_modules, leaf_of, leaf_parameters
+from gpu_plan.planner.strategy.zero.stage3.partition import holders
+from gpu_plan.planner.strategy.zero.stage3.views import lookup_modules, recorded_exits, viewed_parameters
+from gpu_plan.planner.strategy.zero.stage12.rank import plan_of_rank
+from gpu_plan.planner.strategy.zero.zero1 import Zero1
+from gpu_plan.planner.strategy.zero.zero2 import Zero2
+from gpu_plan.planner.strategy.zero.zero3 import Zero3
+from gpu_plan.planner.trace.events import Kind, ModuleLayout, StepTrace
 from tests.support.live_bytes import live
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace

@@ -6,9 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from executor.records.rank import RankError, RankRecord, RankStatus, StepRecord, StepSummary
-from executor.supervise.classify import classify
-from executor.supervise.evidence import Evidence, RankExit, error_line, parse_exits, parse_launcher_signal
+from gpu_plan.executor.records.rank import RankError, RankRecord, RankStatus, StepRecord, StepSummary
+from gpu_plan.executor.supervise.causes.classify import classify
+from gpu_plan.executor.supervise.causes.evidence import (
+    Evidence,
+    RankExit,
+    error_line,
+    parse_exits,
+    parse_launcher_signal,
+)
 
 
 def rank(
@@ -117,7 +123,7 @@ def test_os_exit_leaves_a_running_record_and_its_code() -> None:
 
 
 def test_parameter_mismatch_is_a_preflight_failure() -> None:
-    bad = rank(0, "exit", code=4, type="executor.ParameterMismatch", message="110 parameters, the plan has 100")
+    bad = rank(0, "exit", code=4, type="gpu_plan.ParameterMismatch", message="110 parameters, the plan has 100")
     found = classify(evidence([bad, rank(1, "peer_failure")], ended(0, 4, first=True)))
     assert (found.cause, found.exit_code) == ("deviation", 4)
     assert "the plan has 100" in found.explanation
@@ -163,7 +169,7 @@ def test_ranks_that_are_done_and_do_not_leave_have_not_hung() -> None:
 REPORT = """
 [default0]:Failures: printed by the user
 ============================================================
-executor.runner FAILED
+gpu_plan.executor.runner FAILED
 ------------------------------------------------------------
 Failures:
 [1]:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from executor.records.run import Attempt, Cause
-from executor.supervise.decide import decide
-from executor.supervise.heartbeat import Heartbeat
-from executor.supervise.limits import Limits
-from executor.supervise.pulse import Pulse
+from gpu_plan.executor.records.run import Attempt, Cause
+from gpu_plan.executor.supervise.decide import decide
+from gpu_plan.executor.supervise.follow.heartbeat import Heartbeat
+from gpu_plan.executor.supervise.follow.pulse import Pulse
+from gpu_plan.executor.supervise.limits import Limits
 
 
 def attempt(number: int, cause: Cause, *, last_step: int | None = 5, explanation: str = "") -> Attempt:

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from executor.names import HANG_SECONDS, RUN_ID
-from executor.supervise.host_memory import counter, data_limit, oom_kills
-from executor.supervise.interrupts import interrupts
-from executor.supervise.limits import Limits, read_limits
-from executor.supervise.logs import Follower, Output, bound_logs, rank_logs, settle_logs, tail
-from executor.supervise.machine import describe_machine
-from executor.supervise.pulse import Pulses, parse_pulse
-from executor.supervise.stacks import handles, parse_place
-from executor.supervise.strays import _by_psutil, end_all, processes_of
-from planner.errors import UsageError
+from gpu_plan.executor.names import HANG_SECONDS, RUN_ID
+from gpu_plan.executor.supervise.causes.host_memory import counter, data_limit, oom_kills
+from gpu_plan.executor.supervise.causes.stacks import handles, parse_place
+from gpu_plan.executor.supervise.follow.logs import Follower, Output, bound_logs, rank_logs, settle_logs, tail
+from gpu_plan.executor.supervise.follow.pulse import Pulses, parse_pulse
+from gpu_plan.executor.supervise.interrupts import interrupts
+from gpu_plan.executor.supervise.limits import Limits, read_limits
+from gpu_plan.executor.supervise.machine import describe_machine
+from gpu_plan.executor.supervise.processes.strays import _by_psutil, end_all, processes_of
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.own_python import ROOT, own_command
 
 RECORD = {
     "rank": 1, "pid": 7, "status": "running", "started": 1.0, "updated": 2.0,
@@ -148,7 +149,11 @@ def test_processes_of_a_run_are_found_and_ended() -> None:
 def test_the_guard_kills_what_a_dead_supervisor_left() -> None:
     name = f"guarded-{os.getpid()}"
     sleeper = subprocess.Popen(("sleep", "900"), env={**os.environ, RUN_ID: name}, start_new_session=True)
-    guard = subprocess.Popen((sys.executable, "-S", "-m", "executor.supervise.guard", name), stdin=subprocess.PIPE)
+    guard = subprocess.Popen(
+        (*own_command("gpu_plan.executor.supervise.processes.guard", "-S"), name),
+        stdin=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": ROOT},
+    )
     try:
         assert guard.stdin is not None
         time.sleep(0.2)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from executor.job import Job
-from executor.records.rank import Actual, RankError, RankRecord, StepSummary
-from executor.supervise.estimate import explain_estimate, real_capacity
-from executor.supervise.planner_process import Evaluated, plan_words
-from executor.supervise.replan import replan
-from executor.supervise.rungs import Abilities, change_words, rungs
-from planner.plan_figures import StrategyChoice
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.records.rank import Actual, RankError, RankRecord, StepSummary
+from gpu_plan.executor.supervise.causes.estimate import explain_estimate, real_capacity
+from gpu_plan.executor.supervise.ladder.planner_process import Evaluated, plan_words
+from gpu_plan.executor.supervise.ladder.replan import replan
+from gpu_plan.executor.supervise.ladder.rungs import Abilities, change_words, rungs
+from gpu_plan.planner.plan.figures import StrategyChoice
 from tests.support.fault_job import SCRIPT, job, saved_plan
 from tests.support.plan_example import memory
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from planner import cli
-from planner.errors import InputError, UsageError
-from planner.plan_codec import dump
-from planner.sweep_axes import MAX_POINTS, Axis, parse_axes, points
-from planner.sweep_document import SweepDocument, sweep_from_json, sweep_to_json
-from planner.sweep_kinds import scaling_axes, sequence_axes, sequence_words
-from reports.csv_report import csv_of
-from reports.html_sweep import JSON_ID, render_sweep_html
-from reports.sweep_markdown import render_sweep_markdown
-from reports.sweep_text import render_sweep_text
-from reports.sweep_words import grids, number_of, share_used, sweep_rows
+from gpu_plan import cli
+from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.plan.codec import dump
+from gpu_plan.planner.sweep.axes import MAX_POINTS, Axis, parse_axes, points
+from gpu_plan.planner.sweep.document import SweepDocument, sweep_from_json, sweep_to_json
+from gpu_plan.planner.sweep.kinds import scaling_axes, sequence_axes, sequence_words
+from gpu_plan.reports.html.sweep import JSON_ID, render_sweep_html
+from gpu_plan.reports.sweep.markdown import render_sweep_markdown
+from gpu_plan.reports.sweep.text import render_sweep_text
+from gpu_plan.reports.sweep.words import grids, number_of, share_used, sweep_rows
+from gpu_plan.reports.tables.as_csv import csv_of
 from tests.support.plan_example import llama_on_8xh100, nothing_fits
 from tests.support.sweep_example import grid
 from tests.unit.test_html import HOSTILE, Page
@@ -92,7 +92,7 @@ def test_axes_that_make_no_sense_are_refused(given: list[str], says: str) -> Non
 )
 def test_bad_sweeps_are_one_line_before_any_work(words, says, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("planner.job.run_job", None)  # any work would fail otherwise
+    monkeypatch.setattr("gpu_plan.planner.job.run.run_job", None)  # any work would fail otherwise
     assert cli.main(["EleutherAI/pythia-70m", *words]) == 2
     out, err = capsys.readouterr()
     assert says in err
@@ -103,7 +103,7 @@ def test_bad_sweeps_are_one_line_before_any_work(words, says, tmp_path, monkeypa
 
 
 def test_an_unknown_model_of_a_sweep_is_found_before_the_first_is_planned(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("planner.job.run_job", None)
+    monkeypatch.setattr("gpu_plan.planner.job.run.run_job", None)
     words = ["--gpus", "1xT4", "--sweep", "model=EleutherAI/pythia-70m,nobody/has-this"]
     assert cli.main(words) == 3
     assert "nobody/has-this" in capsys.readouterr().err

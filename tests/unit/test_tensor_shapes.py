@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.trace.events import shape_at, shape_text
+from gpu_plan.planner.trace.events import shape_at, shape_text
 
 
 @given(

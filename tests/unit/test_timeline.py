@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from planner import cli
-from planner.errors import UsageError
-from planner.memory.allocator import simulate
-from planner.memory.profile import measure
-from planner.memory.timeline import timeline
-from planner.plan_timeline import Timeline
-from planner.strategy.single import Single
-from planner.units import GIB, MIB
-from reports.timeline import as_csv, check_ending, write_timeline
-from reports.timeline_picture import as_picture, draw
+from gpu_plan import cli
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.memory.allocator.replay import simulate
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.memory.timeline import timeline
+from gpu_plan.planner.plan.timeline import Timeline
+from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.units import GIB, MIB
+from gpu_plan.reports.plots.timeline import as_picture, draw
+from gpu_plan.reports.plots.timeline_file import as_csv, check_ending, write_timeline
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace
 

@@ -1,7 +1,7 @@
 """A planner process of the explorer: reads asks on stdin, writes replies on stdout.   I/O
 
-`python -m tui.engine.child replay` evaluates single configurations and never imports torch; `search` traces and runs
-whole searches. Whatever else is written to stdout goes to stderr, which the explorer keeps for its messages.
+`python -m gpu_plan.tui.engine.child replay` evaluates single configurations and never imports torch; `search` traces
+and runs whole searches. Whatever else is written to stdout goes to stderr, which the explorer keeps for its messages.
 """
 
 import gc
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from planner.errors import PlanError
-from tui.engine.breaks import Breaks, StaleError
-from tui.engine.evaluations import Evaluations
-from tui.engine.messages import Ahead, AnyParcel, Ask, Reply, read, write
-from tui.engine.providers import UntracedError
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.tui.engine.breaks import Breaks, StaleError
+from gpu_plan.tui.engine.evaluations import Evaluations
+from gpu_plan.tui.engine.kept.providers import UntracedError
+from gpu_plan.tui.engine.messages import Ahead, AnyParcel, Ask, Reply, read, write
 
 if TYPE_CHECKING:
-    from planner.request import Request
+    from gpu_plan.planner.options.request import Request
 
 
 class Inbox:

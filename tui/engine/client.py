@@ -3,15 +3,12 @@
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-from tui.engine.messages import HEAD_BYTES, Reply, length, packed, unpacked
+from gpu_plan.planner.own_python import own_command, own_environment
+from gpu_plan.tui.engine.messages import HEAD_BYTES, Reply, length, packed, unpacked
 
 _LAST_LINES = 4096
-ROOT = Path(__file__).resolve().parents[2]
-"""Where the packages lie."""
 
 
 class PlannerProcess:
@@ -39,11 +36,10 @@ class PlannerProcess:
     async def start(self) -> None:
         """Starts the child. OSError where the system refuses."""
         environment = {**self._environment, "TRANSFORMERS_VERBOSITY": "error", "TQDM_DISABLE": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tui.engine.child", self.kind,
+            *own_command("gpu_plan.tui.engine.child"), self.kind,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env=environment, start_new_session=True,
+            env=own_environment(environment), start_new_session=True,
         )  # fmt: skip
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._listen())]
 

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.memory.profile import alive_at, phase_at
-from planner.memory.stream import RankStream
-from planner.memory.timeline import iteration_at
-from planner.trace.events import CATEGORIES, IntArray
-from tui.engine.messages import Columns
+from gpu_plan.planner.memory.profile import alive_at, phase_at
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.timeline import iteration_at
+from gpu_plan.planner.trace.events import CATEGORIES, IntArray
+from gpu_plan.tui.engine.messages import Columns
 
 COUNT = 192
 """Columns that are kept; a screen draws as many of them as it is wide."""

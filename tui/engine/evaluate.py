@@ -8,33 +8,33 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from planner.cache_dir import versions
-from planner.errors import UsageError
-from planner.hardware.cluster import Cluster, cluster_document
-from planner.hardware.find import find_cluster
-from planner.memory.profile import measure
-from planner.model.source import ModelSource
-from planner.model.spec import ModelSpec
-from planner.plan import PlanDocument, TensorLine, workload_document
-from planner.request import Note, Request
-from planner.search.candidates import Batch, Family, batches, families
-from planner.search.document import candidate_of, model_facts, tensor_lines
-from planner.search.evaluate import Evaluator, Judgement
-from planner.search.reasons import fragmented
-from planner.search.search import failure
-from planner.speed.roofline import RooflineModel
-from planner.trace.provider import Provider, TraceProvider
-from planner.trace.storage import dump
-from planner.workload import Workload
-from planner.workload_options import Options, make_workload, read_given
-from tui.engine.columns import columns
-from tui.engine.messages import Parcel, Picture, RankClass
-from tui.engine.providers import KeptTraces, Providers, Watched
-from tui.engine.streams import KeptEvaluator, Shelf
+from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import Cluster, cluster_document
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.options.cluster import find_cluster
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.training import Options, make_workload, read_given
+from gpu_plan.planner.plan.document import PlanDocument, TensorLine, workload_document
+from gpu_plan.planner.search.candidates import Batch, Family, batches, families
+from gpu_plan.planner.search.document import candidate_of, model_facts, tensor_lines
+from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.search.reasons import fragmented
+from gpu_plan.planner.search.search import failure
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.trace.provider import Provider, TraceProvider
+from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.workload.training import Workload
+from gpu_plan.tui.engine.columns import columns
+from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, Watched
+from gpu_plan.tui.engine.kept.streams import KeptEvaluator, Shelf
+from gpu_plan.tui.engine.messages import Parcel, Picture, RankClass
 
 if TYPE_CHECKING:
-    from tui.engine.captures import Captures
-    from tui.engine.messages import CaptureParcel
+    from gpu_plan.tui.engine.kept.captures import Captures
+    from gpu_plan.tui.engine.messages import CaptureParcel
 
 T = TypeVar("T", bound=TraceProvider)
 
@@ -119,7 +119,7 @@ class Replays(Generic[T]):
         given = read_given(Options(dict(request.words)), request.settings)
         if source.kind == "script":
             # Imported only where a script is explored.
-            from planner.capture.job import captured_job
+            from gpu_plan.planner.capture.job import captured_job
 
             assert self._captures is not None
             captured, spec, workload = captured_job(

@@ -5,18 +5,18 @@ from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from planner.infer.words import is_inference
-from planner.job import run_job
-from planner.plan import TensorLine
-from planner.request import Answer, Note, Request
-from planner.trace.provider import Provider, TraceProvider
-from tui.engine.evaluate import Breakable, Replays
-from tui.engine.messages import AnyParcel, CaptureParcel, GenerationParcel, Parcel, Picture
-from tui.engine.providers import KeptTraces, Providers, Watched
+from gpu_plan.planner.job.run import run_job
+from gpu_plan.planner.options.request import Answer, Note, Request
+from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.plan.document import TensorLine
+from gpu_plan.planner.trace.provider import Provider, TraceProvider
+from gpu_plan.tui.engine.evaluate import Breakable, Replays
+from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, Watched
+from gpu_plan.tui.engine.messages import AnyParcel, CaptureParcel, GenerationParcel, Parcel, Picture
 
 if TYPE_CHECKING:
-    from tui.engine.captures import Captures
-    from tui.engine.infer import Generated
+    from gpu_plan.tui.engine.infer import Generated
+    from gpu_plan.tui.engine.kept.captures import Captures
 
 
 class Evaluates(Protocol):
@@ -64,16 +64,16 @@ class Evaluations:
 
     @cached_property
     def _generated(self) -> "Generated":
-        from planner.infer.provider import GenerationProvider
-        from tui.engine.generations import GenerationProviders, KeptGenerations
-        from tui.engine.infer import Generated
+        from gpu_plan.planner.trace.generation.provider import GenerationProvider
+        from gpu_plan.tui.engine.infer import Generated
+        from gpu_plan.tui.engine.kept.generations import GenerationProviders, KeptGenerations
 
         kind = KeptGenerations if self._kept_alone else GenerationProvider
         return Generated(GenerationProviders(kind), self._providers.source)
 
     @cached_property
     def _captures(self) -> "Captures":
-        from tui.engine.captures import Captures, KeptCaptures, WatchedCaptures
+        from gpu_plan.tui.engine.kept.captures import Captures, KeptCaptures, WatchedCaptures
 
         return Captures(KeptCaptures if self._kept_alone else WatchedCaptures)
 

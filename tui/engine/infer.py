@@ -4,24 +4,24 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from planner.cache_dir import versions
-from planner.hardware.cluster import Cluster
-from planner.hardware.find import find_cluster
-from planner.infer.document import document
-from planner.infer.evaluate import InferJudgement
-from planner.infer.job import Generating, generating
-from planner.infer.options import InferGiven, read_given
-from planner.infer.search import Found, search
-from planner.memory.stream import RankStream
-from planner.model.source import ModelSource
-from planner.plan import PlanDocument, TensorLine
-from planner.plan_inference import DevicePlacement
-from planner.request import Note, Request
-from planner.search.document import standing_lines
-from planner.trace.events import IntArray
-from tui.engine.columns import COUNT, columns
-from tui.engine.generations import GenerationProviders, KeptGenerations, WatchedGenerations
-from tui.engine.messages import Columns, GenerationParcel, Picture, RankClass
+from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.infer.document import document
+from gpu_plan.planner.infer.evaluate import InferJudgement
+from gpu_plan.planner.infer.search import Found, search
+from gpu_plan.planner.job.generation import Generating, generating
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.options.cluster import find_cluster
+from gpu_plan.planner.options.generation import InferGiven, read_given
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.plan.document import PlanDocument, TensorLine
+from gpu_plan.planner.plan.inference import DevicePlacement
+from gpu_plan.planner.search.document import standing_lines
+from gpu_plan.planner.trace.events import IntArray
+from gpu_plan.tui.engine.columns import COUNT, columns
+from gpu_plan.tui.engine.kept.generations import GenerationProviders, KeptGenerations, WatchedGenerations
+from gpu_plan.tui.engine.messages import Columns, GenerationParcel, Picture, RankClass
 
 _LEAST_SHARE = 6
 """A phase has at least one in so many of the columns, however few its events are."""
@@ -73,7 +73,7 @@ class Generated:
     def open(
         self, check: Callable[[], None]
     ) -> Callable[[Request, Cluster, ModelSource, InferGiven, Note], WatchedGenerations]:
-        """What `planner.job.run_job` takes: kept providers, each watched for one question."""
+        """What `gpu_plan.planner.job.run.run_job` takes: kept providers, each watched for one question."""
 
         def opened(
             request: Request, cluster: Cluster, source: ModelSource, given: InferGiven, note: Note

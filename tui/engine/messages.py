@@ -5,12 +5,12 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from planner.plan import PlanDocument, TensorLine
-from planner.request import Request
+from gpu_plan.planner.options.request import Request
+from gpu_plan.planner.plan.document import PlanDocument, TensorLine
 
 if TYPE_CHECKING:
-    from planner.model.spec import ModelSpec
-    from planner.plan_timeline import Timeline
+    from gpu_plan.planner.model.spec import ModelSpec
+    from gpu_plan.planner.plan.timeline import Timeline
 
 Kind = Literal["picture", "tensors", "trace", "search", "document"]
 """`picture`: one configuration's figures; `tensors`: all that stands at its peak; `trace`: what the picture lacks;
@@ -87,7 +87,7 @@ class Parcel:
     variant: str
     """Key of what was traced."""
     trace: bytes
-    """As `planner.trace.storage.dump` writes it."""
+    """As `gpu_plan.planner.trace.storage.dump` writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class GenerationParcel:
     merged: frozenset[str]
     """Parameters that loading puts together from several tensors."""
     traces: tuple[tuple[str, bytes], ...]
-    """Key of each variant and its trace, as `planner.trace.storage.dump` writes it."""
+    """Key of each variant and its trace, as `gpu_plan.planner.trace.storage.dump` writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

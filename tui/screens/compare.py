@@ -8,10 +8,10 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import DataTable
 
-from tui.figures import differences
-from tui.palette import BAD, GOOD
-from tui.scene import Scene
-from tui.screens.panel import Panel
+from gpu_plan.tui.picture.figures import differences
+from gpu_plan.tui.picture.palette import BAD, GOOD
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.screens.panel import Panel
 
 
 class CompareScreen(Panel):

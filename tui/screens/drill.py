@@ -6,12 +6,12 @@ from rich.text import Text
 from textual.widget import Widget
 from textual.widgets import DataTable
 
-from planner.plan import TensorLine
-from planner.units import GIB, MIB, format_bytes
-from tui.figures import Branch, drill
-from tui.palette import COLOURS
-from tui.scene import Scene
-from tui.screens.panel import Panel
+from gpu_plan.planner.plan.document import TensorLine
+from gpu_plan.planner.units import GIB, MIB, format_bytes
+from gpu_plan.tui.picture.figures import Branch, drill
+from gpu_plan.tui.picture.palette import COLOURS
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.screens.panel import Panel
 
 _HEADS = (
     ("share", "category", "tensors", "basis"),

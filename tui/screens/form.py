@@ -11,11 +11,11 @@ from textual.suggester import SuggestFromList
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
-from planner.errors import UsageError
-from tui.choices import GPUS, Choice
-from tui.scene import Scene
-from tui.screens.panel import Panel
-from tui.state import State
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.tui.choices import GPUS, Choice
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.screens.panel import Panel
+from gpu_plan.tui.state import State
 
 TASKS = ("train", "infer")
 

@@ -5,9 +5,9 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.choices import TRAINING, Menu
-from tui.drawing import KEY
-from tui.screens.panel import Panel
+from gpu_plan.tui.choices import TRAINING, Menu
+from gpu_plan.tui.picture.lines import KEY
+from gpu_plan.tui.screens.panel import Panel
 
 _ELSE = (
     ("g  G", "next, previous kind of GPU"),

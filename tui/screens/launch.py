@@ -13,14 +13,14 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
-from planner.errors import PlanError
-from planner.plan_io import save
-from planner.plan_saved import saved_plan
-from reports.clean import keep_columns
-from tui.engine.messages import Reply
-from tui.launching import preview
-from tui.scene import Scene
-from tui.screens.panel import Panel
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.plan.files import save
+from gpu_plan.planner.plan.saved import saved_plan
+from gpu_plan.reports.clean import keep_columns
+from gpu_plan.tui.engine.messages import Reply
+from gpu_plan.tui.launching import preview
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.screens.panel import Panel
 
 
 class Launch(Message):

@@ -12,14 +12,14 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from planner.errors import PlanError, UsageError
-from planner.plan import PlanDocument
-from planner.plan_io import save, write_text
-from planner.plan_saved import saved_plan
-from planner.plan_timeline import Timeline
-from tui.engine.messages import Reply
-from tui.scene import Scene
-from tui.screens.panel import Panel
+from gpu_plan.planner.errors import PlanError, UsageError
+from gpu_plan.planner.plan.document import PlanDocument
+from gpu_plan.planner.plan.files import save, write_text
+from gpu_plan.planner.plan.saved import saved_plan
+from gpu_plan.planner.plan.timeline import Timeline
+from gpu_plan.tui.engine.messages import Reply
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.screens.panel import Panel
 
 FORMS = {
     "plan": ("the plan, for plan --plan FILE --execute SCRIPT", ".plan.json"),
@@ -115,7 +115,7 @@ class LeaveScreen(Panel):
 
 
 def write(document: PlanDocument, form: str, path: str, *, force: bool, timeline: Timeline | None = None) -> str:
-    """Writes one of `FORMS`; gives what to say. Raises PlanError as `planner.plan_io` does."""
+    """Writes one of `FORMS`; gives what to say. Raises PlanError as `gpu_plan.planner.plan.files` does."""
     if form == "plan":
         if document.best is None:
             raise UsageError("it does not fit: there is no plan to save")
@@ -128,21 +128,21 @@ def write(document: PlanDocument, form: str, path: str, *, force: bool, timeline
 def rendered(document: PlanDocument, form: str, timeline: Timeline | None = None) -> str:
     """The report as `plan --format` writes it to a file."""
     if form == "md":
-        from reports.markdown import render_markdown
+        from gpu_plan.reports.plan.markdown import render_markdown
 
         return render_markdown(document)
     if form == "json":
-        from reports.json_report import render_json
+        from gpu_plan.reports.plan.as_json import render_json
 
         return render_json(document) + "\n"
     if form == "html":
-        from reports.html import render_html
+        from gpu_plan.reports.html.render import render_html
 
         return render_html(document, timeline=timeline)
     if form == "csv":
-        from reports.csv_report import render_csv
+        from gpu_plan.reports.tables.as_csv import render_csv
 
         return render_csv(document)
-    from reports.terminal import render_terminal
+    from gpu_plan.reports.plan.terminal import render_terminal
 
     return render_terminal(document, width=100, color=False)

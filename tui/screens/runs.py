@@ -11,8 +11,8 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import DataTable, Static
 
-from tui.scene import Scene
-from tui.screens.panel import Panel
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.screens.panel import Panel
 
 GOING = ("preparing", "running")
 """What a run's record says while it goes on."""
@@ -52,11 +52,11 @@ class RunsScreen(Panel):
     @work(thread=True, exclusive=True)
     def _read(self) -> None:
         """In a thread: records of long runs are large."""
-        from executor.read_run import Unreadable, read_all
-        from reports.run_compare import compare_run
-        from reports.run_list import HEADER, run_line
-        from reports.run_text import render_run_text
-        from reports.run_words import duration
+        from gpu_plan.executor.read_run import Unreadable, read_all
+        from gpu_plan.reports.run.compare import compare_run
+        from gpu_plan.reports.run.listing import HEADER, run_line
+        from gpu_plan.reports.run.text import render_run_text
+        from gpu_plan.reports.run.words import duration
 
         rows: list[tuple[str, ...]] = []
         found: list[tuple[str, str | None, str]] = []

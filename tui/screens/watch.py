@@ -9,16 +9,16 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import DataTable, Static
 
-from planner.errors import PlanError
-from reports.clean import keep_columns
-from tui.launching import LAST_LINES, Launched
-from tui.scene import Scene
-from tui.screens.panel import Panel
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.reports.clean import keep_columns
+from gpu_plan.tui.launching import LAST_LINES, Launched
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.screens.panel import Panel
 
 if TYPE_CHECKING:
-    from executor.records.run import RunRecord
-    from executor.supervise.pulse import Pulses
-    from planner.plan_figures import MemoryFigures
+    from gpu_plan.executor.records.run import RunRecord
+    from gpu_plan.executor.supervise.follow.pulse import Pulses
+    from gpu_plan.planner.plan.figures import MemoryFigures
 
 _TAIL_BYTES = 64 * 1024
 
@@ -75,10 +75,10 @@ class WatchScreen(Panel):
         self._show_log(folder)
 
     def _read(self, folder: Path) -> "RunRecord | None":
-        from executor.live.figures import seconds_words
-        from executor.run_folder import RunFolder
-        from executor.supervise.pulse import Pulses
-        from planner.plan_io import load
+        from gpu_plan.executor.live.figures import seconds_words
+        from gpu_plan.executor.run_folder import RunFolder
+        from gpu_plan.executor.supervise.follow.pulse import Pulses
+        from gpu_plan.planner.plan.files import load
 
         run = RunFolder(folder)
         try:
@@ -95,7 +95,7 @@ class WatchScreen(Panel):
         return record
 
     def _show_ranks(self) -> None:
-        from executor.live.figures import memory_words, seconds_words
+        from gpu_plan.executor.live.figures import memory_words, seconds_words
 
         assert self._pulses is not None
         pulses, changed = self._pulses.look()
@@ -115,7 +115,7 @@ class WatchScreen(Panel):
             table.add_row(*(Text(self._scene.safe(cell)) for cell in cells))
 
     def _show_state(self, record: "RunRecord | None") -> None:
-        from executor.live.figures import attempt_words, end_words
+        from gpu_plan.executor.live.figures import attempt_words, end_words
 
         if record is None:
             words = "starting ..."

@@ -10,7 +10,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.scene import Scene
+from gpu_plan.tui.picture.scene import Scene
 
 
 class Drawn(Widget):

@@ -3,7 +3,7 @@
 from textual.app import ComposeResult
 from textual.widgets import Footer
 
-from tui.keys import EXTRA
+from gpu_plan.tui.keys import EXTRA
 
 
 class Keys(Footer):

@@ -4,11 +4,11 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.widgets import Input
 
-from tui.scene import Scene
-from tui.widgets.drawn import Drawn
-from tui.widgets.picture import HostView, MemoryView, OptionsView, TimelineView, TitleView, VerdictView
-from tui.widgets.plans import PlansTable
-from tui.widgets.status import StatusView
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.widgets.drawn import Drawn
+from gpu_plan.tui.widgets.picture import HostView, MemoryView, OptionsView, TimelineView, TitleView, VerdictView
+from gpu_plan.tui.widgets.plans import PlansTable
+from gpu_plan.tui.widgets.status import StatusView
 
 _TIMELINE = ((50, 18), (30, 9), (0, 5))
 """Rows of the terminal from which on the timeline has so many."""

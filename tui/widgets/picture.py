@@ -2,11 +2,11 @@
 
 from rich.text import Text
 
-from tui import drawing
-from tui.host_drawing import host_text
-from tui.scene import Scene
-from tui.timeline_drawing import timeline_text
-from tui.widgets.drawn import Drawn
+from gpu_plan.tui.picture import lines as drawing
+from gpu_plan.tui.picture.host import host_text
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.picture.timeline import timeline_text
+from gpu_plan.tui.widgets.drawn import Drawn
 
 TALL = 32
 """Rows from which on bars are thick and every moment has its own."""

@@ -8,12 +8,12 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable
 
-from planner.plan import Candidate, StrategyChoice
-from reports import words
-from tui import figures
-from tui.palette import VERDICT_COLOURS
-from tui.scene import Scene
-from tui.widgets.kept_table import KeptTable
+from gpu_plan.planner.plan.document import Candidate, StrategyChoice
+from gpu_plan.reports.plan import words
+from gpu_plan.tui.picture import figures
+from gpu_plan.tui.picture.palette import VERDICT_COLOURS
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.widgets.kept_table import KeptTable
 
 _COLUMNS = (
     ("", ""), ("", ""), ("plan", "strategy"), ("batch", "batch"), ("ckpt", ""), ("GiB", "memory"), ("free", "free"),

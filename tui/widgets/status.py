@@ -2,11 +2,11 @@
 
 from rich.text import Text
 
-from reports.command import command_lines
-from tui.drawing import shortened
-from tui.palette import BAD
-from tui.scene import Scene
-from tui.widgets.drawn import Drawn
+from gpu_plan.reports.plan.command import command_lines
+from gpu_plan.tui.picture.lines import shortened
+from gpu_plan.tui.picture.palette import BAD
+from gpu_plan.tui.picture.scene import Scene
+from gpu_plan.tui.widgets.drawn import Drawn
 
 ROOMY = 30
 """Rows from which on a long command gets a second line."""

@@ -1,1 +1,1 @@
-"""Makes a checkpoint of another layout: `python -m executor.checkpoints.convert SOURCE TARGET --layout L ...`."""
+"""Makes a checkpoint of another layout: `-m gpu_plan.executor.checkpoints.convert SOURCE TARGET --layout L ...`."""

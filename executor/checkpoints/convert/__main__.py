@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from executor.checkpoints.find import open_checkpoint
-from executor.checkpoints.manifest import (
+from gpu_plan.executor.checkpoints.find import open_checkpoint
+from gpu_plan.executor.checkpoints.manifest import (
     DCP,
     DEEPSPEED_UNIVERSAL,
     LAYOUTS,
@@ -18,12 +18,12 @@ from executor.checkpoints.manifest import (
     list_files,
     write_manifest,
 )
-from planner.errors import InputError, PlanError
+from gpu_plan.planner.errors import InputError, PlanError
 
 
 def main() -> int:
     """Exit code 0, or 1 with one line on stderr; a target that is not complete is not left behind."""
-    parser = argparse.ArgumentParser(prog="python -m executor.checkpoints.convert", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m gpu_plan.executor.checkpoints.convert", description=__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--layout", choices=LAYOUTS, required=True)
@@ -75,10 +75,10 @@ Converter = Callable[[Path, Path, Manifest, str], None]
 
 def _converter(manifest: Manifest, layout: str) -> Converter:
     if layout == DEEPSPEED_UNIVERSAL:
-        from executor.checkpoints.convert.universal import to_universal
+        from gpu_plan.executor.checkpoints.convert.universal import to_universal
 
         return to_universal
-    from executor.checkpoints.convert.torch_layouts import dcp_to_replicated, replicated_to_dcp
+    from gpu_plan.executor.checkpoints.convert.torch_layouts import dcp_to_replicated, replicated_to_dcp
 
     known: Mapping[tuple[str, str], Converter] = {
         (REPLICATED, DCP): replicated_to_dcp,

@@ -17,8 +17,8 @@ from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlan
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from torch.distributed.checkpoint.state_dict_saver import _save_state_dict
 
-from executor.checkpoints.manifest import MANIFEST_FILE, MARKER_PREFIX, Manifest
-from planner.errors import InputError
+from gpu_plan.executor.checkpoints.manifest import MANIFEST_FILE, MARKER_PREFIX, Manifest
+from gpu_plan.planner.errors import InputError
 
 SHARDED_MODEL, SHARDED_OPTIMIZER = "pytorch_model_fsdp_0", "optimizer_0"
 MODEL_FILE = "model.safetensors"

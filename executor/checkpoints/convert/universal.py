@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from executor.checkpoints.manifest import MANIFEST_FILE, MARKER_PREFIX, Manifest
-from planner.errors import InputError
+from gpu_plan.executor.checkpoints.manifest import MANIFEST_FILE, MARKER_PREFIX, Manifest
+from gpu_plan.planner.errors import InputError
 
 EXTRACT_WORKERS = 1
 MERGE_WORKERS = 1

@@ -3,10 +3,10 @@
 import ast
 import sys
 
-from executor.doctor.flow.events import Flow
-from executor.doctor.flow.names import imports_of
-from executor.doctor.flow.walk import Walker
-from executor.script.read import Script
+from gpu_plan.executor.doctor.flow.events import Flow
+from gpu_plan.executor.doctor.flow.names import imports_of
+from gpu_plan.executor.doctor.flow.walk import Walker
+from gpu_plan.executor.script.read import Script
 
 __all__ = ["Flow", "read_flow"]
 

@@ -3,14 +3,14 @@
 import ast
 from abc import abstractmethod
 
-from executor.doctor.flow import make
-from executor.doctor.flow import values as v
-from executor.doctor.flow.events import Call, Context
-from executor.doctor.flow.expressions import WATCHED, ExpressionReader
-from executor.doctor.flow.guards import by_name
-from executor.doctor.flow.names import dotted, last, wrapper
-from executor.doctor.flow.scope import Scope
-from executor.doctor.flow.values import NOTHING, Value, flat, join, spread
+from gpu_plan.executor.doctor.flow import make
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.flow.events import Call, Context
+from gpu_plan.executor.doctor.flow.expressions import WATCHED, ExpressionReader
+from gpu_plan.executor.doctor.flow.guards import by_name
+from gpu_plan.executor.doctor.flow.names import dotted, last, wrapper
+from gpu_plan.executor.doctor.flow.scope import Scope
+from gpu_plan.executor.doctor.flow.values import NOTHING, Value, flat, join, spread
 
 _IN_PLACE = frozenset({"all_reduce", "broadcast", "all_gather", "broadcast_object_list", "all_gather_into_tensor"})
 _PREPARING = frozenset({"prepare", "prepare_model", "prepare_data_loader", "prepare_optimizer", "prepare_scheduler"})

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from executor.doctor.flow.values import NOTHING, Value
+from gpu_plan.executor.doctor.flow.values import NOTHING, Value
 
 MAIN_ONLY = "main_only"
 MAIN_SOME = "main_some"

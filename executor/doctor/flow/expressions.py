@@ -4,13 +4,13 @@ import ast
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from executor.doctor.flow import make
-from executor.doctor.flow import values as v
-from executor.doctor.flow.events import Access, Context, Event, Flow
-from executor.doctor.flow.guards import by_name
-from executor.doctor.flow.names import dotted, root
-from executor.doctor.flow.scope import Scope
-from executor.doctor.flow.values import NOTHING, Value, join, spread
+from gpu_plan.executor.doctor.flow import make
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.flow.events import Access, Context, Event, Flow
+from gpu_plan.executor.doctor.flow.guards import by_name
+from gpu_plan.executor.doctor.flow.names import dotted, root
+from gpu_plan.executor.doctor.flow.scope import Scope
+from gpu_plan.executor.doctor.flow.values import NOTHING, Value, join, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

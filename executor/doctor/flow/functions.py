@@ -4,12 +4,12 @@ import ast
 from abc import abstractmethod
 from dataclasses import replace
 
-from executor.doctor.flow.calls import CallReader
-from executor.doctor.flow.events import MAIN_ONLY, Context
-from executor.doctor.flow.guards import by_name
-from executor.doctor.flow.names import dotted, last
-from executor.doctor.flow.scope import Scope
-from executor.doctor.flow.values import NOTHING, Value, join
+from gpu_plan.executor.doctor.flow.calls import CallReader
+from gpu_plan.executor.doctor.flow.events import MAIN_ONLY, Context
+from gpu_plan.executor.doctor.flow.guards import by_name
+from gpu_plan.executor.doctor.flow.names import dotted, last
+from gpu_plan.executor.doctor.flow.scope import Scope
+from gpu_plan.executor.doctor.flow.values import NOTHING, Value, join
 
 _MAX_DEPTH = 10
 _MAX_ENTERED = 2000

@@ -4,9 +4,9 @@ import ast
 from collections.abc import Callable
 from typing import Literal
 
-from executor.doctor.flow.events import MAIN_ONLY, MAIN_SOME, OTHERS_ONLY, SYNC
-from executor.doctor.flow.names import last
-from executor.doctor.flow.values import Value
+from gpu_plan.executor.doctor.flow.events import MAIN_ONLY, MAIN_SOME, OTHERS_ONLY, SYNC
+from gpu_plan.executor.doctor.flow.names import last
+from gpu_plan.executor.doctor.flow.values import Value
 
 Side = Literal["main", "others", "some", ""]
 MAIN_FLAGS = frozenset(

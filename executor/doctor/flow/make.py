@@ -2,10 +2,10 @@
 
 import ast
 
-from executor.doctor.flow import values as v
-from executor.doctor.flow.guards import by_name
-from executor.doctor.flow.names import last, makes_loss, makes_model, makes_optimizer, makes_scheduler
-from executor.doctor.flow.values import NOTHING, Value, flat, join, spread
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.flow.guards import by_name
+from gpu_plan.executor.doctor.flow.names import last, makes_loss, makes_model, makes_optimizer, makes_scheduler
+from gpu_plan.executor.doctor.flow.values import NOTHING, Value, flat, join, spread
 
 _SAME_MODEL = frozenset(
     {

@@ -1,6 +1,6 @@
 """Names and what they hold, function by function."""
 
-from executor.doctor.flow.values import MAYBE_PREPARED, NOTHING, PREPARED, Value, join
+from gpu_plan.executor.doctor.flow.values import MAYBE_PREPARED, NOTHING, PREPARED, Value, join
 
 
 class Scope:

@@ -3,14 +3,14 @@
 import ast
 from dataclasses import replace
 
-from executor.doctor.flow import make
-from executor.doctor.flow import values as v
-from executor.doctor.flow.events import MAIN_ONLY, Call, Context, Leave, Loop, Setting
-from executor.doctor.flow.functions import MAIN_DECORATORS, Function, FunctionReader
-from executor.doctor.flow.guards import guards_of
-from executor.doctor.flow.names import dotted, last
-from executor.doctor.flow.scope import Scope
-from executor.doctor.flow.values import NOTHING, Value
+from gpu_plan.executor.doctor.flow import make
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.flow.events import MAIN_ONLY, Call, Context, Leave, Loop, Setting
+from gpu_plan.executor.doctor.flow.functions import MAIN_DECORATORS, Function, FunctionReader
+from gpu_plan.executor.doctor.flow.guards import guards_of
+from gpu_plan.executor.doctor.flow.names import dotted, last
+from gpu_plan.executor.doctor.flow.scope import Scope
+from gpu_plan.executor.doctor.flow.values import NOTHING, Value
 
 
 class Walker(FunctionReader):

@@ -1,10 +1,10 @@
 """Whether a machine can bear a job: small checks, each a pure function of what was seen and of what the plan needs."""
 
-from executor.doctor.finding import SEVERITIES, Finding
-from executor.doctor.machine import gpus, network, software, storage, system
-from executor.doctor.machine.check import Check, Checker
-from executor.doctor.machine.facts import FolderFacts, GpuFacts, MachineFacts
-from executor.doctor.machine.need import Need, need_of
+from gpu_plan.executor.doctor.finding import SEVERITIES, Finding
+from gpu_plan.executor.doctor.machine import gpus, network, software, storage, system
+from gpu_plan.executor.doctor.machine.check import Check, Checker
+from gpu_plan.executor.doctor.machine.facts import FolderFacts, GpuFacts, MachineFacts
+from gpu_plan.executor.doctor.machine.need import Need, need_of
 
 __all__ = [
     "CHECKS",

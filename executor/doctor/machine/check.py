@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from executor.doctor.finding import Finding, Severity
-from executor.doctor.machine.facts import MachineFacts
-from executor.doctor.machine.need import Need
+from gpu_plan.executor.doctor.finding import Finding, Severity
+from gpu_plan.executor.doctor.machine.facts import MachineFacts
+from gpu_plan.executor.doctor.machine.need import Need
 
 State = Literal["ok", "unknown", "found"]
 

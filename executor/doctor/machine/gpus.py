@@ -1,10 +1,10 @@
 """GPUs: how many, which, equal ones, whether driver and torch go together, and who else is on them."""
 
-from executor.doctor.finding import Finding
-from executor.doctor.machine.check import Check, either, fine, found, numbers, problem, unknown
-from executor.doctor.machine.facts import GpuFacts, MachineFacts
-from executor.doctor.machine.need import Need
-from planner.units import GIB, format_bytes
+from gpu_plan.executor.doctor.finding import Finding
+from gpu_plan.executor.doctor.machine.check import Check, either, fine, found, numbers, problem, unknown
+from gpu_plan.executor.doctor.machine.facts import GpuFacts, MachineFacts
+from gpu_plan.executor.doctor.machine.need import Need
+from gpu_plan.planner.units import GIB, format_bytes
 
 _DRIVER_FOR_CUDA = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580, 65, 6)}
 """Oldest Linux driver by CUDA's major version: NVIDIA's CUDA compatibility guide, minor version compatibility."""

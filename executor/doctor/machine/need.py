@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from planner.plan_saved import SavedPlan
+from gpu_plan.planner.plan.saved import SavedPlan
 
 _OPTIMIZER_BYTES = {
     "adamw-8bit": 2.0, "paged-adamw-8bit": 2.0, "lion": 4.0, "lion-8bit": 1.0, "sgd": 0.0, "sgd-momentum": 4.0,

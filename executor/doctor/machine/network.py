@@ -1,9 +1,9 @@
 """Ports, names, interfaces, and what the environment says of them."""
 
-from executor.doctor.finding import Finding
-from executor.doctor.machine.check import Check, found, problem, unknown
-from executor.doctor.machine.facts import MachineFacts
-from executor.doctor.machine.need import Need
+from gpu_plan.executor.doctor.finding import Finding
+from gpu_plan.executor.doctor.machine.check import Check, found, problem, unknown
+from gpu_plan.executor.doctor.machine.facts import MachineFacts
+from gpu_plan.executor.doctor.machine.need import Need
 
 _SOCKET_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")

@@ -1,9 +1,9 @@
 """Installed packages against those that the plan needs and was made with."""
 
-from executor.doctor.finding import Finding
-from executor.doctor.machine.check import Check, fine, found, numbers, problem, unknown
-from executor.doctor.machine.facts import MachineFacts
-from executor.doctor.machine.need import Need
+from gpu_plan.executor.doctor.finding import Finding
+from gpu_plan.executor.doctor.machine.check import Check, fine, found, numbers, problem, unknown
+from gpu_plan.executor.doctor.machine.facts import MachineFacts
+from gpu_plan.executor.doctor.machine.need import Need
 
 _OLDEST = {"torch": (2, 9), "transformers": (5, 0), "accelerate": (1, 10), "deepspeed": (0, 18), "peft": (0, 17)}
 """As this project's own requirements."""

@@ -1,10 +1,10 @@
 """Room for checkpoints, for offloaded tensors and for the Hugging Face cache."""
 
-from executor.doctor.finding import Finding
-from executor.doctor.machine.check import Check, fine, found, problem, unknown
-from executor.doctor.machine.facts import MachineFacts
-from executor.doctor.machine.need import Need
-from planner.units import GIB, format_bytes
+from gpu_plan.executor.doctor.finding import Finding
+from gpu_plan.executor.doctor.machine.check import Check, fine, found, problem, unknown
+from gpu_plan.executor.doctor.machine.facts import MachineFacts
+from gpu_plan.executor.doctor.machine.need import Need
+from gpu_plan.planner.units import GIB, format_bytes
 
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs"})
 _VOLATILE = frozenset({"tmpfs", "ramfs"})

@@ -1,10 +1,10 @@
 """Kernel, RAM, shared memory, limits, cores and the clock."""
 
-from executor.doctor.finding import Finding
-from executor.doctor.machine.check import Check, either, fine, found, numbers, problem, unknown
-from executor.doctor.machine.facts import MachineFacts
-from executor.doctor.machine.need import Need
-from planner.units import GIB, MIB, format_bytes
+from gpu_plan.executor.doctor.finding import Finding
+from gpu_plan.executor.doctor.machine.check import Check, either, fine, found, numbers, problem, unknown
+from gpu_plan.executor.doctor.machine.facts import MachineFacts
+from gpu_plan.executor.doctor.machine.need import Need
+from gpu_plan.planner.units import GIB, MIB, format_bytes
 
 _OLD_KERNEL = (5, 5)
 """Below it Accelerate warns of hangs: accelerate/utils/other.py check_os_kernel."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from executor.doctor.flow import Flow
-from executor.doctor.flow import values as v
-from executor.doctor.intent import Intent
-from executor.doctor.rules.common import accumulation_of, is_plain_backward, text, training_loops
-from executor.doctor.rules.rule import Hit, Rule
+from gpu_plan.executor.doctor.flow import Flow
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.intent import Intent
+from gpu_plan.executor.doctor.rules.common import accumulation_of, is_plain_backward, text, training_loops
+from gpu_plan.executor.doctor.rules.rule import Hit, Rule
 
 
 def _plain_backward(flow: Flow, intent: Intent) -> Iterator[Hit]:

@@ -2,7 +2,7 @@
 
 import ast
 
-from executor.doctor.flow.events import Call, Flow
+from gpu_plan.executor.doctor.flow.events import Call, Flow
 
 _ACCELERATOR_COLLECTIVES = frozenset(
     {

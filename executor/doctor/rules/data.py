@@ -3,12 +3,12 @@
 import ast
 from collections.abc import Iterator
 
-from executor.doctor.flow import Flow
-from executor.doctor.flow import values as v
-from executor.doctor.flow.events import Call
-from executor.doctor.intent import Intent
-from executor.doctor.rules.common import is_distributed, is_plain_backward, text
-from executor.doctor.rules.rule import Hit, Rule
+from gpu_plan.executor.doctor.flow import Flow
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.flow.events import Call
+from gpu_plan.executor.doctor.intent import Intent
+from gpu_plan.executor.doctor.rules.common import is_distributed, is_plain_backward, text
+from gpu_plan.executor.doctor.rules.rule import Hit, Rule
 
 _SEEDING = frozenset(
     {"set_seed", "manual_seed", "seed_everything", "manual_seed_all", "seed", "enable_full_determinism"}

@@ -3,13 +3,13 @@
 import ast
 from collections.abc import Iterator
 
-from executor.doctor.flow import Flow
-from executor.doctor.flow import values as v
-from executor.doctor.flow.events import Call, Setting
-from executor.doctor.flow.names import dotted
-from executor.doctor.intent import Intent
-from executor.doctor.rules.common import is_distributed, text
-from executor.doctor.rules.rule import Hit, Rule
+from gpu_plan.executor.doctor.flow import Flow
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.flow.events import Call, Setting
+from gpu_plan.executor.doctor.flow.names import dotted
+from gpu_plan.executor.doctor.intent import Intent
+from gpu_plan.executor.doctor.rules.common import is_distributed, text
+from gpu_plan.executor.doctor.rules.rule import Hit, Rule
 
 _OWNED = frozenset(
     {"CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}

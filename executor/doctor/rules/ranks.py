@@ -3,12 +3,12 @@
 import ast
 from collections.abc import Iterator
 
-from executor.doctor.flow import Flow
-from executor.doctor.flow import values as v
-from executor.doctor.flow.events import MAIN_ONLY, MAIN_SOME, OTHERS_ONLY, Call, Context, Leave
-from executor.doctor.intent import Intent
-from executor.doctor.rules.common import is_collective, is_distributed, is_plain_backward, text, wraps_models
-from executor.doctor.rules.rule import Hit, Rule
+from gpu_plan.executor.doctor.flow import Flow
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.flow.events import MAIN_ONLY, MAIN_SOME, OTHERS_ONLY, Call, Context, Leave
+from gpu_plan.executor.doctor.intent import Intent
+from gpu_plan.executor.doctor.rules.common import is_collective, is_distributed, is_plain_backward, text, wraps_models
+from gpu_plan.executor.doctor.rules.rule import Hit, Rule
 
 _FILES = frozenset({"save_pretrained", "save"})
 _ONE_RANK = frozenset({MAIN_ONLY, MAIN_SOME, OTHERS_ONLY})

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from executor.doctor.finding import Severity
-from executor.doctor.flow import Flow
-from executor.doctor.intent import Intent
+from gpu_plan.executor.doctor.finding import Severity
+from gpu_plan.executor.doctor.flow import Flow
+from gpu_plan.executor.doctor.intent import Intent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

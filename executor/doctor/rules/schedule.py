@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from executor.doctor.flow import Flow
-from executor.doctor.flow import values as v
-from executor.doctor.flow.events import SYNC, Call
-from executor.doctor.intent import Intent
-from executor.doctor.rules.common import accumulation_of, text
-from executor.doctor.rules.rule import Hit, Rule
+from gpu_plan.executor.doctor.flow import Flow
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.flow.events import SYNC, Call
+from gpu_plan.executor.doctor.intent import Intent
+from gpu_plan.executor.doctor.rules.common import accumulation_of, text
+from gpu_plan.executor.doctor.rules.rule import Hit, Rule
 
 
 def _not_prepared(flow: Flow, intent: Intent) -> Iterator[Hit]:

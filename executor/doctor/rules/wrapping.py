@@ -3,12 +3,12 @@
 import ast
 from collections.abc import Iterator
 
-from executor.doctor.flow import Flow
-from executor.doctor.flow import values as v
-from executor.doctor.flow.values import Value
-from executor.doctor.intent import Intent
-from executor.doctor.rules.common import text
-from executor.doctor.rules.rule import Hit, Rule
+from gpu_plan.executor.doctor.flow import Flow
+from gpu_plan.executor.doctor.flow import values as v
+from gpu_plan.executor.doctor.flow.values import Value
+from gpu_plan.executor.doctor.intent import Intent
+from gpu_plan.executor.doctor.rules.common import text
+from gpu_plan.executor.doctor.rules.rule import Hit, Rule
 
 _NOT_FORWARDED = frozenset(
     {

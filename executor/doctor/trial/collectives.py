@@ -15,7 +15,7 @@ from accelerate.utils import (
     synchronize_rng_states,
 )
 
-from executor.doctor.trial.outcome import Speed, Tested
+from gpu_plan.executor.doctor.trial.outcome import Speed, Tested
 
 _ROUNDS = 5
 _MIB = 2**20

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from executor.doctor.finding import SEVERITIES, Finding, Severity
-from executor.doctor.trial.outcome import RankResult, Speed
-from executor.records.run import RunRecord
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.doctor.finding import SEVERITIES, Finding, Severity
+from gpu_plan.executor.doctor.trial.outcome import RankResult, Speed
+from gpu_plan.executor.records.run import RunRecord
+from gpu_plan.planner.plan.saved import SavedPlan
 
 _MIXED = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp8-mixed": "fp8", "fp32": "no", "bf16": "no"}
 _SLOW = 0.25

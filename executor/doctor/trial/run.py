@@ -5,15 +5,15 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from executor.doctor.trial.judge import Trial, judge
-from executor.doctor.trial.outcome import OUT, RankResult
-from executor.job import Job
-from executor.run_folder import RunFolder, create
-from executor.supervise.limits import Limits
-from executor.supervise.supervisor import supervise
-from planner.errors import InputError
-from planner.plan_codec import decode
-from planner.plan_saved import SavedPlan
+from gpu_plan.executor.doctor.trial.judge import Trial, judge
+from gpu_plan.executor.doctor.trial.outcome import OUT, RankResult
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.run_folder import RunFolder, create
+from gpu_plan.executor.supervise.limits import Limits
+from gpu_plan.executor.supervise.supervisor import supervise
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.plan.codec import decode
+from gpu_plan.planner.plan.saved import SavedPlan
 
 SCRIPT = Path(__file__).with_name("script.py")
 _LIMITS = Limits(hang=60.0, hang_first=300.0, hang_busy=3.0)

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from executor import current_plan
-from executor.doctor.trial import collectives, training
-from executor.doctor.trial.outcome import OUT, RankResult, Speed, Tested
+from gpu_plan.executor.current_plan import current_plan
+from gpu_plan.executor.doctor.trial import collectives, training
+from gpu_plan.executor.doctor.trial.outcome import OUT, RankResult, Speed, Tested
 
 _LARGEST_ON_CPU = 16 * 2**20
 _LARGEST_ON_GPU = 256 * 2**20

@@ -11,7 +11,7 @@ from accelerate.utils import DistributedType, gather_object
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from executor.doctor.trial.outcome import Tested
+from gpu_plan.executor.doctor.trial.outcome import Tested
 
 WIDTH = 64
 _LAYERS = 2

@@ -3,12 +3,12 @@
 import contextlib
 from pathlib import Path
 
-from planner.capture.block.gpu import one_gpu
-from planner.capture.block.result import BlockFacts, BlockMemory, block_memory
-from planner.capture.block.stream import block_stream
-from planner.capture.block.world import BlockWorld
-from planner.capture.job import planned_device
-from planner.errors import InputError, UsageError
+from gpu_plan.planner.capture.block.gpu import one_gpu
+from gpu_plan.planner.capture.block.result import BlockFacts, BlockMemory, block_memory
+from gpu_plan.planner.capture.block.stream import block_stream
+from gpu_plan.planner.capture.block.world import BlockWorld
+from gpu_plan.planner.capture.job import planned_device
+from gpu_plan.planner.errors import InputError, UsageError
 
 _OPEN: list["BlockCapture"] = []
 

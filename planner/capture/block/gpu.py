@@ -1,8 +1,8 @@
 """The one GPU that a block is measured on."""
 
-from planner.errors import UsageError
-from planner.hardware.cluster import Cluster
-from planner.hardware.find import find_cluster
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.options.cluster import find_cluster
 
 
 def one_gpu(gpu: str) -> Cluster:

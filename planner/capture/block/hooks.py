@@ -12,12 +12,12 @@ from torch.optim import swa_utils
 from torch.utils import _foreach_utils
 from torch.utils._pytree import tree_map_only
 
-from planner.capture.block.modules import BlockModules
-from planner.capture.block.outsiders import Outsiders
-from planner.capture.block.placement import BlockPlacement
-from planner.capture.block.recorder import BlockMark, BlockRecorder
-from planner.capture.recording import inner_model
-from planner.trace.events import Category
+from gpu_plan.planner.capture.block.modules import BlockModules
+from gpu_plan.planner.capture.block.outsiders import Outsiders
+from gpu_plan.planner.capture.block.placement import BlockPlacement
+from gpu_plan.planner.capture.block.recorder import BlockMark, BlockRecorder
+from gpu_plan.planner.capture.watch.recording import inner_model
+from gpu_plan.planner.trace.events import Category
 
 
 class BlockHooks:

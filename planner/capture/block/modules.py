@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from planner.trace.modules import ModuleTracker
+from gpu_plan.planner.trace.recording.modules import ModuleTracker
 
 
 class BlockModules(ModuleTracker):

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from planner.capture.placement import META, parameter_to_meta, remember
-from planner.trace.inputs_known import KnownValues
+from gpu_plan.planner.capture.answers.placement import META, parameter_to_meta, remember
+from gpu_plan.planner.trace.inputs.known import KnownValues
 
 
 class Outsiders:

@@ -10,18 +10,19 @@ import torch
 from torch.utils._device import _device_constructors
 from torch.utils.data import dataloader
 
-from planner.capture.placement import META, Placement
-from planner.errors import InputError
-from planner.trace.inputs_known import KnownValues
+from gpu_plan.planner.capture.answers.placement import META, Placement
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.trace.inputs.known import KnownValues
 
 if TYPE_CHECKING:
     from types import FrameType
 
-_ON_CPU = ("torch.optim", "torch.utils.data", "torch.serialization", "torch.testing", "numpy", "planner.")
+_ON_CPU = ("torch.optim", "torch.utils.data", "torch.serialization", "torch.testing", "numpy", "gpu_plan.")
 """Who makes its tensors on the CPU where no device is named: step counters, samplers, what is read from a file."""
 _PASSED_OVER = (
-    "torch._tensor", "torch.overrides", "torch.functional", "planner.trace.functions", "planner.trace.autocast",
-    "planner.trace.inputs_known", "planner.capture.placement", __name__,
+    "torch._tensor", "torch.overrides", "torch.functional", "gpu_plan.planner.trace.recording.functions",
+    "gpu_plan.planner.trace.setup.autocast",
+    "gpu_plan.planner.trace.inputs.known", "gpu_plan.planner.capture.answers.placement", __name__,
 )  # fmt: skip
 """What stands between a call and whoever makes it."""
 _TO_HOST = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__}
@@ -94,6 +95,6 @@ def _on_cpu() -> bool:
 def _place() -> str:
     """File and line of the innermost frame outside torch and the planner."""
     for frame in _frames():
-        if not str(frame.f_globals.get("__name__", "")).startswith(("torch", "planner.")):
+        if not str(frame.f_globals.get("__name__", "")).startswith(("torch", "gpu_plan.")):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
     return "a library"

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from planner.trace.events import CATEGORY_INDEX, Category, Kind
-from planner.trace.host_reads import HostReads
-from planner.trace.kernels import KernelProfile
-from planner.trace.modules import BACKWARD, ModuleTracker
-from planner.trace.recorder import RawTensor, Recorder
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind
+from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
+from gpu_plan.planner.trace.recording.host_reads import HostReads
+from gpu_plan.planner.trace.recording.modules import BACKWARD, ModuleTracker
+from gpu_plan.planner.trace.recording.recorder import RawTensor, Recorder
 
 _PRODUCTS = frozenset(
     {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "_grouped_mm", "_scaled_mm", "_addmm_activation"}

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.capture.block.stream import MICRO_BATCH
-from planner.hardware.cluster import Cluster
-from planner.memory.allocator import simulate
-from planner.memory.allocator_settings import IntArray
-from planner.memory.overheads import cuda_context
-from planner.memory.profile import StandingTensor, alive_at, describe, measure
-from planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.capture.block.stream import MICRO_BATCH
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.memory.allocator.replay import simulate
+from gpu_plan.planner.memory.allocator.settings import IntArray
+from gpu_plan.planner.memory.overheads import cuda_context
+from gpu_plan.planner.memory.profile import StandingTensor, alive_at, describe, measure
+from gpu_plan.planner.memory.stream import Phase, RankStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

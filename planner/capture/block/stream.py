@@ -5,11 +5,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.capture.block.recorder import BlockMark
-from planner.memory.stream import RankStream
-from planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, ModuleLayout
-from planner.trace.fit import Recording, fit
-from planner.trace.recorder import RawTrace
+from gpu_plan.planner.capture.block.recorder import BlockMark
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, ModuleLayout
+from gpu_plan.planner.trace.recording.fit import Recording, fit
+from gpu_plan.planner.trace.recording.recorder import RawTrace
 
 _Mask: TypeAlias = NDArray[np.bool_]
 _ACTIVATIONS, _TEMPORARY = CATEGORY_INDEX[Category.ACTIVATIONS], CATEGORY_INDEX[Category.TEMPORARY]

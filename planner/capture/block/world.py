@@ -10,26 +10,26 @@ from unittest import mock
 import torch
 from torch.amp import autocast_mode
 
-from planner.capture.block.hooks import BlockHooks
-from planner.capture.block.modules import BlockModules
-from planner.capture.block.outsiders import Outsiders
-from planner.capture.block.placement import BlockPlacement, loaders_on_cpu
-from planner.capture.block.recorder import BlockRecorder
-from planner.capture.cuda_answers import cuda_answers
-from planner.capture.host_values import LoopReads, numbers_formatted
-from planner.capture.imports import when_imported
-from planner.capture.loaders import loaders
-from planner.capture.placement import parameters_on_meta
-from planner.capture.precision import Regions, autocast_regions
-from planner.capture.pretrained import weightless_models
-from planner.capture.request import PlannedDevice
-from planner.strategy.base import workspace_bytes
-from planner.trace.collection import no_collection
-from planner.trace.device import DeviceKind
-from planner.trace.functions import DeviceFunctions, python_wrappers_open
-from planner.trace.inputs_known import KnownValues, remember_literals
-from planner.trace.kernels import kernel_profile
-from planner.trace.origins import Origins
+from gpu_plan.planner.capture.answers.cuda import cuda_answers
+from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted
+from gpu_plan.planner.capture.answers.loaders import loaders
+from gpu_plan.planner.capture.answers.placement import parameters_on_meta
+from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions
+from gpu_plan.planner.capture.answers.pretrained import weightless_models
+from gpu_plan.planner.capture.block.hooks import BlockHooks
+from gpu_plan.planner.capture.block.modules import BlockModules
+from gpu_plan.planner.capture.block.outsiders import Outsiders
+from gpu_plan.planner.capture.block.placement import BlockPlacement, loaders_on_cpu
+from gpu_plan.planner.capture.block.recorder import BlockRecorder
+from gpu_plan.planner.capture.imports import when_imported
+from gpu_plan.planner.capture.request import PlannedDevice
+from gpu_plan.planner.strategy.base import workspace_bytes
+from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
+from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
+from gpu_plan.planner.trace.recording.collection import no_collection
+from gpu_plan.planner.trace.recording.functions import DeviceFunctions, python_wrappers_open
+from gpu_plan.planner.trace.recording.origins import Origins
 
 
 class BlockWorld:

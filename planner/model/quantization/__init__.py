@@ -3,7 +3,7 @@
 `scheme` and `words` are plain values and import no torch; `apply.quantise` works on a built model on the meta device.
 """
 
-from planner.model.quantization.scheme import Method, QuantisedFacts, Runtime, Scheme, Target
-from planner.model.quantization.words import parse_quantize
+from gpu_plan.planner.model.quantization.scheme import Method, QuantisedFacts, Runtime, Scheme, Target
+from gpu_plan.planner.model.quantization.words import parse_quantize
 
 __all__ = ["Method", "QuantisedFacts", "Runtime", "Scheme", "Target", "parse_quantize"]

@@ -8,9 +8,9 @@ from peft.tuners.lora.gptq import GPTQLoraLinear
 from peft.tuners.lora.layer import Linear as LoraLinear
 from torch import nn
 
-from planner.model.linear4bit import Linear4bitMeta
-from planner.model.quantization.int8 import Linear8bitMeta
-from planner.model.quantization.packed_int import AwqGemmMeta, PackedLinear
+from gpu_plan.planner.model.linear4bit import Linear4bitMeta
+from gpu_plan.planner.model.quantization.layers.int8 import Linear8bitMeta
+from gpu_plan.planner.model.quantization.layers.packed_int import AwqGemmMeta, PackedLinear
 
 
 class Lora8bit(LoraLinear):

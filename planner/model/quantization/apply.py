@@ -9,19 +9,24 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from planner.errors import InputError
-from planner.model.headers import StoredTensor
-from planner.model.quantization.compressed_layers import CompressedIntMeta
-from planner.model.quantization.float_layers import DEQUANTISED, replace_channel_fp8, replace_fp8, replace_mxfp4
-from planner.model.quantization.four_bit import KERNEL, Inference4bitMeta
-from planner.model.quantization.gguf_apply import replace_gguf
-from planner.model.quantization.int8 import Linear8bitMeta
-from planner.model.quantization.layer import entry, sizes_of
-from planner.model.quantization.packed_choice import packed_class
-from planner.model.quantization.packed_older import ExllamaMeta, shared_buffer
-from planner.model.quantization.scheme import Method, QuantisedFacts, Scheme, Target
-from planner.model.quantization.selection import chosen
-from planner.model.quantization.torchao_weights import torchao_class
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.quantization.gguf.apply import replace_gguf
+from gpu_plan.planner.model.quantization.layers.base import entry, sizes_of
+from gpu_plan.planner.model.quantization.layers.compressed import CompressedIntMeta
+from gpu_plan.planner.model.quantization.layers.floats import (
+    DEQUANTISED,
+    replace_channel_fp8,
+    replace_fp8,
+    replace_mxfp4,
+)
+from gpu_plan.planner.model.quantization.layers.four_bit import KERNEL, Inference4bitMeta
+from gpu_plan.planner.model.quantization.layers.int8 import Linear8bitMeta
+from gpu_plan.planner.model.quantization.layers.packed_choice import packed_class
+from gpu_plan.planner.model.quantization.layers.packed_older import ExllamaMeta, shared_buffer
+from gpu_plan.planner.model.quantization.layers.torchao_weights import torchao_class
+from gpu_plan.planner.model.quantization.scheme import Method, QuantisedFacts, Scheme, Target
+from gpu_plan.planner.model.quantization.selection import chosen
+from gpu_plan.planner.model.source.headers import StoredTensor
 
 _TRANSFORMERS_NAMES = {
     Method.INT8: "bitsandbytes",

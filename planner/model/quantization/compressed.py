@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from planner.errors import InputError
-from planner.model.config_reader import shown
-from planner.model.quantization.scheme import Method, Scheme
-from planner.model.quantization.values import flag, names
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.config_reader import shown
+from gpu_plan.planner.model.quantization.scheme import Method, Scheme
+from gpu_plan.planner.model.quantization.values import flag, names
 
 _FORMATS = ("float-quantized", "int-quantized", "naive-quantized", "pack-quantized")
 

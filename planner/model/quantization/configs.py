@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from planner.errors import InputError
-from planner.model.config_reader import shown
-from planner.model.quantization.compressed import compressed_scheme
-from planner.model.quantization.scheme import Method, Scheme
-from planner.model.quantization.values import check_pattern, flag, names, number, one_of
-from planner.model.quantization.words import AWQ_GROUPS, GPTQ_BITS, GPTQ_GROUPS
-from planner.nearest import did_you_mean
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.config_reader import shown
+from gpu_plan.planner.model.quantization.compressed import compressed_scheme
+from gpu_plan.planner.model.quantization.scheme import Method, Scheme
+from gpu_plan.planner.model.quantization.values import check_pattern, flag, names, number, one_of
+from gpu_plan.planner.model.quantization.words import AWQ_GROUPS, GPTQ_BITS, GPTQ_GROUPS
+from gpu_plan.planner.nearest import did_you_mean
 
 _WHERE = "config: quantization_config"
 _TORCH_DTYPES = ("float32", "float16", "bfloat16", "uint8", "int8")

@@ -9,7 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from planner.model.headers import StoredTensor
+from gpu_plan.planner.model.source.headers import StoredTensor
 
 
 class Method(StrEnum):
@@ -145,7 +145,7 @@ class QuantisedFacts:
     @property
     def checkpoint_bytes(self) -> int:
         """Bytes of the checkpoint's tensors, without headers."""
-        from planner.model.headers import collect
+        from gpu_plan.planner.model.source.headers import collect
 
         found = collect([self.checkpoint])
         return found.bytes if found else 0

@@ -9,9 +9,9 @@ from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import should_convert_module
 
-from planner.errors import InputError
-from planner.model.quantization.compressed import targets
-from planner.model.quantization.scheme import Method, Scheme
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.quantization.compressed import targets
+from gpu_plan.planner.model.quantization.scheme import Method, Scheme
 
 _BLOCKS = (
     "transformer.h",

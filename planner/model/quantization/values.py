@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.errors import InputError
-from planner.model.config_reader import shown
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.config_reader import shown
 
 MAX_NAMES = 100_000
 MAX_PATTERN = 500

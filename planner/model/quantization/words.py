@@ -16,9 +16,9 @@ gguf:FILE              the tensors of a GGUF file, at their true bits per weight
 
 import re
 
-from planner.errors import UsageError
-from planner.model.quantization.scheme import Method, Scheme
-from planner.nearest import did_you_mean
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.model.quantization.scheme import Method, Scheme
+from gpu_plan.planner.nearest import did_you_mean
 
 GPTQ_BITS = (2, 3, 4, 8)
 """transformers utils/quantization_config.py: GPTQConfig.post_init."""

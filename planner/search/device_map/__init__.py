@@ -4,13 +4,13 @@
 gives the cost of any map (accelerate's too). Pure values: nothing here imports torch; scipy only inside `solve`.
 """
 
-from planner.search.device_map.evaluate import evaluate
-from planner.search.device_map.in_plan import plan_placement
-from planner.search.device_map.modules import ModuleSize, TensorSize, modules_of, problem_of
-from planner.search.device_map.placement import Cost, DeviceUse, Placement, StageProof
-from planner.search.device_map.problem import Device, Problem, Tie, Unit
-from planner.search.device_map.show import accelerate_map, map_lines
-from planner.search.device_map.solve import solve
+from gpu_plan.planner.search.device_map.evaluate import evaluate
+from gpu_plan.planner.search.device_map.in_plan import plan_placement
+from gpu_plan.planner.search.device_map.modules import ModuleSize, TensorSize, modules_of, problem_of
+from gpu_plan.planner.search.device_map.placement import Cost, DeviceUse, Placement, StageProof
+from gpu_plan.planner.search.device_map.problem import Device, Problem, Tie, Unit
+from gpu_plan.planner.search.device_map.show import accelerate_map, map_lines
+from gpu_plan.planner.search.device_map.solver.solve import solve
 
 __all__ = [
     "Cost",

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from planner.errors import InputError
-from planner.search.device_map.problem import Device, DeviceKind, DeviceName
-from planner.units import parse_bytes
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.search.device_map.problem import Device, DeviceKind, DeviceName
+from gpu_plan.planner.units import parse_bytes
 
 
 def devices_of(

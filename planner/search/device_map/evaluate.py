@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from planner.errors import InputError
-from planner.search.device_map.placement import Cost, DeviceUse, Placement, StageProof
-from planner.search.device_map.problem import Device, DeviceName, Problem, Unit, stored_bytes
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.search.device_map.placement import Cost, DeviceUse, Placement, StageProof
+from gpu_plan.planner.search.device_map.problem import Device, DeviceName, Problem, Unit, stored_bytes
 
 
 def evaluate(problem: Problem, device_map: Mapping[str, DeviceName], *, proof: Sequence[StageProof] = ()) -> Placement:

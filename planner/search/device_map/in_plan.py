@@ -1,9 +1,9 @@
 """A placement in the words of a plan file."""
 
-from planner.plan_inference import DevicePlacement
-from planner.plan_inference import Placement as PlannedPlacement
-from planner.search.device_map.placement import Placement
-from planner.search.device_map.show import accelerate_map, device_text
+from gpu_plan.planner.plan.inference import DevicePlacement
+from gpu_plan.planner.plan.inference import Placement as PlannedPlacement
+from gpu_plan.planner.search.device_map.placement import Placement
+from gpu_plan.planner.search.device_map.show import accelerate_map, device_text
 
 
 def plan_placement(placement: Placement) -> PlannedPlacement:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.search.device_map.problem import Unit
+from gpu_plan.planner.search.device_map.problem import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

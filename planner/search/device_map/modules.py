@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from planner.errors import InputError
-from planner.search.device_map.problem import Device, Problem, Tie, Unit
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.search.device_map.problem import Device, Problem, Tie, Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

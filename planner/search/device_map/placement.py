@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import Any
 
-from planner.search.device_map.problem import DeviceName
-from planner.units import ceil_div
+from gpu_plan.planner.search.device_map.problem import DeviceName
+from gpu_plan.planner.units import ceil_div
 
 SHARE_STEPS = 1000
 """The fullest device is found to a thousandth of its free bytes."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.errors import InputError
+from gpu_plan.planner.errors import InputError
 
 DeviceKind = Literal["gpu", "cpu", "disk"]
 DeviceName = int | str

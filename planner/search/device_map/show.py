@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from planner.search.device_map.placement import Placement
-from planner.search.device_map.problem import DeviceName
-from planner.units import format_bytes
+from gpu_plan.planner.search.device_map.placement import Placement
+from gpu_plan.planner.search.device_map.problem import DeviceName
+from gpu_plan.planner.units import format_bytes
 
 _NUMBERED = re.compile(r"(.*\.)(\d+)")
 

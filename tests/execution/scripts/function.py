@@ -1,7 +1,5 @@
 """A training function as a notebook's cell has it."""
 
-import executor
-
 
 def train(model_folder: str, fails: bool = False) -> None:
     """Three steps; the planned batch comes from `current_plan()`."""
@@ -10,7 +8,9 @@ def train(model_folder: str, fails: bool = False) -> None:
     from torch.utils.data import DataLoader
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    plan = executor.current_plan()
+    import gpu_plan
+
+    plan = gpu_plan.current_plan()
     accelerator = Accelerator()
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model_folder), dtype=torch.float32)

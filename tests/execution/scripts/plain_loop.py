@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from executor import current_plan
+from gpu_plan import current_plan
 
 
 def arguments() -> argparse.Namespace:

@@ -4,9 +4,9 @@ import os
 import signal
 import sys
 
-from executor import names
-from executor.inference import generate
-from executor.inference.progress import Journal, Result
+from gpu_plan.executor import names
+from gpu_plan.executor.inference import generate
+from gpu_plan.executor.inference.prompting.progress import Journal, Result
 
 _append = Journal.append
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from planner.workload import Attention, Checkpointing, Optimizer, Precision
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

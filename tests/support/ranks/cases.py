@@ -1,6 +1,6 @@
 """Jobs that real ranks run: a quick sample, and the rest."""
 
-from planner.workload import Checkpointing, Optimizer, Precision
+from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.ranks.case import RankCase
 

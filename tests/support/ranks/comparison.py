@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from planner.memory.stream import RankStream
-from planner.trace.events import IntArray
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.trace.events import IntArray
 from tests.support.cpu_reference import Change, Reference
 from tests.support.ranks.case import RankCase
 from tests.support.replay_cpu import counted

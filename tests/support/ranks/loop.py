@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from planner.model.build import build_model
-from planner.trace.checkpointing import set_checkpointing
-from planner.trace.inputs import training_batch, training_loss
-from planner.workload import Optimizer
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.trace.inputs.batch import training_batch, training_loss
+from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
+from gpu_plan.planner.workload.training import Optimizer
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, mark, measure, real_inputs, real_twin
 from tests.support.ranks.case import RankCase

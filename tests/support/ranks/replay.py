@@ -3,26 +3,26 @@
 import torch
 from torch import nn
 
-from planner.memory.stream import RankStream
-from planner.model.adapt import adapt
-from planner.model.adapter import Adapter
-from planner.model.build import build_model, spec_of
-from planner.model.family import has_sequence
-from planner.strategy.base import RankContext, Strategy
-from planner.strategy.ddp import DistributedDataParallel
-from planner.strategy.fsdp import FullyShardedDataParallel
-from planner.strategy.fsdp1 import FullyShardedDataParallel1
-from planner.strategy.hsdp import HybridShardedDataParallel
-from planner.strategy.single import Single
-from planner.strategy.zero1 import Zero1
-from planner.strategy.zero2 import Zero2
-from planner.strategy.zero3 import Zero3
-from planner.trace.events import StepTrace
-from planner.trace.inputs import TrainingBatch, training_batch
-from planner.trace.kernels import CpuProfile
-from planner.trace.tracer import Tracer
-from planner.trace.variant import StepVariant
-from planner.workload import Peft, Stack
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.model.adapt import adapt
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.family import has_sequence
+from gpu_plan.planner.strategy.base import RankContext, Strategy
+from gpu_plan.planner.strategy.ddp import DistributedDataParallel
+from gpu_plan.planner.strategy.fsdp1.strategy import FullyShardedDataParallel1
+from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.zero.zero1 import Zero1
+from gpu_plan.planner.strategy.zero.zero2 import Zero2
+from gpu_plan.planner.strategy.zero.zero3 import Zero3
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
+from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.workload.training import Peft, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.ranks.case import RankCase
 

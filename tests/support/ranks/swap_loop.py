@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from planner.trace.inputs import training_loss
+from gpu_plan.planner.trace.inputs.batch import training_loss
 from tests.support.cpu_reference import real_twin
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.zero_loop import ITERATIONS, configuration, import_deepspeed, prepared

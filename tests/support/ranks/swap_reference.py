@@ -8,12 +8,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from planner.strategy.base import Offload, RankContext, nbytes
-from planner.strategy.deepspeed_common import MASTER, optimizer_groups, pinned_bytes
-from planner.strategy.deepspeed_nvme import flat_buffers
-from planner.strategy.deepspeed_stage3 import Stage3
-from planner.strategy.deepspeed_swap import SwapError
-from planner.workload import Precision
+from gpu_plan.planner.strategy.base import Offload, RankContext, nbytes
+from gpu_plan.planner.strategy.zero.common import MASTER, optimizer_groups, pinned_bytes
+from gpu_plan.planner.strategy.zero.stage3.nvme import flat_buffers
+from gpu_plan.planner.strategy.zero.stage3.rank import Stage3
+from gpu_plan.planner.strategy.zero.stage3.swap import SwapError
+from gpu_plan.planner.workload.training import Precision
 from tests.support.distributed_reference import SECONDS_PER_CASE, launch_ranks
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.replay import context_of

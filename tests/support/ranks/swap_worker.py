@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from planner.model.build import build_model
-from planner.trace.inputs import training_batch
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.trace.inputs.batch import training_batch
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import real_inputs
 from tests.support.ranks.case import RankCase

@@ -3,7 +3,7 @@
 Buckets are small, so that a tiny model fills several; DeepSpeed's own default would hold it whole.
 """
 
-from planner.workload import Checkpointing, Precision
+from gpu_plan.planner.workload.training import Checkpointing, Precision
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.ranks.case import RankCase
 

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from planner.trace.checkpointing import set_checkpointing
-from planner.trace.inputs import training_loss
-from planner.workload import Optimizer
+from gpu_plan.planner.trace.inputs.batch import training_loss
+from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
+from gpu_plan.planner.workload.training import Optimizer
 from tests.support.cpu_reference import mark, real_twin
 from tests.support.ranks.case import RankCase
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from planner.memory.stream import RankStream
-from planner.strategy.deepspeed_stage12 import plan_of_rank
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.strategy.zero.stage12.rank import plan_of_rank
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import RankFigures, replayed
 from tests.support.ranks.replay import STRATEGIES, context_of

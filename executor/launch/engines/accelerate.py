@@ -1,0 +1,38 @@
+"""`accelerate launch` with a configuration file, and the DeepSpeed file that it names."""
+
+from gpu_plan.executor.launch.accelerate.config import RENDEZVOUS, RENDEZVOUS_CONF, accelerate_config
+from gpu_plan.executor.launch.accelerate.keys import check_config
+from gpu_plan.executor.launch.deepspeed.config import deepspeed_config
+from gpu_plan.executor.launch.files import LaunchFiles
+from gpu_plan.executor.launch.render import json_text, shell_text, yaml_text
+from gpu_plan.executor.launch.target import RUNNER, Target
+from gpu_plan.executor.names import ACCELERATE_FILE, COMMAND_FILE, DEEPSPEED_FILE
+
+
+def launch_files(target: Target) -> LaunchFiles:
+    """Files, environment and command for any strategy."""
+    config = accelerate_config(target)
+    check_config(config)
+    files = {ACCELERATE_FILE: yaml_text(config, target.made_by)}
+    if target.uses_deepspeed:
+        files[DEEPSPEED_FILE] = json_text(deepspeed_config(target))
+    command = _command(target)
+    files[COMMAND_FILE] = shell_text(target.environment, command, target.made_by)
+    return LaunchFiles(engine="accelerate", files=files, environment=target.environment, command=command)
+
+
+def _command(target: Target) -> tuple[str, ...]:
+    words = [*target.launcher, "launch", "--config_file", str(target.folder / ACCELERATE_FILE)]
+    if target.uses_deepspeed and target.strategy.precision == "fp8-mixed":
+        # DeepSpeed's plugin refuses it in the file, and reads it from the launcher's environment.
+        words += ["--mixed_precision", "fp8"]
+    if target.nodes > 1:
+        # The file's rdzv_backend is passed over: the option's own default, `static`, is there already
+        # (commands/launch.py: _validate_launch_command). is_host: which agent holds the store is said, not guessed.
+        words += ["--rdzv_backend", RENDEZVOUS]
+        is_host = int(target.machine_rank == 0)
+        words += ["--rdzv_conf", f"{RENDEZVOUS_CONF},is_host={is_host}"]
+    if target.logs is not None:
+        # Without a folder the elastic agent leaves one behind under /tmp on every launch.
+        words += ["--log_dir", str(target.logs), "--tee", "3"]
+    return (*words, *(("-m", RUNNER) if target.runs_runner else ()), str(target.script), *target.arguments)

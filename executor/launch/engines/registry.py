@@ -1,0 +1,32 @@
+"""Ways to launch: an explicit registry. A new engine is one module and one line here."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+from gpu_plan.executor.launch.files import LaunchFiles
+from gpu_plan.executor.launch.target import Target
+from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.nearest import did_you_mean
+
+Engine = Callable[[Target], LaunchFiles]
+"""From a target to everything that launches it. Raises UsageError for a strategy that the engine cannot run."""
+
+ENGINES: Mapping[str, str] = {
+    "accelerate": "gpu_plan.executor.launch.engines.accelerate",
+    "deepspeed": "gpu_plan.executor.launch.engines.deepspeed",
+    "torchrun": "gpu_plan.executor.launch.engines.torchrun",
+}
+"""Module by name; each has a function `launch_files` that is an Engine, and is imported only when it is chosen."""
+LATER_ENGINES = ("slurm", "kubeflow", "ray", "skypilot")
+"""Engines of later versions; refused by name."""
+
+
+def find_engine(name: str) -> Engine:
+    """The engine called `name`; UsageError for an unknown one, NotBuiltError for one that is still to come."""
+    if name in ENGINES:
+        engine: Engine = import_module(ENGINES[name]).launch_files
+        return engine
+    if name in LATER_ENGINES:
+        raise NotBuiltError(f"--to {name}")
+    known = (*ENGINES, *LATER_ENGINES)
+    raise UsageError(f"--to {name!r} is no engine: use {', '.join(ENGINES)}.{did_you_mean(name, known, limit=1)}")

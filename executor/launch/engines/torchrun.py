@@ -1,0 +1,32 @@
+"""`torchrun`: what Accelerate's launcher would set stands in the environment instead of a configuration file."""
+
+from gpu_plan.executor.launch.accelerate.config import RENDEZVOUS, RENDEZVOUS_CONF, accelerate_config
+from gpu_plan.executor.launch.accelerate.environment import accelerate_environment
+from gpu_plan.executor.launch.deepspeed.config import deepspeed_config
+from gpu_plan.executor.launch.files import LaunchFiles
+from gpu_plan.executor.launch.render import json_text, shell_text
+from gpu_plan.executor.launch.target import RUNNER, Target
+from gpu_plan.executor.names import COMMAND_FILE, DEEPSPEED_FILE
+
+
+def launch_files(target: Target) -> LaunchFiles:
+    """Command and environment for any strategy; the DeepSpeed file where ZeRO is used."""
+    environment = {**accelerate_environment(accelerate_config(target)), **target.environment}
+    command = _command(target)
+    files = {COMMAND_FILE: shell_text(environment, command, target.made_by)}
+    if target.uses_deepspeed:
+        files[DEEPSPEED_FILE] = json_text(deepspeed_config(target))
+    return LaunchFiles(engine="torchrun", files=files, environment=environment, command=command)
+
+
+def _command(target: Target) -> tuple[str, ...]:
+    words = ["torchrun", "--nnodes", str(target.nodes), "--nproc-per-node", str(target.per_node)]
+    if target.nodes > 1:
+        host, port = target.endpoint
+        words += ["--rdzv-backend", RENDEZVOUS, "--rdzv-endpoint", f"{host}:{port}", "--rdzv-conf", RENDEZVOUS_CONF]
+        words += ["--node-rank", str(target.machine_rank)]
+    else:
+        words.append("--standalone")
+    if target.logs is not None:
+        words += ["--log-dir", str(target.logs), "--tee", "3"]
+    return (*words, *(("-m", RUNNER) if target.runs_runner else ()), str(target.script), *target.arguments)

@@ -1,0 +1,39 @@
+"""Which imported module gets which hooks."""
+
+from typing import Any
+
+from gpu_plan.executor.runner.cpu import float8 as cpu_float8
+from gpu_plan.executor.runner.cpu import ranks as cpu_ranks
+from gpu_plan.executor.runner.hooks import accelerate as accelerate_hooks
+from gpu_plan.executor.runner.hooks import deepspeed as deepspeed_hooks
+from gpu_plan.executor.runner.hooks import pytorch as torch_hooks
+from gpu_plan.executor.runner.hooks import trainer as trainer_hooks
+from gpu_plan.executor.runner.imports import PostImport
+from gpu_plan.executor.runner.observe.observer import Observer
+from gpu_plan.executor.runner.recorder import Recorder
+from gpu_plan.executor.runner.saving import hooks as saves
+
+
+def install_hooks(recorder: Recorder) -> None:
+    """Begins to watch the script's imports."""
+    imports = PostImport(recorder.failed)
+    imports.install()
+    found: list[Observer] = []
+
+    def observer() -> Observer | None:
+        return found[0] if found else None
+
+    def torch(module: Any) -> None:
+        found.append(torch_hooks.install(module, recorder, imports))
+
+    imports.when("torch", torch)
+    imports.when("accelerate.accelerator", lambda module: accelerate_hooks.install(module, recorder, observer))
+    imports.when("deepspeed.runtime.engine", lambda module: deepspeed_hooks.install(module, recorder))
+    imports.when("transformers.trainer", lambda module: trainer_hooks.install_trainer(module, recorder, observer))
+    for name in ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"):
+        imports.when(name, lambda module: trainer_hooks.install_lightning(module, observer))
+    if recorder.options.cpu_ranks:
+        cpu_ranks.install(imports)
+    if recorder.options.cpu_float8:
+        cpu_float8.install(imports)
+    saves.install(recorder, imports)

@@ -1,0 +1,87 @@
+"""What a script that asks torch about CUDA is told: that it stands on one of the planned GPUs."""
+
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+
+from gpu_plan.planner.capture.request import PlannedDevice
+
+_NOTHING = (
+    "synchronize", "empty_cache", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all", "init",
+    "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_accumulated_memory_stats", "ipc_collect",
+    "set_per_process_memory_fraction", "_lazy_init", "_lazy_call",
+)  # fmt: skip
+_ZERO = (
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "current_device",
+    "initial_seed", "utilization",
+)  # fmt: skip
+_MISSING = ("_cuda_getCurrentRawStream", "_cuda_getDevice", "_cuda_setDevice")
+"""What a build without CUDA lacks and libraries look up as soon as CUDA is said to be there."""
+
+
+class _Stream(contextlib.nullcontext[None]):
+    """A stream, an event, a graph's context: nothing waits for anything."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: 0.0
+
+
+@contextlib.contextmanager
+def cuda_answers(device: PlannedDevice) -> Iterator[None]:
+    """Within, `torch.cuda` answers as to one rank of a job on the planned GPUs; a CPU cluster leaves it as it is."""
+    if device.capability_major is None:
+        yield
+        return
+    capability = (device.capability_major, device.capability_minor)
+    properties = SimpleNamespace(
+        name=device.name,
+        major=capability[0],
+        minor=capability[1],
+        total_memory=device.total_bytes,
+        multi_processor_count=device.sm_count,
+        warp_size=32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        gcnArchName="",
+    )
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "get_device_name": lambda *_: device.name,
+        "get_device_capability": lambda *_: capability,
+        "get_device_properties": lambda *_: properties,
+        "mem_get_info": lambda *_: (device.total_bytes, device.total_bytes),
+        "is_bf16_supported": lambda *_, **__: device.bf16,
+        "memory_stats": lambda *_: {},
+        "memory_summary": lambda *_, **__: "",
+        "get_arch_list": lambda: [f"sm_{capability[0]}{capability[1]}"],
+        "current_stream": lambda *_: _Stream(),
+        "default_stream": lambda *_: _Stream(),
+        "Stream": _Stream,
+        "stream": _Stream,
+        "Event": _Stream,
+        "device": _Stream,
+        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "set_rng_state": lambda *_, **__: None,
+        "set_rng_state_all": lambda *_: None,
+    }
+    answers |= {name: lambda *_, **__: None for name in _NOTHING}
+    answers |= {name: lambda *_, **__: 0 for name in _ZERO}
+    with contextlib.ExitStack() as stack:
+        for name, answer in answers.items():
+            if hasattr(torch.cuda, name):
+                stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        for name in _MISSING:
+            stack.enter_context(mock.patch.object(torch._C, name, return_value=0, create=True))
+        stack.enter_context(mock.patch.object(torch.backends.cuda, "is_built", return_value=True))
+        stack.enter_context(mock.patch.object(torch.version, "cuda", torch.version.cuda or "12.8"))
+        yield

@@ -1,0 +1,205 @@
+"""Puts what the script means for a GPU on meta: devices asked for, parameters as they are registered.
+
+Integer values are remembered when a tensor leaves the CPU, so that what a model reads of its inputs stays true.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS, KnownValues
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+META = torch.device("meta")
+_LOOKS = {torch.Tensor.__repr__, torch.Tensor.__format__}
+_FACTORIES = {
+    torch.arange, torch.empty, torch.eye, torch.full, torch.linspace, torch.ones, torch.rand, torch.randint,
+    torch.randn, torch.tensor, torch.zeros,
+}  # fmt: skip
+_MOVES = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory}
+
+
+class Placement(TorchFunctionMode):
+    """Function mode: every CUDA device is meta, and what is on meta stays there.
+
+    On planned CPUs nothing need be moved to meet the model: there, CPU tensors join it where they are used together.
+    """
+
+    def __init__(self, known: KnownValues, on_cpu: bool) -> None:
+        super().__init__()
+        self._known = known
+        self._on_cpu = on_cpu
+        self.recording = False
+        """Whether a step is being recorded: on planned CPUs, what it makes then is made on meta."""
+        self._twins: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in _MOVES:
+            return self._move(func, args, kwargs)
+        if kwargs.get("device") is not None and is_planned(kwargs["device"]):
+            kwargs["device"] = META
+        if self._on_cpu and self.recording and func in _FACTORIES and not _ours():
+            kwargs["device"] = META
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+        if self._on_cpu and func not in _LOOKS and _mixes(args, kwargs):
+            args, kwargs = tree_map_only(torch.Tensor, self.twin, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def twin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A CPU tensor's one stand-in on meta; any other tensor as it is."""
+        if tensor.device.type != "cpu":
+            return tensor
+        if tensor not in self._twins:
+            with _disable_current_modes():
+                moved = torch.empty_like(tensor, device=META)
+            remember(self._known, moved, tensor)
+            self._twins[tensor] = moved
+        made: torch.Tensor = self._twins[tensor]
+        return made
+
+    def _move(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tensor = args[0]
+        if func is torch.Tensor.pin_memory:
+            return tensor
+        if func is torch.Tensor.cuda:
+            return self.to_meta(tensor, {})
+        if func is torch.Tensor.cpu:
+            return tensor if tensor.device.type == "meta" else func(*args, **kwargs)
+        device, rest, options = _target(args[1:], kwargs)
+        if device is None:
+            return func(tensor, *rest, **options)
+        if is_planned(device):
+            return self.to_meta(tensor, options, rest)
+        if tensor.device.type == "meta" and torch.device(device).type == "cpu":
+            # Values do not come back: what leaves the device is only looked at, and host reads are answered by policy.
+            dtype = next((item for item in (*rest, options.get("dtype")) if isinstance(item, torch.dtype)), None)
+            return tensor if dtype is None else func(tensor, dtype)
+        return func(*args, **kwargs)
+
+    def to_meta(self, tensor: torch.Tensor, options: dict[str, Any], rest: tuple[Any, ...] = ()) -> torch.Tensor:
+        """`tensor` on meta, its values remembered where they are whole numbers and few."""
+        options = {key: value for key, value in options.items() if key != "non_blocking"}
+        moved = torch.Tensor.to(tensor, META, *(item for item in rest if isinstance(item, torch.dtype)), **options)
+        if tensor.device.type == "cpu" and moved is not tensor:
+            remember(self._known, moved, tensor)
+        return moved
+
+
+def remember(known: KnownValues, moved: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Keeps the values of a small CPU tensor of whole numbers beside its twin on meta."""
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > MAX_ELEMENTS:
+        return
+    with _disable_current_modes(), torch.no_grad():
+        if moved.is_contiguous():
+            known.put(moved, tensor.detach().to(moved.dtype).contiguous())
+
+
+_BETWEEN = ("gpu_plan.planner.trace.recording.functions", "gpu_plan.planner.capture.answers.placement", "torch")
+
+
+def _ours() -> bool:
+    """Whether the planner itself makes a tensor: the twin of one whose values it follows."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if not name.startswith(_BETWEEN):
+            return name.startswith("gpu_plan.")
+        frame = frame.f_back
+    return False
+
+
+def _mixes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether tensors of one call lie on meta and, with more than a number in them, on the CPU."""
+    kinds = {
+        value.device.type
+        for value in tree_flatten((args, kwargs))[0]
+        if isinstance(value, torch.Tensor) and (value.device.type == "meta" or value.dim() > 0)
+    }
+    return {"meta", "cpu"} <= kinds
+
+
+def is_planned(device: Any) -> bool:
+    """Whether a device as a script writes it means the planned GPU."""
+    if isinstance(device, int) and not isinstance(device, bool):
+        return True
+    if isinstance(device, (str, torch.device)):
+        return str(device).partition(":")[0] in ("cuda", "meta")
+    return False
+
+
+def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The device that `Tensor.to` is given, in whichever of its forms, and the other arguments."""
+    options = dict(kwargs)
+    device = options.pop("device", None)
+    other = options.pop("other", None)
+    rest = args
+    if args and isinstance(args[0], torch.Tensor):
+        other, rest = args[0], args[1:]
+    if other is not None:
+        return other.device, (other.dtype, *rest), options
+    if args and (isinstance(args[0], (str, torch.device)) or is_planned(args[0])):
+        return args[0], args[1:], options
+    return device, rest, options
+
+
+@contextlib.contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """Within, a parameter is on meta from the moment a module registers it: weights take no memory.
+
+    As accelerate's init_on_device (big_modeling.py) does; buffers keep their values until the model is moved.
+    """
+    register = nn.Module.register_parameter
+
+    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        register(module, name, parameter)
+        if parameter is not None and parameter.device.type != "meta":
+            module._parameters[name] = parameter_to_meta(parameter)
+
+    nn.Module.register_parameter = on_meta
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register
+
+
+def parameter_to_meta(parameter: nn.Parameter) -> nn.Parameter:
+    """The same parameter without its values, its class and what hangs on it kept."""
+    extra = dict(parameter.__dict__)
+    with _disable_current_modes(), torch.no_grad():
+        data = torch.empty_like(parameter.data, device=META)
+    kind = type(parameter)
+    made = (
+        kind(data, requires_grad=parameter.requires_grad)
+        if kind is nn.Parameter
+        else kind._make_subclass(kind, data, parameter.requires_grad)
+    )
+    made.__dict__.update(extra)
+    return made
+
+
+def settle(model: nn.Module, known: KnownValues) -> None:
+    """Moves what a model still has on the CPU to meta, in place."""
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None and parameter.device.type != "meta":
+                module._parameters[name] = parameter_to_meta(parameter)
+        for name, buffer in list(module._buffers.items()):
+            if buffer is not None and buffer.device.type != "meta":
+                with _disable_current_modes():
+                    moved = torch.empty_like(buffer, device=META)
+                remember(known, moved, buffer)
+                module._buffers[name] = moved

@@ -1,0 +1,183 @@
+"""Notes what the script sets up around its model: optimizers, schedulers, clipping, who runs the loop."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+
+from gpu_plan.planner.capture.imports import when_imported
+from gpu_plan.planner.capture.request import OptimizerFacts
+
+_OPTIONS = ("fused", "foreach", "momentum", "amsgrad", "nesterov", "maximize", "capturable", "differentiable")
+
+
+@dataclass(slots=True)
+class Observed:
+    """What has been seen so far."""
+
+    made: list[Any] = field(default_factory=list)
+    """Every optimizer that was constructed."""
+    optimizers: list[Any] = field(default_factory=list)
+    """Those that have taken a step."""
+    schedulers: list[str] = field(default_factory=list)
+    clipping: float | None = None
+    trainers: list[Any] = field(default_factory=list)
+    lightning: bool = False
+    construct: Callable[[], None] = lambda: None
+    """Called when an optimizer is constructed."""
+    compiled: bool = False
+
+
+def watch(observed: Observed, stack: contextlib.ExitStack, on_step: Callable[[Any], None]) -> None:
+    """Hooks that note optimizers and clipping for the rest of the process; `on_step(optimizer)` runs after a step."""
+    from torch.optim import lr_scheduler, optimizer
+
+    def stepped(made: Any, args: Any, kwargs: Any) -> None:
+        if made not in observed.optimizers:
+            observed.optimizers.append(made)
+        on_step(made)
+
+    optimizer.register_optimizer_step_post_hook(stepped)
+    optimizer_init = optimizer.Optimizer.__init__
+
+    def constructed(self: Any, *args: Any, **kwargs: Any) -> None:
+        observed.made.append(self)
+        observed.construct()
+        optimizer_init(self, *args, **kwargs)
+
+    stack.enter_context(mock.patch.object(optimizer.Optimizer, "__init__", constructed))
+
+    def clipped(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> torch.Tensor:
+        observed.clipping = float(max_norm)
+        device = next((p.device for p in _listed(parameters)), torch.device("meta"))
+        return torch.ones((), device=device)
+
+    for home in (torch.nn.utils, torch.nn.utils.clip_grad):
+        stack.enter_context(mock.patch.object(home, "clip_grad_norm_", clipped))
+    # Fused steps take meta tensors for what they stand for: the state is made, the update is nobody's.
+    fused_on = optimizer._get_fused_kernels_supported_devices()
+    stack.enter_context(
+        mock.patch.object(optimizer, "_get_fused_kernels_supported_devices", return_value=[*fused_on, "meta"])
+    )
+    scheduler_init = lr_scheduler.LRScheduler.__init__
+
+    def scheduled(self: Any, *args: Any, **kwargs: Any) -> None:
+        observed.schedulers.append(type(self).__name__)
+        scheduler_init(self, *args, **kwargs)
+
+    stack.enter_context(mock.patch.object(lr_scheduler.LRScheduler, "__init__", scheduled))
+
+    def compiled(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # What inductor fuses is planned with --compile; the step itself is recorded as it is written.
+        observed.compiled |= asked_by_user()
+        return model if model is not None else (lambda function: function)
+
+    def compiled_in_place(module: Any, *args: Any, **kwargs: Any) -> None:
+        observed.compiled |= asked_by_user()
+
+    stack.enter_context(mock.patch.object(torch, "compile", compiled))
+    stack.enter_context(mock.patch.object(torch.nn.Module, "compile", compiled_in_place))
+
+
+def watch_trainer(observed: Observed) -> None:
+    """Notes the transformers Trainer that is made, whenever its module is imported."""
+
+    def note(module: Any) -> None:
+        init = module.Trainer.__init__
+
+        def noted(trainer: Any, *args: Any, **kwargs: Any) -> None:
+            observed.trainers.append(trainer)
+            init(trainer, *args, **kwargs)
+
+        module.Trainer.__init__ = noted
+
+    when_imported("transformers.trainer", note)
+
+
+def asked_by_user() -> bool:
+    """Whether the caller of a patched function stands in a file that is not an installed package."""
+    return "site-packages" not in sys._getframe(2).f_code.co_filename
+
+
+def _listed(parameters: Any) -> list[torch.Tensor]:
+    return [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+
+
+def loop_of(observed: Observed) -> tuple[str, str]:
+    """The `--stack` that runs the loop, and its finer name."""
+    modules = sys.modules
+    state = getattr(modules.get("accelerate.state"), "AcceleratorState", None)
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        if name in modules:
+            observed.lightning = True
+            return "plain", "lightning"
+    if observed.trainers:
+        return "trainer", type(observed.trainers[-1]).__name__
+    if state is not None and state._shared_state:
+        return "accelerate", "accelerate"
+    return "plain", "plain"
+
+
+def optimizer_facts(made: Any) -> OptimizerFacts:
+    """One optimizer after its first step; bytes of its state as stored, counted once per storage."""
+    groups = made.param_groups
+    first = {key: groups[0][key] for key in _OPTIONS if key in groups[0]}
+    seen: dict[int, int] = {}
+    for state in made.state.values():
+        for value in state.values() if isinstance(state, dict) else ():
+            if isinstance(value, torch.Tensor):
+                storage = value.untyped_storage()
+                seen[storage._cdata] = storage.nbytes()
+    kind = type(made)
+    if kind.__module__.startswith("bitsandbytes"):
+        first |= {"optim_bits": made.args.optim_bits, "is_paged": made.is_paged}
+    return OptimizerFacts(
+        class_name=f"{kind.__module__}.{kind.__qualname__}",
+        options={key: value for key, value in first.items() if isinstance(value, (bool, int, float, type(None)))},
+        groups=len(groups),
+        parameters=sum(p.numel() for group in groups for p in group["params"]),
+        state_bytes=sum(seen.values()),
+    )
+
+
+def planned_name(facts: OptimizerFacts) -> str | None:
+    """The `--optimizer` that allocates as this one does; None where there is none."""
+    module, _, name = facts.class_name.rpartition(".")
+    if name in ("AdamW", "Adam") and module.startswith("torch.optim"):
+        if facts.options.get("fused"):
+            return "adamw-fused"
+        return "adamw-forloop" if facts.options.get("foreach") is False else "adamw"
+    if name == "SGD" and module.startswith("torch.optim"):
+        return "sgd-momentum" if facts.options.get("momentum") else "sgd"
+    if module.startswith("bitsandbytes"):
+        return _of_bitsandbytes(name, facts)
+    return {"Adafactor": "adafactor", "Muon": "muon"}.get(name)
+
+
+_OF_BITSANDBYTES = {
+    ("adam", 8, False): "adamw-8bit",
+    ("adam", 8, True): "paged-adamw-8bit",
+    ("lion", 32, False): "lion",
+    ("lion", 8, False): "lion-8bit",
+}
+
+
+def _of_bitsandbytes(name: str, facts: OptimizerFacts) -> str | None:
+    """By algorithm, bits and paging: the Trainer asks for `AdamW(optim_bits=8)`, others for `AdamW8bit`."""
+    algorithm = next((one for one in ("adam", "lion") if one in name.lower()), "")
+    key = (algorithm, facts.options.get("optim_bits"), facts.options.get("is_paged"))
+    return _OF_BITSANDBYTES.get(key)  # type: ignore[arg-type]
+
+
+def waiting(observed: Observed) -> list[Any]:
+    """Optimizers whose parameters have gradients and that have not stepped."""
+    stepped = {id(made) for made in observed.optimizers}
+    return [
+        made
+        for made in observed.made
+        if id(made) not in stepped and any(p.grad is not None for group in made.param_groups for p in group["params"])
+    ]

@@ -1,0 +1,297 @@
+"""Watches the script's loop and records its first training step: forward, loss and backward, as the user wrote them."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map_only
+
+from gpu_plan.planner.capture.answers.host_values import HostValues
+from gpu_plan.planner.capture.answers.placement import Placement, settle
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.trace.events import Mark
+from gpu_plan.planner.trace.inputs.known import KnownValues
+from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
+from gpu_plan.planner.trace.recording.fit import Recording
+from gpu_plan.planner.trace.recording.host_reads import HostReads
+from gpu_plan.planner.trace.recording.modules import ModuleTracker
+from gpu_plan.planner.trace.recording.recorder import Held, Recorder
+
+
+class StepRecorder:
+    """A state machine over global hooks: waiting, in forward, before backward, after backward, done.
+
+    `prepare(model)` is called once, before the first training forward, to impose what a strategy computes in;
+    `around()` is a context for every training forward; `origin()` names the user's line that runs now.
+    """
+
+    def __init__(
+        self,
+        *,
+        known: KnownValues,
+        reads: HostReads,
+        profile: KernelProfile,
+        prepare: Callable[[nn.Module], None],
+        around: Callable[[], contextlib.AbstractContextManager[None]],
+        placement: Placement,
+        origin: Callable[[], str],
+    ) -> None:
+        self._known, self._reads, self._profile, self._prepare = known, reads, profile, prepare
+        self._around, self._placement, self._origin = around, placement, origin
+        self._idle: HostValues | None = None
+        self._recorder: Recorder | None = None
+        self._tracker: ModuleTracker | None = None
+        self._stack = contextlib.ExitStack()
+        self._gradients: list[Any] = []
+        self._parameters = 0
+        self._depth = 0
+        self._in_backward = False
+        self._inputs: dict[str, torch.Tensor] = {}
+        self.model: nn.Module | None = None
+        self.others: list[nn.Module] = []
+        """Further models of the same step: trained by one backward pass, or frozen beside it."""
+        self._aside: list[nn.Module] = []
+        """Models that ran without training before the step: a teacher's place on the device is taken as well."""
+        self.backward_passes = 0
+        self.forward_passes = 0
+        self.afterwards: Callable[[], None] | None = None
+        """Called before each forward pass of the model once the recording is done."""
+        self.joined: Callable[[], None] = lambda: None
+        """Called when a further model joins the step."""
+        self.retained: Callable[[], None] = lambda: None
+        """Called when a backward pass is told to keep its graph."""
+        self.done = False
+
+    # -- installation ------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Puts the hooks in place, for the rest of the process."""
+        call, backward = nn.Module.__call__, torch.autograd.backward
+
+        def watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._depth or self._in_backward:  # inside a forward, or a recomputation
+                return call(module, *args, **kwargs)
+            self._depth = 1
+            try:
+                args, kwargs = self._before_forward(module, args, kwargs)
+                with self._around() if _trains(module) else contextlib.nullcontext():
+                    out = call(module, *args, **kwargs)
+            finally:
+                self._depth = 0
+            self._after_forward(module)
+            return out
+
+        def watched_backward(*args: Any, **kwargs: Any) -> Any:
+            self._before_backward()
+            self._in_backward = True
+            try:
+                out = backward(*args, **kwargs)
+            finally:
+                self._in_backward = False
+            self._after_backward()
+            return out
+
+        def noted_backward(*args: Any, **kwargs: Any) -> Any:
+            # Beyond watched_backward no line is the model's: the user's call is looked up on this side of it.
+            if _retains(args, kwargs):
+                self.retained()
+            return watched_backward(*args, **kwargs)
+
+        self._stack.enter_context(mock.patch.object(nn.Module, "__call__", watched_call))
+        self._stack.enter_context(mock.patch.object(torch.autograd, "backward", noted_backward))
+        self._rest()
+
+    def _rest(self) -> None:
+        self._idle = HostValues(self._known, self._reads)
+        self._idle.__enter__()
+
+    def _wake(self) -> None:
+        if self._idle is not None:
+            self._idle.__exit__(None, None, None)
+            self._idle = None
+
+    # -- hooks ---------------------------------------------------------------------------------------
+
+    def _before_forward(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Of an outermost call: what it is given instead, all of it where the planned device is."""
+        root = inner_model(module)
+        if any(parameter.device.type == "meta" for parameter in root.parameters()):
+            settle(root, self._known)
+            args, kwargs = tree_map_only(torch.Tensor, self._placement.twin, (args, kwargs))
+        if next(root.parameters(), None) is None:
+            return args, kwargs
+        if self.done and self.afterwards is not None and root is self.model:
+            self.afterwards()
+        if self.model is None and _trains(root):
+            self._begin(root, args, kwargs)
+        elif self.model is None:
+            if not self._aside:
+                self.joined()
+            self._aside.append(root)
+        elif self._recorder is not None and self.backward_passes == 0 and not self._holds(root):
+            self._join(root)
+        self.forward_passes += root is self.model
+        return args, kwargs
+
+    def _after_forward(self, module: nn.Module) -> None:
+        if self._recorder is not None and self.backward_passes == 0 and inner_model(module) is self.model:
+            self._recorder.mark(Mark.OUTPUTS_BOUND)
+
+    def _begin(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.model = model
+        self._prepare(model)
+        self._wake()
+        self._inputs = dict(_named_tensors(args, kwargs))
+        self._tracker = ModuleTracker(model)
+        self._recorder = Recorder(self._tracker, self._profile, self._reads, origin=self._origin)
+        self._recorder.know([*model.parameters(), *model.buffers(), *self._inputs.values()])
+        self._watch_gradients(model)
+        for other in self._aside:
+            if not self._holds(other):
+                self._join(other)
+        self._stack.enter_context(self._tracker)
+        self._recorder.__enter__()
+        self._placement.recording = True
+        self._recorder.mark(Mark.FORWARD)
+
+    def _holds(self, root: nn.Module) -> bool:
+        """Whether a module is one of the models, or a part of one that is called by itself."""
+        models = [self.model, *self.others]
+        return any(root is module for model in models if model is not None for module in model.modules())
+
+    def _join(self, model: nn.Module) -> None:
+        """A further model of the step, trained or frozen: its parameters follow those of the first."""
+        assert self._recorder is not None
+        assert self._tracker is not None
+        self.joined()
+        if any(parameter.requires_grad for parameter in model.parameters()):
+            self._prepare(model)
+        self.others.append(model)
+        self._recorder.know([*model.parameters(), *model.buffers()])
+        self._tracker.add(model, other_name(len(self.others)))
+        self._watch_gradients(model)
+
+    def _watch_gradients(self, model: nn.Module) -> None:
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                self._gradients.append(parameter.register_post_accumulate_grad_hook(self._ready(self._parameters)))
+            self._parameters += 1
+
+    def _ready(self, index: int) -> Callable[[torch.Tensor], None]:
+        def ready(parameter: torch.Tensor) -> None:
+            if self._recorder is not None and parameter.grad is not None:
+                self._recorder.gradient_ready(index, parameter.grad)
+
+        return ready
+
+    def _before_backward(self) -> None:
+        if self._recorder is None or self._tracker is None or self.backward_passes:
+            return
+        self._tracker.start_backward()
+        self._recorder.mark(Mark.BACKWARD)
+
+    def _after_backward(self) -> None:
+        self.backward_passes += self.model is not None
+        if self._recorder is None or self._tracker is None or self.backward_passes > 1:
+            return
+        self._tracker.end_backward()
+        self._recorder.mark(Mark.BACKWARD_END)
+        # Deaths are still noted; what the loop makes from here on is the loop's own business.
+        self._recorder.__exit__(None, None, None)
+        self._placement.recording = False
+        self._rest()
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def alive(self) -> list[Held]:
+        """What stands at the end of the step and is no gradient; asked before `finish`."""
+        return [] if self._recorder is None else self._recorder.alive()
+
+    def finish(self) -> Recording:
+        """The recorded micro step. InputError where there was no forward or no backward."""
+        if self._recorder is None or self.backward_passes == 0:
+            raise InputError("the script takes an optimizer step before any backward pass of a model in training mode")
+        raw = self._recorder.finish()
+        for handle in self._gradients:
+            handle.remove()
+        self._recorder = None
+        self.done = True
+        batch = micro_batch_of(self._inputs)
+        sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in self._inputs.items())
+        return Recording(micro_batch=batch, raw=raw, inputs=sizes, tokens=tokens_of(self._inputs), notes=())
+
+    @property
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """What the model was given, by name."""
+        return dict(self._inputs)
+
+
+def other_name(number: int) -> str:
+    """Name under which the modules of the `number`-th further model stand beside those of the first."""
+    return f"models.{number}"
+
+
+def inner_model(module: nn.Module) -> nn.Module:
+    """The user's model inside wrappers that hold it as `module` (DistributedDataParallel, DataParallel)."""
+    while type(module).__name__ in ("DistributedDataParallel", "DataParallel") and isinstance(
+        getattr(module, "module", None), nn.Module
+    ):
+        module = module.module
+    return module
+
+
+def _trains(module: nn.Module) -> bool:
+    return module.training and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+
+
+def _retains(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether torch.autograd.backward(tensors, grad_tensors, retain_graph, ...) is told to keep the graph."""
+    return bool(kwargs.get("retain_graph", args[2] if len(args) > 2 else False))
+
+
+def _named_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    found: list[tuple[str, torch.Tensor]] = []
+
+    def walk(name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found.append((name, value))
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                walk(str(key) if not name else f"{name}.{key}", item)
+        elif isinstance(value, (tuple, list)):
+            for index, item in enumerate(value):
+                walk(f"{name}.{index}" if name else f"input {index}", item)
+
+    for index, value in enumerate(args):
+        walk(f"input {index}", value)
+    walk("", kwargs)
+    return found
+
+
+_TOKENS = ("input_ids", "decoder_input_ids", "tokens", "inputs_embeds")
+
+
+def micro_batch_of(inputs: dict[str, torch.Tensor]) -> int:
+    """First dimension of the first tensor that has one."""
+    return next((int(tensor.shape[0]) for tensor in inputs.values() if tensor.dim() > 0), 1)
+
+
+def sequence_of(inputs: dict[str, torch.Tensor]) -> int | None:
+    """Tokens per sample, where the inputs are tokens."""
+    for name, tensor in inputs.items():
+        if name in _TOKENS and tensor.dim() >= 2:
+            return int(tensor.shape[1])
+    first = next(iter(inputs.values()), None)
+    if first is not None and first.dim() == 2 and first.dtype in (torch.int64, torch.int32):
+        return int(first.shape[1])
+    return None
+
+
+def tokens_of(inputs: dict[str, torch.Tensor]) -> int:
+    """Tokens of the micro batch; samples where there are no tokens."""
+    return micro_batch_of(inputs) * (sequence_of(inputs) or 1)

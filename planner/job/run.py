@@ -1,0 +1,112 @@
+"""Runs the main job: from words to a plan document, through the caches (I/O)."""
+
+from typing import TYPE_CHECKING
+
+from gpu_plan.planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
+from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.hardware.cluster import Cluster, cluster_document
+from gpu_plan.planner.model.source.resolve import ModelSource, resolve
+from gpu_plan.planner.options.cluster import find_cluster
+from gpu_plan.planner.options.request import Answer, Note, Request
+from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.plan.codec import canonical
+from gpu_plan.planner.plan.document import PlanDocument, from_json, to_json
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.capture.job import OpenCaptures
+    from gpu_plan.planner.job.generation import OpenGenerations
+    from gpu_plan.planner.job.training import OpenProvider
+
+
+def run_job(
+    request: Request,
+    note: Note,
+    open_provider: "OpenProvider | None" = None,
+    open_generations: "OpenGenerations | None" = None,
+    open_captures: "OpenCaptures | None" = None,
+) -> Answer:
+    """The answer to a request: kept from before when nothing it rests on has changed.
+
+    `open_provider` gives the traces of a model by name in place of a new `TraceProvider`, `open_generations` those of
+    --task infer, `open_captures` those of a training script.
+    """
+    infers = is_inference(dict(request.words))
+    if infers and request.script is not None:
+        raise UsageError("--task infer plans a model, not a training script: leave the script out")
+    cluster = find_cluster(request.gpus)
+    if request.plot and cluster.gpu.is_cpu:
+        raise UsageError("--plot draws CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
+    if request.snapshot and cluster.gpu.is_cpu:
+        raise UsageError("--snapshot shows CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
+    source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
+    if request.script is not None:
+        # A script's files and the files that they read are what it is compared by: the search is run, traces are kept.
+        from gpu_plan.planner.job.training import plan_from_scratch
+
+        return plan_from_scratch(request, cluster, source, note)
+    key = _key(request, cluster, source)
+    kept = _read(key, request, note)
+    if kept is not None:
+        return Answer(document=kept)
+    found = (
+        _generation(request, cluster, source, note, open_generations)
+        if infers
+        else _training(request, cluster, source, note, open_provider, open_captures)
+    )
+    if request.use_cache and source.config is not None:
+        write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
+    return found
+
+
+def _generation(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: "OpenGenerations | None"
+) -> Answer:
+    from gpu_plan.planner.job.generation import plan_generation
+
+    return plan_generation(request, cluster, source, note, open_provider)
+
+
+def _training(
+    request: Request,
+    cluster: Cluster,
+    source: ModelSource,
+    note: Note,
+    open_provider: "OpenProvider | None",
+    open_captures: "OpenCaptures | None",
+) -> Answer:
+    from gpu_plan.planner.job.training import plan_from_scratch
+
+    return plan_from_scratch(request, cluster, source, note, open_provider, open_captures)
+
+
+def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
+    return entry_name(
+        "plan",
+        source.digest,
+        repr((source.id, source.kind, source.revision, source.notes, source.stored)),
+        canonical(cluster_document(cluster)).decode(),
+        # The document leaves out what a user may change about a GPU of theirs, such as its context.
+        repr(cluster.gpu),
+        repr((request.words, request.settings, request.pinned, request.explain and request.explained, request.suggest)),
+    )
+
+
+def _read(key: str, request: Request, note: Note) -> PlanDocument | None:
+    if not request.use_cache or request.snapshot or request.plot or request.timeline:
+        return None
+    path = cache_dir() / "plans" / f"{key}.json"
+    try:
+        content = read_entry(path)
+        if content is None:
+            return None
+        document = from_json(content, str(path))
+    except (DamagedEntryError, InputError):
+        note(f"the cache entry {path} was unreadable and is made again")
+        return None
+    return _with_command(document, request.command)
+
+
+def _with_command(document: PlanDocument, command: str) -> PlanDocument:
+    from dataclasses import replace
+
+    return document if document.command == command else replace(document, command=command)

@@ -1,0 +1,185 @@
+"""Replays a run of allocations and frees through CUDA's caching allocator.
+
+`simulate` takes a rank's stream at a micro batch, `replay` any sequence of events. Without a capacity the figures are
+those of a device without limit; with one, cached memory is given back under pressure (`num_alloc_retries`), and the
+run ends at the first request that cannot be met (`oom_at`).
+
+Not modelled: record_stream, whose blocks return to their pool when the GPU gets there; a stream that wants this
+places the free at that point.
+"""
+
+import numpy as np
+
+from gpu_plan.planner.memory.allocator.expandable import ExpandableHeap
+from gpu_plan.planner.memory.allocator.heap import ADDRESS, SHIFT, Heap, Pool
+from gpu_plan.planner.memory.allocator.result import (
+    AllocatorResult,
+    Block,
+    OutOfMemory,
+    Segment,
+    alive_allocations,
+    largest_gap,
+    segments_after,
+)
+from gpu_plan.planner.memory.allocator.settings import SMALL_LIMIT, AllocatorSettings, IntArray
+from gpu_plan.planner.memory.stream import RankStream
+
+DEFAULT_SETTINGS = AllocatorSettings()
+
+
+def simulate(
+    stream: RankStream,
+    micro_batch: int,
+    *,
+    capacity: int | None = None,
+    settings: AllocatorSettings = DEFAULT_SETTINGS,
+    falling: bool = False,
+) -> AllocatorResult:
+    """Runs a rank's whole stream (load and both iterations, in order) at a micro batch.
+
+    `capacity` is in bytes, what the device has left for the allocator. `falling`: whether the driver hands out lower
+    and lower addresses, which decides between equal blocks; expandable segments have one order.
+    """
+    return replay(
+        stream.event_sign,
+        stream.event_tensor,
+        stream.requested(micro_batch),
+        streams=stream.cuda_stream,
+        capacity=capacity,
+        settings=settings,
+        falling=falling,
+    )
+
+
+def replay(
+    signs: IntArray,
+    tensors: IntArray,
+    sizes: IntArray,
+    streams: IntArray | None = None,
+    *,
+    capacity: int | None = None,
+    settings: AllocatorSettings = DEFAULT_SETTINGS,
+    falling: bool = False,
+) -> AllocatorResult:
+    """Runs events: +1 allocates, -1 frees tensor `tensors[event]` of `sizes[tensor]` requested bytes.
+
+    Shapes: signs and tensors [events], sizes and streams [tensors]. Raises ValueError when a tensor is allocated
+    twice or freed without being alive.
+    """
+    heap = (ExpandableHeap if settings.expandable_segments else Heap)(settings, capacity, falling=falling)
+    rounded = settings.round_sizes(sizes)
+    pools = _pools(heap, rounded, streams)
+    charged, addresses = _run(heap, signs.tolist(), tensors.tolist(), rounded.tolist(), pools)
+    handled = len(charged)
+    oom = None
+    if handled < len(signs):
+        tensor = int(tensors[handled])
+        oom = OutOfMemory(
+            event=handled,
+            tensor=tensor,
+            requested_bytes=int(sizes[tensor]),
+            tried_bytes=settings.segment_size(int(rounded[tensor])),
+            free_bytes=max(min(heap.capacity, heap.limit) - heap.reserved, 0),
+            allocated_bytes=sum(charged),
+            reserved_bytes=heap.reserved,
+        )
+    requested = signs[:handled] * np.maximum(sizes, 0)[tensors[:handled]]
+    return _result(
+        heap, tensors[:handled], np.asarray(charged, np.int64), np.asarray(addresses, np.int64), requested, oom
+    )
+
+
+def _pools(heap: Heap, rounded: IntArray, streams: IntArray | None) -> list[Pool]:
+    """Each tensor's pool."""
+    small = rounded <= SMALL_LIMIT
+    codes = small.astype(np.int64) if streams is None else 2 * streams.astype(np.int64) + small
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    pools = [heap.pool(int(code) // 2, bool(code % 2)) for code in distinct]
+    return [pools[index] for index in inverse.tolist()]
+
+
+def _run(
+    heap: Heap, signs: list[int], tensors: list[int], rounded: list[int], pools: list[Pool]
+) -> tuple[list[int], list[int]]:
+    """Bytes and address of each event's block, as far as the device bears it."""
+    malloc, free = heap.malloc, heap.free
+    blocks = [0] * len(rounded)
+    charged: list[int] = []
+    addresses: list[int] = []
+    charge, locate = charged.append, addresses.append
+    for event, (sign, tensor) in enumerate(zip(signs, tensors, strict=True)):
+        block = blocks[tensor]
+        if sign > 0:
+            if block:
+                raise ValueError(f"event {event} allocates tensor {tensor}, which is alive")
+            size = rounded[tensor]
+            if size:
+                heap.clock = event
+                block = malloc(pools[tensor], size)
+                if block < 0:
+                    break
+                blocks[tensor] = block
+                charge(block >> SHIFT)
+                locate(block & ADDRESS)
+                continue
+        elif block:
+            free(pools[tensor], block)
+            blocks[tensor] = 0
+            charge(-(block >> SHIFT))
+            locate(block & ADDRESS)
+            continue
+        elif rounded[tensor]:
+            raise ValueError(f"event {event} frees tensor {tensor}, which is not alive")
+        charge(0)
+        locate(-1)
+    return charged, addresses
+
+
+def _result(
+    heap: Heap, tensors: IntArray, charged: IntArray, addresses: IntArray, requested: IntArray, oom: OutOfMemory | None
+) -> AllocatorResult:
+    calls = tuple(heap.calls)
+    allocated = np.cumsum(charged)
+    peak_at = _first_peak(allocated)
+    # Call by call, not event by event: memory can be taken and given back within one request.
+    reserved = np.cumsum(np.asarray([call.change for call in calls], dtype=np.int64))
+    peak_call = _first_peak(reserved)
+    peak_reserved_at = calls[peak_call].event if calls else -1
+    alive = alive_allocations(tensors, charged, addresses, peak_at)
+    starts = addresses[alive]
+    return AllocatorResult(
+        peak_allocated_bytes=_at(allocated, peak_at),
+        peak_allocated_at=peak_at,
+        peak_requested_bytes=int(np.cumsum(requested).max(initial=0)),
+        peak_reserved_bytes=_at(reserved, peak_call),
+        peak_reserved_at=peak_reserved_at,
+        reserved_at_end=heap.reserved,
+        num_alloc_retries=heap.num_alloc_retries,
+        oom_at=oom,
+        largest_free_block=largest_gap(segments_after(calls, peak_at), starts, starts + charged[alive]),
+        fragmentation_bytes=_at(reserved, peak_call) - _at(allocated, min(peak_reserved_at, len(charged) - 1)),
+        segments=segments_after(calls, len(charged)),
+        tensors=tensors,
+        charged=charged,
+        addresses=addresses,
+        calls=calls,
+    )
+
+
+def _first_peak(values: IntArray) -> int:
+    return int(np.argmax(values)) if len(values) else -1
+
+
+def _at(values: IntArray, position: int) -> int:
+    return int(values[position]) if len(values) else 0
+
+
+__all__ = [
+    "AllocatorResult",
+    "AllocatorSettings",
+    "Block",
+    "OutOfMemory",
+    "Segment",
+    "replay",
+    "simulate",
+]

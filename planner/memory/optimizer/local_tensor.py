@@ -1,0 +1,41 @@
+"""A parameter as one rank's optimizer sees it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.units import ceil_div
+
+
+class Role(StrEnum):
+    """What a parameter does in the model, where an optimizer treats it by that."""
+
+    HIDDEN = "hidden"
+    EMBEDDING = "embedding"
+    """Input embeddings, tied or not."""
+    HEAD = "head"
+    """The untied output embedding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTensor:
+    """A parameter, or its shard, as the optimizer sees it."""
+
+    name: str
+    numel: int
+    dtype: str
+    shape: tuple[int, ...] = ()
+    """Shape where it still has its own; empty for one dimension of `numel`."""
+    role: Role = Role.HIDDEN
+
+    @property
+    def nbytes(self) -> int:
+        return self.as_dtype(self.dtype)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.shape or (self.numel,)
+
+    def as_dtype(self, dtype: str) -> int:
+        """Bytes of a tensor of this size in another dtype."""
+        return ceil_div(self.numel * element_bits(dtype), 8)

@@ -1,0 +1,260 @@
+"""The real transformers class on the meta device: exact parameters, no storage, no weight initialisation."""
+
+import copy
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpu_plan.planner.errors import InputError, NotBuiltError, PlanError
+from gpu_plan.planner.model.build.classes import config_class_of, model_class_of
+from gpu_plan.planner.model.build.flash import IMPLEMENTATION, flash_allowed, refuse_flash
+from gpu_plan.planner.model.build.guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
+from gpu_plan.planner.model.config_sizes import validate_config
+from gpu_plan.planner.model.family import (
+    attends,
+    has_sequence,
+    hidden_size_of,
+    kind_of,
+    usable_positions_of,
+    vocab_size_of,
+)
+from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
+
+_NOTES = "_plan_notes"
+"""Attribute on a built module that keeps the builder's notes until `spec_of` reads them."""
+
+
+def build_model(
+    config: Mapping[str, Any],
+    *,
+    trust_remote_code: bool = False,
+    attention: str = "sdpa",
+    dtype: torch.dtype = torch.float32,
+    overrides: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Build the class that `config` (a parsed config.json) means, in training mode, on the meta device.
+
+    `attention`: `sdpa` is what transformers chooses by itself (eager for the few classes without it), `eager`
+    forces eager, `flash` asks for FlashAttention-2, which needs no package here. `dtype`: that of the
+    parameters, but for the modules that transformers keeps in fp32. `overrides`: merged into the config, key by
+    key and recursively.
+
+    A `quantization_config` is dropped, with a note: training is planned on full weights.
+    Raises UsageError when transformers has no such class, InputError when the class refuses the values, each
+    one line.
+    """
+    if trust_remote_code:
+        raise NotBuiltError("--trust-remote-code")
+    values = _merged(_plain_values(config), overrides or {})
+    validate_config(values, "config")
+    check_config_sizes(values)
+    _drop_implementations(values)
+    notes = _drop_quantization(values)
+    config_class = config_class_of(values)
+    with _one_line(config_class.__name__), _quiet():
+        built_config = config_class.from_dict(values)
+        notes += _prepare_for_training(built_config)
+    model_class, note = model_class_of(values, config_class)
+    notes += [note] if note else []
+    with _one_line(model_class.__name__), _quiet():
+        model = _construct(model_class, built_config, attention, dtype)
+    if attention != "eager" and built_config._attn_implementation == "eager" and attends(model):
+        notes.append(f"{model_class.__name__} has no sdpa attention; transformers runs it eager")
+    setattr(model, _NOTES, tuple(notes))
+    return model
+
+
+def _construct(model_class: type[Any], config: Any, attention: str, dtype: torch.dtype) -> nn.Module:
+    """Mirrors transformers modeling_utils.py `PreTrainedModel.from_pretrained`: dtype context, then fp32
+    exceptions.
+    """
+    name = {"eager": "eager", "flash": IMPLEMENTATION}.get(attention)
+    kwargs = {"attn_implementation": name} if name else {}
+    if attention == "flash":
+        refuse_flash(model_class)
+    found = flash_allowed() if attention == "flash" else nullcontext()
+    with found, torch.device("meta"), bounded_construction(model_class.__name__):
+        model: nn.Module = model_class._from_config(config, dtype=dtype, **kwargs)
+    _move_strays(model)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    if total > MAX_PARAMETERS:
+        raise InputError(f"config: {model_class.__name__} would have {total:.1e} parameters; check its sizes")
+    if dtype != torch.float32:
+        _keep_in_fp32(model, dtype)
+    return model.train()
+
+
+def _move_strays(model: nn.Module) -> None:
+    """Tensors made by the legacy `torch.Tensor(n)` constructor ignore the device context (wav2vec2)."""
+    if any(tensor.device.type != "meta" for tensor in (*model.parameters(), *model.buffers())):
+        model.to("meta")
+
+
+def _keep_in_fp32(model: Any, dtype: torch.dtype) -> None:
+    """Upcast what transformers never loads in 16 bit (modeling_utils.py `_get_dtype_plan`)."""
+    kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if dtype == torch.float16:
+        kept |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    for name, parameter in model.named_parameters():
+        if kept.intersection(name.split(".")):
+            parameter.data = parameter.data.to(torch.float32)
+
+
+def _plain_values(config: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(config, Mapping):
+        raise InputError(f"config: expected an object of names and values, not {type(config).__name__}")
+    check_config_sizes(config)
+    return copy.deepcopy(dict(config))
+
+
+def _merged(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in overrides.items():
+        inner = values.get(key)
+        values[key] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
+    return values
+
+
+def _drop_implementations(values: dict[str, Any]) -> None:
+    """Which kernels run is the workload's to say; a config may carry what its author had installed."""
+    for key, value in list(values.items()):
+        if key.lstrip("_").startswith(("attn_implementation", "experts_implementation")):
+            del values[key]
+        elif isinstance(value, dict):
+            _drop_implementations(value)
+
+
+def _drop_quantization(values: dict[str, Any]) -> list[str]:
+    notes = []
+    for holder in (values, values.get("text_config")):
+        quantization = holder.pop("quantization_config", None) if isinstance(holder, dict) else None
+        if quantization:
+            method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+            notes.append(f"the checkpoint's quantization ({method or 'unnamed'}) is ignored: full weights are trained")
+    return notes
+
+
+def _prepare_for_training(config: Any) -> list[str]:
+    """Settle, on a config and its parts, what training sets or what would make two steps differ; returns
+    notes.
+    """
+    notes = []
+    for part in (config, *(getattr(config, key, None) for key in getattr(config, "sub_configs", {}))):
+        if hasattr(part, "use_cache"):  # training keeps no key-value cache; the Trainer switches it off as well
+            part.use_cache = False
+        for key in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+            if getattr(part, key, 0):
+                notes.append(f"{key} is taken as 0: every layer runs, as in the step that needs most")
+                setattr(part, key, 0.0)
+    if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
+        # Shifting labels needs one; where only the generation config has it, T5 and its kin use padding.
+        config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
+    return list(dict.fromkeys(notes))
+
+
+@contextmanager
+def _one_line(class_name: str) -> Iterator[None]:
+    """Turn whatever a class raises on nonsensical values into one line."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except ImportError as problem:
+        raise InputError(f"{class_name} needs a package that is not installed: {_first_line(problem)}") from None
+    except RecursionError:
+        raise InputError(f"config: {class_name} recurses without end on these values") from None
+    except MemoryError:
+        raise InputError(f"config: {class_name} asks for more memory than there is; check its sizes") from None
+    except Exception as problem:
+        if "does not support Flash Attention" in str(problem):
+            raise InputError(f"{class_name} has no flash attention in transformers: use --attention sdpa") from None
+        raise InputError(f"config: {class_name} refuses these values: {_first_line(problem)}") from None
+
+
+def _first_line(problem: BaseException) -> str:
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    text = " ".join(lines[:3]) if lines else type(problem).__name__
+    return f"{type(problem).__name__}: {text[:300]}" if len(text) < 40 else text[:300]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers logs and warns about harmless config keys; stderr belongs to our own notes."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def spec_of(model: nn.Module, *, model_id: str) -> ModelSpec:
+    """Identity, parameters (every name, tied ones marked) and counts of a built model."""
+    parameters = tuple(parameter_specs(model))
+    owned = [parameter for parameter in parameters if parameter.tied_to is None]
+    config = getattr(model, "config", None)
+    return ModelSpec(
+        id=model_id,
+        class_name=type(model).__name__,
+        config_class=type(config).__name__ if config is not None else None,
+        model_type=getattr(config, "model_type", None),
+        kind=kind_of(model),
+        parameters=parameters,
+        num_parameters=sum(parameter.numel for parameter in owned),
+        trainable_parameters=sum(parameter.numel for parameter in owned if parameter.trainable),
+        max_positions=usable_positions_of(model),
+        vocab_size=vocab_size_of(config),
+        hidden_size=hidden_size_of(config),
+        can_checkpoint=bool(getattr(model, "supports_gradient_checkpointing", False)),
+        has_sequence=has_sequence(model),
+        notes=notes_of(model),
+    )
+
+
+def notes_of(model: nn.Module) -> tuple[str, ...]:
+    """Notes that building left on the model."""
+    return tuple(getattr(model, _NOTES, ()))
+
+
+def parameter_specs(model: nn.Module) -> Iterator[ParameterSpec]:
+    """Every parameter under every name, in the order of `named_parameters`; a second name says what it is tied to."""
+    first: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        known = first.setdefault(id(parameter), name)
+        yield ParameterSpec(
+            name=name,
+            shape=tuple(parameter.shape),
+            dtype=str(parameter.dtype).removeprefix("torch."),
+            trainable=parameter.requires_grad,
+            tied_to=None if known == name else known,
+        )
+
+
+def from_factory(factory: Callable[[], Any]) -> tuple[nn.Module, dict[str, Any] | tuple[Any, ...] | None]:
+    """Call a user's factory under the meta device: it returns a module, or (module, inputs).
+
+    Inputs are a dict (keywords) or a tuple (positions) whose tensors' first dimension is the micro batch;
+    their values are dropped, but for small integer tensors that `gpu_plan.planner.trace.inputs.batch` may keep. InputError,
+    one line, for anything else that it raises or returns.
+    """
+    name = getattr(factory, "__qualname__", type(factory).__name__)
+    try:
+        with torch.device("meta"):
+            result = factory()
+    except PlanError:
+        raise
+    except Exception as problem:
+        raise InputError(f"factory {name} failed: {_first_line(problem)}") from None
+    module, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if not isinstance(module, nn.Module):
+        raise InputError(f"factory {name} returned {type(module).__name__}, not a torch.nn.Module or (module, inputs)")
+    if inputs is not None and not isinstance(inputs, dict | tuple):
+        raise InputError(f"factory {name}: inputs must be a dict or a tuple, not {type(inputs).__name__}")
+    return module.to("meta").train(), inputs

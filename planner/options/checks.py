@@ -1,0 +1,108 @@
+"""What a finished workload asks of the devices and of the model that they cannot have: one line each."""
+
+import importlib.util
+
+from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.model.liger_models import check_liger
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.units import format_gib
+from gpu_plan.planner.workload.training import Peft, Precision, Workload
+
+_EVALUATION = ("eval.keep_logits", "eval.samples", "eval.accumulation_steps")
+
+
+def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> None:
+    """UsageError, or another PlanError, where the job makes no sense on this cluster or for this model."""
+    _check_settings(workload, cluster)
+    _check_float8(workload, cluster)
+    _check_loaded(workload)
+    _check_compilation(workload)
+    _check_evaluation(workload)
+    if workload.fused and cluster.gpu.is_cpu:
+        raise UsageError("--fused-loss and --set kernels.liger are Triton kernels: they need a GPU")
+    if "loss" in workload.fused and workload.setting("loss.variant", "installed") != "installed":
+        raise UsageError("--set loss.variant is about transformers' own loss, which --fused-loss replaces: drop one")
+    check_liger(workload.fused, spec.model_type, spec.class_name)
+
+
+def _check_settings(workload: Workload, cluster: Cluster) -> None:
+    """Settings that the devices cannot have."""
+    allocator = next((key for key, _ in workload.settings if key.startswith("alloc.")), None)
+    if allocator is not None and cluster.gpu.is_cpu:
+        raise UsageError(f"--set {allocator} is about CUDA's caching allocator, which a CPU does not have")
+    if workload.reserve_bytes >= cluster.capacity_bytes:
+        raise UsageError(
+            f"--set memory.reserve leaves nothing: {format_gib(workload.reserve_bytes)} GiB of the"
+            f" {format_gib(cluster.capacity_bytes)} that each device has"
+        )
+
+
+def _check_compilation(workload: Workload) -> None:
+    """A mode is inductor's, and nothing is said of how where nothing is compiled."""
+    given = dict(workload.settings)
+    asked = next((key for key in ("compile.mode", "compile.regional") if key in given), None)
+    backend = given.get("compile.backend")
+    if asked is not None and backend is None:
+        raise UsageError(f"--set {asked} needs --set compile.backend=inductor, aot_eager or eager")
+    if given.get("compile.mode", "default") != "default" and backend != "inductor":
+        raise UsageError(f"--set compile.mode={given['compile.mode']} is inductor's: --set compile.backend=inductor")
+
+
+def _check_evaluation(workload: Workload) -> None:
+    """UsageError where the settings of an evaluation do not say enough, or say something of none."""
+    given = dict(workload.settings)
+    if "eval.batch" not in given:
+        lone = next((key for key in _EVALUATION if key in given), None)
+        if lone is not None:
+            raise UsageError(f"--set {lone} needs --set eval.batch: how many samples a rank evaluates at once")
+        return
+    keeps = given.get("eval.keep_logits") == "true"
+    if keeps and "eval.samples" not in given and "eval.accumulation_steps" not in given:
+        raise UsageError(
+            "--set eval.keep_logits needs --set eval.samples, or eval.accumulation_steps: how many are kept"
+        )
+    if not keeps and "eval.accumulation_steps" in given:
+        raise UsageError("--set eval.accumulation_steps is about logits that are kept: --set eval.keep_logits=true")
+
+
+def _check_loaded(workload: Workload) -> None:
+    """A type of its own for the weights, which autocast must be able to work with."""
+    loaded = dict(workload.settings).get("dtype.params")
+    if loaded is None:
+        return
+    if not workload.precision.is_mixed:
+        raise UsageError(f"--set dtype.params is about mixed precision: {workload.precision} says it already")
+    if workload.peft is not Peft.NONE:
+        raise UsageError("--set dtype.params is about training all weights: peft decides the types of a frozen base")
+    if loaded == "bfloat16" and workload.precision is Precision.FP16_MIXED:
+        raise UsageError("--set dtype.params=bfloat16 needs --precision bf16-mixed: fp16-mixed multiplies in float16")
+
+
+def _check_transformer_engine(workload: Workload, cluster: Cluster) -> None:
+    if cluster.gpu.is_cpu:
+        raise UsageError("--set fp8.backend=te: Transformer Engine computes on GPUs alone; torchao is emulated")
+    if "fp8.all_gather" in dict(workload.settings):
+        raise UsageError("--set fp8.all_gather is about torchao's weights: drop it, or --set fp8.backend=te")
+
+
+def _check_float8(workload: Workload, cluster: Cluster) -> None:
+    """float8 products need tensor cores that have them, or a CPU, which emulates them; and torchao."""
+    asked = next((key for key, _ in workload.settings if key.startswith("fp8.")), None)
+    if workload.precision is not Precision.FP8_MIXED:
+        if asked is not None:
+            raise UsageError(f"--set {asked} needs --precision fp8-mixed")
+        return
+    gpu = cluster.gpu
+    if not gpu.is_cpu and not gpu.supports_fp8:
+        has = "" if gpu.compute_capability is None else " ({}.{})".format(*gpu.compute_capability)
+        raise UsageError(
+            f"--precision fp8-mixed: {gpu.short}{has} has no float8 tensor cores, which come with compute capability"
+            f" 8.9; use {'bf16-mixed' if gpu.supports_bf16 else 'fp16-mixed'}"
+        )
+    if workload.peft is not Peft.NONE:
+        raise NotBuiltError(f"--precision fp8-mixed --peft {workload.peft}")
+    if workload.setting("fp8.backend", "torchao") == "te":
+        _check_transformer_engine(workload, cluster)
+    elif importlib.util.find_spec("torchao") is None:
+        raise InputError("--precision fp8-mixed needs the torchao library: pip install 'gpu-plan[fp8]'")

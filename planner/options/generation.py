@@ -1,0 +1,270 @@
+"""From option words to an InferWorkload: values checked, defaults filled, every origin noted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.model.quantization import Scheme, parse_quantize
+from gpu_plan.planner.model.quantization.configs import scheme_of
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.options.parser import positive
+from gpu_plan.planner.options.settings import parse_settings
+from gpu_plan.planner.workload.generation import MOST_TOKENS, CacheKind, CacheType, InferWorkload, WeightType
+from gpu_plan.planner.workload.training import Attention, Basis
+
+DEFAULT_CONTEXT = 4096
+STRATEGIES = ("single", "replicas", "tp", "pp", "device-map")
+"""Of inference: one GPU; whole models on several; tensor parallel; pipeline stages; modules over all devices."""
+OFFLOADS = ("none", "all")
+
+_TRAINING: Mapping[str, str] = {
+    "optimizer": "",
+    "checkpointing": "",
+    "stack": "",
+    "peft": "",
+    "lora-rank": "",
+    "lora-targets": "",
+    "fused-loss": "",
+    "grad-accum": "",
+    "dp-replicate": "",
+    "seq-len": ": use --context",
+    "micro-batch": ": use --batch",
+    "global-batch": ": use --batch",
+}
+"""Options of training, and what takes their place."""
+_TRAINING_STRATEGIES = ("ddp", "fsdp", "fsdp1", "hsdp", "zero1", "zero2", "zero3", "megatron")
+_LATER_CACHES = ("int8", "int4", "int2")
+_SETTINGS = ("alloc.", "memory.reserve", "cache.")
+"""Those that say something about a generation."""
+
+E = TypeVar("E", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferGiven:
+    """Option words as values; None where an option was not given."""
+
+    precision: WeightType | None
+    attention: Attention | None
+    kv_dtype: CacheType | None
+    quantize: str | None
+    strategy: str | None
+    offload: str | None
+    context: int | None
+    batch: int | None
+    new_tokens: int | None
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    settings: tuple[tuple[str, str], ...]
+
+
+def read_given(words: Mapping[str, str], settings: Sequence[str]) -> InferGiven:
+    """What the words mean; UsageError in one line for every value that makes no sense, before any work is done."""
+    for name, instead in _TRAINING.items():
+        if name in words:
+            raise UsageError(f"--{name} is about training, not --task infer{instead}")
+    quantize = words.get("quantize")
+    given = InferGiven(
+        precision=_precision(words.get("precision")),
+        attention=_choice(Attention, words.get("attention"), "--attention"),
+        kv_dtype=_kv_dtype(words.get("kv-dtype")),
+        quantize=quantize,
+        strategy=_strategy(words.get("strategy")),
+        offload=_offload(words.get("offload")),
+        context=positive(words.get("context"), "--context"),
+        batch=positive(words.get("batch"), "--batch"),
+        new_tokens=positive(words.get("new-tokens"), "--new-tokens"),
+        tensor_parallel=positive(words.get("tp"), "--tp"),
+        pipeline_parallel=positive(words.get("pp"), "--pp"),
+        settings=_settings(settings),
+    )
+    if quantize is not None:
+        parse_quantize(quantize)
+    _check_together(given)
+    return given
+
+
+def _settings(settings: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    found = parse_settings(settings)
+    for key, _ in found:
+        if not key.startswith(_SETTINGS):
+            raise UsageError(f"--set {key} is about training, not --task infer")
+    return found
+
+
+def _check_together(given: InferGiven) -> None:
+    """UsageError for options that contradict each other."""
+    tensor, pipeline = given.tensor_parallel or 1, given.pipeline_parallel or 1
+    wants = {"tp": tensor > 1 or given.tensor_parallel is None, "pp": pipeline > 1 or given.pipeline_parallel is None}
+    if given.strategy in wants and not wants[given.strategy]:
+        raise UsageError(f"--strategy {given.strategy} and --{given.strategy} 1 contradict each other")
+    if given.strategy in ("single", "replicas", "device-map") and tensor * pipeline > 1:
+        degree = "--tp" if tensor > 1 else "--pp"
+        raise UsageError(f"--strategy {given.strategy} and {degree} {max(tensor, pipeline)} contradict each other")
+    if tensor > 1 and pipeline > 1:
+        raise NotBuiltError(f"--tp {tensor} together with --pp {pipeline}")
+    if given.offload == "all" and given.strategy in ("tp", "pp", "replicas"):
+        raise UsageError(f"--offload all is about --strategy device-map, not {given.strategy}")
+    settings = dict(given.settings)
+    if settings.get("cache.implementation") == "static" and given.kv_dtype is CacheType.FP8:
+        raise UsageError("--set cache.implementation=static and --kv-dtype fp8 contradict each other: transformers'")
+    if given.context is not None and given.new_tokens is not None and given.new_tokens >= given.context:
+        raise UsageError(
+            f"--new-tokens {given.new_tokens} leaves no prompt in --context {given.context}: the context is the prompt"
+            " plus the new tokens"
+        )
+
+
+def make_workload(
+    given: InferGiven,
+    pinned: bool,
+    cluster: Cluster,
+    spec: ModelSpec,
+    dtype: tuple[WeightType, Basis],
+    scheme: Scheme | None,
+) -> InferWorkload:
+    """The generation that the options describe, defaults filled in."""
+    positions = spec.max_positions
+    context = given.context or min(DEFAULT_CONTEXT, positions or DEFAULT_CONTEXT)
+    new_tokens = given.new_tokens or 1
+    if positions is not None and context > positions:
+        raise UsageError(f"--context {context} is longer than the {positions} positions of {spec.id}")
+    if new_tokens >= context:
+        raise UsageError(f"--new-tokens {new_tokens} leaves no prompt in a context of {context}: give a --context")
+    if context * (given.batch or 1) > MOST_TOKENS:
+        raise UsageError(
+            f"--context {context} x --batch {given.batch or 1} are more than the {MOST_TOKENS:,} tokens of a batch that"
+            " are planned: lower one"
+        )
+    degrees = (given.tensor_parallel or 1) * (given.pipeline_parallel or 1)
+    if cluster.world_size % degrees:
+        name = "tp" if (given.tensor_parallel or 1) > 1 else "pp"
+        raise UsageError(f"--{name} {degrees} does not divide {cluster.world_size} GPUs")
+    computed = dtype[0]
+    if given.kv_dtype not in (None, CacheType.AUTO, CacheType.FP8) and str(given.kv_dtype) != str(computed):
+        raise UsageError(
+            f"--kv-dtype {given.kv_dtype}: transformers keeps keys and values in the type of the computation, here"
+            f" {computed}; fp8 is its quantised cache"
+        )
+    offload = given.offload
+    strategy, tensor, pipeline = given.strategy, given.tensor_parallel, given.pipeline_parallel
+    if pinned:
+        offload, tensor, pipeline = offload or "none", tensor or 1, pipeline or 1
+        strategy = strategy or _plain_strategy(cluster, tensor, pipeline)
+    workload = InferWorkload(
+        context=context,
+        batch=given.batch or 1,
+        new_tokens=new_tokens,
+        precision=computed,
+        kv_dtype=given.kv_dtype or CacheType.AUTO,
+        cache=CacheKind(dict(given.settings).get("cache.implementation", "dynamic")),
+        quantize="none" if scheme is None else scheme.word,
+        attention=given.attention or Attention.SDPA,
+        strategy=strategy,
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        offload=offload,
+        settings=given.settings,
+    )
+    return workload.with_basis(**_basis(given, pinned, dtype[1]))
+
+
+def _plain_strategy(cluster: Cluster, tensor: int, pipeline: int) -> str:
+    if tensor * pipeline > 1:
+        return "tp" if tensor > 1 else "pp"
+    return "single" if cluster.world_size == 1 else "replicas"
+
+
+def _basis(given: InferGiven, pinned: bool, dtype: Basis) -> dict[str, Basis]:
+    fixed = ("context", "batch", "new_tokens", "kv_dtype", "quantize", "attention")
+    searched = ("strategy", "tensor_parallel", "pipeline_parallel", "offload")
+    otherwise: dict[str, Basis] = dict.fromkeys(fixed, "default")
+    otherwise.update(dict.fromkeys(searched, "default" if pinned else "searched"))
+    found: dict[str, Basis] = {
+        name: basis if getattr(given, name) is None else "given" for name, basis in otherwise.items()
+    }
+    cache: Basis = "given" if "cache.implementation" in dict(given.settings) else "default"
+    return {**found, "precision": dtype, "cache": cache}
+
+
+def quantisation(given: InferGiven, source: ModelSource) -> Scheme | None:
+    """How the weights are stored: as --quantize says, else as the config does, which from_pretrained follows.
+
+    InputError in one line for a config whose method is unknown.
+    """
+    if given.quantize is not None:
+        return parse_quantize(given.quantize)
+    return scheme_of(source.config or {})
+
+
+def weight_type(given: WeightType | None, source: ModelSource) -> tuple[WeightType, Basis]:
+    """Type in which the weights are loaded, and its origin.
+
+    transformers 5 from_pretrained loads with dtype="auto": what the config says (`dtype`, older `torch_dtype`, of its
+    text part too), else the checkpoint's own type, else fp32 (modeling_utils.py: _get_dtype). Where a quantised
+    checkpoint's headers are not at hand, its rest is in the type that published ones of its method have.
+    """
+    if given is not None:
+        return given, "given"
+    config = source.config or {}
+    text = config.get("text_config")
+    for part in (config, text if isinstance(text, dict) else {}):
+        for key in ("dtype", "torch_dtype"):
+            found = _BY_DTYPE.get(str(part.get(key, "")).removeprefix("torch."))
+            if found is not None:
+                return found, "default"
+    stored = [name for name in (source.stored.by_dtype if source.stored else {}) if name in _BY_DTYPE]
+    if not stored and (scheme := scheme_of(config)) is not None and scheme.rest_dtype is not None:
+        return _BY_DTYPE[scheme.rest_dtype], "default"
+    return (_BY_DTYPE[stored[0]] if stored else WeightType.FP32), "default"
+
+
+_BY_DTYPE = {kind.dtype: kind for kind in WeightType}
+
+
+def _precision(value: str | None) -> WeightType | None:
+    if value is not None and value.lower() in ("bf16-mixed", "fp16-mixed", "fp8-mixed"):
+        raise UsageError(
+            f"--precision {value.lower()} is about training: inference loads weights as fp32, bf16 or fp16"
+            " (--quantize for fewer bits)"
+        )
+    return _choice(WeightType, value, "--precision")
+
+
+def _kv_dtype(value: str | None) -> CacheType | None:
+    if value is not None and value.lower() in _LATER_CACHES:
+        raise NotBuiltError(f"--kv-dtype {value.lower()}")
+    return _choice(CacheType, value, "--kv-dtype")
+
+
+def _strategy(value: str | None) -> str | None:
+    if value is None or value.lower() == "auto":
+        return None
+    if value.lower() in STRATEGIES:
+        return value.lower()
+    known = f"use auto, {', '.join(STRATEGIES)}"
+    if value.lower() in _TRAINING_STRATEGIES:
+        raise UsageError(f"--strategy {value.lower()} is about training: for --task infer {known}")
+    raise UsageError(f"--strategy {value!r} is unknown for --task infer: {known}.{did_you_mean(value, STRATEGIES)}")
+
+
+def _offload(value: str | None) -> str | None:
+    if value is None or value.lower() in OFFLOADS:
+        return None if value is None else value.lower()
+    raise UsageError(f"--offload {value!r} is not for --task infer: use none or all (CPU RAM, then disk)")
+
+
+def _choice(kind: type[E], value: str | None, option: str) -> E | None:
+    if value is None:
+        return None
+    try:
+        return kind(value.lower())
+    except ValueError:
+        names = [str(member) for member in kind]
+        hint = did_you_mean(value, names, limit=1)
+        raise UsageError(f"{option} {value!r} is unknown for --task infer: use {', '.join(names)}.{hint}") from None

@@ -1,0 +1,224 @@
+"""The options that describe a job, as argparse reads them; words of the fixed machine interface."""
+
+import argparse
+from typing import Any, NamedTuple, NoReturn
+
+from gpu_plan.planner.errors import NotBuiltError, UsageError
+
+_JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs")
+GPUS_HELP = "8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ..."
+_RUN_OPTIONS = ("hosts", "max-restarts")
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError instead of printing usage and leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def job_parser(description: str | None = None, epilog: str | None = None) -> Parser:
+    """Parser of `MODEL --gpus SPEC` and the options that describe a job."""
+    parser = Parser(prog="plan", allow_abbrev=False, description=description, epilog=epilog)
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="hub id, folder, config.json, package.module:factory, or a training script (train.py [-- ARGS])",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        dest="named_model",
+        help="plan this model; what the script named in its place does differently is listed",
+    )
+    parser.add_argument("--gpus", metavar="SPEC", help=GPUS_HELP)
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    add_job_options(parser)
+    _add_later(parser)
+    return parser
+
+
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the main job that describe it, for verbs that take the same."""
+    for title, add in zip(_JOB_GROUPS, (_add_job, _add_batch, _add_inference, _add_adapters, _add_spread), strict=True):
+        add(parser.add_argument_group(title))
+
+
+def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    """Name without dashes and value of every job option that was given."""
+    names = (
+        "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
+        "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
+        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "pp",
+    )  # fmt: skip
+    given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
+    task = (("task", "infer"),) if args.task == "infer" else ()
+    return (*task, *((name, value) for name, value in given if value is not None))
+
+
+def job_option_names() -> tuple[str, ...]:
+    """Names without dashes of the options that describe a job: what a configuration file may give."""
+    groups = (group for group in job_parser()._action_groups if group.title in _JOB_GROUPS)
+    strings = (string for group in groups for action in group._group_actions for string in action.option_strings)
+    names = (string.removeprefix("--") for string in strings if not string.startswith("--no-"))
+    return (*(name for name in names if name != "set"), *_RUN_OPTIONS)
+
+
+def _add_job(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--task", choices=("train", "infer"), help="default: train")
+    group.add_argument(
+        "--precision", metavar="P", help="fp32, bf16-mixed, fp16-mixed, bf16 (pure), fp8-mixed (torchao)"
+    )
+    group.add_argument(
+        "--optimizer",
+        metavar="O",
+        help="adamw (torch's default: foreach), adamw-fused, adamw-forloop, adamw-8bit, paged-adamw-8bit, lion, "
+        "lion-8bit (bitsandbytes), sgd, sgd-momentum, adafactor (transformers'), muon (torch's; AdamW for the rest)",
+    )
+    group.add_argument("--checkpointing", metavar="C", help="none, selective, full")
+    group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")
+    group.add_argument(
+        "--fused-loss",
+        action="store_const",
+        const="true",
+        dest="fused_loss",
+        help="Liger's fused linear cross entropy: no logits; --set kernels.liger=true adds its other kernels",
+    )
+    group.add_argument(
+        "--no-fused-loss", action="store_const", const="false", dest="fused_loss", help=argparse.SUPPRESS
+    )
+    group.add_argument("--stack", metavar="S", help="who runs the loop: accelerate, trainer, plain")
+    group.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="a finer setting; a wrong KEY lists all",
+    )
+    group.add_argument(
+        "--compile",
+        action=_Compile,
+        nargs=0,
+        dest="settings",
+        help="torch.compile with inductor, as Accelerate calls it: --set compile.backend=inductor",
+    )
+    group.add_argument("--no-compile", action="store_true", dest="_off", help=argparse.SUPPRESS)
+    group.add_argument("--trust-remote-code", action="store_true", help="allow code from the model's repository")
+    group.add_argument("--revision", metavar="REV", help="branch, tag or commit on the hub")
+
+
+def _add_batch(group: argparse._ArgumentGroup) -> None:
+    for name, words in (
+        ("--seq-len", "tokens per sample"),
+        ("--micro-batch", "samples per forward pass and rank"),
+        ("--global-batch", "samples per optimizer step, all ranks together"),
+        ("--grad-accum", "micro steps per optimizer step"),
+    ):
+        group.add_argument(name, metavar="N", help=words)
+
+
+def _add_inference(group: argparse._ArgumentGroup) -> None:
+    for name, metavar, words in (
+        ("--context", "N", "prompt plus new tokens of one sample"),
+        ("--batch", "N", "samples that one replica generates together; default: 1"),
+        ("--new-tokens", "N", "tokens generated for each sample; default: 1"),
+        ("--kv-dtype", "T", "auto (the computation's), fp8 (transformers' quantised cache)"),
+        (
+            "--quantize",
+            "Q",
+            "none, int8, nf4, nf4-dq, gptq-4bit-128, awq-4bit-128, fp8, mxfp4, torchao-int4, gguf:FILE",
+        ),
+    ):
+        group.add_argument(name, metavar=metavar, help=words)
+
+
+def _add_adapters(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--peft", metavar="P", help="none, lora, qlora (bitsandbytes NF4 base)")
+    group.add_argument("--lora-rank", metavar="N", help="default: 16")
+    group.add_argument(
+        "--lora-targets", metavar="A,B", help="modules to adapt, or all-linear; default: peft's own for the model type"
+    )
+
+
+def _add_spread(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--strategy",
+        metavar="S",
+        help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3; inference:"
+        " single, replicas, tp, pp, device-map",
+    )
+    group.add_argument(
+        "--dp-replicate", metavar="N", help="replicas of the sharded model under hsdp; default: one on each node"
+    )
+    group.add_argument("--tp", metavar="N", help="tensor parallel degree (inference)")
+    group.add_argument("--pp", metavar="N", help="pipeline stages (inference)")
+    group.add_argument(
+        "--offload",
+        metavar="O",
+        help="none, optimizer (ZeRO), all (ZeRO-3, FSDP2, HSDP; inference: CPU, then disk), nvme (ZeRO-3)",
+    )
+    group.add_argument("--pin", action="store_true", help="search nothing: options not given take their neutral value")
+
+
+class _Compile(argparse.Action):
+    """`--compile`: the short form of a setting, which a backend named by `--set` overrules."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        given = list(namespace.settings)
+        if not any(word.startswith("compile.backend=") for word in given):
+            namespace.settings = [*given, "compile.backend=inductor"]
+
+
+class _Later(NamedTuple):
+    """An option of the interface that is not built yet; a named tuple because `--help` must start at once."""
+
+    name: str
+    takes_value: bool = True
+
+
+_LATER = (
+    _Later("--cp"),
+    _Later("--ep"),
+    _Later("--max"),
+)
+
+
+def _add_later(parser: argparse.ArgumentParser) -> None:
+    for option in _LATER:
+        if option.takes_value:
+            parser.add_argument(option.name, dest=_dest(option), help=argparse.SUPPRESS)
+        else:
+            parser.add_argument(option.name, dest=_dest(option), action="store_true", help=argparse.SUPPRESS)
+
+
+def _dest(option: _Later) -> str:
+    return "later_" + option.name.strip("-").replace("-", "_")
+
+
+_NEUTRAL = {"--cp": "1", "--ep": "1"}
+
+
+def refuse_what_is_not_built(args: argparse.Namespace) -> None:
+    """NotBuiltError for a known option that this version lacks; its neutral value is accepted."""
+    for option in _LATER:
+        value = getattr(args, _dest(option))
+        if value not in (None, False) and value != _NEUTRAL.get(option.name):
+            raise NotBuiltError(option.name if value is True else f"{option.name} {value}")
+
+
+_LARGEST = 2**31
+
+
+def positive(value: str | None, option: str) -> int | None:
+    """A positive integer, also written `4k` for 4096."""
+    if value is None:
+        return None
+    text = value.strip().lower().replace("_", "")
+    factor = 1024 if text.endswith("k") else 1
+    digits = text.removesuffix("k")
+    number = int(digits) * factor if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0
+    if not 0 < number < _LARGEST:
+        raise UsageError(f"{option} {value!r} is not a positive integer")
+    return number

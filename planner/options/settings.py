@@ -1,0 +1,232 @@
+"""The keys of `--set KEY=VALUE`: what they mean, what values they take, and which are still to come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
+from gpu_plan.planner.model.quantization.words import trainable_base
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.units import parse_bytes
+
+_LARGEST = 10**13
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key."""
+
+    kind: Literal["flag", "elements", "rate", "count", "size", "mib", "power", "choice", "padding", "scheme", "path"]
+    """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1; `count`: 1 or more;
+    `size`: bytes, with or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: of `choices`;
+    `padding`: none, longest or a rate; `scheme`: a word of `--quantize` that adapters are trained on; `path`: a path,
+    kept as it is written."""
+    meaning: str
+    least: int = 0
+    choices: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
+    """Strategies that it says something about; none: all."""
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "fsdp.reshard_after_forward": Setting("flag", "whether FSDP2 frees gathered parameters after forward (true)"),
+    "dtype.params": Setting(
+        "choice",
+        "type in which a model was loaded that trains under autocast; gradients and optimizer state follow (float32)",
+        choices=("float32", "bfloat16"),
+        strategies=("single", "ddp"),
+    ),
+    "dtype.reduce": Setting(
+        "choice",
+        "type in which FSDP2 and HSDP reduce gradients, MixedPrecisionPolicy.reduce_dtype (the gradients' own)",
+        choices=("float32", "bfloat16"),
+        strategies=("fsdp", "hsdp"),
+    ),
+    "ddp.gradient_as_bucket_view": Setting(
+        "flag", "whether gradients become views of DDP's buckets (false)", strategies=("ddp",)
+    ),
+    "zero.reduce_bucket_size": Setting("elements", "ZeRO's gradient bucket (5e8; hidden² under the Trainer)", 1),
+    "zero.prefetch_bucket_size": Setting("elements", "ZeRO-3's prefetched parameters (5e7)"),
+    "zero.param_persistence_threshold": Setting("elements", "ZeRO-3 keeps smaller parameters whole (1e5)"),
+    "zero.max_live_parameters": Setting("elements", "ZeRO-3's bound on gathered parameters (1e9)"),
+    "zero.max_reuse_distance": Setting("elements", "ZeRO-3 keeps what is needed again within this (1e9)"),
+    "zero.sub_group_size": Setting("elements", "ZeRO-3's optimizer sub-groups (1e9)", 1),
+    "zero.overlap_comm": Setting("flag", "whether ZeRO reduces beside backward, with a second bucket"),
+    "zero.pin_memory": Setting("flag", "whether offloaded state is pinned host memory (true)"),
+    "zero.nvme_path": Setting("path", "folder on each node for the swap files of --offload nvme (./nvme)"),
+    "zero.offload_param": Setting(
+        "choice",
+        "where --offload nvme keeps the weights: in files, in RAM, or on the device; the optimizer's state is in files"
+        " (nvme)",
+        choices=("nvme", "cpu", "none"),
+        strategies=("zero3",),
+    ),
+    "zero.max_in_cpu": Setting("elements", "of a rank's weights on NVMe, how many stay in RAM (1e9)"),
+    "zero.param_buffer_count": Setting("count", "buffers for weights on NVMe (5, or as many as the run needs)", 1),
+    "zero.param_buffer_size": Setting("elements", "size of each (1e8, or the largest partition)", 1),
+    "zero.optimizer_buffer_count": Setting("count", "buffers for optimizer state on NVMe (4, the least for Adam)", 4),
+    "checkpoint.every": Setting("count", "of the layers, every how many-th is checkpointed (1)", 1),
+    "kernels.liger": Setting(
+        "flag", "whether Liger's norms, gated products, rotation and loss replace the model's own (false)"
+    ),
+    "fp8.backend": Setting(
+        "choice",
+        "whose float8 layers accelerate puts in place under fp8-mixed: torchao, or te (Transformer Engine) (torchao)",
+        choices=("torchao", "te"),
+        strategies=("single", "ddp", "fsdp", "hsdp"),
+    ),
+    "fp8.all_gather": Setting(
+        "flag", "whether FSDP2 and HSDP gather torchao's float8 weights as float8 (true)", strategies=("fsdp", "hsdp")
+    ),
+    "compile.backend": Setting(
+        "choice",
+        "compiler with which Accelerate calls torch.compile; --compile means inductor; eager is counted as the step is"
+        " written (none)",
+        choices=("inductor", "aot_eager", "eager"),
+    ),
+    "compile.mode": Setting(
+        "choice",
+        "mode of inductor (default)",
+        choices=("default", "reduce-overhead", "max-autotune"),
+    ),
+    "compile.regional": Setting("flag", "whether repeated blocks are compiled once each, not the whole model (false)"),
+    "lora.dropout": Setting("rate", "dropout before the adapters (0)"),
+    "quant.base": Setting(
+        "scheme",
+        "how the frozen base of adapters is stored: under qlora nf4, fp4 or int8, under lora gptq-... or awq-... (nf4"
+        " under qlora; under lora as the config says)",
+    ),
+    "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
+    "data.split_batches": Setting("flag", "whether a DataLoader's batch is that of all ranks, to be split (false)"),
+    "data.dispatch_batches": Setting("flag", "whether rank 0 alone reads and sends each rank its batch (false)"),
+    "data.even_batches": Setting("flag", "whether samples are repeated so that every rank gets as many (true)"),
+    "data.seedable_sampler": Setting("flag", "whether shuffling has a seed of its own, equal on all ranks (false)"),
+    "loss.variant": Setting(
+        "choice",
+        "whose loss causal language models compute: transformers-4.48 shifts the fp32 logits (4.46 to 4.48),"
+        " transformers-4.45 also upcasts them in forward (installed)",
+        choices=("installed", "transformers-4.48", "transformers-4.45"),
+    ),
+    "data.padding": Setting(
+        "padding", "none, longest (samples of a micro batch differ in length), or the share of every sample (none)"
+    ),
+    "eval.batch": Setting(
+        "count", "samples of a rank's forward pass when the job evaluates between steps (it does not)", 1
+    ),
+    "eval.keep_logits": Setting(
+        "flag", "whether logits are gathered and kept, as the Trainer does for compute_metrics (false)"
+    ),
+    "eval.samples": Setting("count", "samples evaluated, of all ranks: how many logits are kept", 1),
+    "eval.accumulation_steps": Setting(
+        "count", "batches after which kept logits go to the host (the Trainer's eval_accumulation_steps; none)", 1
+    ),
+    "cache.implementation": Setting(
+        "choice",
+        "inference: which cache of transformers keeps keys and values (dynamic)",
+        choices=("dynamic", "static"),
+    ),
+    "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),
+    "alloc.expandable_segments": Setting("flag", "whether segments of CUDA's allocator grow (false)"),
+    "alloc.max_split_size_mb": Setting("mib", "MiB from which on cached blocks are not split (no limit)", 20),
+    "alloc.roundup_power2_divisions": Setting("power", "steps to which requests inside a power of two round up (0)"),
+    "alloc.garbage_collection_threshold": Setting("rate", "share of the allowed memory above which cache is freed (0)"),
+}
+
+LATER = ("dtype.grads", "dtype.optimizer")
+"""Keys of the interface that later versions bring; refused by name."""
+
+
+def parse_settings(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """`KEY=VALUE` pairs, sorted; UsageError for unknown keys or values, the nearest key offered."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"--set {word!r}: write KEY=VALUE, such as fsdp.reshard_after_forward=false")
+        if key in LATER:
+            raise NotBuiltError(f"--set {key}")
+        setting = SETTINGS.get(key)
+        if setting is None:
+            hint = did_you_mean(key, (*SETTINGS, *LATER), limit=1)
+            raise UsageError(f"--set {key}: unknown setting.{hint} Known: {', '.join(SETTINGS)}")
+        value = value.strip()
+        found[key] = _path(key, value) if setting.kind == "path" else _checked(key, setting, value.lower())
+    return tuple(sorted(found.items()))
+
+
+def _checked(key: str, setting: Setting, value: str) -> str:
+    """The value as it is kept: lower case, numbers in digits, sizes in bytes."""
+    if setting.kind in ("flag", "choice"):
+        choices = setting.choices or ("true", "false")
+        if value not in choices:
+            raise UsageError(f"--set {key}={value}: use {' or '.join(choices)}")
+        return value
+    if setting.kind == "rate":
+        return _rate(key, value)
+    if setting.kind == "padding":
+        return _padding(key, value)
+    if setting.kind == "scheme":
+        return trainable_base(value)
+    if setting.kind == "size":
+        return _size(key, value)
+    return str(_whole(key, setting, value))
+
+
+_WANTED = {
+    "elements": "a whole number of elements, such as 5e8",
+    "count": "a whole number of at least {least}",
+    "mib": "whole MiB from 20 on, such as 128",
+    "power": "0 or a power of two, such as 4",
+}
+
+
+def _whole(key: str, setting: Setting, value: str) -> int:
+    try:
+        number = float(value) if len(value) < 32 else -1.0
+    except ValueError:
+        number = -1.0
+    whole = setting.least <= number < _LARGEST and number == int(number)
+    if not whole or (setting.kind == "power" and int(number) & (int(number) - 1)):
+        raise UsageError(f"--set {key}={value}: use {_WANTED[setting.kind].format(least=setting.least)}")
+    return int(number)
+
+
+def _rate(key: str, value: str) -> str:
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = -1.0
+    if not 0.0 <= rate < 1.0:
+        raise UsageError(f"--set {key}={value}: use a rate of at least 0 and below 1, such as 0.05")
+    return str(rate)
+
+
+def _padding(key: str, value: str) -> str:
+    if value in ("none", "longest"):
+        return value
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = -1.0
+    if not 0.0 <= rate < 1.0:
+        raise UsageError(f"--set {key}={value}: use none, longest, or a share of at least 0 and below 1, such as 0.25")
+    return str(rate) if rate else "none"
+
+
+def _path(key: str, value: str) -> str:
+    if not value or any(ord(letter) < 32 for letter in value):
+        raise UsageError(f"--set {key}={value!r}: name a folder")
+    return value
+
+
+def _size(key: str, value: str) -> str:
+    try:
+        return str(int(parse_bytes(value)))
+    except InputError:
+        raise UsageError(f"--set {key}={value}: use a size such as 2GiB or 512MiB") from None
+
+
+def settings_table() -> str:
+    """Every key with its meaning, as a Markdown table."""
+    rows = [f"| `{key}` | {setting.meaning} |" for key, setting in SETTINGS.items()]
+    return "\n".join(["| key | meaning, and its value where not set |", "|---|---|", *rows])

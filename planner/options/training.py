@@ -1,0 +1,284 @@
+"""From option words to a Workload: values checked, defaults filled, every origin noted."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.model.adapter import DEFAULT_RANK, Adapter
+from gpu_plan.planner.model.quantization.words import is_bitsandbytes
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.options.checks import check_workload
+from gpu_plan.planner.options.parser import positive
+from gpu_plan.planner.options.settings import SETTINGS, parse_settings
+from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.workload.training import (
+    Attention,
+    Basis,
+    Checkpointing,
+    Optimizer,
+    Peft,
+    Precision,
+    Stack,
+    Workload,
+)
+
+DEFAULT_SEQ_LEN = 4096
+
+_LATER: Mapping[str, tuple[str, ...]] = {
+    "--optimizer": ("adamw-fp8", "adamw-4bit"),
+    "--stack": ("torchtitan", "megatron"),
+}
+"""Values of the interface that later versions bring."""
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Options(Mapping[str, object]):
+    """The words given on the command line, by option name without dashes; None where not given."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values = values
+
+    def __getitem__(self, key: str) -> object:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def text(self, key: str) -> str | None:
+        value = self._values.get(key)
+        return None if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Option words as values; None where an option was not given."""
+
+    precision: Precision | None
+    optimizer: Optimizer | None
+    attention: Attention | None
+    stack: Stack | None
+    checkpointing: Checkpointing | None
+    strategy: str | None
+    offload: Offload | None
+    seq_len: int | None
+    micro_batch: int | None
+    global_batch: int | None
+    grad_accum: int | None
+    dp_replicate: int | None
+    peft: Peft | None
+    lora_rank: int | None
+    lora_targets: tuple[str, ...] | None
+    fused_loss: bool | None
+    settings: tuple[tuple[str, str], ...]
+
+
+def read_given(options: Options, settings: Sequence[str]) -> Given:
+    """What the words mean; UsageError in one line for every value that makes no sense, before any work is done."""
+    strategy = options.text("strategy")
+    given = Given(
+        precision=choice(Precision, options.text("precision"), "--precision"),
+        optimizer=choice(Optimizer, options.text("optimizer"), "--optimizer"),
+        attention=choice(Attention, options.text("attention"), "--attention"),
+        stack=choice(Stack, options.text("stack"), "--stack"),
+        checkpointing=choice(Checkpointing, options.text("checkpointing"), "--checkpointing"),
+        strategy=None if strategy in (None, "auto") else find_strategy(str(strategy)).name,
+        offload=choice(Offload, options.text("offload"), "--offload"),
+        seq_len=positive(options.text("seq-len"), "--seq-len"),
+        micro_batch=positive(options.text("micro-batch"), "--micro-batch"),
+        global_batch=positive(options.text("global-batch"), "--global-batch"),
+        grad_accum=positive(options.text("grad-accum"), "--grad-accum"),
+        dp_replicate=positive(options.text("dp-replicate"), "--dp-replicate"),
+        peft=choice(Peft, options.text("peft"), "--peft"),
+        lora_rank=positive(options.text("lora-rank"), "--lora-rank"),
+        lora_targets=targets(options.text("lora-targets")),
+        fused_loss=None if options.text("fused-loss") is None else options.text("fused-loss") == "true",
+        settings=parse_settings(settings),
+    )
+    _check_adapters(given)
+    _check_replicas(given)
+    _check_every(given.checkpointing, given.settings)
+    _check_strategy_settings(given)
+    _check_swapping(given)
+    return given
+
+
+def _check_strategy_settings(given: Given) -> None:
+    """UsageError for a setting that says nothing about the strategy that is asked for."""
+    for key, _ in given.settings:
+        meant = SETTINGS[key].strategies
+        if meant and given.strategy is not None and given.strategy not in meant:
+            raise UsageError(f"--set {key} is about --strategy {' and '.join(meant)}, not {given.strategy}")
+
+
+_SWAPPING = (
+    "zero.nvme_path", "zero.offload_param", "zero.max_in_cpu", "zero.param_buffer_count", "zero.param_buffer_size",
+    "zero.optimizer_buffer_count",
+)  # fmt: skip
+
+
+def _check_swapping(given: Given) -> None:
+    """UsageError for a setting of swap files where there are none."""
+    key = next((key for key, _ in given.settings if key in _SWAPPING), None)
+    if key is not None and given.offload is not Offload.NVME:
+        raise UsageError(f"--set {key} needs --offload nvme")
+
+
+def _fused_loss(given: Given) -> bool:
+    """Liger's kernels come with its loss (transformers' `use_liger_kernel`), unless that is declined."""
+    if given.fused_loss is None:
+        return dict(given.settings).get("kernels.liger") == "true"
+    return given.fused_loss
+
+
+def _check_every(checkpointing: Checkpointing | None, settings: Sequence[tuple[str, str]]) -> None:
+    if checkpointing is Checkpointing.NONE and "checkpoint.every" in dict(settings):
+        raise UsageError("--set checkpoint.every needs --checkpointing full or selective: nothing is checkpointed")
+
+
+def _check_replicas(given: Given) -> None:
+    """UsageError for a number of replicas under a strategy that has none; 1 is what they have anyway."""
+    if given.strategy == "hsdp":
+        if given.dp_replicate == 1:
+            raise UsageError("--dp-replicate 1 with --strategy hsdp replicates nothing: use --strategy fsdp")
+    elif given.strategy is not None and given.dp_replicate not in (None, 1):
+        raise UsageError(f"--dp-replicate {given.dp_replicate} needs --strategy hsdp: {given.strategy} has no replicas")
+
+
+def targets(words: str | None) -> tuple[str, ...] | None:
+    """Module names separated by commas, in order, each once."""
+    if words is None:
+        return None
+    names = tuple(dict.fromkeys(name.strip() for name in words.split(",") if name.strip()))
+    if not names:
+        raise UsageError(f"--lora-targets {words!r} names no module; write them with commas: q_proj,v_proj")
+    if "all-linear" in names and len(names) > 1:
+        raise UsageError("--lora-targets all-linear means every linear layer: give it alone")
+    return names
+
+
+def _check_adapters(given: Given) -> None:
+    """UsageError for options that say something about adapters that there are not."""
+    peft = given.peft or Peft.NONE
+    settings = dict(given.settings)
+    for name, value in (
+        ("--lora-rank", given.lora_rank),
+        ("--lora-targets", given.lora_targets),
+        ("--set lora.dropout", settings.get("lora.dropout")),
+    ):
+        if value is not None and peft is Peft.NONE:
+            raise UsageError(f"{name} needs --peft lora or --peft qlora")
+    if "quant.double" in settings and peft is not Peft.QLORA:
+        raise UsageError("--set quant.double needs --peft qlora: nothing else is quantised")
+    _check_base(peft, settings, given.strategy)
+
+
+def _check_base(peft: Peft, settings: Mapping[str, str], strategy: str | None) -> None:
+    """UsageError for a quantised base that the adapters cannot be trained on."""
+    base = settings.get("quant.base")
+    if base is None:
+        return
+    if peft is Peft.NONE:
+        raise UsageError(f"--set quant.base={base} needs --peft lora or --peft qlora")
+    wanted = Peft.QLORA if is_bitsandbytes(base) else Peft.LORA
+    if peft is not wanted:
+        raise UsageError(f"--set quant.base={base} needs --peft {wanted}, not {peft}")
+    if base == "int8" and "quant.double" in settings:
+        raise UsageError("--set quant.double is about 4-bit bases: int8 has one scale per row")
+    if base == "int8" and strategy in ("fsdp", "fsdp1", "hsdp"):
+        raise UsageError(f"--strategy {strategy} cannot shard bitsandbytes' int8 weights: use nf4, or --strategy ddp")
+
+
+def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
+    """The adapters that the options ask for, or None."""
+    if given.peft in (None, Peft.NONE):
+        return None
+    settings = dict(given.settings)
+    return Adapter(
+        peft=given.peft,
+        rank=given.lora_rank or DEFAULT_RANK,
+        targets=given.lora_targets or (),
+        dropout=float(settings.get("lora.dropout", "0")),
+        base=settings.get("quant.base", ""),
+        double_quant=settings.get("quant.double") == "true",
+        compute_dtype=(given.precision or default_precision(cluster)).compute_dtype,
+    )
+
+
+def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec) -> Workload:
+    """The job that the options describe, defaults filled in."""
+    checkpointing, offload, strategy, micro_batch = (
+        given.checkpointing,
+        given.offload,
+        given.strategy,
+        given.micro_batch,
+    )
+    if given.dp_replicate not in (None, 1):
+        strategy = strategy or "hsdp"
+        if cluster.world_size % int(given.dp_replicate or 1):
+            raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
+    if pinned:
+        checkpointing = checkpointing or Checkpointing.NONE
+        _check_every(checkpointing, given.settings)
+        offload = offload or Offload.NONE
+        strategy = strategy or ("single" if cluster.world_size == 1 else "ddp")
+        micro_batch = micro_batch or (None if given.global_batch else 1)
+    workload = Workload(
+        seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),
+        precision=given.precision or default_precision(cluster),
+        optimizer=given.optimizer or Optimizer.ADAMW,
+        attention=given.attention or Attention.SDPA,
+        stack=given.stack or Stack.ACCELERATE,
+        micro_batch=micro_batch,
+        global_batch=given.global_batch,
+        grad_accum=given.grad_accum,
+        checkpointing=checkpointing,
+        strategy=strategy,
+        offload=None if offload is None else str(offload),
+        dp_replicate=given.dp_replicate,
+        peft=given.peft or Peft.NONE,
+        lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
+        lora_targets=spec.adapted or None,
+        fused_loss=_fused_loss(given),
+        settings=given.settings,
+    )
+    check_workload(workload, cluster, spec)
+    return workload.with_basis(**_basis(given, pinned))
+
+
+def _basis(given: Given, pinned: bool) -> dict[str, Basis]:
+    """Where each value came from."""
+    fixed = (
+        "precision", "optimizer", "attention", "stack", "seq_len", "peft", "lora_rank", "lora_targets", "fused_loss",
+    )  # fmt: skip
+    searched = ("strategy", "offload", "checkpointing", "micro_batch", "grad_accum", "global_batch")
+    otherwise: dict[str, Basis] = dict.fromkeys(fixed, "default")
+    otherwise.update(dict.fromkeys(searched, "default" if pinned else "searched"))
+    return {name: basis if getattr(given, name) is None else "given" for name, basis in otherwise.items()}
+
+
+def default_precision(cluster: Cluster) -> Precision:
+    """bf16-mixed, or fp16-mixed where the device has no bf16."""
+    return Precision.BF16_MIXED if cluster.gpu.supports_bf16 else Precision.FP16_MIXED
+
+
+def choice(kind: type[E], value: str | None, option: str) -> E | None:
+    """A member of `kind`, or None when nothing was given."""
+    if value is None:
+        return None
+    try:
+        return kind(value.lower())
+    except ValueError:
+        if value.lower() in _LATER.get(option, ()):
+            raise NotBuiltError(f"{option} {value.lower()}") from None
+        names = [str(member) for member in kind]
+        hint = did_you_mean(value, names, limit=1)
+        raise UsageError(f"{option} {value!r} is unknown: use {', '.join(names)}.{hint}") from None

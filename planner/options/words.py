@@ -1,0 +1,85 @@
+"""The words of the main job, as argparse reads them: a job's options, what is written, and what is run."""
+
+import argparse
+from collections.abc import Iterable, Sequence
+
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.options.parser import Parser, job_parser
+
+
+def main_parser(verbs: Iterable[str] = ()) -> Parser:
+    """Parser of `plan MODEL --gpus SPEC [options]`; `verbs` are named in its help."""
+    parser = job_parser(
+        description="Plan a training job: which strategy, batch and offload fit, how fast, and why the others lose.",
+        epilog=f"Verbs: {', '.join(verbs)}, each with its own --help. A folder named like a verb is written ./models.",
+    )
+    _add_output(parser.add_argument_group("output"))
+    _add_execution(parser.add_argument_group("running"))
+    return parser
+
+
+def join_negative(words: Sequence[str]) -> list[str]:
+    """`--gpus -1x` as `--gpus=-1x`: argparse would take the value for an option and hide what is wrong with it."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] == "--gpus" and word[:1] == "-" and word[1:2].isdigit():
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageError:
+    """One line for what argparse did not recognise, with the nearest option."""
+    from gpu_plan.planner.nearest import did_you_mean
+
+    known = [string for action in parser._actions for string in action.option_strings]
+    first = words[0]
+    hint = did_you_mean(first.partition("=")[0], known, limit=1) if first.startswith("-") else ""
+    return UsageError(
+        f"unrecognised argument {first!r}.{hint}" if hint else f"unrecognised argument {first!r}; see `plan --help`"
+    )
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    group.add_argument("--format", choices=("text", "json", "md", "csv", "html"), help="default: text")
+    group.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of stdout")
+    group.add_argument("--save", metavar="FILE", help="write the chosen plan")
+    group.add_argument(
+        "--snapshot", metavar="FILE", help="write the predicted memory snapshot, for PyTorch's memory viewer"
+    )
+    group.add_argument(
+        "--plot",
+        metavar="[KIND:]FILE",
+        action="append",
+        help="draw the timeline of a step (.png, .svg, .pdf; .csv: its events); KIND: breakdown, pareto, scaling,"
+        " sequence; of a sweep heatmap, curve",
+    )
+    group.add_argument(
+        "--sweep",
+        metavar="OPTION=A,B",
+        action="append",
+        help="plan every value of an option (also gpus, model, a KEY of --set); repeat it for a grid",
+    )
+    group.add_argument("--force", action="store_true", help="overwrite existing files")
+    group.add_argument("--top", metavar="N", help="how many plans to show")
+    group.add_argument("--explain", action="store_true", help="name the largest tensors that stand at the peak")
+    group.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
+    group.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
+
+
+def _add_execution(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--execute",
+        metavar="SCRIPT",
+        help="run SCRIPT, or @generate for prompts, under the plan; its own arguments follow after --",
+    )
+    group.add_argument("--plan", metavar="FILE", help="the plan of --save that --execute applies, instead of a new one")
+    group.add_argument("--readonly", action="store_true", help="launch nothing: --execute is refused but for --dry-run")
+    group.add_argument("--dry-run", action="store_true", help="print the launch files and the command, and stop there")
+    group.add_argument(
+        "--hosts", metavar="A,B", help="one host per node; ranks meet at the first, host:port if need be"
+    )
+    group.add_argument("--machine-rank", metavar="N", help="which host this is; default: SLURM_NODEID, NODE_RANK, or 0")
+    group.add_argument("--max-restarts", metavar="N", help="new attempts after a crash or a hang; default: 3")

@@ -1,0 +1,40 @@
+"""How a loop gets the checkpointing of a plan, where no flag of its launcher does it."""
+
+from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack, Workload
+
+
+def checkpointing_notes(checkpointing: Checkpointing, workload: Workload) -> tuple[str, ...]:
+    """One line of code for selective checkpointing and for one layer in several; empty for everything else.
+
+    accelerate utils/fsdp_utils.py (fsdp2_apply_ac) and its FSDP1 counterpart checkpoint every wrapped layer in
+    full; only the model's own method takes a context function or a distance.
+    """
+    every = checkpoint_every(checkpointing, workload)
+    if checkpointing is Checkpointing.SELECTIVE:
+        return (_selective(workload.attention, every),)
+    if every == 1 or workload.stack is Stack.TRAINER:
+        return ()
+    return (
+        f"one layer in {every} is checkpointed, by model.gradient_checkpointing_enable(every_n_layers={every}) before "
+        "the model is prepared: accelerate's own flag checkpoints all of them",
+    )
+
+
+def checkpoint_every(checkpointing: Checkpointing, workload: Workload) -> int:
+    """Distance between checkpointed layers; 1 where nothing is checkpointed."""
+    return 1 if checkpointing is Checkpointing.NONE else int(workload.setting("checkpoint.every", "1"))
+
+
+def _selective(attention: Attention, every: int) -> str:
+    names = [name for name in SAVED_OPERATORS if not name.startswith("_flash_attention")]
+    operators = ", ".join(f"aten.{name}.default" for name in names)
+    if attention is Attention.FLASH:
+        operators += ", torch.ops.flash_attn._flash_attn_forward.default"
+    distance = "" if every == 1 else f", every_n_layers={every}"
+    return (
+        "selective checkpointing is switched on in the script, before the model is prepared, with no flag of the "
+        f"launcher's: aten = torch.ops.aten; model.gradient_checkpointing_enable(gradient_checkpointing_kwargs="
+        '{"use_reentrant": False, "context_fn": functools.partial('
+        f"torch.utils.checkpoint.create_selective_checkpoint_contexts, [{operators}])}}{distance})"
+    )

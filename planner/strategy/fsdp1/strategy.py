@@ -1,0 +1,298 @@
+"""FSDP1, FULL_SHARD: every block's parameters as one flat parameter, gathered whole and freed again.
+
+Mirrors torch/distributed/fsdp (torch 2.13): _flat_param.py (pre_unshard with its low-precision shard, unshard,
+post_unshard, prepare_gradient_for_backward), _runtime_utils.py (_pre_forward_unshard, _post_forward_reshard,
+_pre_backward_hook, _post_backward_hook, _reduce_grad, _accumulate_sharded_grad, _cast_grad_to_param_dtype,
+_get_handle_to_prefetch), fully_sharded_data_parallel.py (_get_grad_norm); and accelerate 1.15 accelerator.py:
+prepare_model (autocast around forward, outputs in fp32, flat parameters upcast to fp32), with the values that
+`accelerate launch` passes: BACKWARD_PRE prefetch, no forward prefetch, use_orig_params.
+
+The limiter of two all-gathers in flight (_limiter_utils.py) holds back the GPU, not the order in which memory is
+taken and given back; in that order there are never more than two gathered blocks beside the root. A block that is
+given back serves again only once the computation that used it is done (fsdp1_flat.py: waiting_bytes).
+"""
+
+from dataclasses import replace
+
+from gpu_plan.planner.memory.optimizer.steps import BITSANDBYTES, LocalTensor, place_state, place_step
+from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
+from gpu_plan.planner.speed.model import Collective
+from gpu_plan.planner.strategy.base import (
+    MASTER,
+    Offload,
+    RankContext,
+    RankPlan,
+    autocast_regime,
+    keep_gradients,
+    nbytes,
+    place_buffers,
+    place_workspaces,
+    refuses_float8,
+)
+from gpu_plan.planner.strategy.fsdp1.adapters import adapter_notes, refuses_adapters, unexplained
+from gpu_plan.planner.strategy.fsdp1.flat import FlatUnit, first_shard, flat_units, waiting_bytes
+from gpu_plan.planner.strategy.fsdp1.runtime import Act, deeds_of
+from gpu_plan.planner.strategy.fsdp1.wrap import place_first_use, place_wrapping
+from gpu_plan.planner.strategy.module_times import module_times
+from gpu_plan.planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
+from gpu_plan.planner.trace.events import Category, Mark
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Optimizer, Peft, Precision, Stack
+
+_NORM = 4
+PRE_UNSHARD_STREAM, UNSHARD_STREAM, POST_BACKWARD_STREAM = 1, 2, 3
+"""_runtime_utils.py: _init_streams; what is allocated on them comes from pools of their own."""
+
+
+class FullyShardedDataParallel1:
+    """torch's older FSDP as accelerate sets it up."""
+
+    name = "fsdp1"
+    title = "FSDP1"
+    zero_stage: int | None = None
+    offloads: tuple[Offload, ...] = (Offload.NONE,)
+    broadcast_waits = False
+    """Whether NCCL's process group records its stream on what it is given, as it did before torch 2.8."""
+
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+        """16-bit weights and buffers; accelerate puts autocast around forward as well.
+
+        Adapters show peft their fp32 shards, for they are gathered in 16 bits only once their own forward begins.
+        """
+        if not precision.is_mixed:
+            return autocast_regime(precision, stack, peft)
+        compute = precision.compute_dtype
+        wrapped = stack is not Stack.PLAIN
+        return Regime(
+            weights=compute,
+            autocast=compute if wrapped else None,
+            outputs_to_fp32=wrapped,
+            buffers_follow=True,
+            adapters_seen=None if peft is Peft.NONE else MASTER,
+        )
+
+    def refuses(self, context: RankContext) -> str | None:
+        if context.world_size == 1:
+            return "there is only one GPU"
+        if (problem := refuses_adapters(context, _units_of(context))) is not None:
+            return problem
+        if (problem := refuses_float8(context)) is not None:
+            return problem
+        if context.optimizer is Optimizer.MUON:
+            return "FSDP1 flattens parameters, and torch's Muon takes matrices only"
+        return None
+
+    def rank(self, context: RankContext) -> RankPlan:
+        return _Layout(context, self.ignored(context)).plan(broadcast_waits=self.broadcast_waits)
+
+    def ignored(self, context: RankContext) -> frozenset[int]:
+        """Indices of parameters in `ignored_modules`: whole on every rank, their gradients are not FSDP's affair."""
+        return frozenset()
+
+
+def _regime_of(context: RankContext) -> Regime:
+    return FullyShardedDataParallel1().regime(context.precision, context.stack, context.peft)
+
+
+def _units_of(context: RankContext, ignored: frozenset[int] = frozenset()) -> list[FlatUnit]:
+    return flat_units(context.trace, _regime_of(context), context.world_size, context.peft, ignored)
+
+
+class _Layout:
+    """Lays out rank 0's stream."""
+
+    def __init__(self, context: RankContext, ignored: frozenset[int]) -> None:
+        self._ignored = [context.trace.parameters[index] for index in sorted(ignored)]
+        self._context = context
+        self._trace = context.trace
+        self._master = MASTER if context.precision.is_mixed else _regime_of(context).trained
+        self._builder = StreamBuilder(context.trace, context.accumulation_steps)
+        self._units = _units_of(context, ignored)
+        self._deeds = deeds_of(context.trace, self._units)
+        self._gathered: dict[str, Handle] = {}
+        self._summed: dict[str, Handle] = {}
+        """Unsharded flat gradients that no_sync keeps until the last micro step."""
+        self._shards: dict[int, list[Handle]] = {}
+        """Gradient shards by iteration."""
+        self._stale: dict[str, Handle] = {}
+        """Shards from before they were upcast, which parameters still look into."""
+
+    def plan(self, *, broadcast_waits: bool) -> RankPlan:
+        builder, context = self._builder, self._context
+        whole = [LocalTensor(name=p.name, numel=p.numel, dtype=MASTER) for p in self._ignored if p.trainable]
+        for tensor in whole:
+            builder.alloc(builder.at_load(), tensor.nbytes, Category.PARAMETERS, "weight", tensor.name)
+        adapters = context.peft is not Peft.NONE
+        self._stale = place_wrapping(
+            builder, self._units, self._master, adapters=adapters, broadcast_waits=broadcast_waits
+        )
+        place_buffers(builder)
+        place_first_use(builder, self._units, self._master)
+        place_workspaces(builder, context.capability)
+        for in_pass in builder.passes:
+            self._run(in_pass)
+        local = [*first_shard(self._trace, self._units, self._master), *whole]
+        for iteration in range(len(builder.steps)):
+            if context.clipping:
+                self._clip(iteration, sum(tensor.numel > 0 for tensor in local))
+            if iteration == 0:
+                place_state(builder, context.optimizer, local, full_embeddings=full_embeddings(context))
+            place_step(builder, iteration, context.optimizer, local)
+        if whole:
+            keep_gradients(builder, list(self._trace.parameters))
+        elements = sum(tensor.numel for tensor in local)
+        plan = RankPlan(
+            stream=builder.build(),
+            collectives=self._collectives(),
+            optimizer_work=optimizer_work(
+                context.optimizer, elements, nbytes(1, self._master), clipping=context.clipping
+            ),
+            notes=self._notes(),
+            waiting_bytes=waiting_bytes(self._units),
+            outside=unexplained(context),
+        )
+        return with_paged_state(plan, context, local)
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = []
+        if self._context.optimizer in BITSANDBYTES or self._context.optimizer is Optimizer.ADAFACTOR:
+            notes.append(f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries")
+        if self._context.peft is not Peft.NONE:
+            notes += adapter_notes(self._context, _regime_of(self._context).weights)
+        return tuple(notes)
+
+    # -- parameters ---------------------------------------------------------------------------------------
+
+    def _unshard(self, at: Point, unit: FlatUnit) -> None:
+        """A 16-bit copy of the shard, where that is of another type, while the padded flat parameter is gathered."""
+        builder, shard = self._builder, None
+        if self._stored(unit) != unit.dtype:
+            size = nbytes(unit.shard_numel, unit.dtype)
+            shard = builder.alloc(
+                at,
+                size,
+                Category.COMMUNICATION,
+                "low-precision shard",
+                unit.module,
+                cuda_stream=PRE_UNSHARD_STREAM,
+            )
+        self._gathered[unit.module] = builder.alloc(
+            at,
+            self._flat_bytes(unit),
+            Category.COMMUNICATION,
+            "unsharded flat parameter",
+            unit.module,
+            cuda_stream=UNSHARD_STREAM,
+        )
+        if shard is not None:
+            builder.free(at, shard)
+
+    def _stored(self, unit: FlatUnit) -> str:
+        """dtype of a unit's shard: accelerate upcasts what is trained, the rest stays as it was loaded."""
+        return self._master if unit.trainable else unit.dtype
+
+    def _flat_bytes(self, unit: FlatUnit) -> int:
+        return nbytes(unit.flat_numel, unit.dtype)
+
+    def _run(self, in_pass: Pass) -> None:
+        """One forward and backward pass.
+
+        zero_grad clears the parameters' views alone: the flat parameter keeps the step's gradient shard until forward
+        (_runtime_utils.py: _root_pre_forward, _reset_flat_param_grad_info_if_needed).
+        """
+        builder = self._builder
+        for handle in self._shards.pop(in_pass.iteration - 1, []):
+            builder.free(builder.at_mark(in_pass, Mark.FORWARD), handle)
+        for deed in self._deeds:
+            at = builder.before(in_pass, deed.event)
+            if deed.act is not Act.UNSHARD and deed.unit.module in self._stale:
+                builder.free(self._resharded(in_pass, at, deed.unit), self._stale.pop(deed.unit.module))
+            if deed.act is Act.UNSHARD:
+                self._unshard(at, deed.unit)
+            elif deed.act is Act.RESHARD:
+                builder.free(at, self._gathered.pop(deed.unit.module))
+            else:
+                self._post_backward(in_pass, at, deed.unit)
+
+    def _resharded(self, in_pass: Pass, at: Point, unit: FlatUnit) -> Point:
+        """When parameters first become views into the shard; the root's do after forward, though it stays gathered
+        (_runtime_utils.py: _post_forward_reshard)."""
+        if not unit.is_root:
+            return at
+        left = module_times(self._trace).exit.get(unit.module)
+        return at if left is None else self._builder.after(in_pass, left)
+
+    # -- gradients ----------------------------------------------------------------------------------------
+
+    def _post_backward(self, in_pass: Pass, at: Point, unit: FlatUnit) -> None:
+        """The views' gradients become one, the parameter is freed, the gradient reduced and cast."""
+        builder = self._builder
+        flat = builder.alloc(at, self._flat_bytes(unit), Category.GRADIENTS, "unsharded flat gradient", unit.module)
+        for index in unit.parameters:
+            if builder.gradient_event(index) is not None:
+                builder.free_gradient(at, in_pass, index)
+        if unit.module in self._summed:
+            # AccumulateGrad adds in place to what earlier micro steps left.
+            builder.free(at, flat)
+            flat = self._summed.pop(unit.module)
+        gathered = self._gathered.pop(unit.module, None)
+        if gathered is not None:
+            builder.free(at, gathered)
+        if not in_pass.last:
+            self._summed[unit.module] = flat
+            return
+        self._reduce(in_pass, at, unit, flat)
+
+    def _reduce(self, in_pass: Pass, at: Point, unit: FlatUnit, flat: Handle) -> None:
+        """Reduce-scatter into a new 16-bit shard, then its fp32 copy; no padding copy, since the flat one is padded."""
+        builder = self._builder
+        low = nbytes(unit.shard_numel, unit.dtype)
+        stream = POST_BACKWARD_STREAM
+        if self._master == unit.dtype:
+            shard = builder.alloc(at, low, Category.GRADIENTS, "gradient shard", unit.module, cuda_stream=stream)
+        else:
+            label = "reduce-scatter output"
+            reduced = builder.alloc(at, low, Category.COMMUNICATION, label, unit.module, cuda_stream=stream)
+            size = nbytes(unit.shard_numel, self._master)
+            shard = builder.alloc(at, size, Category.GRADIENTS, "gradient shard", unit.module, cuda_stream=stream)
+            builder.free(at, reduced)
+        builder.free(at, flat)
+        self._shards.setdefault(in_pass.iteration, []).append(shard)
+
+    def _clip(self, iteration: int, count: int) -> None:
+        """_get_grad_norm: one fp32 norm per parameter with a part here, and their stack."""
+        builder = self._builder
+        if not count:
+            return
+        at = builder.at_step(iteration)
+        norms = [builder.alloc(at, _NORM, Category.TEMPORARY, "clip_grad_norm_ norm") for _ in range(count)]
+        stack = builder.alloc(at, _NORM * count, Category.TEMPORARY, "clip_grad_norm_ stacked norms")
+        for handle in (*norms, stack):
+            builder.free(builder.at_step(iteration), handle)
+
+    def _collectives(self) -> tuple[Collective, ...]:
+        """Gathers in forward, gathers again in backward of what was freed, and one reduction a step."""
+
+        def forward(unit: FlatUnit) -> Collective:
+            return Collective(
+                kind="all_gather",
+                bytes=self._flat_bytes(unit),
+                count=1,
+                overlap=True,
+                phase="forward",
+                per="micro_step",
+            )
+
+        def reduction(unit: FlatUnit) -> Collective:
+            return Collective(
+                kind="reduce_scatter",
+                bytes=self._flat_bytes(unit),
+                count=1,
+                overlap=True,
+                phase="backward",
+                per="step",
+            )
+
+        again = [replace(forward(unit), phase="backward") for unit in self._units if not unit.is_root]
+        reductions = [reduction(unit) for unit in self._units if unit.trainable]
+        return (*(forward(unit) for unit in self._units), *again, *reductions)

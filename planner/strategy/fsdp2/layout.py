@@ -1,0 +1,126 @@
+"""What FSDP2 shards, in which types and sizes, and the order in which its units run.
+
+Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13) and accelerate utils/fsdp_utils.py: fsdp2_prepare_model.
+"""
+
+from functools import cached_property
+
+from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.strategy.base import MASTER, Offload, RankContext, nbytes
+from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
+from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, Wrapping, shard, wrap_units
+from gpu_plan.planner.strategy.module_times import ModuleTimes, module_times
+from gpu_plan.planner.trace.events import Mark
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Peft
+
+
+class Layout:
+    """One rank's units with their sizes and times; places nothing."""
+
+    def __init__(self, context: RankContext, regime: Regime, wrap: Wrapping = wrap_units) -> None:
+        trace = context.trace
+        self.context = context
+        self.trace = trace
+        self.regime = regime
+        self.master = MASTER if context.precision.is_mixed else regime.trained
+        self.reduce = context.setting("dtype.reduce", regime.trained)
+        """dtype in which gradients are reduced."""
+        self.builder = StreamBuilder(trace, context.accumulation_steps)
+        self.float8 = fsdp_float8.gathered(context)
+        reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
+        self.units = wrap(trace, reshard)
+        self.shards = [shard(parameter, context.shard_ranks) for parameter in trace.parameters]
+        self.times: ModuleTimes = module_times(trace)
+        self.on_host = context.offload is Offload.ALL
+
+    def gathered(self, unit: Unit) -> int:
+        """Bytes of the flat all-gather output."""
+        return sum(self.unsharded_bytes[i] for i in unit.parameters)
+
+    @cached_property
+    def unsharded_bytes(self) -> tuple[int, ...]:
+        """Bytes of each parameter once gathered, padding included."""
+        return tuple(nbytes(shard.unsharded_numel, self.gathered_dtype(i)) for i, shard in enumerate(self.shards))
+
+    def gathered_dtype(self, index: int) -> str:
+        """MixedPrecisionPolicy.param_dtype, the parameter's own, or float8 where torchao's weights are gathered so."""
+        return self._dtypes[index][0]
+
+    def stored_dtype(self, index: int) -> str:
+        """accelerate upcasts what is trained; the rest stays as it was loaded, in the type in which it computes.
+
+        Under QLoRA all that is not quantised is fp32 (peft: prepare_model_for_kbit_training).
+        """
+        return self._dtypes[index][1]
+
+    @cached_property
+    def _dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Of each parameter: as it is gathered, and as its shard is kept. Every pass asks for all of them."""
+        found = []
+        for index, parameter in enumerate(self.trace.parameters):
+            own = self.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+            gathered = fsdp_float8.DTYPE if index in self.float8 else own
+            upcast = parameter.trainable or (self.context.peft is Peft.QLORA and is_floating(parameter.dtype))
+            found.append((gathered, self.master if upcast else gathered))
+        return tuple(found)
+
+    def stored_bytes(self, index: int) -> int:
+        """Bytes of a parameter's shard where it is kept."""
+        return nbytes(self.shards[index].shard_numel, self.stored_dtype(index))
+
+    def shard_bytes(self, unit: Unit, dtype: str) -> int:
+        return nbytes(sum(self.shards[i].shard_numel for i in self.reduced(unit)), dtype)
+
+    def reduced(self, unit: Unit) -> list[int]:
+        """Parameters of the unit that get a gradient."""
+        return [i for i in unit.parameters if self.steps(i)]
+
+    def steps(self, index: int) -> bool:
+        """Whether a parameter gets a gradient, and so optimizer state."""
+        return self.trace.parameters[index].trainable and self.builder.gradient_event(index) is not None
+
+    def forward_span(self, unit: Unit) -> tuple[int, int]:
+        enters = [self.times.enter[m] for m in unit.modules if m in self.times.enter]
+        leaves = [self.times.exit[m] for m in unit.modules if m in self.times.exit]
+        return min(enters), max(leaves)
+
+    def runs(self, unit: Unit) -> bool:
+        return any(m in self.times.enter and m in self.times.exit for m in unit.modules)
+
+    @cached_property
+    def forward_order(self) -> tuple[Unit, ...]:
+        """Units that run, in the order in which forward enters them."""
+        return tuple(sorted((u for u in self.units if self.runs(u)), key=lambda unit: self.forward_span(unit)[0]))
+
+    @cached_property
+    def _first_fed(self) -> int | None:
+        """Where forward enters the first unit that gets a gradient; None where none does."""
+        return next((self.forward_span(unit)[0] for unit in self.forward_order if self.reduced(unit)), None)
+
+    def fed(self, unit: Unit) -> bool:
+        """Whether something that gets a gradient runs before a unit, so that its inputs need one."""
+        first = self._first_fed
+        return first is not None and first < self.forward_span(unit)[0]
+
+    def backward_order(self) -> list[tuple[Unit, int, int]]:
+        """Units with their first backward event and the event after which their gradients are reduced.
+
+        A unit whose inputs need no gradient (the embedding's token ids, the root's, with a frozen embedding the first
+        block's) is reduced at the very end.
+        """
+        start = self.trace.mark_position(Mark.BACKWARD)
+        end = self.trace.mark_position(Mark.BACKWARD_END)
+        embedding = self.trace.layout.input_embedding
+        spans = []
+        for unit in self.units:
+            if not self.runs(unit):
+                continue
+            late = unit.name == ROOT or (embedding is not None and embedding in unit.modules) or not self.fed(unit)
+            enters = [self.times.backward_enter[m] for m in unit.modules if m in self.times.backward_enter]
+            leaves = [self.times.backward_exit[m] for m in unit.modules if m in self.times.backward_exit]
+            enter = start if unit.name == ROOT else min(enters, default=end)
+            leave = end if late else max(leaves, default=end)
+            spans.append((unit, enter, leave))
+        return sorted(spans, key=lambda span: (span[1], span[2]))

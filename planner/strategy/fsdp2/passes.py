@@ -1,0 +1,234 @@
+"""FSDP2's forward and backward passes: units gathered ahead, resharded, their gradients reduced.
+
+Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13): _fsdp_param_group.py (unshard, wait_for_unshard,
+post_forward, pre_backward, post_backward), _fsdp_collectives.py (foreach_all_gather and its copy-out,
+foreach_reduce), _fsdp_state.py (_root_post_backward_final_callback).
+"""
+
+from collections.abc import Sequence
+
+from gpu_plan.planner.memory.stream import Handle, Pass, Point
+from gpu_plan.planner.strategy.base import nbytes
+from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
+from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
+from gpu_plan.planner.strategy.fsdp2.accumulation import AccumulatedGradients
+from gpu_plan.planner.strategy.fsdp2.layout import Layout
+from gpu_plan.planner.strategy.fsdp2.units import Unit
+from gpu_plan.planner.trace.events import Category, Mark
+
+Unsharded = tuple[Handle, ...]
+"""A unit's gathered parameters, one storage each."""
+
+ALL_GATHER_STREAM, REDUCE_SCATTER_STREAM = 1, 2
+"""Side streams of FSDPCommContext: what is allocated on them comes from pools of their own."""
+
+
+class Passes:
+    """Places what the passes of one rank take."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._builder = layout.builder
+        self._gradient_shards: list[Handle] = []
+        self._accumulated = AccumulatedGradients(layout.builder, layout.reduce, layout.regime.trained)
+        self._in_all_reduce: list[Handle] = []
+        """What HSDP's groups hold of a backward pass (_fsdp_param_group.py: AllReduceState)."""
+
+    def forward(self, in_pass: Pass) -> dict[str, Unsharded]:
+        """Gathers units as forward enters them; returns those that stay gathered for backward."""
+        builder = self._builder
+        kept: dict[str, Unsharded] = {}
+        before: Handle | None = None
+        for unit in self._layout.forward_order:
+            enter, leave = self._layout.forward_span(unit)
+            at = builder.before(in_pass, enter)
+            gathered = self._all_gather(in_pass, enter, unit)
+            out = self._copy_out(at, unit)
+            if before is not None:
+                # A local of wait_for_unshard keeps the last all-gather's output until it returns.
+                builder.free(at, before)
+            before = gathered
+            if unit.reshard_after_forward:
+                builder.free_each(builder.after(in_pass, leave), out)
+            else:
+                kept[unit.name] = out
+        if before is not None:
+            builder.free(builder.at_mark(in_pass, Mark.OUTPUTS_BOUND), before)
+        return kept
+
+    def backward(self, in_pass: Pass, unsharded: dict[str, Unsharded]) -> None:
+        """Gathers units before their backward, one ahead; reduces each unit's gradients after it."""
+        builder = self._builder
+        order = self._layout.backward_order()
+        prefetched: dict[str, Handle] = {}
+        reduce_input: Handle | None = None
+        events: list[tuple[int, int, Unit]] = []
+        for unit, enter, leave in order:
+            events.append((enter, 0, unit))
+            events.append((leave, 1, unit))
+        following = {unit.name: order[i + 1][0] for i, (unit, _, _) in enumerate(order[:-1])}
+        events.sort(key=lambda item: (item[0], item[1]))
+        for position, what, unit in events:
+            if what == 0:
+                self._gather_for_backward(in_pass, position, unit, unsharded, prefetched, following)
+            else:
+                reduce_input = self._post_backward(in_pass, position, unit, unsharded, reduce_input)
+        if reduce_input is not None:
+            builder.free(builder.at_end(in_pass), reduce_input)
+        builder.free_each(builder.at_end(in_pass), self._in_all_reduce)
+        self._in_all_reduce.clear()
+
+    def add_gradients(self, in_pass: Pass) -> None:
+        """Later micro steps' gradients are added in place to the first's, which stand whole until they are reduced."""
+        if in_pass.micro_step == 0 or self._accumulated.casts:
+            return
+        for index, parameter in enumerate(self._layout.trace.parameters):
+            event = self._builder.gradient_event(index)
+            if event is not None and parameter.trainable:
+                self._builder.free_gradient(self._builder.after(in_pass, event), in_pass, index)
+
+    def drop_gradient_shards(self) -> None:
+        """zero_grad drops the shards at the end of each iteration."""
+        builder = self._builder
+        per_iteration = len(self._gradient_shards) // len(builder.steps)
+        for iteration in range(len(builder.steps)):
+            start = iteration * per_iteration
+            for handle in self._gradient_shards[start : start + per_iteration]:
+                builder.free(builder.at_step(iteration), handle)
+
+    def _copy_out(self, at: Point, unit: Unit) -> Unsharded:
+        """The unsharded parameters, one storage each, padding included."""
+        sizes = [self._layout.unsharded_bytes[i] for i in unit.parameters]
+        return self._builder.alloc_each(at, sizes, Category.COMMUNICATION, "unsharded parameters", unit.name)
+
+    def _all_gather(self, in_pass: Pass, event: int, unit: Unit) -> Handle:
+        """foreach_all_gather: a low-precision copy of the shards that are not so stored, and the flat output."""
+        builder = self._builder
+        at = builder.before(in_pass, event)
+        copied_in = self._copy_in(at, unit)
+        handle = builder.alloc(
+            at,
+            self._layout.gathered(unit),
+            Category.COMMUNICATION,
+            "all-gather output",
+            unit.name,
+            cuda_stream=ALL_GATHER_STREAM,
+        )
+        builder.free_each(at, copied_in)
+        return handle
+
+    def _copy_in(self, at: Point, unit: Unit) -> Sequence[Handle]:
+        """_get_param_all_gather_inputs: nothing where shards are stored on the device as they are gathered."""
+        if self._layout.on_host:
+            shards = [self._host_shard(index) for index in unit.parameters]
+            return fsdp_host.copy_in(self._builder, at, shards, unit.name, ALL_GATHER_STREAM)
+        cast = [self._layout.shards[i].shard_numel for i in unit.parameters if i in self._layout.float8]
+        made = fsdp_float8.cast_shards(self._builder, at, cast, unit.name, ALL_GATHER_STREAM)
+        size = sum(
+            nbytes(self._layout.shards[i].shard_numel, self._layout.gathered_dtype(i))
+            for i in unit.parameters
+            if i not in self._layout.float8 and self._layout.stored_dtype(i) != self._layout.gathered_dtype(i)
+        )
+        if not size:
+            return made
+        category, label = Category.COMMUNICATION, "all-gather input"
+        return [*made, self._builder.alloc(at, size, category, label, unit.name, cuda_stream=ALL_GATHER_STREAM)]
+
+    def _host_shard(self, index: int) -> fsdp_host.HostShard:
+        gathered = self._layout.gathered_dtype(index)
+        return fsdp_host.HostShard(
+            stored=self._layout.stored_bytes(index),
+            gathered=nbytes(self._layout.shards[index].shard_numel, gathered),
+            casts=self._layout.stored_dtype(index) != gathered,
+        )
+
+    def _gather_for_backward(
+        self,
+        in_pass: Pass,
+        position: int,
+        unit: Unit,
+        unsharded: dict[str, Unsharded],
+        prefetched: dict[str, Handle],
+        following: dict[str, Unit],
+    ) -> None:
+        """pre_backward: copy-out frees the all-gather output at once, then the next unit is prefetched.
+
+        A unit without backward (a frozen embedding) is prefetched for nothing (_fsdp_state.py:
+        _root_post_backward_final_callback waits for it and clears it).
+        """
+        builder = self._builder
+        at = builder.before(in_pass, position)
+        if not any(module in self._layout.times.backward_enter for module in unit.modules):
+            gathered = prefetched.pop(unit.name, None)
+            if gathered is not None:
+                builder.free(at, gathered)
+            return
+        if unit.name not in unsharded:
+            gathered = prefetched.pop(unit.name, None) or self._all_gather(in_pass, position, unit)
+            unsharded[unit.name] = self._copy_out(at, unit)
+            builder.free(at, gathered)
+        ahead = following.get(unit.name)
+        if ahead is not None and ahead.name not in unsharded and ahead.name not in prefetched:
+            prefetched[ahead.name] = self._all_gather(in_pass, position, ahead)
+
+    def _post_backward(
+        self, in_pass: Pass, position: int, unit: Unit, unsharded: dict[str, Unsharded], reduce_input: Handle | None
+    ) -> Handle | None:
+        """Reshards, then reduce-scatters: the input outlives this unit, the gradients do not."""
+        builder = self._builder
+        at = builder.after(in_pass, position)
+        parameters = self._layout.reduced(unit)
+        self._accumulated.add(at, in_pass, parameters)
+        handle = unsharded.pop(unit.name, None)
+        if handle is not None:
+            builder.free_each(at, handle)
+        if not in_pass.last:
+            # accelerate no_sync: set_requires_gradient_sync(False) keeps whole gradients until the last micro step.
+            self._accumulated.take(at, in_pass, self._layout.trace.parameters, parameters)
+            return reduce_input
+        if reduce_input is not None:
+            builder.free(at, reduce_input)
+        if not parameters:
+            return None
+        whole = nbytes(sum(self._layout.shards[i].unsharded_numel for i in parameters), self._layout.reduce)
+        fresh = builder.alloc(at, whole, Category.COMMUNICATION, "reduce-scatter input", unit.name)
+        self._free_gradients(in_pass, position, parameters[:-1])
+        reduced = builder.alloc(
+            at,
+            self._layout.shard_bytes(unit, self._layout.reduce),
+            Category.COMMUNICATION,
+            "reduce-scatter output",
+            unit.name,
+            cuda_stream=REDUCE_SCATTER_STREAM,
+        )
+        if self._layout.master != self._layout.reduce:
+            cast = builder.alloc(
+                at,
+                self._layout.shard_bytes(unit, self._layout.master),
+                Category.GRADIENTS,
+                "gradient shard",
+                unit.name,
+                cuda_stream=REDUCE_SCATTER_STREAM,
+            )
+            if self._layout.context.replicate == 1:
+                builder.free(at, reduced)
+            else:
+                self._in_all_reduce.append(reduced)
+            reduced = cast
+        if not self._layout.on_host:
+            self._gradient_shards.append(reduced)
+        elif self._layout.context.replicate > 1 and self._layout.master == self._layout.reduce:
+            self._in_all_reduce.append(reduced)
+        else:
+            builder.free(at, reduced)
+        # A loop variable of foreach_reduce keeps the last gradient until it returns.
+        self._free_gradients(in_pass, position, parameters[-1:])
+        return fresh
+
+    def _free_gradients(self, in_pass: Pass, position: int, parameters: list[int]) -> None:
+        """The copy-in done, whole gradients go."""
+        at = self._builder.after(in_pass, position)
+        holder = next(p for p in self._builder.passes if p.iteration == in_pass.iteration)
+        for index in parameters:
+            if not self._accumulated.drop(at, index):
+                self._builder.free_gradient(at, holder, index)

@@ -1,0 +1,141 @@
+"""FSDP2: parameters, gradients and optimizer state sharded, units gathered as they are needed.
+
+Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13) as accelerate utils/fsdp_utils.py: fsdp2_prepare_model sets it
+up (fp32 upcast of trainable parameters, one unit per block, embeddings and tail on their own, no autocast around
+forward): `fsdp_units` and `fsdp_layout` say what is sharded, `fsdp_passes` what a pass takes, `fsdp_collectives` what
+is sent.
+"""
+
+from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.memory.optimizer.steps import (
+    BITSANDBYTES,
+    SHAPED,
+    LocalTensor,
+    place_clipping,
+    place_state,
+    place_step,
+)
+from gpu_plan.planner.strategy.base import (
+    Offload,
+    RankContext,
+    RankPlan,
+    autocast_regime,
+    nbytes,
+    place_buffers,
+    place_workspaces,
+)
+from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
+from gpu_plan.planner.strategy.fsdp2.accumulation import refuses_reduce
+from gpu_plan.planner.strategy.fsdp2.collectives import collectives
+from gpu_plan.planner.strategy.fsdp2.layout import Layout
+from gpu_plan.planner.strategy.fsdp2.passes import Passes, Unsharded
+from gpu_plan.planner.strategy.fsdp2.units import Wrapping, wrap_units, wrapping_notes
+from gpu_plan.planner.strategy.single import optimizer_work
+from gpu_plan.planner.trace.events import Category
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Optimizer, Peft, Precision, Stack
+
+
+def refuses_optimizer(optimizer: Optimizer) -> str | None:
+    """FSDP2's parameters are DTensors, which not every optimizer takes.
+
+    bitsandbytes' kernels and transformers' Adafactor mix them with plain tensors of state, which torch refuses; for
+    Muon torch redistributes matrices in ways that are not modelled.
+    """
+    if optimizer in BITSANDBYTES or optimizer is Optimizer.ADAFACTOR:
+        return f"{optimizer} keeps plain tensors beside FSDP2's DTensors, which torch refuses to mix; use fsdp1"
+    return f"{optimizer} over sharded matrices is not in this version" if optimizer in SHAPED else None
+
+
+class FullyShardedDataParallel:
+    """FSDP2 over all ranks, as accelerate sets it up."""
+
+    name = "fsdp"
+    title = "FSDP2"
+    zero_stage: int | None = None
+    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.ALL)
+
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+        """accelerate's mixed precision gathers all parameters in the 16-bit type; without it dtypes stay."""
+        if precision is Precision.FP8_MIXED:
+            return Regime(weights=precision.compute_dtype, float8="gathered")
+        if precision.is_mixed:
+            return Regime(weights=precision.compute_dtype)
+        return autocast_regime(precision, stack, peft)
+
+    def refuses(self, context: RankContext) -> str | None:
+        if context.world_size == 1:
+            return "there is only one GPU"
+        if context.offload is Offload.ALL and context.peft is Peft.QLORA:
+            return "QLoRA with its parameters on the host is not built yet"
+        if dict(context.settings).get("quant.base") == "int8":
+            return "bitsandbytes' int8 weights cannot be sharded"
+        if context.offload is Offload.ALL and context.precision is Precision.FP8_MIXED:
+            return "float8 training with its parameters on the host is not in this version"
+        gradients = self.regime(context.precision, context.stack, context.peft).trained
+        return refuses_reduce(gradients, context) or refuses_optimizer(context.optimizer)
+
+    def rank(self, context: RankContext) -> RankPlan:
+        return sharded_rank(context)
+
+
+def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
+    """One rank's plan, with as many replicas of the sharded whole as the context says; `wrap` is accelerate's way."""
+    regime = FullyShardedDataParallel().regime(context.precision, context.stack, context.peft)
+    layout = Layout(context, regime, wrap)
+    passes, builder = Passes(layout), layout.builder
+    _place_shards(layout)
+    unsharded: dict[str, Unsharded] = {}
+    for in_pass in builder.passes:
+        unsharded = passes.forward(in_pass)
+        passes.backward(in_pass, unsharded)
+        passes.add_gradients(in_pass)
+    local = [
+        LocalTensor(name=p.name, numel=layout.shards[i].shard_numel, dtype=layout.master)
+        for i, p in enumerate(layout.trace.parameters)
+        if layout.steps(i)
+    ]
+    _place_steps(layout, local)
+    passes.drop_gradient_shards()
+    elements = sum(tensor.numel for tensor in local)
+    work = fsdp_host.host_optimizer_work if layout.on_host else optimizer_work
+    return RankPlan(
+        stream=builder.build(),
+        collectives=collectives(layout),
+        optimizer_work=work(context.optimizer, elements, nbytes(1, layout.master), clipping=context.clipping),
+        host_bytes=_host_bytes(layout, local),
+        notes=(*wrapping_notes(layout.trace), *([fsdp_host.NOTE] if layout.on_host else [])),
+    )
+
+
+def _place_shards(layout: Layout) -> None:
+    """What stands from load on."""
+    builder = layout.builder
+    for index, parameter in enumerate(layout.trace.parameters):
+        sharded = is_floating(parameter.dtype)
+        if sharded and layout.on_host:
+            continue
+        numel = layout.shards[index].shard_numel if sharded else parameter.numel
+        label = "weight shard" if sharded else "4-bit weight, whole on every rank"
+        size = nbytes(numel, layout.stored_dtype(index))
+        builder.alloc(builder.at_load(), size, Category.PARAMETERS, label, parameter.name)
+    place_buffers(builder)
+    place_workspaces(builder, layout.context.capability)
+
+
+def _place_steps(layout: Layout, local: list[LocalTensor]) -> None:
+    """The optimizer's part, which leaves the device alone when it runs on the host."""
+    builder, context = layout.builder, layout.context
+    for iteration in range(0 if layout.on_host else len(builder.steps)):
+        if context.clipping:
+            place_clipping(builder, iteration, local)
+        if iteration == 0:
+            place_state(builder, context.optimizer, local)
+        place_step(builder, iteration, context.optimizer, local)
+
+
+def _host_bytes(layout: Layout, local: list[LocalTensor]) -> int:
+    if not layout.on_host:
+        return 0
+    weights = [layout.stored_bytes(index) for unit in layout.units for index in unit.parameters]
+    return fsdp_host.host_bytes(weights, local, layout.context.optimizer)

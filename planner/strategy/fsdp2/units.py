@@ -1,0 +1,125 @@
+"""FSDP2's parameter groups: which modules are gathered together, and how a parameter is cut into shards.
+
+Mirrors accelerate utils/fsdp_utils.py: fsdp2_prepare_model; torch/distributed/fsdp/_fully_shard (torch 2.13):
+_fsdp_init.py (_get_managed_modules), _fsdp_param.py (_init_sharded_param).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
+from gpu_plan.planner.units import ceil_div
+
+ROOT = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Unit:
+    """One FSDP parameter group."""
+
+    name: str
+    modules: tuple[str, ...]
+    reshard_after_forward: bool
+    parameters: list[int] = field(default_factory=list)
+
+
+Wrapping = Callable[[StepTrace, bool], list[Unit]]
+"""Units of a step; the flag says whether blocks are resharded after forward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """Sizes of one parameter under FSDP2 on rank 0, which holds the largest shard."""
+
+    shard_numel: int
+    """Rows are split by ceil(rows / ranks); every rank stores that many, the last padded."""
+    unsharded_numel: int
+    """What an all-gather puts out: shards times ranks, padding included."""
+
+
+def shard(parameter: ParameterInfo, world_size: int) -> Sharding:
+    """_fsdp_param.py: _init_sharded_param chunks dim 0 and pads to the first chunk's size."""
+    rows = parameter.shape[0] if parameter.shape else 1
+    row = parameter.numel // rows if rows else 0
+    shard_numel = ceil_div(rows, world_size) * row
+    return Sharding(shard_numel=shard_numel, unsharded_numel=shard_numel * world_size)
+
+
+def wrap_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
+    """Units in the order in which accelerate makes them, the root last; parameters go to the innermost.
+
+    4-bit weights belong to none (fsdp2_prepare_model ignores Params4bit that are stored as integers).
+    """
+    layout = trace.layout
+    around = blocks_around_embeddings(trace)
+    blocks = [name for name in layout.blocks if name not in around]
+    units = [Unit(name=name, modules=(name,), reshard_after_forward=reshard_after_forward) for name in blocks]
+    taken = set(blocks)
+    embedding, head, norm = layout.input_embedding, layout.output_embedding, layout.final_norm
+    if embedding and not layout.tied and embedding not in taken:
+        units.append(Unit(name=embedding, modules=(embedding,), reshard_after_forward=reshard_after_forward))
+        taken.add(embedding)
+    tail = (norm, embedding, head) if layout.tied else (norm, head)
+    modules = tuple(dict.fromkeys(name for name in tail if name and name not in taken))
+    if modules:
+        units.append(Unit(name="tail", modules=modules, reshard_after_forward=False))
+    return with_parameters(trace, [*units, Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)])
+
+
+def with_parameters(trace: StepTrace, units: list[Unit]) -> list[Unit]:
+    """Those of the units that own a parameter, which goes to the innermost; the root stands last."""
+    root = units[-1]
+    owners = {module: unit for unit in units[:-1] for module in unit.modules}
+    for index, parameter in enumerate(trace.parameters):
+        if not is_floating(parameter.dtype):
+            continue
+        _owner(parameter.module, owners, root).parameters.append(index)
+    for unit in units:
+        unit.parameters = [index for module in unit.modules for index in _children_first(trace, unit, module)]
+    return [unit for unit in units if unit.parameters]
+
+
+def blocks_around_embeddings(trace: StepTrace) -> list[str]:
+    """Blocks that hold an embedding which fsdp2_prepare_model shards on its own as well.
+
+    torch fails on what is sharded twice; the wrapping works once the layers' classes are named without theirs.
+    """
+    ends = [name for name in (trace.layout.input_embedding, trace.layout.output_embedding) if name]
+    return [block for block in trace.layout.blocks if any(end.startswith(f"{block}.") for end in ends)]
+
+
+def wrapping_notes(trace: StepTrace) -> tuple[str, ...]:
+    """What the user has to name for accelerate to wrap the model so."""
+    left_out = blocks_around_embeddings(trace)
+    if not left_out:
+        return ()
+    return (
+        f"FSDP2: name the layers' classes (fsdp_transformer_layer_cls_to_wrap) without that of {left_out[0]}, whose "
+        "embedding accelerate shards on its own",
+    )
+
+
+def _children_first(trace: StepTrace, unit: Unit, module: str) -> list[int]:
+    """Parameters of a unit under one of its modules, a module's own after those of its children.
+
+    _fsdp_init.py: _get_managed_modules walks depth first and lists a module behind its children.
+    """
+    prefix = f"{module}." if module else ""
+    inside: dict[str, None] = {}
+    own = []
+    for index in unit.parameters:
+        holder = trace.parameters[index].module
+        if holder == module:
+            own.append(index)
+        elif holder.startswith(prefix):
+            inside[prefix + holder.removeprefix(prefix).partition(".")[0]] = None
+    return [*(index for child in inside for index in _children_first(trace, unit, child)), *own]
+
+
+def _owner(module: str, owners: dict[str, Unit], root: Unit) -> Unit:
+    while module:
+        if module in owners:
+            return owners[module]
+        module = module.rpartition(".")[0]
+    return root

@@ -1,0 +1,48 @@
+"""ZeRO-3's plan of a rank, with as many swap buffers as the order of its modules takes.
+
+Mirrors deepspeed/runtime/swap_tensor/partitioned_param_swapper.py: swap_in, which asserts that there are enough.
+"""
+
+from dataclasses import replace
+
+from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
+from gpu_plan.planner.strategy.zero.stage3.nvme import PARAMETER_BUFFERS, too_small
+from gpu_plan.planner.strategy.zero.stage3.rank import Stage3
+from gpu_plan.planner.strategy.zero.stage3.swap import SwapError
+
+_NONE_AHEAD = ("zero.prefetch_bucket_size", "0")
+_TWICE = (
+    "DeepSpeed 0.19.8 reads a weight that is used twice in a row into two buffers, and ends there: --set"
+    " zero.prefetch_bucket_size=0 has it read none ahead"
+)
+
+
+def rank_plan(context: RankContext) -> RankPlan:
+    """The plan of any rank under stage 3.
+
+    Parameters on NVMe pass through as few buffers as the order of modules allows, but no fewer than DeepSpeed's own
+    number; where it would read a weight twice at once it is told to read none ahead. What was given is not changed:
+    where that does not do, the plan says that the run dies.
+    """
+    if context.offload is not Offload.NVME:
+        return Stage3(context).plan()
+    asked = dict(context.settings)
+    given = asked.get("zero.param_buffer_count")
+    count, problem = int(given or PARAMETER_BUFFERS), ""
+    chosen: tuple[tuple[str, str], ...] = ()
+    while True:
+        stage = Stage3(context, buffers=count)
+        problem = problem or too_small(context, stage.parts, stage.dtype) or ""
+        try:
+            plan = stage.plan()
+            return replace(plan, dies=problem, chosen=(*plan.chosen, *chosen))
+        except SwapError as error:
+            if error.needed is None:
+                if "zero.prefetch_bucket_size" in asked:
+                    problem = problem or _TWICE
+                chosen = (_NONE_AHEAD,)
+                context = replace(context, settings=tuple((asked | dict(chosen)).items()))
+                continue
+            count = max(count + 1, error.needed)
+            if given:
+                problem = f"DeepSpeed runs out of swap buffers with zero.param_buffer_count={given}: give it {count}"

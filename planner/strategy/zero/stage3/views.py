@@ -1,0 +1,71 @@
+"""ZeRO-3: which gathered weights autograd keeps although DeepSpeed lets go of them, and which modules are not told.
+
+DeepSpeed frees a gathered parameter by giving it another storage (partition_parameters.py: free_param). autograd saves
+a parameter itself without its storage, but a view of one (torch/csrc/autograd/saved_variable.cpp: what is no leaf is
+saved as it is) keeps the whole storage until the operator's backward: transformers' experts multiply with transposes
+or slices of three-dimensional weights (integrations/moe.py: grouped_mm_experts_forward; the loop of *Experts.forward).
+"""
+
+import numpy as np
+
+from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.trace.events import Kind, StepTrace
+
+_PRODUCTS = frozenset({"_grouped_mm", "mm", "addmm", "bmm", "baddbmm", "linear"})
+_LOOKUPS = frozenset({"embedding"})
+
+
+def viewed_parameters(trace: StepTrace) -> frozenset[int]:
+    """Parameters that matrix products of their own module use through views: stacks of matrices."""
+    multiplying = _modules_with(trace, _PRODUCTS)
+    by_name = {name: index for index, name in enumerate(trace.modules)}
+    return frozenset(
+        index
+        for index, parameter in enumerate(trace.parameters)
+        if len(parameter.shape) > 2 and by_name.get(parameter.module, -1) in multiplying
+    )
+
+
+def lookup_modules(trace: StepTrace) -> frozenset[int]:
+    """Modules that look rows up by integers: their inputs have no gradient."""
+    return _modules_with(trace, _LOOKUPS)
+
+
+def recorded_exits(trace: StepTrace) -> frozenset[int]:
+    """Events at which a module's forward ends that autograd has recorded: the last one before its backward is over.
+
+    Under checkpointing that is the recomputation's, which may stop early, inside the module.
+    """
+    ends: dict[int, int] = {}
+    found: set[int] = set()
+    for position in np.flatnonzero(np.isin(trace.kind, (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_EXIT))).tolist():
+        subject = int(trace.subject[position])
+        if trace.kind[position] == Kind.EXIT:
+            ends[subject] = position
+        elif trace.kind[position] == Kind.ENTER:
+            ends.pop(subject, None)
+        elif subject in ends:
+            found.add(ends[subject])
+    return frozenset(found)
+
+
+def _modules_with(trace: StepTrace, operators: frozenset[str]) -> frozenset[int]:
+    """Modules that run one of these operators themselves in forward."""
+    if not len(trace.op_name):
+        return frozenset()
+    named = np.asarray(
+        [name.rpartition("::")[2].partition(".")[0] in operators for name in trace.operator_names], dtype=np.bool_
+    )
+    if not named.any():
+        return frozenset()
+    return frozenset(np.unique(trace.op_module[(trace.op_phase == 0) & named[trace.op_name]]).tolist())
+
+
+def packed_in_graph(trace: StepTrace) -> frozenset[int]:
+    """Packed 4-bit weights of modules that backward passes through: their products name them in the graph."""
+    entered = {trace.modules[int(module)] for module in trace.subject[trace.kind == Kind.BACKWARD_ENTER]}
+    return frozenset(
+        index
+        for index, parameter in enumerate(trace.parameters)
+        if not is_floating(parameter.dtype) and parameter.module in entered
+    )

@@ -1,0 +1,29 @@
+"""ZeRO-2 as DeepSpeed runs it: optimizer states, masters and gradients partitioned.
+
+Mirrors deepspeed/runtime/zero/stage_1_and_2.py: DeepSpeedZeroOptimizer with partition_grads=True, under
+accelerate accelerator.py: _prepare_deepspeed.
+"""
+
+from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
+from gpu_plan.planner.strategy.zero import common as deepspeed_common
+from gpu_plan.planner.strategy.zero.stage12.rank import rank_plan
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
+
+
+class Zero2:
+    """Gradients are reduced bucket by bucket during backward; a rank keeps those that its partition touches."""
+
+    name = "zero2"
+    title = "ZeRO-2"
+    zero_stage: int | None = 2
+    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER)
+
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+        return deepspeed_common.deepspeed_regime(precision)
+
+    def refuses(self, context: RankContext) -> str | None:
+        return deepspeed_common.refuses(context)
+
+    def rank(self, context: RankContext) -> RankPlan:
+        return rank_plan(context, partitioned=True)

@@ -1,0 +1,7 @@
+"""What a model cannot be made to do; nothing here needs torch."""
+
+from gpu_plan.planner.errors import UsageError
+
+
+class CannotSplitError(UsageError):
+    """The model's class or sizes do not allow this degree of tensor parallel or number of stages."""

@@ -1,0 +1,28 @@
+"""What an evaluation asks of a model that generates."""
+
+from typing import Protocol
+
+from gpu_plan.planner.model.quantization import Scheme
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.generation.variant import GenerationVariant
+
+
+class Generations(Protocol):
+    """Generations and facts of one model, in one weight type, on one kind of device."""
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """How weights are quantised, if they are."""
+
+    def spec(self) -> ModelSpec:
+        """Parameters and identity."""
+
+    def merged(self) -> frozenset[str]:
+        """Parameters that loading puts together from several of the checkpoint's tensors."""
+
+    def trace(self, variant: GenerationVariant) -> StepTrace:
+        """The generation that `variant` describes."""
+
+    def told(self) -> tuple[list[str], list[str]]:
+        """Host reads that were answered, and notes."""

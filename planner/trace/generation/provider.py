@@ -1,0 +1,75 @@
+"""Gives traces of generations: from memory, from the cache, or by tracing, and only then imports torch (I/O)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpu_plan.planner.model.quantization import Scheme
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.entries import Entries, told_by
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.generation.variant import GenerationVariant
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.trace.generation.workshop import GenerationWorkshop
+
+
+@dataclass(slots=True, kw_only=True)
+class GenerationProvider:
+    """Generations and facts of one model, in one weight type, on one kind of device."""
+
+    source: ModelSource
+    device: DeviceKind
+    attention: str
+    dtype: str
+    scheme: Scheme | None = None
+    """How weights are quantised, if they are."""
+    use_cache: bool = True
+    note: Callable[[str], None] = lambda _: None
+    """Told about cache entries that had to be made again, and about slow work that starts."""
+    _traces: dict[str, StepTrace] = field(default_factory=dict)
+    _spec: ModelSpec | None = None
+    _merged: frozenset[str] | None = None
+    _workshop: "GenerationWorkshop | None" = None
+
+    def spec(self) -> ModelSpec:
+        """Parameters and identity of the built model, in the weight type."""
+        if self._spec is None:
+            self._spec = self._entries().spec(lambda: self._open_workshop().spec())
+        return self._spec
+
+    def merged(self) -> frozenset[str]:
+        """Parameters that loading puts together from several of the checkpoint's tensors."""
+        if self._merged is None:
+            self._merged = self._entries().names("merged", lambda: self._open_workshop().merged())
+        return self._merged
+
+    def trace(self, variant: GenerationVariant) -> StepTrace:
+        """The generation that `variant` describes."""
+        key = variant.key()
+        if key not in self._traces:
+            made = self._entries().trace(key)
+            if made is None:
+                made = self._open_workshop().trace(variant)
+                self._entries().keep_trace(key, made)
+            self._traces[key] = made
+        return self._traces[key]
+
+    def told(self) -> tuple[list[str], list[str]]:
+        """What the traces used so far were told about values, and the notes made while tracing."""
+        return told_by(self._traces.values())
+
+    def _open_workshop(self) -> "GenerationWorkshop":
+        if self._workshop is None:
+            self.note("tracing")
+            from gpu_plan.planner.trace.generation.workshop import GenerationWorkshop
+
+            self._workshop = GenerationWorkshop(self.source, self.device, self.attention, self.dtype, self.scheme)
+        return self._workshop
+
+    def _entries(self) -> Entries:
+        scheme = "" if self.scheme is None else self.scheme.key()
+        words = ("infer", self.source.digest, self.device.key, self.attention, self.dtype, scheme)
+        return Entries(words=words, use_cache=self.use_cache, note=self.note)

@@ -1,0 +1,97 @@
+"""One rank's part of a tensor-parallel model: transformers' own sharding, in a process group that never sends.
+
+`from_pretrained(tp_plan="auto")` resolves the class's plan, wraps the parameters as DTensors and replaces the forward
+of the planned modules (transformers distributed/mixin.py: maybe_distribute_model, distributed/tensor_parallel.py:
+apply_tensor_parallelism). The same is done here to the model on meta, as rank 0 of a fake group of that many ranks.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.trace.generation.errors import CannotSplitError
+
+
+@contextlib.contextmanager
+def ranks(degree: int, rank: int = 0) -> Iterator[None]:
+    """Within, torch.distributed has a group of `degree` ranks, of which this is one; collectives send nothing."""
+    import torch.distributed as dist
+
+    if degree == 1:
+        yield
+        return
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        raise UsageError("tensor parallel plans are made in a process that is in no process group")
+    dist.init_process_group("fake", rank=rank, world_size=degree, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def shard(model: Any, degree: int) -> None:
+    """Leaves rank 0's part of `model`, in place, within `ranks(degree)`.
+
+    CannotSplitError, in one line, for a class without a plan and for sizes that the plan cannot divide.
+    """
+    if degree == 1:
+        return
+    from torch.distributed.device_mesh import init_device_mesh
+    from transformers.distributed.configuration_utils import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    name = type(model).__name__
+    _check_heads(model, degree)
+    config = DistributedConfig(tp_size=degree)
+    try:
+        plan = model._resolve_parallel_plans(config)[0]
+        tied = _untied(model, plan)
+        model.config.distributed_config, model._tp_size = config, degree
+        mesh = init_device_mesh("cpu", (degree,), mesh_dim_names=("tp",))
+        apply_tensor_parallelism(model, mesh, plan)
+    except (ValueError, RuntimeError, KeyError, NotImplementedError) as problem:
+        first = str(problem).strip().splitlines() or [""]
+        raise CannotSplitError(
+            f"{name} cannot be split over {degree} GPUs by tensor parallel: {first[0][:160]}"
+        ) from None
+    for owner, key, other in tied:
+        owner._parameters[key] = model.get_parameter(other)
+    model.requires_grad_(False)
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a parameter."""
+    local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return local
+
+
+def _untied(model: Any, plan: dict[str, str]) -> list[tuple[nn.Module, str, str]]:
+    """Gives planned tied weights tensors of their own: from_pretrained ties them after sharding.
+
+    Gives module, parameter and the name that it is to be tied to again.
+    """
+    first: dict[int, str] = {}
+    found = []
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        known = first.setdefault(id(parameter), name)
+        if known != name and name in plan:
+            owner_name, _, key = name.rpartition(".")
+            owner = model.get_submodule(owner_name)
+            owner._parameters[key] = nn.Parameter(torch.empty_like(parameter), requires_grad=False)
+            found.append((owner, key, known))
+    return found
+
+
+def _check_heads(model: Any, degree: int) -> None:
+    """CannotSplitError where a rank would get a part of a head: the models' own reshapes fail there."""
+    config = model.config.get_text_config()
+    for key, words in (("num_attention_heads", "attention heads"), ("num_key_value_heads", "key-value heads")):
+        heads = getattr(config, key, None)
+        if isinstance(heads, int) and heads % degree:
+            raise CannotSplitError(f"{type(model).__name__} has {heads} {words}, which {degree} GPUs do not divide")

@@ -1,0 +1,139 @@
+"""Where torch comes in: builds the model that is to generate, and records its generations."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpu_plan.planner.errors import InputError, PlanError, UsageError
+from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.family import forward_names
+from gpu_plan.planner.model.quantization import Scheme, Target
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
+from gpu_plan.planner.trace.generation.record import prepare_for_generation, quiet, record_generation
+from gpu_plan.planner.trace.generation.sharding import local_tensor, ranks, shard
+from gpu_plan.planner.trace.generation.staging import received, stage
+from gpu_plan.planner.trace.generation.variant import GenerationVariant
+from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
+from gpu_plan.planner.trace.layout import layout_of
+from gpu_plan.planner.trace.recording.fit import Recording, fit
+from gpu_plan.planner.trace.tracer import buffer_sizes, parameter_infos
+
+_QUANTISATION = ("quantization_config", "compression_config")
+
+
+class GenerationWorkshop:
+    """One built model on the meta device, in one weight type, quantised or not."""
+
+    def __init__(
+        self, source: ModelSource, device: DeviceKind, attention: str, dtype: str, scheme: Scheme | None = None
+    ) -> None:
+        if source.config is None:
+            raise UsageError(
+                f"--task infer plans models of transformers, whose generate it traces: {source.id} is none"
+                " (name a hub id, a folder or a config.json)"
+            )
+        self._id = source.id
+        self._config = {key: value for key, value in source.config.items() if key not in _QUANTISATION}
+        self._attention, self._dtype = attention, getattr(torch, dtype)
+        self._scheme, self._target = scheme, Target(capability=device.capability, sm_count=device.sm_count)
+        self._profile = kernel_profile(device)
+        plain = spec_of(self._plain(), model_id=source.id)
+        self._model = self._built()
+        self._spec = replace(
+            spec_of(self._model, model_id=source.id),
+            num_parameters=plain.num_parameters,
+            trainable_parameters=plain.trainable_parameters,
+            notes=(*plain.notes, *self._told),
+        )
+        if not _generates(self._model):
+            raise UsageError(
+                f"{source.id}: {type(self._model).__name__} generates no text: --task infer plans models with generate"
+            )
+        prepare_for_generation(self._model)
+
+    def _plain(self) -> Any:
+        return build_model(self._config, attention=self._attention, dtype=self._dtype)
+
+    def _built(self) -> Any:
+        model = self._plain()
+        self._told: tuple[str, ...] = ()
+        if self._scheme is not None:
+            # Imported only where it is asked for.
+            from gpu_plan.planner.model.quantization.apply import quantise
+
+            facts = quantise(model, self._scheme, target=self._target, dtype=self._dtype)
+            self._told = (f"{facts.layers} layers as {self._scheme.word}: {facts.kernel}", *facts.notes)
+        return model
+
+    def _part(self, variant: GenerationVariant) -> Any:
+        """The rank's part of the model, within its ranks: a part remembers its group and is built for each trace."""
+        if variant.ranks == 1:
+            return self._model
+        model = self._built()
+        prepare_for_generation(model)
+        if variant.tensor_parallel > 1:
+            shard(model, variant.tensor_parallel)
+        else:
+            stage(model, variant.pipeline_parallel, variant.stage)
+            model._pp_batch = variant.batch
+        return model
+
+    def spec(self) -> ModelSpec:
+        """Parameters and identity."""
+        return self._spec
+
+    def merged(self) -> list[str]:
+        """Parameters that loading puts together from several of the checkpoint's tensors.
+
+        transformers core_model_loading.py: WeightConverter.convert holds what an operation takes and what it gives.
+        """
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightConverter
+
+        with quiet():
+            transforms = get_model_conversion_mapping(self._model)
+        targets = [
+            target for entry in transforms if isinstance(entry, WeightConverter) for target in entry.target_patterns
+        ]
+        return [name for name, _ in self._model.named_parameters() if any(target in name for target in targets)]
+
+    def trace(self, variant: GenerationVariant) -> StepTrace:
+        """Records the generation; problems inside the model's code become one line."""
+        try:
+            with ranks(variant.ranks, variant.stage):
+                model = self._part(variant)
+                with received(model):
+                    return trace_of(model, record_generation(model, variant, self._profile))
+        except PlanError:
+            raise
+        except Exception as problem:
+            first = str(problem).strip().splitlines() or [""]
+            raise InputError(
+                f"{self._id}: {type(self._model).__name__}.generate cannot be traced:"
+                f" {type(problem).__name__}: {first[0][:200]}"
+            ) from problem
+
+
+def parameters_of(model: Any) -> list[ParameterInfo]:
+    """Parameters as this rank holds them, tied ones once."""
+    return [
+        replace(info, shape=tuple(local_tensor(parameter).shape))
+        for info, parameter in zip(parameter_infos(model), model.parameters(), strict=True)
+    ]
+
+
+def trace_of(model: Any, recording: Recording) -> StepTrace:
+    """The recording as arrays, its categories as the recorder gave them: nothing is kept for a backward pass."""
+    trace = fit((recording,), parameters_of(model), buffer_sizes(model), layout_of(model), [])
+    categories = np.asarray([tensor.category for tensor in recording.raw.tensors], dtype=np.int64)
+    return replace(trace, category=categories)
+
+
+def _generates(model: Any) -> bool:
+    can = getattr(model, "can_generate", None)
+    return bool(can is not None and can() and "input_ids" in forward_names(model))

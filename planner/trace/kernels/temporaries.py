@@ -1,0 +1,112 @@
+"""What kernels take beyond their outputs, by device: temporaries that no dispatcher sees."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.kernels.attention import (
+    AttentionBackend,
+    AttentionCall,
+    attention_scratch,
+    choose_cpu_backend,
+    choose_cuda_backend,
+)
+from gpu_plan.planner.trace.kernels.cpu_scratch import cpu_scratch
+from gpu_plan.planner.trace.kernels.operand_copies import operand_copies
+
+
+class KernelProfile(ABC):
+    """A device's kernels, as far as memory goes."""
+
+    name: str
+
+    @abstractmethod
+    def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+        """Bytes of each temporary that the operator allocates, holds together, and frees while it runs."""
+
+    @abstractmethod
+    def attention_backend(self, call: AttentionCall) -> AttentionBackend:
+        """Which kernel `scaled_dot_product_attention` runs."""
+
+    fused_dropout = True
+    """Whether dropout is one kernel with a boolean mask."""
+    fused_rms_norm = True
+    """Whether `torch.rms_norm` is one kernel."""
+    fused_scans = True
+    """Whether the fused sequence kernels (mamba_ssm, causal_conv1d, fla) are there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaProfile(KernelProfile):
+    """NVIDIA kernels for one compute capability."""
+
+    capability: tuple[int, int] = (9, 0)
+    sm_count: int = 132
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"cuda-sm{self.capability[0]}{self.capability[1]}x{self.sm_count}"
+
+    def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+        copies = operand_copies(operator, args, outputs)
+        if operator == "embedding_dense_backward":
+            return copies + _embedding_backward(args, outputs)
+        if operator == "_foreach_norm":
+            return copies + _foreach_norm(args)
+        return copies + attention_scratch(operator, args, self.sm_count)
+
+    def attention_backend(self, call: AttentionCall) -> AttentionBackend:
+        return choose_cuda_backend(self.capability, call)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuProfile(KernelProfile):
+    """ATen's CPU kernels: what runs where there is no GPU, and what tests compare real runs with."""
+
+    name: str = "cpu"
+    fused_dropout: bool = False
+    fused_rms_norm: bool = False
+    fused_scans: bool = False
+    threads: int = 1
+    """Intra-op threads: kernels keep a buffer for each."""
+
+    def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+        return operand_copies(operator, args, outputs) + cpu_scratch(operator, args, outputs, self.threads)
+
+    def attention_backend(self, call: AttentionCall) -> AttentionBackend:
+        return choose_cpu_backend(call)
+
+
+_SORT_FREE_INDICES = 3072
+_ROWS_PER_THREAD = 10
+
+
+def _embedding_backward(args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+    """pytorch aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu: embedding_backward_cuda_kernel."""
+    grad, indices, num_weights = args[0], args[1], int(args[2])
+    count = indices.numel()
+    if count <= _SORT_FREE_INDICES:
+        return []
+    width = grad.shape[-1]
+    segments = min(count, num_weights)
+    partial = count // _ROWS_PER_THREAD + segments
+    return [8 * count] * 6 + [4 * partial * width]
+
+
+_NORM_CHUNK = 65_536
+
+
+def _foreach_norm(args: tuple[Any, ...]) -> list[int]:
+    """pytorch aten/src/ATen/native/cuda/ForeachReduceOp.cu: foreach_tensor_norm_cuda: partial sums in fp32."""
+    sizes = [tensor.numel() for tensor in args[0]]
+    return [4 * len(sizes) * max(-(-size // _NORM_CHUNK) for size in sizes)] if any(sizes) else []
+
+
+def kernel_profile(device: DeviceKind) -> KernelProfile:
+    """The kernels that run on a kind of device."""
+    if device.capability is None:
+        return CpuProfile()
+    return CudaProfile(capability=device.capability, sm_count=device.sm_count)

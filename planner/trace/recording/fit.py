@@ -1,0 +1,176 @@
+"""Turns recorded steps into a StepTrace whose bytes are linear in the micro batch.
+
+Two recordings of equal structure at two micro batches determine every storage exactly; structures that differ
+are never mixed.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_plan.planner.trace.events import (
+    CATEGORY_INDEX,
+    Category,
+    IntArray,
+    Kind,
+    Mark,
+    ModuleLayout,
+    ParameterInfo,
+    StepTrace,
+    shape_text,
+)
+from gpu_plan.planner.trace.recording.recorder import RawTrace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A raw trace and the micro batch at which it was taken."""
+
+    micro_batch: int
+    raw: RawTrace
+    inputs: tuple[tuple[str, int], ...]
+    """Batch tensors: name and bytes."""
+    tokens: int
+    """Tokens in the micro batch."""
+    notes: tuple[str, ...] = ()
+    """What the recording assumes, one line each."""
+
+
+def signature(raw: RawTrace) -> str:
+    """Digest of everything in a step that does not depend on sizes."""
+    digest = hashlib.sha256()
+    digest.update(np.asarray(raw.kind, dtype=np.int64).tobytes())
+    digest.update(np.asarray(raw.subject, dtype=np.int64).tobytes())
+    for tensor in raw.tensors:
+        digest.update(
+            f"{tensor.dtype},{tensor.category},{tensor.module},{tensor.operator},{tensor.parameter};".encode()
+        )
+    for operator in raw.operators:
+        digest.update(f"{operator.name},{operator.module},{operator.phase};".encode())
+    return digest.hexdigest()
+
+
+def fit(
+    recordings: tuple[Recording, ...],
+    parameters: list[ParameterInfo],
+    buffer_bytes: list[tuple[str, int]],
+    layout: ModuleLayout,
+    notes: list[str],
+) -> StepTrace:
+    """One recording gives a trace for its own micro batch; more, of equal signature, give the linear form.
+
+    The outer two determine it, those between must lie on it: kernels' temporaries may have kinks.
+    """
+    low, high = recordings[0], recordings[-1]
+    span = high.micro_batch - low.micro_batch
+    for between in recordings[1:-1]:
+        _check_on_line(low, between, high)
+    names = sorted({operator.name for operator in low.raw.operators} | {t.operator for t in low.raw.tensors})
+    index = {name: position for position, name in enumerate(names)}
+    fixed, slope = _linear(
+        [t.nbytes for t in low.raw.tensors], [t.nbytes for t in high.raw.tensors], low.micro_batch, span
+    )
+    flops_fixed, flops_slope = _linear(
+        [o.flops for o in low.raw.operators], [o.flops for o in high.raw.operators], low.micro_batch, span
+    )
+    moved_fixed, moved_slope = _linear(
+        [o.moved_bytes for o in low.raw.operators],
+        [o.moved_bytes for o in high.raw.operators],
+        low.micro_batch,
+        span,
+    )
+    inputs_fixed, inputs_slope = _linear(
+        [size for _, size in low.inputs], [size for _, size in high.inputs], low.micro_batch, span
+    )
+    reads_at, reads = _ragged([o.reads for o in low.raw.operators])
+    writes_at, writes = _ragged([o.writes for o in low.raw.operators])
+    raw = low.raw
+    return StepTrace(
+        kind=np.asarray(raw.kind, dtype=np.int64),
+        subject=np.asarray(raw.subject, dtype=np.int64),
+        bytes_fixed=fixed,
+        bytes_per_sample=slope,
+        category=_categories(raw),
+        tensor_module=_column([t.module for t in raw.tensors]),
+        tensor_operator=_column([index[t.operator] for t in raw.tensors]),
+        tensor_shape=[
+            f"{shape_text(t.shape, last.shape, low.micro_batch, span)} {t.dtype}"
+            for t, last in zip(raw.tensors, high.raw.tensors, strict=True)
+        ],
+        tensor_parameter=_column([t.parameter for t in raw.tensors]),
+        modules=list(raw.modules),
+        operator_names=names,
+        op_name=_column([index[o.name] for o in raw.operators]),
+        op_module=_column([o.module for o in raw.operators]),
+        op_phase=_column([o.phase for o in raw.operators]),
+        op_flops_fixed=flops_fixed.astype(np.float64),
+        op_flops_per_sample=flops_slope.astype(np.float64),
+        op_bytes_fixed=moved_fixed.astype(np.float64),
+        op_bytes_per_sample=moved_slope.astype(np.float64),
+        op_reads_at=reads_at,
+        op_reads=reads,
+        op_writes_at=writes_at,
+        op_writes=writes,
+        parameters=parameters,
+        buffer_bytes=buffer_bytes,
+        inputs=[(name, int(inputs_slope[i]), int(inputs_fixed[i])) for i, (name, _) in enumerate(low.inputs)],
+        samples=tuple(recording.micro_batch for recording in recordings),
+        tokens_per_sample=low.tokens // low.micro_batch,
+        layout=layout,
+        tensor_origin=[t.origin for t in raw.tensors] if any(t.origin for t in raw.tensors) else [],
+        host_reads=list(raw.host_reads),
+        notes=list(dict.fromkeys((*notes, *low.notes))),
+    )
+
+
+def _categories(raw: RawTrace) -> IntArray:
+    """What forward makes and frees again before backward is temporary, not an activation."""
+    categories = _column([t.category for t in raw.tensors])
+    for kind, subject in zip(raw.kind, raw.subject, strict=True):
+        if kind == Kind.MARK and subject == Mark.BACKWARD:
+            break
+        if kind == Kind.FREE:
+            categories[subject] = CATEGORY_INDEX[Category.TEMPORARY]
+    return categories
+
+
+def _column(values: list[int]) -> IntArray:
+    return np.asarray(values, dtype=np.int64)
+
+
+def _linear(low: list[int], high: list[int], at: int, span: int) -> tuple[IntArray, IntArray]:
+    """Fixed part and slope of integers known at `at` and `at + span`; span 0 means one point.
+
+    Slopes are rounded up: only kernels' temporaries, which count rows in whole tiles, have fractional ones.
+    """
+    first = np.asarray(low, dtype=np.int64)
+    if span == 0:
+        return first, np.zeros_like(first)
+    slope = -((first - np.asarray(high, dtype=np.int64)) // span)
+    return first - slope * at, slope
+
+
+_TILE_SLACK = 64 * 1024
+"""Bytes by which a kernel's temporary may leave the line because it rounds rows to tiles."""
+
+
+def _check_on_line(low: Recording, between: Recording, high: Recording) -> None:
+    span = high.micro_batch - low.micro_batch
+    step = between.micro_batch - low.micro_batch
+    first, middle, last = (np.array([t.nbytes for t in r.raw.tensors], dtype=np.int64) for r in (low, between, high))
+    off = np.abs((middle - first) * span - (last - first) * step)
+    scratch = np.array([t.is_scratch for t in low.raw.tensors])
+    if np.any(off[~scratch]) or np.any((last - first)[~scratch] % span) or np.any(off > _TILE_SLACK * span):
+        raise NotLinearError("some storage does not grow linearly with the micro batch")
+
+
+class NotLinearError(Exception):
+    """Sizes between the recorded micro batches cannot be told; each is recorded by itself."""
+
+
+def _ragged(rows: list[tuple[int, ...]]) -> tuple[IntArray, IntArray]:
+    lengths = [len(row) for row in rows]
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets, _column([item for row in rows for item in row])

@@ -1,0 +1,338 @@
+"""Records every storage that a step makes on the meta device, and when each one dies.
+
+A dispatch mode sees each operator below autograd; a weak reference on every new storage tells its death at
+the moment the last reference goes, which is when CUDA's caching allocator would get the block back.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind, Mark
+from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
+from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
+from gpu_plan.planner.trace.recording.engine_adds import IN_PLACE_ON_DEVICE, ZEROS, done_in_place
+from gpu_plan.planner.trace.recording.host_reads import HostReads
+from gpu_plan.planner.trace.recording.modules import BACKWARD, ModuleTracker
+from gpu_plan.planner.trace.recording.work import operator_flops
+
+_GRADIENTS = CATEGORY_INDEX[Category.GRADIENTS]
+_ACTIVATIONS = CATEGORY_INDEX[Category.ACTIVATIONS]
+_TEMPORARY = CATEGORY_INDEX[Category.TEMPORARY]
+_COLLECTIVES = "c10d"
+"""Namespace of operators that write what they are given, though their schemas do not say so."""
+
+
+@dataclass(slots=True)
+class RawTensor:
+    """One recorded storage."""
+
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    category: int
+    module: int
+    operator: str
+    parameter: int = -1
+    is_scratch: bool = False
+    """Whether it is a kernel's own temporary, from `KernelProfile.scratch`."""
+    origin: str = ""
+    """Line of the user's own script that made it: `train.py:88`; empty elsewhere."""
+    name: str = ""
+    """The parameter, buffer or state that it is, where a whole block is recorded; empty elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A storage that was alive when the recording ended."""
+
+    storage: weakref.ref[Any]
+    tensor: RawTensor
+
+
+@dataclass(slots=True)
+class RawOperator:
+    """One kernel launch."""
+
+    name: str
+    module: int
+    phase: int
+    flops: int
+    moved_bytes: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class RawTrace:
+    """What the recorder saw, at one batch size, before folding is undone."""
+
+    kind: list[int] = field(default_factory=list)
+    subject: list[int] = field(default_factory=list)
+    tensors: list[RawTensor] = field(default_factory=list)
+    operators: list[RawOperator] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    host_reads: list[str] = field(default_factory=list)
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+@cache
+def _first_decomposition() -> None:
+    """torch's decompositions import half of torch at the first call in a process, and something of that keeps its
+    frames: tensors on the stack would never be seen to die. Let that be nobody's.
+    """
+    with _disable_current_modes():
+        matrix = torch.empty(1, 1, device="meta")
+        torch.addmm(torch.empty(1, device="meta"), matrix, matrix)
+
+
+class Recorder(TorchDispatchMode):
+    """Dispatch mode that turns a step into a RawTrace.
+
+    `known` storages (parameters, buffers, batch) are not events: strategies place them.
+    """
+
+    def __init__(
+        self,
+        modules: ModuleTracker,
+        profile: KernelProfile,
+        host_reads: HostReads,
+        wrappers: tuple[type, ...] = (),
+        origin: Callable[[], str] = str,
+    ) -> None:
+        super().__init__()
+        _first_decomposition()
+        self._origin = origin
+        self._wrappers = wrappers
+        self.raw = RawTrace()
+        self._modules = modules
+        self._profile = profile
+        self._host_reads = host_reads
+        self._ids: dict[int, int] = {}
+        self._watch: dict[int, weakref.ref[Any]] = {}
+        self._known: dict[int, int] = {}
+        self._keep: list[Any] = []
+        self._in_place: dict[int, tuple[int, int]] = {}
+        modules.attach(self._event)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No wrapper around the dispatch: it would import torch._dynamo and stand between us and the caller."""
+        return False
+
+    # -- what exists before the step ------------------------------------------------------------
+
+    def know(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Registers storages that exist before the step and are placed by the strategy."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            self._known[storage._cdata] = -1
+            self._keep.append(storage)
+
+    def mark(self, mark: Mark) -> None:
+        """Notes a point of the loop."""
+        self._event(Kind.MARK, mark)
+
+    def categorise(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
+        """Puts recorded storages into another category than the one of their phase."""
+        for tensor in tensors:
+            tid = self._id_of(tensor)
+            if tid >= 0:
+                self.raw.tensors[tid].category = CATEGORY_INDEX[category]
+
+    def gradient_ready(self, parameter: int, gradient: torch.Tensor) -> None:
+        """Notes that `gradient` is the finished gradient of a parameter in this pass."""
+        tid = self._ids.get(gradient.untyped_storage()._cdata)
+        if tid is not None:
+            self.raw.tensors[tid].category = _GRADIENTS
+            self.raw.tensors[tid].parameter = parameter
+        self._event(Kind.GRADIENT, parameter)
+
+    # -- recording ----------------------------------------------------------------------------------
+
+    def _event(self, kind: int, subject: int) -> None:
+        self.raw.kind.append(kind)
+        self.raw.subject.append(subject)
+
+    def _died(self, key: int, tid: int) -> Callable[[Any], None]:
+        def callback(_: Any) -> None:
+            self._ids.pop(key, None)
+            self._watch.pop(tid, None)
+            self._event(Kind.FREE, tid)
+
+        return callback
+
+    def _allocate(self, tensor: torch.Tensor, operator: str, where: int, phase: int) -> int:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        tid = len(self.raw.tensors)
+        self.raw.tensors.append(
+            RawTensor(
+                nbytes=storage.nbytes(),
+                shape=tuple(tensor.shape),
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                category=_TEMPORARY if phase == BACKWARD else _ACTIVATIONS,
+                module=where,
+                operator=operator,
+                origin=self._origin(),
+            )
+        )
+        self._ids[key] = tid
+        self._watch[tid] = weakref.ref(storage, self._died(key, tid))
+        self._event(Kind.ALLOC, tid)
+        return tid
+
+    def _scratch(self, sizes: list[int], operator: str, where: int) -> None:
+        """A kernel's own temporaries: there, all at once, while the kernel runs."""
+        first = len(self.raw.tensors)
+        for tid, nbytes in enumerate(sizes, first):
+            self.raw.tensors.append(RawTensor(nbytes, (nbytes,), "uint8", _TEMPORARY, where, operator, is_scratch=True))
+            self._event(Kind.ALLOC, tid)
+        for tid in reversed(range(first, len(self.raw.tensors))):
+            self._event(Kind.FREE, tid)
+
+    def _overwritten(self, operand: torch.Tensor, operator: str) -> int:
+        """Storage that `operator` writes into on a device: any for sums, one just zeroed for fills; else -1."""
+        old = self._id_of(operand)
+        return old if operator == "add" or (old >= 0 and self.raw.tensors[old].operator in ZEROS) else -1
+
+    def _id_of(self, tensor: torch.Tensor) -> int:
+        return self._ids.get(tensor.untyped_storage()._cdata, -1)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self._wrappers and any(issubclass(kind, self._wrappers) for kind in types):
+            return NotImplemented  # the wrapper unpacks itself, and what it calls comes by here
+        kwargs = kwargs or {}
+        answer = self._host_reads.answer(func, args, kwargs)
+        if answer is not None:
+            return self._answered(answer.value)
+        name = func._overloadpacket.__name__
+        where, phase = self._modules.locate()
+        reads = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors_in(value)]
+        in_place = name in IN_PLACE_ON_DEVICE and done_in_place(name, args, phase == BACKWARD)
+        old = self._overwritten(args[0], name) if in_place else -1
+        run = META_OPS.get(func, func)
+        out = run(*args, **kwargs)
+        self._host_reads.follow(func, args, kwargs, out)
+        written = [tensor for tensor in _tensors_in(out) if tensor.device.type == "meta"]
+        fresh = []
+        for tensor in written:
+            key = tensor.untyped_storage()._cdata
+            if key not in self._ids and key not in self._known:
+                fresh.append(self._allocate(tensor, name, where, phase))
+        if fresh and old >= 0 and self.raw.tensors[old].nbytes == self.raw.tensors[fresh[0]].nbytes:
+            self._in_place[fresh[0]] = (old, len(self.raw.kind))
+        if not fresh and not func._schema.is_mutable and func.namespace != _COLLECTIVES:
+            return out
+        self._scratch(self._profile.scratch(name, args, written), name, where)
+        self._note_operator(func, name, where, phase, reads, written, args, out)
+        return out
+
+    def _answered(self, value: Any) -> Any:
+        """A host read's answer; tensors of a data-dependent shape are storages like any other."""
+        where, phase = self._modules.locate()
+        for tensor in _tensors_in(value):
+            if tensor.device.type == "meta" and self._id_of(tensor) < 0:
+                self._allocate(tensor, "host_read", where, phase)
+        return value
+
+    def _note_operator(
+        self,
+        func: Any,
+        name: str,
+        where: int,
+        phase: int,
+        reads: list[torch.Tensor],
+        written: list[torch.Tensor],
+        args: tuple[Any, ...],
+        out: Any,
+    ) -> None:
+        moved = sum(tensor.numel() * tensor.element_size() for tensor in (*reads, *written))
+        self.raw.operators.append(
+            RawOperator(
+                name=name,
+                module=where,
+                phase=phase,
+                flops=operator_flops(func, args, out),
+                moved_bytes=moved,
+                reads=tuple(self._id_of(tensor) for tensor in reads),
+                writes=tuple(self._id_of(tensor) for tensor in written),
+            )
+        )
+        self._event(Kind.OPERATOR, len(self.raw.operators) - 1)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def alive(self) -> list[Held]:
+        """Storages that stand now, but for gradients; asked before `finish`, which forgets them."""
+        tensors = self.raw.tensors
+        return [Held(watch, tensors[tid]) for tid, watch in self._watch.items() if tensors[tid].parameter < 0]
+
+    def finish(self) -> RawTrace:
+        """The recorded step; storages still alive simply have no FREE event."""
+        self.raw.host_reads = self._host_reads.answered()
+        self.raw.modules = self._modules.names()
+        for watch in list(self._watch):
+            self._watch.pop(watch)
+        merge_in_place(self.raw, self._in_place)
+        return self.raw
+
+
+def merge_in_place(raw: RawTrace, pairs: dict[int, tuple[int, int]]) -> None:
+    """Undoes out-of-place operators that run in place on a device and are not only because a mode is active.
+
+    The device writes into the first operand when nothing else owns it (`engine_adds.done_in_place`). Sole ownership
+    shows in the trace: the old buffer dies before anything else happens. `pairs` maps the result's tensor to (old
+    buffer, position after the result).
+    """
+    alias: dict[int, int] = {}
+    drop: set[int] = set()
+    for fresh, (old, position) in pairs.items():
+        index = position
+        while index < len(raw.kind) and raw.kind[index] in (Kind.FREE, Kind.OPERATOR):
+            if raw.kind[index] == Kind.FREE and raw.subject[index] == old:
+                drop.update((position - 1, index))
+                alias[fresh] = old
+                break
+            index += 1
+    if not alias:
+        return
+
+    def root(tid: int) -> int:
+        while tid in alias:
+            tid = alias[tid]
+        return tid
+
+    for fresh in alias:
+        tensor = raw.tensors[fresh]
+        if tensor.parameter >= 0:
+            raw.tensors[root(fresh)].parameter = tensor.parameter
+            raw.tensors[root(fresh)].category = tensor.category
+            raw.tensors[root(fresh)].name = tensor.name
+    kept = [tid for tid in range(len(raw.tensors)) if tid not in alias]
+    place = {tid: position for position, tid in enumerate(kept)}
+    renumbered = [place[root(tid)] for tid in range(len(raw.tensors))]
+    raw.tensors = [raw.tensors[tid] for tid in kept]
+    keep = [index for index in range(len(raw.kind)) if index not in drop]
+    raw.subject = [
+        renumbered[raw.subject[index]] if raw.kind[index] in (Kind.ALLOC, Kind.FREE) else raw.subject[index]
+        for index in keep
+    ]
+    raw.kind = [raw.kind[index] for index in keep]
+    for operator in raw.operators:
+        operator.reads = tuple(renumbered[tid] if tid >= 0 else -1 for tid in operator.reads)
+        operator.writes = tuple(renumbered[tid] if tid >= 0 else -1 for tid in operator.writes)

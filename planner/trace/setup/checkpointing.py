@@ -1,0 +1,69 @@
+"""Switches activation checkpointing of a model, as its users do: through transformers' own method."""
+
+import functools
+import inspect
+import warnings
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
+from gpu_plan.planner.workload.training import Checkpointing
+
+
+def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1) -> None:
+    """Switches transformers' own activation checkpointing on or off (the older name is kept for transformers 5.0).
+
+    `every`: only each such layer is checkpointed, the first one always. InputError where the model's class cannot.
+
+    peft utils/other.py: prepare_model_for_kbit_training makes the embedding's output require a gradient together
+    with checkpointing, unless it is told that checkpointing is not reentrant; few callers tell it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if getattr(model, "_plan_kbit", False):
+            _require_input_gradients(model, mode is not Checkpointing.NONE)
+        if mode is Checkpointing.NONE:
+            if getattr(model, "is_gradient_checkpointing", False):
+                model.gradient_checkpointing_disable()
+            return
+        if not getattr(model, "supports_gradient_checkpointing", False):
+            raise InputError(f"{type(model).__name__} does not support activation checkpointing")
+        model.gradient_checkpointing_enable(
+            gradient_checkpointing_kwargs=_arguments(model, mode), **_every_argument(model, every)
+        )
+
+
+def _arguments(model: Any, mode: Checkpointing) -> dict[str, Any]:
+    """Keyword arguments of torch.utils.checkpoint.checkpoint."""
+    if mode is not Checkpointing.SELECTIVE:
+        return {"use_reentrant": False}
+    if "value" in inspect.signature(model._set_gradient_checkpointing).parameters:
+        # transformers modeling_utils.py: the form of models older than 4.35 drops the arguments in silence.
+        raise InputError(f"--checkpointing selective: {type(model).__name__} takes no arguments for checkpointing")
+    operators = [getattr(torch.ops.aten, name).default for name in SAVED_OPERATORS if hasattr(torch.ops.aten, name)]
+    return {
+        "use_reentrant": False,
+        "context_fn": functools.partial(create_selective_checkpoint_contexts, operators),
+    }
+
+
+def _every_argument(model: Any, every: int) -> dict[str, int]:
+    """transformers modeling_utils.py: _set_gradient_checkpointing counts its GradientCheckpointingLayer instances."""
+    if every == 1:
+        return {}
+    if "every_n_layers" not in inspect.signature(model._set_gradient_checkpointing).parameters:
+        raise InputError(
+            f"--set checkpoint.every={every}: the installed transformers, or {type(model).__name__}, "
+            "checkpoints all layers or none"
+        )
+    return {"every_n_layers": every}
+
+
+def _require_input_gradients(model: Any, wanted: bool) -> None:
+    """Once on, transformers would add its hooks a second time."""
+    if wanted != getattr(model, "_plan_input_gradients", False):
+        (model.enable_input_require_grads if wanted else model.disable_input_require_grads)()
+        model._plan_input_gradients = wanted

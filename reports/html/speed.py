@@ -1,0 +1,48 @@
+"""The section of a plan's page about time and cost."""
+
+from gpu_plan.planner.plan.document import Candidate, PlanDocument, SpeedFigures
+from gpu_plan.reports.durations import seconds
+from gpu_plan.reports.html.page import bullets, section
+from gpu_plan.reports.markup import Html, table, tag
+from gpu_plan.reports.plan import words
+from gpu_plan.reports.plan.cost import cost_lines, dollars, unit_words
+
+
+def speed_section(document: PlanDocument) -> Html:
+    """How long a step takes, from what, and what it costs where prices are known."""
+    best = document.best
+    if best is None or best.speed is None:
+        return Html("")
+    return section(
+        "Time and cost", tag("p", " · ".join(words.rate_words(best))), _time_parts(best.speed),
+        _cost(document, best),
+    )  # fmt: skip
+
+
+def _time_parts(speed: SpeedFigures) -> Html:
+    rows = [(name.replace("_", " "), seconds(value)) for name, value in speed.parts.items() if value]
+    if not rows:
+        return Html("")
+    return table(("part of a step (they overlap)", "expected"), rows, label="parts of a step")
+
+
+def _cost(document: PlanDocument, best: Candidate) -> Html:
+    lines = cost_lines(document, best)
+    if not lines:
+        return tag("p", "No price is known for this device: no cost is told.", class_="muted")
+    rows = [
+        (
+            line.provider,
+            dollars(line.device_hour),
+            dollars(line.job_hour),
+            dollars(line.per_unit),
+            f"{dollars(line.low)} to {dollars(line.high)}",
+            line.date,
+        )
+        for line in lines
+    ]
+    heads = ("rented from", "device, hour", "all, hour", unit_words(document), "interval of the speed", "price of")
+    sources = tag(
+        "details", tag("summary", "sources of the prices"), bullets(f"{x.provider}: {x.source}" for x in lines)
+    )
+    return Html(table(heads, rows, label="cost") + sources)

@@ -1,0 +1,279 @@
+"""The report that a person reads in a terminal and understands in ten seconds."""
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gpu_plan.planner.plan.document import Candidate, MemoryFigures, PlanDocument
+from gpu_plan.reports.clean import ascii_line, one_line
+from gpu_plan.reports.durations import seconds
+from gpu_plan.reports.plan import generation_words as infer_words
+from gpu_plan.reports.plan import words
+from gpu_plan.reports.plan.bars import category_bars, total_bar
+from gpu_plan.reports.plan.command import command_lines
+from gpu_plan.reports.plan.explain import explain_rows, explained_share
+from gpu_plan.reports.plan.groups import group_rejected
+
+MIN_WIDTH, MAX_WIDTH = 80, 200
+_ASCII_GLYPHS = str.maketrans({"×": "x", "·": "-", "…": "~", "█": "#", "▒": "+", "░": ".", "▏": "|", "─": "-"})
+_VERDICT_STYLES = {"fits": "bold green", "tight": "bold yellow", "no": "bold red"}
+_BAR_STYLES = {
+    "parameters": "blue",
+    "gradients": "magenta",
+    "optimizer_state": "cyan",
+    "activations": "green",
+    "temporary": "yellow",
+    "communication": "red",
+}
+_LABEL = 8
+_ASSUMPTIONS_SHOWN = 5
+
+
+def render_terminal(
+    document: PlanDocument,
+    *,
+    width: int | None = None,
+    ascii_only: bool = False,
+    color: bool | None = None,
+    top: int = 5,
+    explain: bool = False,
+) -> str:
+    """The report as text that ends with a newline.
+
+    `width` is in columns, kept between 80 and 200; the terminal's own when None. `color` None asks NO_COLOR,
+    FORCE_COLOR and the terminal. `top` plans are shown, and as many groups of those that do not fit.
+    """
+    columns = min(MAX_WIDTH, max(MIN_WIDTH, width or shutil.get_terminal_size().columns))
+    use_color = wants_color(os.environ, sys.stdout.isatty()) if color is None else color
+    page = _Page(width=columns, ascii_only=ascii_only)
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=columns,
+        force_terminal=use_color,
+        color_system="standard" if use_color else None,
+        no_color=not use_color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    for part in _parts(document, page, top, explain):
+        console.print(part, soft_wrap=isinstance(part, Text))
+    text = "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+    return text.translate(_ASCII_GLYPHS) if ascii_only else text
+
+
+def wants_color(environ: Mapping[str, str], is_terminal: bool) -> bool:
+    """NO_COLOR forbids, FORCE_COLOR demands (`0` forbids), else a terminal that is not dumb."""
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return environ["FORCE_COLOR"] != "0"
+    return is_terminal and environ.get("TERM") != "dumb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """Size and character set."""
+
+    width: int
+    ascii_only: bool
+
+    def safe(self, text: str) -> str:
+        return ascii_line(text) if self.ascii_only else one_line(text)
+
+    def joined(self, pieces: Iterable[str], indent: int) -> Text:
+        """Pieces between dots, lines broken between pieces wherever that is possible."""
+        lines = [""]
+        for piece in map(self.safe, pieces):
+            longer = f"{lines[-1]} · {piece}" if lines[-1] else piece
+            if lines[-1] and cell_len(longer) > self.width - indent:
+                lines.append(piece)
+            else:
+                lines[-1] = longer
+        return Text("\n".join(lines))
+
+
+def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iterable[RenderableType]:
+    yield _header(document, page)
+    shown = words.focus(document)
+    if shown is None:
+        yield from _heading("NO  no plan fits this cluster", "bold red")
+    else:
+        yield from _candidate(shown, document, page, explain)
+    if document.nearest_change is not None:
+        yield from _heading("Nearest change that would fit")
+        yield Padding(Text(page.safe(document.nearest_change)), (0, 0, 0, 2))
+    if document.plans[1:top]:
+        yield from _heading("Next best")
+        yield _ranking(document.plans[1:top], page)
+    if len(document.plans) > max(1, top):
+        yield Text(f"  {len(document.plans) - max(1, top)} more with --top {len(document.plans)}", style="dim")
+    yield from _losers(document, page, top)
+    if explain and shown is not None:
+        yield from _explained(shown, page)
+    if shown is not None and shown.command is not None and document.plans:
+        yield from _heading("Run")
+        for line in command_lines(page.safe(shown.command), page.width - 2):
+            yield Text("  " + line)
+    yield from _notes(document, page, explain)
+
+
+def _heading(text: str, style: str = "bold") -> Iterable[Text]:
+    yield Text("")
+    yield Text(text, style=style)
+
+
+def _header(document: PlanDocument, page: _Page) -> Table:
+    grid = _grid(_LABEL)
+    for label, pieces in (
+        ("Model", words.model_words(document)),
+        ("Cluster", words.cluster_words(document)),
+        ("Job", words.workload_words(document)),
+    ):
+        grid.add_row(Text(label, style="dim"), page.joined(pieces, _LABEL + 1))
+    return grid
+
+
+def _grid(first: int) -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    grid.add_column(width=first, no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    return grid
+
+
+def _bullets(rows: Iterable[tuple[str, str]]) -> Table:
+    """Text and an aside in brackets, hanging from a dash."""
+    grid = _grid(3)
+    for text, aside in rows:
+        line = Text(text)
+        if aside:
+            line.append(f" ({aside})", style="dim")
+        grid.add_row("  -", line)
+    return grid
+
+
+def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explain: bool) -> Iterable[RenderableType]:
+    choice, memory = candidate.strategy, candidate.memory
+    title = page.safe(words.strategy_words(choice))
+    verdict = words.VERDICTS[candidate.verdict]
+    grid = _grid(_LABEL)
+    headline = Text().append(title + words.place_words(document, choice), style="bold")
+    if candidate.verdict == "tight":
+        headline.append("  the estimate's interval straddles the capacity", style="yellow")
+    if not document.plans:
+        headline.append("  " + words.miss_words(document), style="red")
+    grid.add_row(Text(verdict, style=_VERDICT_STYLES[candidate.verdict]), headline)
+    grid.add_row("", page.joined(words.shape_words(candidate), _LABEL + 1))
+    if memory is not None:
+        grid.add_row("", page.joined(words.memory_words(memory), _LABEL + 1))
+        if host := words.host_words(document, memory, explain=explain):
+            grid.add_row("", page.joined(host, _LABEL + 1))
+    if candidate.speed is not None and document.plans:
+        grid.add_row("", page.joined(words.rate_words(candidate), _LABEL + 1))
+    for pieces in infer_words.lines(candidate):
+        grid.add_row("", page.joined(pieces, _LABEL + 1))
+    yield Text("")
+    yield grid
+    if memory is not None:
+        yield Text("")
+        yield _bars(memory, page)
+
+
+def _bars(memory: MemoryFigures, page: _Page) -> Text:
+    cells = page.width - 31
+    text = Text()
+    for bar in category_bars(memory, cells):
+        size = words.part_gib(bar.bytes, memory)
+        text.append(f"  {bar.label:<16}{size:>7}   {' ' * bar.before}")
+        text.append("█" * bar.cells if bar.cells else "▏", style=_BAR_STYLES.get(bar.key, "white"))
+        text.append("\n")
+    total = total_bar(memory, cells)
+    text.append(f"  {'used, GiB':<16}{words.gib(memory.device_used_bytes):>7}   ", style="bold")
+    glyphs = "█" * total.certain + "▒" * total.possible
+    text.append(glyphs[: total.capacity_cells], style="bold")
+    text.append(glyphs[total.capacity_cells :], style="bold red")
+    text.append("░" * total.free, style="dim")
+    text.append(f"\n  {'capacity, GiB':<16}{words.gib(memory.capacity_bytes):>7}   ")
+    text.append("─" * total.capacity_cells + "▏", style="dim")
+    return text
+
+
+def _ranking(plans: Sequence[Candidate], page: _Page) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    wide = page.width >= 100
+    table.add_column("  plan", no_wrap=True, overflow="ellipsis")
+    table.add_column("batch", no_wrap=True)
+    infers = any(plan.inference is not None for plan in plans)
+    table.add_column("prefill" if infers else "checkpointing" if wide else "ckpt", no_wrap=True)
+    for name in ("GiB", "free", "step", "tokens/s/GPU" if wide else "tok/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for plan in plans:
+        table.add_row(*_ranking_row(plan, page), Text(words.VERDICTS[plan.verdict], _VERDICT_STYLES[plan.verdict]))
+    return table
+
+
+def _ranking_row(plan: Candidate, page: _Page) -> list[Text]:
+    choice, memory, speed = plan.strategy, plan.memory, plan.speed
+    used = free = step = rate = ""
+    if memory is not None:
+        used, free = words.gib(memory.device_used_bytes), words.free_gib(memory)
+    if speed is not None:
+        tokens = speed.tokens_per_second_per_gpu
+        step, rate = seconds(speed.step_seconds), "" if tokens is None else f"{tokens:,.0f}"
+    title = page.safe(words.strategy_words(choice))
+    first, second = (page.safe(cell) for cell in words.ranking_words(plan))
+    return [Text(cell) for cell in ("  " + title, first, second, used, free, step, rate)]
+
+
+def _losers(document: PlanDocument, page: _Page, top: int) -> Iterable[RenderableType]:
+    groups = group_rejected(document.rejected, document.plans)
+    if not groups:
+        return
+    yield from _heading("Does not fit")
+    limit = max(1, top)
+    yield _bullets((page.safe(group.reason), page.safe(group.aside)) for group in groups[:limit])
+    if len(groups) > limit:
+        yield Text(f"  {len(groups) - limit} more kinds with --top {len(groups)}", style="dim")
+
+
+def _explained(candidate: Candidate, page: _Page) -> Iterable[RenderableType]:
+    rows = [tuple(page.safe(cell) for cell in row) for row in explain_rows(candidate)]
+    share = explained_share(candidate)
+    if not rows or share is None:
+        return
+    shown, peak = words.gib(share[0]), words.gib(share[1])
+    yield from _heading(f"Largest tensors at the peak ({shown} of {peak} GiB)")
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for size, category, module, operator, tensors, basis in rows:
+        origin = " · ".join(filter(None, (module, operator, tensors)))
+        table.add_row(Text("  " + size), Text(category), Text(origin).append(f" ({basis})", style="dim"))
+    yield table
+
+
+def _notes(document: PlanDocument, page: _Page, everything: bool) -> Iterable[RenderableType]:
+    if document.warnings:
+        yield from _heading("Warnings", "bold yellow")
+        yield _bullets((page.safe(warning), "") for warning in document.warnings)
+    assumptions = words.ordered_assumptions(document)
+    if assumptions:
+        shown = assumptions if everything else assumptions[:_ASSUMPTIONS_SHOWN]
+        yield from _heading("Assumes")
+        yield _bullets((page.safe(text), basis) for text, basis in shown)
+        if len(assumptions) > len(shown):
+            yield Text(f"  {len(assumptions) - len(shown)} more with --explain", style="dim")

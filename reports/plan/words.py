@@ -1,0 +1,277 @@
+"""A plan's figures in words, the same in every report. Nothing here knows a format."""
+
+from gpu_plan.planner.plan.document import (
+    Candidate,
+    Evidence,
+    HostFigures,
+    MemoryFigures,
+    PlanDocument,
+    SpeedFigures,
+    StrategyChoice,
+    UncertainTerm,
+)
+from gpu_plan.planner.units import GIB, format_bytes, format_count, format_gib
+from gpu_plan.reports.durations import seconds
+from gpu_plan.reports.plan import generation_words
+
+STRATEGIES = {
+    "single": "single device",
+    "ddp": "DDP",
+    "fsdp": "FSDP2",
+    "fsdp1": "FSDP1",
+    "hsdp": "HSDP",
+    "zero1": "ZeRO-1",
+    "zero2": "ZeRO-2",
+    "zero3": "ZeRO-3",
+    "megatron": "Megatron",
+    "replicas": "replicas",
+    "tp": "tensor parallel",
+    "pp": "pipeline stages",
+    "device-map": "device map",
+}
+VERDICTS = {"fits": "FITS", "tight": "TIGHT", "no": "NO"}
+_DEGREES = (("tensor_parallel", "TP"), ("pipeline_parallel", "PP"), ("context_parallel", "CP"))
+_EVIDENCE_ORDER: tuple[Evidence, ...] = ("assumed", "measured", "source", "traced")
+
+
+def focus(document: PlanDocument) -> Candidate | None:
+    """The candidate to show in full: the best plan, else the one that misses by least."""
+    if document.best is not None:
+        return document.best
+    evaluated = [candidate for candidate in document.rejected if candidate.memory is not None]
+    return max(evaluated, key=_headroom, default=None)
+
+
+def _headroom(candidate: Candidate) -> float:
+    return candidate.memory.headroom_bytes if candidate.memory else float("-inf")
+
+
+def model_words(document: PlanDocument) -> list[str]:
+    """What the model is, in pieces."""
+    model = document.model
+    trained = model.trainable_parameters
+    share = "" if trained == model.parameters else f", {format_count(trained)} trainable"
+    pieces = [model.id, model.class_name, f"{format_count(model.parameters)} parameters{share}"]
+    if model.stored is not None:
+        kinds = "/".join(list(model.stored.by_dtype)[:2])
+        pieces.append(f"stored as {kinds}, {format_bytes(model.stored.bytes)}")
+    return pieces
+
+
+def cluster_words(document: PlanDocument) -> list[str]:
+    """What the machines are, in pieces."""
+    cluster = document.cluster
+    gpus, nodes, usable = (_integer(cluster[key]) for key in ("gpus", "nodes", "usable_bytes"))
+    name = str(cluster.get("gpu_name") or cluster["gpu"])
+    count = f"{gpus} × {name}" + (f" on {nodes} nodes" if nodes > 1 else "")
+    pieces = [str(cluster["spec"]), count, f"{format_gib(usable)} GiB usable each"]
+    link = cluster.get("intra_node")
+    if gpus > 1 and isinstance(link, dict) and isinstance(link.get("link"), str):
+        pieces.append(link["link"])
+    return pieces
+
+
+def place_words(document: PlanDocument, choice: StrategyChoice) -> str:
+    """` on 8 GPUs`, ` on 2 processes`."""
+    count = choice.world_size
+    if choice.name == "device-map":
+        count *= _integer(document.cluster["gpus_per_node"])
+    if document.cluster["gpu"] == "cpu":
+        return f" on {count} {'process' if count == 1 else 'processes'}"
+    return f" on {count} {'GPU' if count == 1 else 'GPUs'}"
+
+
+def miss_words(document: PlanDocument) -> str:
+    """Why a candidate is shown in full though it does not fit."""
+    return "does not fit" if len(document.rejected) == 1 else "does not fit; it misses by least"
+
+
+def workload_words(document: PlanDocument) -> list[str]:
+    """What is to be run, in pieces; what the search chose stands with the plan."""
+    workload = document.workload
+    if workload.get("task") == "infer":
+        return generation_words.job_words(workload)
+    pieces = [str(workload.get("task", "train"))]
+    if document.model.has_sequence and workload.get("seq_len") is not None:
+        pieces.append(f"sequence length {workload['seq_len']}")
+    if workload.get("global_batch") is not None:
+        pieces.append(f"global batch {workload['global_batch']}")
+    if workload.get("lora_rank") is not None:
+        pieces.append(f"{workload['peft']} rank {workload['lora_rank']}")
+    names = ("precision", "optimizer", "attention", "stack")
+    return pieces + [str(workload[name]) for name in names if workload.get(name) is not None]
+
+
+def strategy_words(choice: StrategyChoice) -> str:
+    """`FSDP2`, `ZeRO-3 + optimizer offload`, `FSDP2 TP 2`."""
+    degrees = [f" {mark} {getattr(choice, name)}" for name, mark in _DEGREES if getattr(choice, name) > 1]
+    expert = f" EP {choice.expert_parallel}" if choice.expert_parallel > 1 else ""
+    kind = "full" if choice.offload == "all" else choice.offload
+    offload = "" if kind == "none" else f" + {kind} offload"
+    return STRATEGIES.get(choice.name, choice.name) + "".join(degrees) + expert + offload
+
+
+def batch_words(choice: StrategyChoice) -> str:
+    """`micro batch 2 × 4 accumulation steps × 8 ranks = global batch 64`."""
+    pieces = [f"micro batch {choice.micro_batch_size}"]
+    if choice.gradient_accumulation_steps > 1:
+        pieces.append(f"{choice.gradient_accumulation_steps} accumulation steps")
+    if choice.data_parallel > 1:
+        pieces.append(f"{choice.data_parallel} ranks")
+    product = f" = global batch {choice.global_batch_size}" if len(pieces) > 1 else ""
+    return " × ".join(pieces) + product
+
+
+def shape_words(candidate: Candidate) -> list[str]:
+    """Batch and checkpointing of a candidate, in pieces."""
+    choice = candidate.strategy
+    if candidate.inference is not None:
+        return generation_words.shape_words(choice)
+    return [batch_words(choice), checkpointing_words(choice)]
+
+
+def ranking_words(candidate: Candidate) -> tuple[str, str]:
+    """Batch, and checkpointing or a generation's prefill, as a table of plans shows them."""
+    choice, figures = candidate.strategy, candidate.inference
+    if figures is None:
+        return f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}", choice.checkpointing
+    prefill = "" if figures.prefill_seconds is None else seconds(figures.prefill_seconds)
+    return f"{choice.micro_batch_size}×{choice.data_parallel}", prefill
+
+
+def rate_words(candidate: Candidate) -> list[str]:
+    """How fast a candidate is expected to be, in pieces; none where it was not evaluated."""
+    if candidate.speed is None:
+        return []
+    if candidate.inference is not None:
+        basis = _RATES.get(candidate.speed.basis, f"speed is {candidate.speed.basis}")
+        return generation_words.speed_words(candidate.inference, candidate.speed, basis)
+    return speed_words(candidate.speed)
+
+
+def checkpointing_words(choice: StrategyChoice) -> str:
+    """`full checkpointing`, `no checkpointing`."""
+    return f"{'no' if choice.checkpointing == 'none' else choice.checkpointing} checkpointing"
+
+
+def memory_words(memory: MemoryFigures) -> list[str]:
+    """How full the device gets, in pieces."""
+    low, high = memory.device_used_low_bytes, memory.device_used_high_bytes
+    between = f" ({gib(low)} to {gib(high)})" if gib(low) != gib(high) else ""
+    used = f"{gib(memory.device_used_bytes)} of {gib(memory.capacity_bytes)} GiB used{between}"
+    room = memory.headroom_bytes
+    pieces = [used, f"{format_gib(abs(room))} GiB {'free' if room >= 0 else 'too much'}"]
+    pieces.append(f"peak in {memory.phase_of_peak.replace('_', ' ')}")
+    evaluation = memory.phase_peaks.get("evaluation")
+    if evaluation is not None:
+        pieces.append(f"{gib(evaluation)} GiB allocated at most in evaluation")
+    if memory.num_alloc_retries:
+        pieces.append(f"only after {memory.num_alloc_retries} times giving cached memory back")
+    if memory.host_bytes:
+        pieces.append(f"{format_bytes(memory.host_bytes)} of host RAM per rank")
+    if memory.nvme_bytes:
+        pieces.append(f"{format_bytes(memory.nvme_bytes)} of NVMe per rank")
+    return pieces
+
+
+_MUCH = 0.5
+"""Share of a node's RAM above which it is told without `--explain`."""
+
+
+def host_words(document: PlanDocument, memory: MemoryFigures, *, explain: bool = False) -> list[str]:
+    """RAM of the node of rank 0 by moment, in pieces; without `explain` none where it is no matter."""
+    host, ram = memory.host, document.cluster.get("host_ram_bytes_per_node")
+    if host is None:
+        return []
+    known = ram if isinstance(ram, int) else None
+    most = max(_highest(host), host.most_bytes)
+    if not explain and (memory.host_bytes == 0 if known is None else most < _MUCH * known):
+        return []
+    moments = {"load": "to load", "step": "in steps", "save": "to save the whole weights"}
+    pieces = [f"{_term_words(term)} {moments.get(term.name, term.name)}" for term in host.terms if term.high_bytes]
+    if not pieces:
+        return ["next to no RAM on each node beyond the processes' own"]
+    of = "" if known is None else f" of {format_gib(known)}"
+    unknown = ["not checked: what the nodes have is not known"] if known is None and memory.host_bytes else []
+    return [f"RAM per node, GiB{of}: {pieces[0]}", *pieces[1:], *unknown]
+
+
+def _highest(host: HostFigures) -> int:
+    return max((term.high_bytes for term in host.terms), default=0)
+
+
+def _term_words(term: UncertainTerm) -> str:
+    low, middle, high = (gib(size) for size in (term.low_bytes, term.bytes, term.high_bytes))
+    return f"{middle}" if low == high else f"{middle} ({low} to {high}, {term.basis})"
+
+
+def gib(num_bytes: int) -> str:
+    """GiB without the unit: one digit, more where that would be next to nothing."""
+    return format_gib(num_bytes, 1 if num_bytes == 0 or abs(num_bytes) >= GIB // 10 else 4)
+
+
+def part_gib(num_bytes: int, memory: MemoryFigures) -> str:
+    """A part's GiB: `<0.1` where that is next to nothing of the whole."""
+    return "<0.1" if num_bytes < GIB // 10 and memory.device_used_bytes >= GIB else gib(num_bytes)
+
+
+def free_gib(memory: MemoryFigures) -> str:
+    """GiB below the capacity; negative above it."""
+    return format_gib(memory.headroom_bytes)
+
+
+def speed_words(speed: SpeedFigures) -> list[str]:
+    """How fast it is expected to be, in pieces."""
+    low, high = seconds(speed.step_seconds_low), seconds(speed.step_seconds_high)
+    between = f" ({low} to {high})" if low != high else ""
+    pieces = [f"{seconds(speed.step_seconds)} per step{between}", throughput(speed)]
+    if speed.mfu is not None:
+        pieces.append(f"MFU {speed.mfu:.0%}")
+    return [*pieces, _RATES.get(speed.basis, f"speed is {speed.basis}")]
+
+
+_RATES = {
+    "measured": "from rates measured on this GPU",
+    "source": "from published rates of its kin",
+    "assumed": "from assumed rates",
+}
+"""What an expected speed rests on; none is a measurement of this job."""
+
+
+def throughput(speed: SpeedFigures) -> str:
+    """Tokens per second and GPU, or samples per second where there are no tokens."""
+    rate = speed.tokens_per_second_per_gpu
+    return f"{_rate(speed.samples_per_second)} samples/s" if rate is None else f"{_rate(rate)} tokens/s per GPU"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def memory_rows(memory: MemoryFigures) -> list[tuple[str, str, int]]:
+    """Colour key, words and bytes of the parts of the device's memory; those below a thousandth as one."""
+    rows = [(name, name.replace("_", " "), size) for name, size in memory.at_peak.items().items()]
+    rows[-1] = ("kv_cache", "KV cache", memory.at_peak.kv_cache)
+    reserved = memory.peak_reserved_bytes
+    cached = 0 if reserved is None else reserved - memory.peak_allocated_bytes
+    rows.append(("cached", "cached blocks", cached))
+    rows.append(("outside", "CUDA context", memory.outside_allocator.cuda_context))
+    rows.append(("outside", "NCCL", memory.outside_allocator.nccl))
+    rows.append(("other", "other", memory.device_used_bytes - sum(size for _, _, size in rows)))
+    least = memory.device_used_bytes // 1000
+    small = [row for row in rows if 0 < row[2] <= least]
+    large = [row for row in rows if row[2] > least]
+    if len(small) < 2:
+        return large + small
+    return [*large, ("small", f"{len(small)} small parts", sum(size for _, _, size in small))]
+
+
+def ordered_assumptions(document: PlanDocument) -> list[tuple[str, str]]:
+    """Text and basis, the least certain first."""
+    ordered = sorted(document.assumptions, key=lambda entry: _EVIDENCE_ORDER.index(entry.basis))
+    return [(entry.text, entry.basis) for entry in ordered]
+
+
+def _integer(value: object) -> int:
+    assert isinstance(value, int)  # the document has checked it
+    return value

@@ -1,0 +1,112 @@
+"""From a call's keyword arguments to the words of the command line that asks for the same. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from gpu_plan.planner.errors import UsageError
+
+
+class JobOptions(TypedDict, total=False):
+    """Options of a job by their command line names, `-` as `_`; what is not given is searched or a default.
+
+    Numbers may be given as such or as `"8k"`; several modules of `lora_targets` as a list.
+    """
+
+    task: str
+    strategy: str
+    offload: str
+    dp_replicate: int | str
+    tp: int | str
+    pp: int | str
+    precision: str
+    optimizer: str
+    checkpointing: str
+    attention: str
+    stack: str
+    seq_len: int | str
+    micro_batch: int | str
+    global_batch: int | str
+    grad_accum: int | str
+    peft: str
+    lora_rank: int | str
+    lora_targets: str | Sequence[str]
+    fused_loss: bool
+    context: int | str
+    batch: int | str
+    new_tokens: int | str
+    kv_dtype: str
+    quantize: str
+    settings: Mapping[str, object]
+    """What `--set` takes, such as `{"fsdp.reshard_after_forward": False}`."""
+    pin: bool
+    explain: bool
+    trust_remote_code: bool
+    revision: str
+    use_cache: bool
+
+
+_SWITCHES = ("pin", "explain", "trust_remote_code")
+
+
+def option_words(options: Mapping[str, Any]) -> list[str]:
+    """Words of a command line. UsageError in one line for an option that there is not."""
+    words: list[str] = []
+    for name, value in options.items():
+        _check_name(name)
+        if value is None:
+            continue
+        option = "--" + name.replace("_", "-")
+        if name == "settings":
+            for key, item in _mapping(value).items():
+                words += ["--set", f"{key}={text_of(item)}"]
+        elif name == "use_cache":
+            words += [] if value else ["--no-cache"]
+        elif value is True:
+            words.append(option)
+        elif value is False:
+            words += [] if name in _SWITCHES else ["--no-" + name.replace("_", "-")]
+        else:
+            words.append(f"{option}={text_of(value)}")
+    return words
+
+
+def sweep_words(axes: Mapping[str, Iterable[object]]) -> list[str]:
+    """Words of `--sweep` options: `{"seq_len": [2048, "8k"]}`; keys of `--set` keep their dots.
+
+    UsageError for an axis without values.
+    """
+    words: list[str] = []
+    for name, values in axes.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise UsageError(f"sweep {name}: give a list of values")
+        separator = ";" if name == "lora_targets" else ","
+        listed = [text_of(value) for value in values]
+        if not listed:
+            raise UsageError(f"sweep {name}: the list of values is empty")
+        option = name if "." in name else name.replace("_", "-")
+        words.append(f"--sweep={option}={separator.join(listed)}")
+    return words
+
+
+def text_of(value: object) -> str:
+    """A value as the command line reads it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _check_name(name: str) -> None:
+    known = tuple(JobOptions.__annotations__)
+    if name not in known:
+        from gpu_plan.planner.nearest import did_you_mean
+
+        hint = did_you_mean(name, known, limit=1)
+        raise UsageError(f"plan() takes no option {name!r}.{hint}" if hint else f"plan() takes no option {name!r}")
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise UsageError("settings: give a mapping, such as {'fsdp.reshard_after_forward': False}")
+    return value

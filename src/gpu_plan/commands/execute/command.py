@@ -1,0 +1,198 @@
+"""`plan ... --execute SCRIPT`: finds or reads the plan, checks that it still holds, and launches it."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_plan.commands.execute.options import (
+    check_options,
+    hosts_of,
+    machine_rank_of,
+    rendezvous_port,
+    restarts_of,
+    say,
+    with_configuration,
+)
+from gpu_plan.planner.errors import ExitCode, UsageError
+from gpu_plan.planner.job.checks import check_machine, check_plan, check_port
+from gpu_plan.planner.options.parser import positive, refuse_what_is_not_built
+from gpu_plan.planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from gpu_plan.executor.job import Job
+    from gpu_plan.executor.launch.files import LaunchFiles
+    from gpu_plan.planner.plan.document import PlanDocument
+    from gpu_plan.planner.plan.saved import SavedPlan
+
+LAUNCHER_FAILED = 125
+
+
+def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
+    """Launches the job and gives its exit code; with --dry-run shows what would be launched."""
+    from gpu_plan.executor.inference.job import is_inference
+    from gpu_plan.executor.job import Job
+    from gpu_plan.executor.launch.prepare import draw
+    from gpu_plan.executor.launch.prompts import WORD
+    from gpu_plan.executor.script.read import read_script
+
+    check_options(args)
+    script = _script(args)
+    parsed = read_script(script)
+    saved = _read(args) if args.plan is not None else _search(args, words, script, script_words)
+    if saved is None:
+        return ExitCode.NOTHING_FITS
+    if args.execute == WORD and not is_inference(saved):
+        raise UsageError(f"{WORD} runs prompts, and the plan is for training: plan with --task infer")
+    for warning in saved.warnings:
+        say(warning)
+    hosts = hosts_of(args, saved)
+    job = Job(
+        saved=saved,
+        script=script,
+        arguments=tuple(script_words),
+        working_directory=Path.cwd(),
+        max_restarts=restarts_of(args),
+        hosts=hosts,
+        machine_rank=machine_rank_of(args, hosts),
+        command=shlex.join(["plan", *words, *(["--", *script_words] if script_words else [])]),
+    )
+    if args.dry_run:
+        return _show(job)
+    check_machine(saved)
+    # What the run would stumble over is said before there is one.
+    if is_inference(saved):
+        from gpu_plan.executor.inference.preflight import preflight
+
+        preflight(saved, job.arguments if args.execute == WORD else None, Path.cwd())
+    else:
+        draw(job, parsed, folder=Path.cwd())
+    check_port(hosts, job.machine_rank, rendezvous_port(hosts))
+    return _launch(job)
+
+
+def _script(args: argparse.Namespace) -> Path:
+    """The script that --execute names: a file, or the built-in prompt runner."""
+    from gpu_plan.executor.launch.prompts import SCRIPT, WORD
+
+    if args.execute == WORD:
+        return SCRIPT
+    if args.execute.startswith("@"):
+        raise UsageError(f"--execute {args.execute}: {WORD} is the only built-in runner")
+    return Path(args.execute).absolute()
+
+
+def _read(args: argparse.Namespace) -> "SavedPlan":
+    """The plan of --plan, refused where it no longer holds."""
+    from gpu_plan.planner.plan.files import load
+
+    saved = load(args.plan)
+    note = check_plan(saved, args.plan)
+    if note is not None:
+        say(note)
+    return saved
+
+
+def _search(
+    args: argparse.Namespace, words: Sequence[str], script: Path, script_words: Sequence[str]
+) -> "SavedPlan | None":
+    """The best plan found for the options given and configured; None where nothing fits, which is then shown.
+
+    The model is MODEL, else the configuration's, else the one that the script itself builds.
+    """
+    from gpu_plan.commands.job.output import check_targets, save_best, write_report
+    from gpu_plan.planner.plan.saved import saved_plan
+
+    built_in = args.execute.startswith("@")
+    # The built-in runner lies among our own files: what is configured is the user's folder.
+    all_words, taken = with_configuration(args, words, Path.cwd() / args.execute if built_in else script)
+    refuse_what_is_not_built(args)
+    if taken:
+        say(taken)
+    if args.named_model is not None:
+        if args.model is not None:
+            raise UsageError(f"MODEL {args.model} and --model {args.named_model} both name a model: keep one")
+        if built_in:
+            raise UsageError(f"--model goes with a training script: plan {args.named_model} --execute {args.execute}")
+        args.model = args.execute
+    elif args.model is None and (built_in or args.task == "infer"):
+        raise UsageError("whose prompts? name the model: plan MODEL --task infer ... --execute " + args.execute)
+    elif args.model is None:
+        args.model = args.execute
+        all_words.insert(0, args.execute)
+        say(f"planned for is what {args.execute} itself does; MODEL, or model = '...' in a plan.toml, names another")
+    if args.gpus is None:
+        args.gpus = "auto"
+    check_targets(args)
+    document = _document(args, all_words, script_words, taken)
+    if document.best is None:
+        write_report(args, document, positive(args.top, "--top") or 5)
+        return None
+    if args.save is not None:
+        save_best(args, document)
+    saved = saved_plan(document)
+    say(_in_a_line(saved))
+    return saved
+
+
+def _document(
+    args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str], taken: str
+) -> "PlanDocument":
+    from gpu_plan.commands.job.asking import find_plans
+
+    try:
+        return find_plans(args, words, script_words if args.model.endswith(".py") else ()).document
+    except UsageError as error:
+        raise UsageError(f"{error} ({taken})") from None if taken else error
+
+
+def _in_a_line(saved: "SavedPlan") -> str:
+    """What was chosen, for people: the report itself is what the same command shows without --execute."""
+    strategy = saved.plan.strategy
+    memory = saved.plan.memory
+    batch = f"micro batch {strategy.micro_batch_size} x {strategy.gradient_accumulation_steps}"
+    used = "" if memory is None else f", {format_bytes(memory.device_used_bytes or 0)} on each rank expected"
+    if saved.workload.get("task") == "infer":
+        batch = f"batch {strategy.micro_batch_size}, context {saved.workload['context']}"
+    else:
+        batch += f", checkpointing {strategy.checkpointing}"
+    tight = ", and that is tight" if saved.plan.verdict == "tight" else ""
+    where = saved.cluster["spec"]
+    return f"{strategy.name} on {where}, {batch}{used}{tight}"
+
+
+def _show(job: "Job") -> int:
+    from gpu_plan.executor.launch.prepare import prepare
+    from gpu_plan.executor.run_folder import RunFolder
+
+    folder = RunFolder(job.working_directory / "runs" / "RUN")
+    launch = prepare(job, attempt=1, folder=folder, resume_from=None)
+    sys.stdout.write(shown(launch))
+    for line in launch.notes:
+        say(line)
+    for line in launch.not_applied:
+        say(f"not applied: {line}")
+    return ExitCode.OK
+
+
+def shown(launch: "LaunchFiles") -> str:
+    """Every file in full, then the command."""
+    parts = [f"# ---- {name}\n{content.rstrip()}\n" for name, content in launch.files.items()]
+    return "\n".join([*parts, f"# ---- command\n{command_line(launch)}\n"])
+
+
+def command_line(launch: "LaunchFiles") -> str:
+    """The whole launch command, with its environment, as a shell takes it."""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in sorted(launch.environment.items())]
+    return " ".join([*variables, shlex.join(launch.command)])
+
+
+def _launch(job: "Job") -> int:
+    from gpu_plan.executor.live.show import live
+    from gpu_plan.executor.supervise.supervisor import supervise
+
+    with live() as observe:
+        record = supervise(job, observe=observe)
+    return record.exit_code if record.exit_code is not None else LAUNCHER_FAILED

@@ -1,0 +1,136 @@
+"""Options of `--execute`: what the project's configuration adds, which host this is, what contradicts what."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.options.config import JobOptions, job_options
+from gpu_plan.planner.options.configured import job_words
+from gpu_plan.planner.options.words import main_parser
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.plan.saved import SavedPlan
+
+_LOOKED_AT = (
+    "--json, --format, -o, --plot, --sweep and --snapshot are for plans that are looked at: leave out --execute"
+)
+_RESTARTS = 3
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """UsageError for options that contradict --execute or --plan."""
+    shown = (args.format, args.output, args.snapshot, args.plot, args.sweep)
+    if args.json or any(value is not None for value in shown):
+        raise UsageError(_LOOKED_AT)
+    if args.readonly and not args.dry_run:
+        raise UsageError("--readonly forbids --execute: add --dry-run to see what would run")
+    if args.plan is None:
+        return
+    given = [option for option, value in _job_values(args) if value not in (None, False, [])]
+    if given:
+        raise UsageError(f"--plan {args.plan} says what to run: leave out {given[0]}, or --plan")
+
+
+def _job_values(args: argparse.Namespace) -> list[tuple[str, object]]:
+    from gpu_plan.planner.options.parser import job_option_names
+
+    names = [name for name in job_option_names() if name not in ("hosts", "max-restarts")]
+    pairs = [(f"--{name}", getattr(args, name.replace("-", "_"), None)) for name in names]
+    return [
+        ("MODEL", args.model),
+        ("--model", args.named_model),
+        ("--gpus", args.gpus),
+        ("--set", args.settings),
+        ("--save", args.save),
+        *pairs,
+    ]
+
+
+def with_configuration(args: argparse.Namespace, words: Sequence[str], script: Path) -> tuple[list[str], str]:
+    """Fills `args` with what the project's configuration says and the command line does not.
+
+    Gives the words of the equivalent command line, and what was taken from where, for a note. The file is the nearest
+    upward from the script that says anything of a job, else from the working directory.
+    """
+    found = _nearest(script)
+    if found is None:
+        return list(words), ""
+    added = {key: more for key, more in job_words(found).items() if key == "set" or not _is_given(args, key)}
+    new = [word for key, more in added.items() if key != "model" for word in more]
+    parsed = main_parser().parse_args([*added.get("model", []), *new])
+    for name, value in vars(parsed).items():
+        if name == "settings":
+            # The command line's come last: the last of equal keys counts.
+            args.settings = [*value, *args.settings]
+        elif getattr(args, name) in (None, False):
+            setattr(args, name, value)
+    if not added:
+        return list(words), ""
+    keys = ", ".join(key for key in found.values if key in added)
+    return [*added.get("model", []), *new, *words], f"{keys}: from {found.path}"
+
+
+def _is_given(args: argparse.Namespace, key: str) -> bool:
+    return getattr(args, key.replace("-", "_"), None) not in (None, False)
+
+
+def _nearest(script: Path) -> JobOptions | None:
+    for start in (script.parent, Path.cwd()):
+        found = job_options(start)
+        if found is not None and found.values:
+            return found
+    return None
+
+
+def hosts_of(args: argparse.Namespace, saved: "SavedPlan") -> tuple[str, ...]:
+    """One host per node of the plan. UsageError where there are too few or too many."""
+    nodes = int(str(saved.cluster["nodes"]))
+    hosts = tuple(host.strip() for host in (args.hosts or "").split(",") if host.strip())
+    if args.hosts is not None and len(hosts) != nodes:
+        noun = "node" if nodes == 1 else "nodes"
+        raise UsageError(f"--hosts {args.hosts}: the plan is for {nodes} {noun}, this names {len(hosts)}")
+    if nodes > 1 and not hosts:
+        raise UsageError(f"the plan is for {nodes} nodes: name them with --hosts, and run the same command on each")
+    port = hosts[0].rpartition(":")[2] if hosts and ":" in hosts[0] else "1"
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise UsageError(f"--hosts {args.hosts}: {port!r} after the colon is no port")
+    return hosts
+
+
+def rendezvous_port(hosts: Sequence[str]) -> int:
+    """The port at which several hosts meet."""
+    port = hosts[0].partition(":")[2] if hosts else ""
+    return int(port) if port else 29500
+
+
+def machine_rank_of(args: argparse.Namespace, hosts: Sequence[str]) -> int:
+    """Which of the hosts this is: as told, or as SLURM and other schedulers say. UsageError beyond the last."""
+    name, text = "--machine-rank", args.machine_rank
+    if text is None and len(hosts) > 1:
+        name = next((name for name in ("SLURM_NODEID", "NODE_RANK") if os.environ.get(name)), name)
+        text = os.environ.get(name)
+    rank = 0 if text is None else count(text, name)
+    if rank >= max(1, len(hosts)):
+        raise UsageError(f"{name} {rank}: there are {max(1, len(hosts))} hosts, counted from 0")
+    return rank
+
+
+def restarts_of(args: argparse.Namespace) -> int:
+    """How many new attempts there may be."""
+    return _RESTARTS if args.max_restarts is None else count(args.max_restarts, "--max-restarts")
+
+
+def count(text: str, option: str) -> int:
+    """A whole number of 0 or more; UsageError for anything else."""
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise UsageError(f"{option} {text!r} is not a number of 0 or more")
+    return int(text)
+
+
+def say(text: str) -> None:
+    """A line for people."""
+    print(f"plan: note: {text}", file=sys.stderr)

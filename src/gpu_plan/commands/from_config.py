@@ -1,0 +1,207 @@
+"""`plan from-config FILE [MODEL]`: another tool's configuration as the options of `plan`, with what it leaves out."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_plan.planner.errors import ExitCode, InputError, UnreachableError, UsageError
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.from_config.convert import Converted
+    from gpu_plan.planner.from_config.reading import Fetch
+
+_MAX_BYTES = 2**20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `plan from-config`."""
+    parser.add_argument("file", metavar="FILE", help="YAML or JSON of Accelerate, DeepSpeed, the Trainer, axolotl, ...")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="the model, where the file names none")
+    parser.add_argument("--gpus", metavar="SPEC", help="8xH100; a type alone, H100, takes the file's own count")
+    parser.add_argument("--kind", metavar="K", help="accelerate, deepspeed, trainer, axolotl, llamafactory")
+    parser.add_argument("--plan", action="store_true", help="run the main job, pinned on what the file says")
+    parser.add_argument("--toml", action="store_true", help="the [tool.plan] table for pyproject.toml, and only that")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of stdout")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Reads, converts, shows; with --plan the main job's own output and exit code."""
+    from gpu_plan.planner.from_config.convert import convert
+    from gpu_plan.planner.from_config.show import document, text, toml
+
+    if args.json and args.toml:
+        raise UsageError("--json and --toml contradict each other")
+    path = Path(args.file)
+    content = read_file(path)
+    world = _world(args.gpus)
+    converted = convert(
+        content, args.file, fetcher(path), kind=args.kind, world=world, otherwise=1 if args.gpus else None
+    )
+    converted = _with_gpus(_with_model(converted, args.model), args.gpus)
+    _check(converted)
+    if args.plan:
+        return _plan(args, converted)
+    if args.json:
+        shown = json.dumps(document(converted), indent=2) + "\n"
+    else:
+        shown = toml(converted) if args.toml else text(converted)
+    if args.toml:
+        _say_rest(converted)
+    _write(args, shown)
+    return ExitCode.OK
+
+
+def read_file(path: Path) -> Mapping[str, object]:
+    """A YAML or JSON file's top-level table. UnreachableError where there is none, InputError for what is no table."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise UnreachableError(f"{path} cannot be read: {error.strerror}") from None
+    if len(raw) > _MAX_BYTES:
+        raise InputError(f"{path} is larger than 1 MiB: it cannot be a configuration")
+    try:
+        content = _parsed(raw.decode("utf-8"), path)
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text: name a YAML or JSON file") from None
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path} holds no keys: a configuration is a table of them")
+    return {str(key): value for key, value in content.items()}
+
+
+def _parsed(text: str, path: Path) -> object:
+    """JSON is read as such: YAML would take its `1e8` for a word."""
+    import yaml
+
+    if path.suffix == ".json" or text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if path.suffix == ".json":
+                raise InputError(f"{path} is not valid JSON: {str(error)[:120]}") from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())[:160]}") from None
+
+
+def fetcher(path: Path) -> "Fetch":
+    """Reads a file that `path` names: from its folder, or from the working directory, as the tool itself would."""
+
+    def fetch(named: str, key: str) -> Mapping[str, object]:
+        tried = [Path(os.path.expanduser(named))]
+        tried += [path.parent / named] if not tried[0].is_absolute() else []
+        for candidate in tried:
+            if candidate.is_file():
+                return read_file(candidate)
+        raise UnreachableError(f"{path}: {key} names {named}, which is not there: it says how the model is spread")
+
+    return fetch
+
+
+def _world(spec: str | None) -> int | None:
+    """Processes that --gpus names; None for a type without a count, whose count is the file's."""
+    if spec is None or _type_alone(spec):
+        return None
+    from gpu_plan.planner.options.cluster import find_cluster
+
+    return find_cluster(spec).world_size
+
+
+def _type_alone(spec: str) -> bool:
+    """Whether --gpus names a GPU and no count: neither digits before an `x`, nor a platform, nor what is detected."""
+    from gpu_plan.planner.hardware.catalog import load_platforms
+
+    lowered = spec.strip().lower()
+    head = lowered.partition("x")[0].strip()
+    return not head.isdigit() and lowered != "auto" and lowered not in load_platforms()
+
+
+def _with_model(converted: "Converted", model: str | None) -> "Converted":
+    """MODEL of the command line stands before the file's."""
+    if model is None:
+        return converted
+    note = () if converted.model in (None, model) else (f"the file's own model is {converted.model}",)
+    return replace(converted, model=model, notes=(*converted.notes, *note))
+
+
+def _with_gpus(converted: "Converted", spec: str | None) -> "Converted":
+    """--gpus with the file's count where it names a type alone; where both name one, the command line counts."""
+    from gpu_plan.planner.options.cluster import find_cluster
+
+    if spec is None:
+        return converted
+    if not _type_alone(spec):
+        cluster = find_cluster(spec)
+        note: tuple[str, ...] = ()
+        if converted.processes not in (None, cluster.world_size):
+            note = (f"the file says {converted.processes} processes, and --gpus {spec} is {cluster.world_size}",)
+        return replace(converted, gpus=spec, notes=(*converted.notes, *note))
+    count, nodes = converted.processes or 1, converted.nodes or 1
+    whole = f"{nodes}x{count // nodes}x{spec}" if nodes > 1 else f"{count}x{spec}"
+    try:
+        return replace(converted, gpus=find_cluster(whole).spec)
+    except InputError as error:
+        raise InputError(
+            f"{converted.path} has {count} processes: {error}" if converted.processes else str(error)
+        ) from None
+
+
+def _check(converted: "Converted") -> None:
+    """What the options themselves refuse, such as offload that is not built, with the file's name before it."""
+    from gpu_plan.planner.from_config.show import words
+    from gpu_plan.planner.options.parser import refuse_what_is_not_built
+    from gpu_plan.planner.options.training import Options, read_given
+    from gpu_plan.planner.options.words import main_parser
+
+    args = main_parser().parse_args([converted.model or "MODEL", *words(converted)])
+    refuse_what_is_not_built(args)
+    names = {said.option for said in converted.options if not said.setting}
+    values = {name: getattr(args, name.replace("-", "_")) for name in names}
+    try:
+        read_given(Options(values), tuple(args.settings))
+    except UsageError as error:
+        raise InputError(f"{converted.path}: {error}") from None
+
+
+def _plan(args: argparse.Namespace, converted: "Converted") -> int:
+    """The main job on what was read."""
+    from gpu_plan.commands.plan import run_words
+    from gpu_plan.planner.from_config.show import words
+
+    if converted.model is None:
+        raise UsageError(f"which model? {args.file} names none: plan from-config {args.file} MODEL --gpus ... --plan")
+    if converted.gpus is None:
+        raise UsageError(f"which GPUs? no file says: add --gpus, such as --gpus H100, to {args.file}'s count")
+    _say_rest(converted)
+    more = ["--json"] * args.json + ["--force"] * args.force
+    more += ["-o", args.output] if args.output is not None else []
+    return run_words([converted.model, "--gpus", converted.gpus, "--pin", *words(converted), *more], [])
+
+
+def _say_rest(converted: "Converted") -> None:
+    """What the words do not hold, on stderr."""
+    for line in converted.approximated:
+        print(f"plan: note: planned otherwise: {line}", file=sys.stderr)
+    for line in converted.notes:
+        print(f"plan: note: {line}", file=sys.stderr)
+    if converted.passed_over:
+        print(f"plan: note: no meaning here: {', '.join(converted.passed_over)}", file=sys.stderr)
+
+
+def _write(args: argparse.Namespace, shown: str) -> None:
+    if args.output is None:
+        sys.stdout.write(shown)
+        return
+    from gpu_plan.planner.plan.files import write_text
+
+    if os.path.exists(args.output) and not args.force:
+        raise UsageError(f"-o {args.output} exists: add --force to overwrite it")
+    write_text(args.output, shown, force=args.force)

@@ -1,0 +1,98 @@
+"""From parsed options to a request, and to the plans that answer it."""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpu_plan.commands.job.output import form_of, plot_targets
+from gpu_plan.planner.errors import UnreachableError, UsageError
+from gpu_plan.planner.options.parser import given_job_words
+from gpu_plan.verbs import LATER_VERBS, VERBS
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.options.request import Answer, Request
+
+
+def check_subject(args: argparse.Namespace) -> None:
+    """UsageError unless it is said what is planned, and for which GPUs."""
+    if args.model is None and args.named_model is not None:
+        raise UsageError(f"which script is --model {args.named_model} compared with? plan train.py --model ...")
+    if args.model is None:
+        raise UsageError("which model? name a hub id, folder, config.json or package.module:factory")
+    if args.named_model is not None and not args.model.endswith(".py"):
+        raise UsageError(f"--model goes with a training script: plan train.py --model {args.named_model}")
+    if args.gpus is None:
+        verb = _verb_like(args.model)
+        if verb is not None:
+            raise UsageError(f"{args.model} is no verb. Did you mean plan {verb}? To plan a model, add --gpus")
+        raise UsageError(f"which GPUs? add --gpus, such as: plan {args.model} --gpus 8xH100")
+
+
+def find_plans(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str] = ()) -> "Answer":
+    """Runs the main job for parsed options; `words` are the command line that is kept with the answer.
+
+    `script_words` are the arguments of the training script, where one is what is planned.
+    """
+    from gpu_plan.planner.job.run import run_job
+
+    try:
+        return run_job(request_of(args, words, script_words), Notes())
+    except UnreachableError as problem:
+        verb = _verb_like(args.model)
+        hint = "" if verb is None else f" Or did you mean the verb: plan {verb}?"
+        raise UnreachableError(f"{problem}{hint}") from None
+
+
+def request_of(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str] = ()) -> "Request":
+    """What parsed options ask for; arguments as of `find_plans`."""
+    # transformers' own log lines would stand between ours; who wants them says so in this variable.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from gpu_plan.planner.options.request import Request
+
+    return Request(
+        model=args.named_model or args.model,
+        script=args.model if args.named_model else None,
+        gpus=args.gpus,
+        words=given_job_words(args),
+        settings=tuple(args.settings),
+        pinned=args.pin,
+        explain=args.explain,
+        trust_remote_code=args.trust_remote_code,
+        revision=args.revision,
+        use_cache=not args.no_cache,
+        command="plan "
+        + " ".join(shlex.quote(word) for word in (*words, *(("--", *script_words) if script_words else ()))),
+        snapshot=args.snapshot is not None,
+        plot=any(target.kind == "timeline" for target in plot_targets(args)),
+        timeline=form_of(args) == "html",
+        script_words=tuple(script_words),
+    )
+
+
+def _verb_like(word: str) -> str | None:
+    """The verb that `word` nearly is, if any; a word with a slash, dot or colon names a model."""
+    if set(word) & set("/.:") or os.path.exists(word):
+        return None
+    import difflib
+
+    close = difflib.get_close_matches(word, (*VERBS, *LATER_VERBS), n=1, cutoff=0.75)
+    return close[0] if close else None
+
+
+class Notes:
+    """Prints each note once; progress is for people at a terminal, what was repaired is for everyone."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, text: str) -> None:
+        if text in self._said:
+            return
+        self._said.add(text)
+        if not text.startswith("tracing"):
+            print(f"plan: note: {text}", file=sys.stderr)
+        elif sys.stderr.isatty():
+            print(f"plan: {text} ...", file=sys.stderr)

@@ -1,0 +1,67 @@
+"""The main job: `plan MODEL --gpus SPEC [options]`."""
+
+import argparse
+from collections.abc import Sequence
+
+from gpu_plan.commands.job.asking import check_subject, find_plans
+from gpu_plan.commands.job.output import check_targets, write_report, write_snapshot_of
+from gpu_plan.planner.errors import ExitCode, UsageError
+from gpu_plan.planner.options.parser import positive, refuse_what_is_not_built
+from gpu_plan.planner.options.words import join_negative, main_parser, unknown_options
+from gpu_plan.verbs import VERBS
+from gpu_plan.version import __version__
+
+
+def run_words(words: Sequence[str], script_words: Sequence[str]) -> int:
+    """Parses the main job's words and runs it; gives the exit code."""
+    parser = main_parser(VERBS)
+    args, unknown = parser.parse_known_args(join_negative(words))
+    if args.version:
+        print(f"plan {__version__}")
+        return ExitCode.OK
+    if unknown:
+        raise unknown_options(parser, unknown)
+    if args.model is None and len(words) == 0:
+        parser.print_help()
+        return ExitCode.OK
+    refuse_what_is_not_built(args)
+    if args.execute is not None:
+        from gpu_plan.commands.execute.command import execute
+
+        return execute(args, words, script_words)
+    _check_nothing_to_run(args, script_words)
+    return _run(args, words, script_words)
+
+
+def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str]) -> None:
+    """UsageError for options that say something about a script that there is not."""
+    if script_words and not str(args.model).endswith(".py"):
+        raise UsageError("arguments after -- belong to a script: name it with --execute SCRIPT, or as MODEL")
+    for option, value in (
+        ("--plan", args.plan),
+        ("--dry-run", args.dry_run or None),
+        ("--hosts", args.hosts),
+        ("--machine-rank", args.machine_rank),
+        ("--max-restarts", args.max_restarts),
+    ):
+        if value is not None:
+            raise UsageError(f"{option} is about a script that runs: add --execute SCRIPT")
+
+
+def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
+    if args.sweep:
+        from gpu_plan.commands.sweep import sweep
+
+        return sweep(args, words, script_words)
+    check_subject(args)
+    top = positive(args.top, "--top") or 5
+    check_targets(args)
+    answer = find_plans(args, words, script_words)
+    write_report(args, answer.document, top, answer.timeline)
+    if args.snapshot is not None:
+        write_snapshot_of(args, answer)
+    if args.plot:
+        from gpu_plan.commands.job.plots import write_plots
+
+        write_plots(args, answer, words, script_words)
+    return ExitCode.OK if any(plan.fits for plan in answer.document.plans) else ExitCode.NOTHING_FITS

@@ -1,0 +1,54 @@
+"""`plan ... --sweep OPTION=A,B`: one job after the other, as a table, a heat map, or one document."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpu_plan.commands.job.output import check_targets, form_of, write_out
+from gpu_plan.commands.job.points import check, run, show_progress
+from gpu_plan.planner.errors import ExitCode
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.sweep.document import SweepDocument
+
+
+def sweep(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
+    """Runs the sweep that the options ask for and reports it."""
+    from gpu_plan.planner.sweep.axes import parse_axes
+
+    axes = parse_axes(args.sweep)
+    check(args, axes)
+    check_targets(args)
+    swept = run(axes, words, script_words, show_progress)
+    _write(args, swept.document)
+    if args.plot:
+        from gpu_plan.commands.job.plots import write_sweep_plots
+
+        write_sweep_plots(args, swept.document)
+    return ExitCode.OK if swept.document.fits else ExitCode.NOTHING_FITS
+
+
+def _write(args: argparse.Namespace, document: "SweepDocument") -> None:
+    from gpu_plan.commands.report.kept import sweep_report
+
+    form = form_of(args)
+    text = _terminal(args, document) if form == "text" else sweep_report(document, form)
+    write_out(args, text)
+
+
+def _terminal(args: argparse.Namespace, document: "SweepDocument") -> str:
+    import shutil
+
+    from gpu_plan.reports.plan.terminal import wants_color
+    from gpu_plan.reports.sweep.text import render_sweep_text
+
+    to_terminal = args.output is None and sys.stdout.isatty()
+    encodable = args.output is not None or (sys.stdout.encoding or "").lower().startswith("utf")
+    return render_sweep_text(
+        document,
+        width=shutil.get_terminal_size((100, 24)).columns,
+        ascii_only=args.ascii or not encodable,
+        color=wants_color(os.environ, to_terminal),
+    )

@@ -1,0 +1,104 @@
+"""Traces that stay in memory between questions, with what each question may do about a missing one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.model.source.resolve import ModelSource, resolve
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.training import Given, adapter_of
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.entries import told_by
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.provider import Provider, TraceProvider
+from gpu_plan.planner.trace.storage import load
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.tui.engine.kept.recent import Recent
+from gpu_plan.tui.engine.messages import Parcel
+
+T = TypeVar("T", bound=TraceProvider)
+
+
+class UntracedError(Exception):
+    """A trace is needed that nobody has made yet."""
+
+
+class KeptTraces(TraceProvider):
+    """Traces of the cache alone: what is missing is said, not made."""
+
+    __slots__ = ()
+
+    def take(self, parcel: Parcel) -> None:
+        """Keeps what another process traced."""
+        self._spec = parcel.spec
+        trace = load(parcel.trace)
+        # One that is kept already stays: what was made of it is kept beside it.
+        self._traces.setdefault((parcel.variant, trace.samples), trace)
+
+    def _open_workshop(self) -> "object":  # type: ignore[override]
+        raise UntracedError
+
+
+@dataclass(slots=True)
+class Watched:
+    """A provider for one question: asks before every trace whether the answer is still wanted, knows what it used."""
+
+    inner: Provider
+    check: Callable[[], None]
+    _used: dict[int, StepTrace] = field(default_factory=dict)
+
+    def spec(self) -> ModelSpec:
+        self.check()
+        return self.inner.spec()
+
+    def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        self.check()
+        found = self.inner.trace(variant, micro_batch)
+        self._used[id(found)] = found
+        return found
+
+    def stepless(self, regime: Regime) -> StepTrace:
+        self.check()
+        return self.inner.stepless(regime)
+
+    def told(self) -> tuple[list[str], list[str]]:
+        """Of the traces that this question used."""
+        return told_by(self._used.values())
+
+
+class Providers(Generic[T]):
+    """Providers by model, device, attention and adapter; the least recently used is forgotten."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._kept: Recent[T] = Recent()
+        self._sources: dict[tuple[object, ...], ModelSource] = {}
+
+    def source(self, request: Request) -> ModelSource:
+        """The model's configuration, read once."""
+        key = (request.model, request.trust_remote_code, request.revision)
+        if key not in self._sources:
+            self._sources[key] = resolve(
+                request.model, trust_remote_code=request.trust_remote_code, revision=request.revision
+            )
+        return self._sources[key]
+
+    def open(self, request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note) -> T:
+        """As `gpu_plan.planner.job.training.trace_provider`, and kept."""
+        device, attention, adapter = device_kind(cluster.gpu), given.attention or "sdpa", adapter_of(given, cluster)
+        key = (source.digest, source.id, device, str(attention), adapter, request.use_cache)
+        found = self._kept.get(
+            key,
+            lambda: self._kind(
+                source=source,
+                device=device,
+                attention=attention,
+                adapter=adapter,
+                use_cache=request.use_cache,
+                note=note,
+            ),
+        )
+        found.note = note
+        return found

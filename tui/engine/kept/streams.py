@@ -1,0 +1,79 @@
+"""What strategies made of traces, kept for every configuration that asks the same of them."""
+
+from collections import OrderedDict
+from dataclasses import fields, replace
+
+from gpu_plan.planner.search.candidates import Batch, Family
+from gpu_plan.planner.search.evaluate import Evaluator
+from gpu_plan.planner.strategy.base import RankPlan
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.workload.training import Workload
+
+KEPT_BYTES = 192 * 2**20
+"""Of arrays in the streams that are kept, at most; the newest stays whatever it takes."""
+
+Key = tuple[object, ...]
+
+
+class Shelf:
+    """Plans of ranks by what they were made of; those not used for longest are forgotten."""
+
+    def __init__(self, room: int = KEPT_BYTES) -> None:
+        self._room = room
+        self._kept: OrderedDict[Key, tuple[RankPlan, int]] = OrderedDict()
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Key) -> RankPlan | None:
+        """What is kept under `key`, and from now on the last to be forgotten."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        self._kept.move_to_end(key)
+        return found[0]
+
+    def put(self, key: Key, plan: RankPlan) -> None:
+        """Keeps one more."""
+        size = sum(_array_bytes(rank) for rank in (plan, *plan.rivals))
+        self._kept[key] = (plan, size)
+        self._taken += size
+        while self._taken > self._room and len(self._kept) > 1:
+            _, (_, gone) = self._kept.popitem(last=False)
+            self._taken -= gone
+
+
+def _array_bytes(plan: RankPlan) -> int:
+    stream = plan.stream
+    arrays = (
+        stream.event_sign, stream.event_tensor, stream.event_segment, stream.event_in_backward, stream.fixed,
+        stream.per_sample, stream.cuda_stream, stream.category,
+    )  # fmt: skip
+    # Beside them two words for each storage that the strategy placed.
+    return sum(array.nbytes for array in arrays) + 16 * len(stream.labels)
+
+
+class KeptEvaluator(Evaluator):
+    """An `Evaluator` that looks on a shelf before it asks a strategy, which knows nothing but its `RankContext`."""
+
+    shelf: Shelf
+
+    def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
+        context = self.context(family, min(batch.accumulation_steps, 2), trace)
+        asked = tuple(getattr(context, field.name) for field in fields(context) if field.name != "trace")
+        # A plan holds its trace, so that the id stays its own for as long as the plan is kept.
+        key = (family.strategy.name, id(trace), asked, _unsearched(self.workload))
+        found = self.shelf.get(key)
+        if found is None:
+            found = super()._plan(family, batch, trace)
+            self.shelf.put(key, found)
+        return found
+
+
+def _unsearched(workload: Workload) -> Workload:
+    """What a plan's notes may tell of beside its context."""
+    return replace(
+        workload, micro_batch=None, global_batch=None, grad_accum=None, strategy=None, offload=None,
+        checkpointing=None, basis=(),
+    )  # fmt: skip
