@@ -17,7 +17,7 @@ from gpu_plan.planner.memory.allocator.words import allocator_variable
 
 WORD = "@generate"
 """What `--execute` is given for the built-in prompt runner."""
-SCRIPT = Path(__file__).with_name("generate.py")
+SCRIPT = Path(__file__).parents[1] / "inference" / "generate.py"
 RECORD_SECONDS = 0.5
 
 
