@@ -240,9 +240,9 @@ def parameter_specs(model: nn.Module) -> Iterator[ParameterSpec]:
 def from_factory(factory: Callable[[], Any]) -> tuple[nn.Module, dict[str, Any] | tuple[Any, ...] | None]:
     """Call a user's factory under the meta device: it returns a module, or (module, inputs).
 
-    Inputs are a dict (keywords) or a tuple (positions) whose tensors' first dimension is the micro batch;
-    their values are dropped, but for small integer tensors that `gpu_plan.planner.trace.inputs.batch` may keep. InputError,
-    one line, for anything else that it raises or returns.
+    Inputs are a dict (keywords) or a tuple (positions) whose tensors' first dimension is the micro batch; their values
+    are dropped, but for small integer tensors that `gpu_plan.planner.trace.inputs.batch` may keep. InputError, one
+    line, for anything else that it raises or returns.
     """
     name = getattr(factory, "__qualname__", type(factory).__name__)
     try:
