@@ -56,7 +56,7 @@ class Project:
     """Where planted modules that are imported write their files' names."""
 
     def plan(self, *words: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
-        """`python -m gpu_plan` in the working directory, as a user starts it where `plan` is not on the path."""
+        """`plan` in the working directory; without `-P`, python itself would import the types.py that lies there."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "gpu_plan", *words],
             cwd=self.directory,

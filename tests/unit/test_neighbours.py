@@ -136,3 +136,15 @@ def test_a_planted_standard_library_is_not_imported_by_a_child(tmp_path):
     standard = standard_library()
     assert json.loads(path)[: len(standard) + 1] == [*standard, str(tmp_path)]
     assert variable == given
+
+
+def test_the_command_as_a_module_takes_nothing_from_the_working_directory(tmp_path):
+    """Where `python -m` itself has put that first; but for the few modules that python imports before ours."""
+    for name in ("json", "torch", "numpy", "yaml", "rich", "planner", "executor", "reports", "tui"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(f'imported {__name__}')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "gpu_plan", "gpus", "H100"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "H100" in done.stdout
