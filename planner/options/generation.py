@@ -14,6 +14,8 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.parser import positive
 from gpu_plan.planner.options.settings import parse_settings
+from gpu_plan.planner.strategy.registry import NOT_BUILT
+from gpu_plan.planner.strategy.registry import STRATEGIES as TRAINED
 from gpu_plan.planner.workload.generation import MOST_TOKENS, CacheKind, CacheType, InferWorkload, WeightType
 from gpu_plan.planner.workload.training import Attention, Basis
 
@@ -37,7 +39,6 @@ _TRAINING: Mapping[str, str] = {
     "global-batch": ": use --batch",
 }
 """Options of training, and what takes their place."""
-_TRAINING_STRATEGIES = ("ddp", "fsdp", "fsdp1", "hsdp", "zero1", "zero2", "zero3", "megatron")
 _LATER_CACHES = ("int8", "int4", "int2")
 _SETTINGS = ("alloc.", "memory.reserve", "cache.")
 """Those that say something about a generation."""
@@ -248,7 +249,7 @@ def _strategy(value: str | None) -> str | None:
     if value.lower() in STRATEGIES:
         return value.lower()
     known = f"use auto, {', '.join(STRATEGIES)}"
-    if value.lower() in _TRAINING_STRATEGIES:
+    if value.lower() in (*TRAINED, *NOT_BUILT):
         raise UsageError(f"--strategy {value.lower()} is about training: for --task infer {known}")
     raise UsageError(f"--strategy {value!r} is unknown for --task infer: {known}.{did_you_mean(value, STRATEGIES)}")
 

@@ -9,7 +9,6 @@ from gpu_plan.planner.memory.allocator.words import allocator_settings
 from gpu_plan.planner.memory.evaluation import with_evaluation
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
-from gpu_plan.planner.options.settings import SETTINGS
 from gpu_plan.planner.search.candidates import Batch, Family
 from gpu_plan.planner.search.compilation import compilation_notes, compilation_of, is_approximate, uncompiled_term
 from gpu_plan.planner.search.device_use import DeviceUse, simulated
@@ -79,7 +78,7 @@ class Evaluator:
             return replace(regime, float8="te")
         if regime.float8 == "gathered" and self.workload.setting("fp8.all_gather", "true") == "false":
             return replace(regime, float8="cast")
-        if family.strategy.name in SETTINGS["dtype.params"].strategies:
+        if "dtype.params" in family.strategy.traits.settings:
             return loaded_in(regime, dict(self.workload.settings).get("dtype.params"))
         return regime
 
@@ -99,7 +98,7 @@ class Evaluator:
             offload=family.offload,
             hidden_size=trace.layout.hidden_size,
             peft=workload.peft,
-            replicate=(workload.dp_replicate or cluster.nodes) if family.strategy.name == "hsdp" else 1,
+            replicate=(workload.dp_replicate or cluster.nodes) if family.strategy.traits.replicates else 1,
             nodes=cluster.nodes,
             settings=workload.settings,
         )
@@ -179,7 +178,7 @@ class Evaluator:
     def _host_terms(self, family: Family, trace: StepTrace, step_bytes: int) -> tuple[Term, ...]:
         context = self.context(family, 1, trace)
         job = HostJob(
-            strategy=family.strategy.name,
+            host=family.strategy.traits.host,
             parameters=trace.parameters,
             regime=self._regime(family),
             mixed=self.workload.precision.is_mixed,

@@ -7,8 +7,8 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.search.candidates import Batch, families
 from gpu_plan.planner.search.evaluate import Evaluator, Judgement
 from gpu_plan.planner.search.reasons import title
-from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import Checkpointing, Precision, Workload
 
 _LARGEST_NODES = 1024

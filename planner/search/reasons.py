@@ -2,7 +2,7 @@
 
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.search.evaluate import Judgement
-from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.units import format_gib
 
