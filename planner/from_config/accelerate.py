@@ -6,7 +6,7 @@ from gpu_plan.planner.from_config.fsdp import read_fsdp, version_of
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.shared import clipping, compiled, settings_of
 from gpu_plan.planner.from_config.table import Table
-from gpu_plan.planner.strategy.registry import strategy_by
+from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
 
 SIGNS = ("compute_environment", "distributed_type", "num_machines", "deepspeed_config", "main_training_function")

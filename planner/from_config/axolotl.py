@@ -19,7 +19,7 @@ from gpu_plan.planner.from_config.shared import (
     read_weights_dtype,
 )
 from gpu_plan.planner.from_config.table import Table
-from gpu_plan.planner.strategy.registry import strategy_by
+from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
 
 SIGNS = ("base_model", "sequence_len", "micro_batch_size", "adapter", "sample_packing", "val_set_size")

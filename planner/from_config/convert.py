@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gpu_plan.planner.from_config.kinds import Kind, find_kind, recognise
 from gpu_plan.planner.from_config.reading import Fetch, Reading, Said
 from gpu_plan.planner.from_config.table import Table
-from gpu_plan.planner.strategy.registry import unsharded
+from gpu_plan.planner.strategy.known import unsharded
 
 _ORDER = (
     "strategy", "dp-replicate", "offload", "precision", "optimizer", "micro-batch", "grad-accum", "global-batch",

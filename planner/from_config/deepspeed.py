@@ -3,7 +3,7 @@
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.shared import clipping
 from gpu_plan.planner.from_config.table import Table
-from gpu_plan.planner.strategy.registry import strategy_by
+from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
 
 SIGNS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer")

@@ -6,7 +6,7 @@ Sources: accelerate utils/dataclasses.py (FullyShardedDataParallelPlugin), trans
 
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
-from gpu_plan.planner.strategy.registry import strategy_by
+from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
 
 _WRAPS = ("TRANSFORMER_BASED_WRAP",)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
-from gpu_plan.planner.strategy.registry import traits_of
+from gpu_plan.planner.strategy.known import traits_of
 
 OPTIMIZERS: Mapping[str, str] = {
     "adamw_torch": "adamw",

@@ -20,7 +20,7 @@ from gpu_plan.planner.search.predicted import predicted_snapshot, predicted_time
 from gpu_plan.planner.search.reasons import title
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.registry import traits_of
+from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import Provider, TraceProvider
 from gpu_plan.planner.workload.training import Peft, Precision, Workload

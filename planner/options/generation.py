@@ -14,8 +14,7 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.parser import positive
 from gpu_plan.planner.options.settings import parse_settings
-from gpu_plan.planner.strategy.registry import NOT_BUILT
-from gpu_plan.planner.strategy.registry import STRATEGIES as TRAINED
+from gpu_plan.planner.strategy.known import NOT_BUILT, known_traits
 from gpu_plan.planner.workload.generation import MOST_TOKENS, CacheKind, CacheType, InferWorkload, WeightType
 from gpu_plan.planner.workload.training import Attention, Basis
 
@@ -249,7 +248,7 @@ def _strategy(value: str | None) -> str | None:
     if value.lower() in STRATEGIES:
         return value.lower()
     known = f"use auto, {', '.join(STRATEGIES)}"
-    if value.lower() in (*TRAINED, *NOT_BUILT):
+    if known_traits(value.lower()) is not None or value.lower() in NOT_BUILT:
         raise UsageError(f"--strategy {value.lower()} is about training: for --task infer {known}")
     raise UsageError(f"--strategy {value!r} is unknown for --task infer: {known}.{did_you_mean(value, STRATEGIES)}")
 

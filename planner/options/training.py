@@ -14,7 +14,7 @@ from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.checks import check_workload
 from gpu_plan.planner.options.parser import positive
 from gpu_plan.planner.options.settings import parse_settings
-from gpu_plan.planner.strategy.registry import find_strategy, meant_by, replicating, traits_of, unsharded
+from gpu_plan.planner.strategy.known import meant_by, replicating, traits_of, unsharded
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import (
     Attention,
@@ -90,7 +90,7 @@ def read_given(options: Options, settings: Sequence[str]) -> Given:
         attention=choice(Attention, options.text("attention"), "--attention"),
         stack=choice(Stack, options.text("stack"), "--stack"),
         checkpointing=choice(Checkpointing, options.text("checkpointing"), "--checkpointing"),
-        strategy=None if strategy in (None, "auto") else find_strategy(str(strategy)).name,
+        strategy=None if strategy in (None, "auto") else traits_of(str(strategy)).name,
         offload=choice(Offload, options.text("offload"), "--offload"),
         seq_len=positive(options.text("seq-len"), "--seq-len"),
         micro_batch=positive(options.text("micro-batch"), "--micro-batch"),

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.strategy.base import Strategy
-from gpu_plan.planner.strategy.registry import STRATEGIES, find_strategy, unsharded
+from gpu_plan.planner.strategy.known import unsharded
+from gpu_plan.planner.strategy.registry import STRATEGIES, find_strategy
 from gpu_plan.planner.strategy.traits import ENGINE_TITLES, Offload, Traits
 from gpu_plan.planner.workload.training import Checkpointing, Workload
 

@@ -4,7 +4,7 @@ from typing import Literal, cast
 
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.plan.document import Assumption
-from gpu_plan.planner.strategy.registry import traits_of
+from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.variant import Compilation
 from gpu_plan.planner.workload.training import Workload
 

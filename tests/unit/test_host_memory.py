@@ -8,7 +8,7 @@ import pytest
 
 from gpu_plan.planner.plan.document import HostFigures, PlanDocument, UncertainTerm, from_json, to_json
 from gpu_plan.planner.strategy.host_memory import HostJob, host_terms, shortage
-from gpu_plan.planner.strategy.registry import traits_of
+from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.events import ParameterInfo
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import GIB

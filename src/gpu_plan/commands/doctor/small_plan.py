@@ -28,7 +28,7 @@ def _strategy(gpus: str) -> str:
     from gpu_plan.planner.hardware.detect import detect_cluster
     from gpu_plan.planner.hardware.ram import machine_ram_bytes
     from gpu_plan.planner.options.config import user_gpus
-    from gpu_plan.planner.strategy.registry import unsharded
+    from gpu_plan.planner.strategy.known import unsharded
 
     cluster = detect_cluster() if gpus == "auto" else parse_cluster(gpus, user_gpus(), machine_ram_bytes())
     return unsharded(cluster.world_size).name
