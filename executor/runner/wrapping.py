@@ -25,12 +25,12 @@ def deepspeed(stage: int) -> str:
     return f"DeepSpeedEngine {stage}"
 
 
-def strategy_called(wrapping: str, environment: Mapping[str, str] | None = None) -> str:
-    """The strategy that the launching process calls so; the words themselves where it has not said. Never raises."""
+def strategy_called(wrapping: str, environment: Mapping[str, str] | None = None) -> str | None:
+    """The strategy that the launching process calls so; None where it has not said. Never raises."""
     env = os.environ if environment is None else environment
     try:
         told = json.loads(env.get(names.STRATEGIES, "{}"))
     except ValueError:
-        return wrapping
+        return None
     found = told.get(wrapping) if isinstance(told, dict) else None
-    return found if isinstance(found, str) else wrapping
+    return found if isinstance(found, str) else None

@@ -43,11 +43,12 @@ def facts_of(
     plugin = getattr(accelerator.state, "fsdp_plugin", None) if kind == "FSDP" else None
     state_dict = getattr(getattr(plugin, "state_dict_type", None), "name", None)
     layout = layout_of(kind, state_dict)
+    found = _wrapping(accelerator, kind, plugin)
     one = layout == REPLICATED and len(models) == len(optimizers) == 1
     return Facts(
         stack=stack,
         layout=layout,
-        strategy=wrapping.strategy_called(_wrapping(accelerator, kind, plugin)),
+        strategy=wrapping.strategy_called(found) or found,
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
         step=step,
