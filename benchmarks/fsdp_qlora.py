@@ -28,8 +28,10 @@ from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
-from gpu_plan.planner.strategy.fsdp1 import strategy as fsdp1
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.fsdp1 import rank as fsdp1
+from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.events import Kind, StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
@@ -83,7 +85,7 @@ def qlora_case_of(row: Row) -> QloraCase | str:
     )
 
 
-class BareFsdp(fsdp1.FullyShardedDataParallel1):
+class BareFsdp(FullyShardedDataParallel1):
     """FSDP1 over a model that is 16-bit through and through."""
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:

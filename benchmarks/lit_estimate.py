@@ -13,8 +13,9 @@ from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.kinds.single import Single
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch

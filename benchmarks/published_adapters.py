@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.strategy.base import MASTER, RankContext
-from gpu_plan.planner.strategy.fsdp1.strategy import FullyShardedDataParallel1
+from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.training import Peft, Precision, Stack

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gpu_plan.executor.records.rank import Actual, RankRecord
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.strategy.known import NOT_BUILT, known_traits
 
 _MIXED: Mapping[str, str] = {
     "fp32": "no",
@@ -57,7 +58,13 @@ def _processes(planned: StrategyChoice, ranks: Sequence[RankRecord]) -> Iterator
 
 def _all_alone(ranks: Sequence[RankRecord]) -> bool:
     """Whether no rank's model was wrapped in anything that speaks to the others."""
-    return all(record.actual.strategy == "single" for record in ranks)
+    return all(_ran_alone(record.actual) for record in ranks)
+
+
+def _ran_alone(actual: Actual) -> bool:
+    """Whether nothing that spreads a model was found around it."""
+    traits = known_traits(actual.strategy)
+    return traits is not None and traits.one_device
 
 
 def _of_rank(saved: SavedPlan, record: RankRecord) -> Iterator[str]:
@@ -71,9 +78,9 @@ def _of_rank(saved: SavedPlan, record: RankRecord) -> Iterator[str]:
 
 
 def _strategy(planned: StrategyChoice, actual: Actual) -> Iterator[str]:
-    if actual.strategy is None or actual.strategy == planned.name or planned.name == "megatron":
+    if actual.strategy is None or actual.strategy == planned.name or planned.name in NOT_BUILT:
         return
-    if actual.strategy == "single" and planned.world_size == 1:
+    if _ran_alone(actual) and planned.world_size == 1:
         return  # one device has nothing to share out: a wrapper may well be left away
     around = ", ".join(actual.wrapped_classes[:3])
     yield f"the strategy was {actual.strategy}, planned is {planned.name} (the model: {around})"
@@ -104,8 +111,13 @@ def _precision(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     if mixed != _MIXED[planned]:
         yield f"the precision was {_NAMES.get(mixed, mixed)}, planned is {planned}"
     # DeepSpeed keeps fp32 weights in its optimizer; an adapter's frozen base may have any dtype.
-    elif plain and weights not in (None, "float32") and not (actual.strategy or "").startswith("zero"):
+    elif plain and weights not in (None, "float32") and not _has_masters(actual):
         yield f"the weights are {weights}, planned is {planned}, with weights in float32"
+
+
+def _has_masters(actual: Actual) -> bool:
+    traits = known_traits(actual.strategy)
+    return traits is not None and traits.uses_deepspeed
 
 
 def _main_dtype(dtypes: Mapping[str, int]) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpu_plan.executor.accelerate_environment import accelerate_environment
 from gpu_plan.executor.job import Job
 from gpu_plan.executor.launch.engines.registry import find_engine
-from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment
+from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment, strategy_names
 from gpu_plan.executor.launch.prepare import RECORD_SECONDS
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.launch.write import write_launch_files
@@ -88,7 +88,7 @@ def _environment(job: Job, folder: RunFolder) -> dict[str, str]:
         ),
     }
     write_launch_files(find_engine("accelerate")(replace(target, environment=ours)), folder.path)
-    return {**accelerate_environment(folder.path / ACCELERATE_FILE), **ours}
+    return {**accelerate_environment(folder.path / ACCELERATE_FILE), **strategy_names(), **ours}
 
 
 def _options(job: Job, target: Target) -> dict[str, object]:

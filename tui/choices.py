@@ -6,6 +6,8 @@ Three menus: of a model that is trained, of one that generates, and of a trainin
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gpu_plan.planner.strategy.known import all_traits
+
 LARGEST = 2**24
 FLAGS = ("fused-loss",)
 """Options without a value: `true` is the flag, `false` its `--no-`."""
@@ -48,11 +50,17 @@ class Menu:
         return next((name for name in self.stepped if self.choices[name].key == key), None)
 
 
+def _strategies() -> tuple[str, ...]:
+    """By how much of the model ranks share out; what runs on one device alone comes last."""
+    ordered = sorted(all_traits(), key=lambda traits: (traits.one_device, traits.stage, traits.wraps_blocks))
+    return tuple(traits.name for traits in ordered)
+
+
 CHOICES: Mapping[str, Choice] = {
     "strategy": Choice(
         label="strategy",
         key="s",
-        values=("ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp1", "hsdp", "single"),
+        values=_strategies(),
         help="what each GPU holds of the model: everything (ddp), or a share of it",
     ),
     "offload": Choice(

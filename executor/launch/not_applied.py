@@ -42,25 +42,13 @@ def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
         yield f"{names}: the dataloader_config at {where} wins"
 
 
-_WRAPPERS = {
-    "ddp": frozenset({"DistributedDataParallel", "DDP"}),
-    "fsdp": frozenset({"fully_shard"}),
-    "hsdp": frozenset({"fully_shard"}),
-    "fsdp1": frozenset({"FullyShardedDataParallel", "FSDP"}),
-    "zero1": frozenset({"deepspeed"}),
-    "zero2": frozenset({"deepspeed"}),
-    "zero3": frozenset({"deepspeed"}),
-}
-"""What stands in a loop without Accelerate that runs a strategy."""
-
-
 def _own_loop(target: Target, use: AcceleratorUse) -> Iterator[str]:
     """A loop of plain PyTorch, or Lightning's, reads nothing of Accelerate's configuration."""
     if target.loop not in ("plain", "lightning"):
         return
     strategy = target.strategy
-    brings = _WRAPPERS.get(strategy.name)
-    if brings is not None and not brings & use.names:
+    brings = target.traits.wrapped_by
+    if brings and not brings & use.names:
         yield f"{strategy.name}: the script runs its own loop without Accelerate, and does not wrap its model so"
     if strategy.precision.endswith("-mixed") and not use.names & {"autocast", "bf16", "fp16", "precision"}:
         yield f"precision {strategy.precision}: the script's own loop has no autocast"

@@ -7,6 +7,8 @@ from pathlib import Path
 from gpu_plan.executor.script.loop import Loop
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.strategy.known import traits_of
+from gpu_plan.planner.strategy.traits import Traits
 
 DEFAULT_PORT = 29500
 """Of the rendezvous between nodes, as torchrun and Accelerate have it."""
@@ -58,6 +60,11 @@ class Target:
         return self.saved.plan.strategy
 
     @property
+    def traits(self) -> Traits:
+        """Of the planned strategy; UsageError where this version has none of that name."""
+        return traits_of(self.strategy.name)
+
+    @property
     def units(self) -> tuple[str, ...]:
         """Classes that FSDP wraps one by one."""
         return self.saved.plan.units
@@ -85,11 +92,11 @@ class Target:
 
     @property
     def uses_fsdp(self) -> bool:
-        return self.strategy.name in ("fsdp", "fsdp1", "hsdp")
+        return self.traits.wraps_blocks
 
     @property
     def uses_deepspeed(self) -> bool:
-        return self.strategy.name in ("zero1", "zero2", "zero3")
+        return self.traits.uses_deepspeed
 
     @property
     def in_trainer(self) -> bool:

@@ -19,6 +19,8 @@ from gpu_plan.planner.from_config.shared import (
     read_weights_dtype,
 )
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import strategy_by
+from gpu_plan.planner.strategy.traits import Engine
 
 SIGNS = ("base_model", "sequence_len", "micro_batch_size", "adapter", "sample_packing", "val_set_size")
 
@@ -146,7 +148,7 @@ def _parallel(reading: Reading, table: Table) -> None:
         read_fsdp(reading, inner, version_of(inner, table.count("fsdp_version") or (1 if words else 2)), sharding)
         if replicas > 1:
             reading.said.pop("strategy", None)
-            reading.say("strategy", "hsdp", f"dp_replicate_size: {replicas}")
+            reading.say("strategy", strategy_by(Engine.FSDP2, replicates=True).name, f"dp_replicate_size: {replicas}")
             reading.say("dp-replicate", replicas, f"dp_replicate_size: {replicas}")
             reading.processes = replicas * shards if shards > 1 else None
     else:

@@ -3,6 +3,8 @@
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.shared import clipping
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import strategy_by
+from gpu_plan.planner.strategy.traits import Engine
 
 SIGNS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer")
 
@@ -49,7 +51,7 @@ def _zero(reading: Reading, zero: Table | None) -> None:
         return
     if stage > 3:
         raise zero.wrong("stage", "0 to 3")
-    reading.say("strategy", f"zero{stage}", f"{zero.name('stage')}: {stage}")
+    reading.say("strategy", strategy_by(Engine.DEEPSPEED, stage=stage).name, f"{zero.name('stage')}: {stage}")
     _offload(reading, zero, stage)
     for key, (setting, default) in _SIZES.items():
         if key in _THIRD_ONLY and stage != 3:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import traits_of
 
 OPTIMIZERS: Mapping[str, str] = {
     "adamw_torch": "adamw",
@@ -92,9 +93,16 @@ def read_weights_dtype(reading: Reading, name: str | None, source: str) -> None:
         reading.say("precision", "bf16", f"{source}, neither bf16 nor fp16")
         return
     # FSDP2 and DeepSpeed keep weights to update in fp32 anyway.
-    whole = reading.value("strategy") in (None, "single", "ddp") and reading.value("peft") is None
+    kept = reading.value("strategy") is None or "dtype.params" in settings_of(reading)
+    whole = kept and reading.value("peft") is None
     if whole and reading.value("precision") == "bf16-mixed":
         reading.set("dtype.params", "bfloat16", source)
+
+
+def settings_of(reading: Reading) -> frozenset[str]:
+    """Keys of `--set` that are about the strategy that has been noted, and not about all; none where none has been."""
+    name = reading.value("strategy")
+    return frozenset() if name is None else traits_of(name).settings
 
 
 def read_lora(reading: Reading, table: Table, *, rank: str, dropout: str, default_rank: int, whose: str) -> None:

@@ -16,6 +16,7 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.notes.settings import training_notes
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import Provider, TraceProvider
 from gpu_plan.planner.workload.training import Peft, Precision, Workload
@@ -104,7 +105,7 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
         found.append(f"--seq-len {workload.seq_len} is longer than the {spec.max_positions} positions of {spec.id}")
     if workload.precision in (Precision.BF16, Precision.BF16_MIXED) and not cluster.gpu.supports_bf16:
         found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; fp16-mixed suits it")
-    if cluster.gpu.is_cpu and workload.strategy not in (None, "single", "ddp"):
+    if cluster.gpu.is_cpu and workload.strategy is not None and not traits_of(workload.strategy).cpu_ranks:
         found.append(
             f"--strategy {workload.strategy} on CPU processes: Accelerate has it for GPUs only; `plan --execute` runs"
             " it over gloo by replacing a few functions in each process, for trying things out"

@@ -12,6 +12,7 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.values import choice, positive
+from gpu_plan.planner.strategy.known import NOT_BUILT, known_traits
 from gpu_plan.planner.workload.generation import MOST_TOKENS, CacheKind, CacheType, InferWorkload, WeightType
 from gpu_plan.planner.workload.settled import Basis
 from gpu_plan.planner.workload.training import Attention
@@ -36,7 +37,6 @@ _TRAINING: Mapping[str, str] = {
     "global-batch": ": use --batch",
 }
 """Options of training, and what takes their place."""
-_TRAINING_STRATEGIES = ("ddp", "fsdp", "fsdp1", "hsdp", "zero1", "zero2", "zero3", "megatron")
 _LATER_CACHES = ("int8", "int4", "int2")
 _SETTINGS = ("alloc.", "memory.reserve", "cache.")
 """Those that say something about a generation."""
@@ -245,7 +245,7 @@ def _strategy(value: str | None) -> str | None:
     if value.lower() in STRATEGIES:
         return value.lower()
     known = f"use auto, {', '.join(STRATEGIES)}"
-    if value.lower() in _TRAINING_STRATEGIES:
+    if known_traits(value.lower()) is not None or value.lower() in NOT_BUILT:
         raise UsageError(f"--strategy {value.lower()} is about training: for --task infer {known}")
     raise UsageError(f"--strategy {value!r} is unknown for --task infer: {known}.{did_you_mean(value, STRATEGIES)}")
 

@@ -9,10 +9,10 @@ from gpu_plan.planner.model.adapter import DEFAULT_RANK, Adapter
 from gpu_plan.planner.model.quantization.words import is_bitsandbytes
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.checks import check_workload
-from gpu_plan.planner.options.settings import SETTINGS, parse_settings
+from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.values import choice, positive
-from gpu_plan.planner.strategy.base import Offload
-from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.strategy.known import meant_by, replicating, traits_of, unsharded
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.settled import Basis
 from gpu_plan.planner.workload.training import (
     Attention,
@@ -65,7 +65,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
         attention=choice(Attention, words.get("attention"), "--attention"),
         stack=choice(Stack, words.get("stack"), "--stack", later=_LATER["--stack"]),
         checkpointing=choice(Checkpointing, words.get("checkpointing"), "--checkpointing"),
-        strategy=None if strategy in (None, "auto") else find_strategy(str(strategy)).name,
+        strategy=None if strategy in (None, "auto") else traits_of(str(strategy)).name,
         offload=choice(Offload, words.get("offload"), "--offload"),
         seq_len=positive(words.get("seq-len"), "--seq-len"),
         micro_batch=positive(words.get("micro-batch"), "--micro-batch"),
@@ -89,7 +89,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
 def _check_strategy_settings(given: Given) -> None:
     """UsageError for a setting that says nothing about the strategy that is asked for."""
     for key, _ in given.settings:
-        meant = SETTINGS[key].strategies
+        meant = meant_by(key)
         if meant and given.strategy is not None and given.strategy not in meant:
             raise UsageError(f"--set {key} is about --strategy {' and '.join(meant)}, not {given.strategy}")
 
@@ -121,11 +121,16 @@ def _check_every(checkpointing: Checkpointing | None, settings: Sequence[tuple[s
 
 def _check_replicas(given: Given) -> None:
     """UsageError for a number of replicas under a strategy that has none; 1 is what they have anyway."""
-    if given.strategy == "hsdp":
-        if given.dp_replicate == 1:
-            raise UsageError("--dp-replicate 1 with --strategy hsdp replicates nothing: use --strategy fsdp")
-    elif given.strategy is not None and given.dp_replicate not in (None, 1):
-        raise UsageError(f"--dp-replicate {given.dp_replicate} needs --strategy hsdp: {given.strategy} has no replicas")
+    if given.strategy is None:
+        return
+    traits = traits_of(given.strategy)
+    if traits.replicates and given.dp_replicate == 1:
+        raise UsageError(
+            f"--dp-replicate 1 with --strategy {traits.name} replicates nothing: use --strategy {traits.unreplicated}"
+        )
+    if not traits.replicates and given.dp_replicate not in (None, 1):
+        able = " or ".join(other.name for other in replicating())
+        raise UsageError(f"--dp-replicate {given.dp_replicate} needs --strategy {able}: {traits.name} has no replicas")
 
 
 def targets(words: str | None) -> tuple[str, ...] | None:
@@ -168,8 +173,11 @@ def _check_base(peft: Peft, settings: Mapping[str, str], strategy: str | None) -
         raise UsageError(f"--set quant.base={base} needs --peft {wanted}, not {peft}")
     if base == "int8" and "quant.double" in settings:
         raise UsageError("--set quant.double is about 4-bit bases: int8 has one scale per row")
-    if base == "int8" and strategy in ("fsdp", "fsdp1", "hsdp"):
-        raise UsageError(f"--strategy {strategy} cannot shard bitsandbytes' int8 weights: use nf4, or --strategy ddp")
+    if base == "int8" and strategy is not None and traits_of(strategy).wraps_blocks:
+        whole = unsharded(2).name
+        raise UsageError(
+            f"--strategy {strategy} cannot shard bitsandbytes' int8 weights: use nf4, or --strategy {whole}"
+        )
 
 
 def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
@@ -197,14 +205,14 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         given.micro_batch,
     )
     if given.dp_replicate not in (None, 1):
-        strategy = strategy or "hsdp"
+        strategy = strategy or replicating()[0].name
         if cluster.world_size % int(given.dp_replicate or 1):
             raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
     if pinned:
         checkpointing = checkpointing or Checkpointing.NONE
         _check_every(checkpointing, given.settings)
         offload = offload or Offload.NONE
-        strategy = strategy or ("single" if cluster.world_size == 1 else "ddp")
+        strategy = strategy or unsharded(cluster.world_size).name
         micro_batch = micro_batch or (None if given.global_batch else 1)
     workload = Workload(
         seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),

@@ -5,7 +5,6 @@ takes, the collectives it issues and the optimizer work it leaves to each rank.
 """
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Protocol
 
 from gpu_plan.planner.dtypes import element_bits
@@ -13,6 +12,7 @@ from gpu_plan.planner.memory.optimizer.steps import LocalTensor, Role
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.stream import RankStream, StreamBuilder
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
+from gpu_plan.planner.strategy.traits import Offload, Traits
 from gpu_plan.planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import ceil_div
@@ -20,17 +20,6 @@ from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Peft, P
 
 MASTER = "float32"
 """dtype of masters, and of adapters."""
-
-
-class Offload(StrEnum):
-    """What lives in host memory instead of the device's."""
-
-    NONE = "none"
-    OPTIMIZER = "optimizer"
-    ALL = "all"
-    """Parameters, gradients and the optimizer."""
-    NVME = "nvme"
-    """The same in files, which pass through buffers in host memory (ZeRO-Infinity)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +83,25 @@ class RankPlan:
 class Strategy(Protocol):
     """One way to spread a training step over ranks."""
 
-    name: str
-    """Value of `--strategy`."""
-    title: str
-    """Name in reports: `ZeRO-2`."""
-    zero_stage: int | None
-    offloads: tuple[Offload, ...]
-    """Kinds of offload that it knows."""
+    @property
+    def traits(self) -> Traits:
+        """What everything but the replay reads of it."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Value of `--strategy`."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """Name in the reasons of the search: `ZeRO-2`."""
+        ...
+
+    @property
+    def offloads(self) -> tuple[Offload, ...]:
+        """Kinds of offload that it knows."""
+        ...
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
         """Types in which a rank computes under this strategy."""

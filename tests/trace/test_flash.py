@@ -13,7 +13,7 @@ from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.model.build.flash import flash_attn_func, flash_attn_varlen_func
 from gpu_plan.planner.model.catalog_index import CATALOG
 from gpu_plan.planner.strategy.base import RankContext
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import training_batch
 from gpu_plan.planner.trace.kernels.attention import attention_scratch

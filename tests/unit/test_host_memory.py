@@ -8,6 +8,7 @@ import pytest
 
 from gpu_plan.planner.plan.document import HostFigures, PlanDocument, UncertainTerm, from_json, to_json
 from gpu_plan.planner.strategy.host_memory import HostJob, host_terms, shortage
+from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.events import ParameterInfo
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import GIB
@@ -25,7 +26,7 @@ AS_STORED, UNKNOWN = frozenset({"bfloat16"}), None
 
 def job(strategy: str, **changes: Any) -> HostJob:
     base = HostJob(
-        strategy=strategy,
+        host=traits_of(strategy).host,
         parameters=(BASE,),
         regime=FP32,
         mixed=True,
@@ -59,7 +60,7 @@ def test_what_is_loaded_in_its_stored_dtype_is_a_mapped_file_and_what_is_cast_is
     load, _, _ = host_terms(case)
     assert (load.low, load.expected, load.high) == expected
     assert load.source
-    assert (load.basis == "source") == (load.low == load.high or case.strategy == "zero3")
+    assert (load.basis == "source") == (load.low == load.high or case.host.loads == "partitioned")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from gpu_plan.planner.memory.profile import measure, phase_at
 from gpu_plan.planner.memory.stream import Phase, RankStream
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.workload.training import Optimizer
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
 from gpu_plan.planner.strategy.fsdp2.units import shard, wrap_units
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
 from gpu_plan.planner.workload.training import Precision
 from tests.support.live_bytes import at_load, at_rest, peak

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.fsdp1.flat import first_shard, flat_units
-from gpu_plan.planner.strategy.fsdp1.strategy import (
-    POST_BACKWARD_STREAM,
-    PRE_UNSHARD_STREAM,
-    UNSHARD_STREAM,
-    FullyShardedDataParallel1,
-)
+from gpu_plan.planner.strategy.fsdp1.rank import POST_BACKWARD_STREAM, PRE_UNSHARD_STREAM, UNSHARD_STREAM
+from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Peft, Precision, Stack

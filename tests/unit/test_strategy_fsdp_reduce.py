@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_plan.planner.strategy.base import RankContext
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.trace.events import ModuleLayout
 from gpu_plan.planner.workload.training import Precision
 from tests.support.live_bytes import at_rest, labelled

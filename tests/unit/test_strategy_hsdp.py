@@ -11,8 +11,8 @@ from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.options.training import read_given
 from gpu_plan.planner.search.training.candidates import families
 from gpu_plan.planner.strategy.base import RankContext
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
-from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
+from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
 from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision, Stack, Workload
 from tests.support.tiny_trace import tiny_trace
 

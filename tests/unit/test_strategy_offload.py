@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_plan.planner.memory.profile import measure
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, Strategy
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
-from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.base import RankContext, RankPlan, Strategy
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
+from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.registry import STRATEGIES
-from gpu_plan.planner.strategy.zero.zero3 import Zero3
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import ModuleLayout, StepTrace
 from gpu_plan.planner.workload.training import Optimizer, Peft, Precision
 from tests.support.live_bytes import at_load, at_rest, labelled, live, peak

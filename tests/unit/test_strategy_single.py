@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.workload.training import Optimizer
 from tests.support.live_bytes import at_load, at_rest, peak
 from tests.support.rank_contexts import small_context

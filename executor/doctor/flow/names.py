@@ -18,12 +18,7 @@ _NOT_A_MODEL = re.compile(
 _LOSS = re.compile(
     r"^(?:\w*Loss|cross_entropy|nll_loss|mse_loss|binary_cross_entropy\w*|l1_loss|smooth_l1_loss|kl_div)$"
 )
-_WRAPPERS = {
-    "DistributedDataParallel": "ddp",
-    "DDP": "ddp",
-    "FullyShardedDataParallel": "fsdp",
-    "FSDP": "fsdp",
-}
+_WRAPPERS = frozenset({"DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"})
 
 
 def imports_of(tree: ast.Module) -> dict[str, str]:
@@ -100,6 +95,6 @@ def makes_loss(name: str) -> bool:
     return bool(_LOSS.match(last(name)))
 
 
-def wrapper(name: str) -> str | None:
-    """`ddp` or `fsdp` where calling `name` wraps a module so."""
-    return _WRAPPERS.get(last(name))
+def wraps(name: str) -> bool:
+    """Whether calling `name` wraps a module so that ranks share its work."""
+    return last(name) in _WRAPPERS

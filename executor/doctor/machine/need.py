@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.strategy.known import known_traits
 
 _OPTIMIZER_BYTES = {
     "adamw-8bit": 2.0, "paged-adamw-8bit": 2.0, "lion": 4.0, "lion-8bit": 1.0, "sgd": 0.0, "sgd-momentum": 4.0,
     "muon": 4.0, "adafactor": 0.1,
 }  # fmt: skip
 """Bytes of saved optimizer state by trainable parameter; AdamW's two fp32 moments otherwise."""
-_PACKAGES_BY_STRATEGY = {"zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +80,16 @@ def checkpoint_bytes(saved: SavedPlan) -> int:
         weight = 1
     state = _OPTIMIZER_BYTES.get(str(saved.workload.get("optimizer")), 4.0 if pure else 8.0)
     total = saved.model.parameters * weight + round(saved.model.trainable_parameters * state)
-    if saved.plan.strategy.name.startswith("zero") and precision != "fp32":
+    traits = known_traits(saved.plan.strategy.name)
+    if traits is not None and traits.uses_deepspeed and precision != "fp32":
         total += saved.model.parameters * 2
     return total
 
 
 def _loading_bytes(saved: SavedPlan, ranks: int) -> int:
     """`from_pretrained` on every rank holds the model once for each; FSDP and ZeRO-3 can load it once."""
-    once = saved.plan.strategy.name in {"fsdp", "fsdp1", "hsdp", "zero3"}
+    traits = known_traits(saved.plan.strategy.name)
+    once = traits is not None and traits.shards_model
     width = 2 if saved.plan.strategy.precision == "bf16" else 4
     if saved.workload.get("peft") == "qlora":
         width = 1
@@ -95,10 +97,8 @@ def _loading_bytes(saved: SavedPlan, ranks: int) -> int:
 
 
 def _packages(saved: SavedPlan) -> tuple[str, ...]:
-    names = ["torch", "accelerate", "transformers"]
-    by_strategy = _PACKAGES_BY_STRATEGY.get(saved.plan.strategy.name)
-    if by_strategy:
-        names.append(by_strategy)
+    traits = known_traits(saved.plan.strategy.name)
+    names = ["torch", "accelerate", "transformers", *(() if traits is None else traits.packages)]
     if saved.workload.get("peft") in {"lora", "qlora"}:
         names.append("peft")
     if saved.workload.get("peft") == "qlora" or "8bit" in str(saved.workload.get("optimizer")):

@@ -7,6 +7,7 @@ from gpu_plan.executor.doctor.finding import SEVERITIES, Finding, Severity
 from gpu_plan.executor.doctor.trial.outcome import RankResult, Speed
 from gpu_plan.executor.records.run import RunRecord
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.strategy.known import known_traits
 
 _MIXED = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp8-mixed": "fp8", "fp32": "no", "bf16": "no"}
 _SLOW = 0.25
@@ -55,7 +56,10 @@ def judge(
     """`seen`: the strategy that the ranks' own records tell; `last_words`: of a job that failed."""
     strategy = saved.plan.strategy
     findings = [*_ended(record, results, strategy.world_size, last_words), *_joined(results, strategy.world_size)]
-    if seen is not None and seen != strategy.name and not (seen == "single" and strategy.world_size == 1):
+    ran = known_traits(seen)
+    # One device has nothing to share out: a wrapper may well be left away.
+    left_away = ran is not None and ran.one_device and strategy.world_size == 1
+    if seen is not None and seen != strategy.name and not left_away:
         what = f"the model ran under {seen}; the plan says {strategy.name}"
         why = "memory and speed of the plan hold for another strategy"
         findings.append(_finding("strategy", "error", what, why, "report this with the output of `plan export`"))

@@ -1,9 +1,10 @@
 """A target as Accelerate's configuration file. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import DEEPSPEED_FILE
+from gpu_plan.planner.strategy.traits import Engine
 
 RENDEZVOUS = "c10d"
 """torchrun's elastic store, held by the first host's agent."""
@@ -38,8 +39,8 @@ def accelerate_config(target: Target) -> dict[str, object]:
     if target.uses_deepspeed:
         config["deepspeed_config"] = _deepspeed(target)
     if target.uses_fsdp:
-        config["fsdp_config"] = _fsdp1(target) if target.strategy.name == "fsdp1" else _fsdp2(target)
-    if target.strategy.name == "hsdp":
+        config["fsdp_config"] = _SHARDED[target.traits.engine](target)
+    if target.traits.replicates:
         config["parallelism_config"] = _replicas(target)
     if target.compiler is not None:
         config["dynamo_config"] = _dynamo(target, target.compiler)
@@ -76,7 +77,7 @@ def _deepspeed(target: Target) -> dict[str, object]:
     """All else stands in the DeepSpeed file: Accelerate refuses it in both."""
     config: dict[str, object] = {
         "deepspeed_config_file": str(target.folder / DEEPSPEED_FILE),
-        "zero3_init_flag": target.strategy.zero_stage == 3,
+        "zero3_init_flag": target.traits.shards_model,
     }
     if target.nodes > 1:
         config["deepspeed_multinode_launcher"] = "standard"
@@ -121,6 +122,9 @@ def _fsdp1(target: Target) -> dict[str, object]:
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_activation_checkpointing": target.wrapper_checkpoints,
     }
+
+
+_SHARDED: Mapping[Engine, Callable[[Target], dict[str, object]]] = {Engine.FSDP2: _fsdp2, Engine.FSDP1: _fsdp1}
 
 
 def _dynamo(target: Target, backend: str) -> dict[str, object]:

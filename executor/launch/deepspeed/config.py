@@ -49,7 +49,7 @@ def deepspeed_config(target: Target) -> dict[str, object]:
 
 
 def _zero(target: Target) -> dict[str, object]:
-    stage = target.strategy.zero_stage
+    stage = target.traits.stage
     zero: dict[str, object] = {"stage": stage}
     for key, (name, default, third_only) in _SIZES.items():
         if third_only and stage != 3:

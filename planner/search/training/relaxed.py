@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpu_plan.planner.search.changes import without, without_reserve
-from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import Checkpointing, Precision, Workload
 
 

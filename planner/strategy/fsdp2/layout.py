@@ -7,10 +7,11 @@ from functools import cached_property
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.stream import StreamBuilder
-from gpu_plan.planner.strategy.base import MASTER, Offload, RankContext, nbytes
+from gpu_plan.planner.strategy.base import MASTER, RankContext, nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
 from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, Wrapping, shard, wrap_units
 from gpu_plan.planner.strategy.module_times import ModuleTimes, module_times
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.training import Peft

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.memory.stream import StreamBuilder
-from gpu_plan.planner.strategy.base import Offload, RankContext, nbytes, refuses_float8
+from gpu_plan.planner.strategy.base import RankContext, nbytes, refuses_float8
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.training import Optimizer, Precision, Stack

@@ -8,7 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpu_plan.planner.strategy.base import Offload, RankContext, nbytes
+from gpu_plan.planner.strategy.base import RankContext, nbytes
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero.common import MASTER, optimizer_groups, pinned_bytes
 from gpu_plan.planner.strategy.zero.stage3.nvme import flat_buffers
 from gpu_plan.planner.strategy.zero.stage3.rank import Stage3

@@ -16,8 +16,9 @@ from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
 from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from gpu_plan.planner.speed.model import Collective
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
-from gpu_plan.planner.strategy.single import optimizer_work
+from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes, place_buffers, place_workspaces
+from gpu_plan.planner.strategy.optimizer_step import optimizer_work
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero import common
 from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
 from gpu_plan.planner.strategy.zero.stage3.host import optimizer_host_bytes, weights_host_bytes

@@ -19,7 +19,6 @@ from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import (
     MASTER,
-    Offload,
     RankContext,
     RankPlan,
     autocast_regime,
@@ -44,54 +43,44 @@ PRE_UNSHARD_STREAM, UNSHARD_STREAM, POST_BACKWARD_STREAM = 1, 2, 3
 """_runtime_utils.py: _init_streams; what is allocated on them comes from pools of their own."""
 
 
-class FullyShardedDataParallel1:
-    """torch's older FSDP as accelerate sets it up."""
+def flat_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    """16-bit weights and buffers; accelerate puts autocast around forward as well.
 
-    name = "fsdp1"
-    title = "FSDP1"
-    zero_stage: int | None = None
-    offloads: tuple[Offload, ...] = (Offload.NONE,)
-    broadcast_waits = False
-    """Whether NCCL's process group records its stream on what it is given, as it did before torch 2.8."""
+    Adapters show peft their fp32 shards, for they are gathered in 16 bits only once their own forward begins.
+    """
+    if not precision.is_mixed:
+        return autocast_regime(precision, stack, peft)
+    compute = precision.compute_dtype
+    wrapped = stack is not Stack.PLAIN
+    return Regime(
+        weights=compute,
+        autocast=compute if wrapped else None,
+        outputs_to_fp32=wrapped,
+        buffers_follow=True,
+        adapters_seen=None if peft is Peft.NONE else MASTER,
+    )
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
-        """16-bit weights and buffers; accelerate puts autocast around forward as well.
 
-        Adapters show peft their fp32 shards, for they are gathered in 16 bits only once their own forward begins.
-        """
-        if not precision.is_mixed:
-            return autocast_regime(precision, stack, peft)
-        compute = precision.compute_dtype
-        wrapped = stack is not Stack.PLAIN
-        return Regime(
-            weights=compute,
-            autocast=compute if wrapped else None,
-            outputs_to_fp32=wrapped,
-            buffers_follow=True,
-            adapters_seen=None if peft is Peft.NONE else MASTER,
-        )
+def refuses_flat(context: RankContext) -> str | None:
+    """Why FSDP1 cannot run a configuration, or None."""
+    if context.world_size == 1:
+        return "there is only one GPU"
+    if (problem := refuses_adapters(context, _units_of(context))) is not None:
+        return problem
+    if (problem := refuses_float8(context)) is not None:
+        return problem
+    if context.optimizer is Optimizer.MUON:
+        return "FSDP1 flattens parameters, and torch's Muon takes matrices only"
+    return None
 
-    def refuses(self, context: RankContext) -> str | None:
-        if context.world_size == 1:
-            return "there is only one GPU"
-        if (problem := refuses_adapters(context, _units_of(context))) is not None:
-            return problem
-        if (problem := refuses_float8(context)) is not None:
-            return problem
-        if context.optimizer is Optimizer.MUON:
-            return "FSDP1 flattens parameters, and torch's Muon takes matrices only"
-        return None
 
-    def rank(self, context: RankContext) -> RankPlan:
-        return _Layout(context, self.ignored(context)).plan(broadcast_waits=self.broadcast_waits)
-
-    def ignored(self, context: RankContext) -> frozenset[int]:
-        """Indices of parameters in `ignored_modules`: whole on every rank, their gradients are not FSDP's affair."""
-        return frozenset()
+def flat_rank(context: RankContext, ignored: frozenset[int], *, broadcast_waits: bool) -> RankPlan:
+    """Rank 0's plan; `ignored` and `broadcast_waits` as the strategy has them."""
+    return _Layout(context, ignored).plan(broadcast_waits=broadcast_waits)
 
 
 def _regime_of(context: RankContext) -> Regime:
-    return FullyShardedDataParallel1().regime(context.precision, context.stack, context.peft)
+    return flat_regime(context.precision, context.stack, context.peft)
 
 
 def _units_of(context: RankContext, ignored: frozenset[int] = frozenset()) -> list[FlatUnit]:
