@@ -55,7 +55,7 @@ def rank_streams(
         context = RankContext(
             trace=tracer.trace(variant, micro_batch),
             precision=Precision.BF16_MIXED,
-            optimizer=Optimizer.ADAMW,
+            optimizer=Optimizer("adamw"),
             stack=Stack.ACCELERATE,
             clipping=True,
             checkpointing=checkpointing,

@@ -39,7 +39,7 @@ def evaluator_of(provider: TraceProvider) -> Evaluator:
     workload = Workload(
         seq_len=SEQ_LEN,
         precision=Precision.BF16_MIXED,
-        optimizer=Optimizer.ADAMW,
+        optimizer=Optimizer("adamw"),
         attention=Attention.SDPA,
         stack=Stack.ACCELERATE,
     )

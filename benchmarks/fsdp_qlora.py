@@ -183,7 +183,7 @@ class QloraEstimator:
             workload=Workload(
                 seq_len=case.seq_len,
                 precision=Precision.BF16,
-                optimizer=Optimizer.ADAMW,
+                optimizer=Optimizer("adamw"),
                 attention=Attention.SDPA,
                 stack=Stack.PLAIN,
                 peft=case.peft,

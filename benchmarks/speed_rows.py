@@ -160,7 +160,7 @@ def setup_of(row: Row) -> Setup:
     workload = Workload(
         seq_len=row["seq_len"],
         precision=precision,
-        optimizer=Optimizer.ADAMW_FORLOOP if row["group"] == "llm-foundry" else Optimizer.ADAMW,
+        optimizer=Optimizer("adamw-forloop") if row["group"] == "llm-foundry" else Optimizer("adamw"),
         attention=_attention(row),
         stack=Stack.TRAINER if row["group"] in ("fms-acceleration", "qwen-readme") else Stack.PLAIN,
         clipping=row["group"] not in ("litgpt", "torchtune"),

@@ -96,7 +96,7 @@ class TitanEstimator:
             workload=Workload(
                 seq_len=case.seq_len,
                 precision=Precision.BF16_MIXED,
-                optimizer=Optimizer.ADAMW,
+                optimizer=Optimizer("adamw"),
                 attention=case.attention,
                 stack=Stack.PLAIN,
                 settings=SETTINGS,

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gpu_plan.executor.records.rank import Actual, RankRecord
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.optimizers.registry import optimizers
+from gpu_plan.planner.workload.optimizers.traits import Ran
 
 _MIXED: Mapping[str, str] = {
     "fp32": "no",
@@ -155,23 +157,11 @@ def _compilation(saved: SavedPlan, actual: Actual) -> Iterator[str]:
         yield "the model was compiled, the plan counts its step as written (--set compile.backend=... says so)"
 
 
-_LIONS = {"lion": ("lion", "lion32bit"), "lion-8bit": ("lion", "lion8bit")}
-"""bitsandbytes' classes; the Trainer's `Lion(optim_bits=8)` is told from `Lion()` by its state alone."""
-
-
 def _is_optimizer(planned: str, found: str) -> bool:
-    """Whether a class (`torch.optim.adamw.AdamW (fused)`) is what the plan calls `adamw-fused`."""
+    """Whether a class (`torch.optim.adamw.AdamW (fused)`) is what the plan calls `adamw-fused`; one that this version
+    does not know is not compared."""
     path, _, variant = found.partition(" ")
-    package, kind = path.split(".")[0], path.split(".")[-1].lower()
-    eight_bit = "8bit" in kind or package == "bitsandbytes"
-    if planned == "paged-adamw-8bit":
-        return eight_bit and "adamw" in kind and "paged" in kind
-    if planned in _LIONS:
-        return package == "bitsandbytes" and kind in _LIONS[planned]
-    if planned == "adamw-8bit":
-        return eight_bit and "adamw" in kind and "paged" not in kind
-    if planned.startswith("adamw"):
-        if package == "deepspeed":
-            return "adam" in kind  # its CPU and fused Adam decay weights as AdamW does, unless told otherwise
-        return kind == "adamw" and not eight_bit and (variant == "(fused)") == (planned == "adamw-fused")
-    return {"sgd-momentum": "sgd"}.get(planned, planned).replace("-", "") in kind
+    parts = path.split(".")
+    traits = optimizers().get(planned)
+    ran = Ran(package=parts[0], kind=parts[-1].lower(), fused=variant == "(fused)")
+    return traits is None or traits.is_what_ran(ran)

@@ -6,6 +6,8 @@ Three menus: of a model that is trained, of one that generates, and of a trainin
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, explored_optimizers
+
 LARGEST = 2**24
 FLAGS = ("fused-loss",)
 """Options without a value: `true` is the flag, `false` its `--no-`."""
@@ -81,11 +83,8 @@ CHOICES: Mapping[str, Choice] = {
     "optimizer": Choice(
         label="optimizer",
         key="z",
-        values=(
-            "adamw", "adamw-fused", "adamw-8bit", "paged-adamw-8bit", "lion", "lion-8bit", "adafactor", "muon",
-            "sgd-momentum", "sgd",
-        ),
-        default="adamw",
+        values=explored_optimizers(),
+        default=DEFAULT_OPTIMIZER,
         help="what it keeps per parameter, and where",
     ),
     "attention": Choice(

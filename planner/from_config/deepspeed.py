@@ -1,8 +1,9 @@
 """DeepSpeed's JSON file. Meanings: deepspeed runtime/config.py, runtime/zero/config.py, offload_config.py (0.19)."""
 
 from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import clipping
+from gpu_plan.planner.from_config.shared import clipping, say_other_optimizer
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.workload.optimizers.registry import by_deepspeed_type
 
 SIGNS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer")
 
@@ -16,8 +17,8 @@ _SIZES = {
 }
 """`--set` key and DeepSpeed's own default by its key (runtime/zero/config.py)."""
 _THIRD_ONLY = frozenset(_SIZES) - {"reduce_bucket_size"}
-_OWN_ADAM = ("adam", "adamw")
-"""DeepSpeed's FusedAdam (runtime/engine.py: _configure_basic_optimizer), unless `torch_adam` is true."""
+_TYPE = "adamw"
+"""Of an optimizer's table that names none."""
 _NO_COUNTERPART = (
     "zero_quantized_weights", "zero_quantized_gradients", "zero_hpz_partition_size", "mics_shard_size", "zenflow",
     "offload++",
@@ -171,15 +172,13 @@ def _batch(reading: Reading, table: Table) -> None:
 def _optimizer(reading: Reading, table: Table | None) -> None:
     if table is None:
         return
-    kind = table.word("type") or "adamw"
+    kind = table.word("type") or _TYPE
     parameters = table.table("params")
     torch_adam = parameters is not None and parameters.flag("torch_adam")
     momentum = None if parameters is None else parameters.rate("momentum")
     source = f"{table.name('type')}: {kind}"
-    if kind.lower() in _OWN_ADAM:
-        reading.say("optimizer", "adamw" if torch_adam else "adamw-fused", source)
-    elif kind.lower() == "sgd":
-        reading.say("optimizer", "sgd-momentum" if momentum else "sgd", source)
+    chosen = by_deepspeed_type(kind.lower(), torch_adam=bool(torch_adam))
+    if chosen is None:
+        say_other_optimizer(reading, source)
     else:
-        reading.approximate(f"{source} is an optimizer that is not planned for: planned as adamw")
-        reading.say("optimizer", "adamw", source)
+        reading.say("optimizer", (momentum and chosen.with_momentum) or chosen.name, source)

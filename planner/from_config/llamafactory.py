@@ -8,6 +8,7 @@ from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.shared import read_lora, read_mixed, read_optimizer
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.trainer import read_batch, read_parallel, read_rest
+from gpu_plan.planner.workload.optimizers.registry import optimizers
 
 SIGNS = ("finetuning_type", "stage", "cutoff_len", "template", "dataset_dir", "lora_target", "quantization_bit")
 
@@ -56,10 +57,11 @@ def _optimizer(reading: Reading, table: Table) -> None:
     for key in _OTHER_OPTIMIZERS:
         if table.flag(key):
             reading.approximate(f"{key}: true is an optimizer that is not planned for")
-    if table.flag("use_muon"):
-        reading.say("optimizer", "muon", "use_muon: true")
-        table.word("optim")
-        return
+    for traits in optimizers().values():
+        if traits.llamafactory_switch and table.flag(traits.llamafactory_switch):
+            reading.say("optimizer", traits.name, f"{traits.llamafactory_switch}: true")
+            table.word("optim")
+            return
     read_optimizer(reading, table, "optim", "adamw_torch_fused", "TrainingArguments")
 
 

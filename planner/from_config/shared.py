@@ -4,23 +4,7 @@ from collections.abc import Mapping
 
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
-
-OPTIMIZERS: Mapping[str, str] = {
-    "adamw_torch": "adamw",
-    "adamw_torch_fused": "adamw-fused",
-    "adamw_apex_fused": "adamw-fused",
-    "adamw_hf": "adamw-forloop",
-    "adamw_bnb_8bit": "adamw-8bit",
-    "adamw_8bit": "adamw-8bit",
-    "paged_adamw_8bit": "paged-adamw-8bit",
-    "lion_32bit": "lion",
-    "lion_8bit": "lion-8bit",
-    "sgd": "sgd",
-    "adafactor": "adafactor",
-    "muon": "muon",
-}
-"""`--optimizer` by transformers' name (training_args.py: OptimizerNames; adamw_hf and adamw_apex_fused up to 4.x), and
-axolotl's `muon`. `sgd` has momentum where `optim_args` gives it."""
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, by_word
 
 ATTENTION: Mapping[str, str] = {
     "eager": "eager",
@@ -39,14 +23,21 @@ def read_optimizer(reading: Reading, table: Table, key: str, default: str, whose
     name = table.word(key)
     source = f"{table.name(key)}: {name}" if name else f"{whose}'s default {default}"
     arguments = table.raw("optim_args")
-    chosen = OPTIMIZERS.get(name or default)
+    chosen = by_word(name or default)
     if chosen is None:
-        reading.approximate(f"{source} is an optimizer that is not planned for: planned as adamw")
-        chosen = "adamw"
+        say_other_optimizer(reading, source)
+        return
     momentum = arguments.get("momentum") if isinstance(arguments, Mapping) else _argument(str(arguments), "momentum")
-    if chosen == "sgd" and momentum not in (None, "", "0", "0.0", 0):
-        chosen, source = "sgd-momentum", f"{source}, optim_args: momentum={momentum}"
-    reading.say("optimizer", chosen, source)
+    if chosen.with_momentum and momentum not in (None, "", "0", "0.0", 0):
+        reading.say("optimizer", chosen.with_momentum, f"{source}, optim_args: momentum={momentum}")
+    else:
+        reading.say("optimizer", chosen.name, source)
+
+
+def say_other_optimizer(reading: Reading, source: str) -> None:
+    """Of an optimizer that nothing here knows."""
+    reading.approximate(f"{source} is an optimizer that is not planned for: planned as {DEFAULT_OPTIMIZER}")
+    reading.say("optimizer", DEFAULT_OPTIMIZER, source)
 
 
 def _argument(text: str, name: str) -> str | None:

@@ -4,6 +4,7 @@ import argparse
 from typing import Any, NamedTuple, NoReturn
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.workload.optimizers.registry import optimizer_help
 
 _JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs")
 GPUS_HELP = "8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ..."
@@ -73,8 +74,7 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--optimizer",
         metavar="O",
-        help="adamw (torch's default: foreach), adamw-fused, adamw-forloop, adamw-8bit, paged-adamw-8bit, lion, "
-        "lion-8bit (bitsandbytes), sgd, sgd-momentum, adafactor (transformers'), muon (torch's; AdamW for the rest)",
+        help=optimizer_help(),
     )
     group.add_argument("--checkpointing", metavar="C", help="none, selective, full")
     group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")

@@ -16,11 +16,13 @@ from gpu_plan.planner.options.parser import positive
 from gpu_plan.planner.options.settings import SETTINGS, parse_settings
 from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.workload.named import Named, known_names
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
+from gpu_plan.planner.workload.optimizers.registry import NOT_BUILT as OPTIMIZERS_NOT_BUILT
 from gpu_plan.planner.workload.training import (
     Attention,
     Basis,
     Checkpointing,
-    Optimizer,
     Peft,
     Precision,
     Stack,
@@ -30,12 +32,12 @@ from gpu_plan.planner.workload.training import (
 DEFAULT_SEQ_LEN = 4096
 
 _LATER: Mapping[str, tuple[str, ...]] = {
-    "--optimizer": ("adamw-fp8", "adamw-4bit"),
+    "--optimizer": OPTIMIZERS_NOT_BUILT,
     "--stack": ("torchtitan", "megatron"),
 }
 """Values of the interface that later versions bring."""
 
-E = TypeVar("E", bound=StrEnum)
+E = TypeVar("E", bound=StrEnum | Named)
 
 
 class Options(Mapping[str, object]):
@@ -234,7 +236,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
     workload = Workload(
         seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),
         precision=given.precision or default_precision(cluster),
-        optimizer=given.optimizer or Optimizer.ADAMW,
+        optimizer=given.optimizer or DEFAULT_OPTIMIZER,
         attention=given.attention or Attention.SDPA,
         stack=given.stack or Stack.ACCELERATE,
         micro_batch=micro_batch,
@@ -279,6 +281,6 @@ def choice(kind: type[E], value: str | None, option: str) -> E | None:
     except ValueError:
         if value.lower() in _LATER.get(option, ()):
             raise NotBuiltError(f"{option} {value.lower()}") from None
-        names = [str(member) for member in kind]
+        names = known_names(kind)
         hint = did_you_mean(value, names, limit=1)
         raise UsageError(f"{option} {value!r} is unknown: use {', '.join(names)}.{hint}") from None

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
+
 Basis = Literal["given", "default", "searched", "captured"]
 
 NVME_PATH = "./nvme"
@@ -27,20 +29,6 @@ class Precision(StrEnum):
     def is_mixed(self) -> bool:
         """Whether fp32 weights stand behind 16-bit computation."""
         return self in (Precision.BF16_MIXED, Precision.FP16_MIXED, Precision.FP8_MIXED)
-
-
-class Optimizer(StrEnum):
-    ADAMW = "adamw"
-    ADAMW_FUSED = "adamw-fused"
-    ADAMW_FORLOOP = "adamw-forloop"
-    ADAMW_8BIT = "adamw-8bit"
-    PAGED_ADAMW_8BIT = "paged-adamw-8bit"
-    LION = "lion"
-    LION_8BIT = "lion-8bit"
-    SGD = "sgd"
-    SGD_MOMENTUM = "sgd-momentum"
-    ADAFACTOR = "adafactor"
-    MUON = "muon"
 
 
 class Checkpointing(StrEnum):
@@ -80,7 +68,7 @@ class Workload:
     seq_len: int = 4096
     """Tokens per sample; ignored by models without a sequence (vision)."""
     precision: Precision = Precision.BF16_MIXED
-    optimizer: Optimizer = Optimizer.ADAMW
+    optimizer: Optimizer = DEFAULT_OPTIMIZER
     attention: Attention = Attention.SDPA
     stack: Stack = Stack.ACCELERATE
     clipping: bool = True
@@ -124,3 +112,16 @@ class Workload:
     def reserve_bytes(self) -> int:
         """Bytes of each device that `--set memory.reserve` keeps free for others."""
         return int(self.setting("memory.reserve", "0"))
+
+
+__all__ = [
+    "NVME_PATH",
+    "Attention",
+    "Basis",
+    "Checkpointing",
+    "Optimizer",
+    "Peft",
+    "Precision",
+    "Stack",
+    "Workload",
+]

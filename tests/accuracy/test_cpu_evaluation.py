@@ -57,7 +57,7 @@ def planned(meta: nn.Module, stack: Stack, asked: Evaluated) -> RankStream:
             RankContext(
                 trace=tracer.trace(way, size),
                 precision=Precision.FP32,
-                optimizer=Optimizer.ADAMW_FORLOOP,
+                optimizer=Optimizer("adamw-forloop"),
                 stack=stack,
                 clipping=True,
                 checkpointing=Checkpointing.NONE,

@@ -13,7 +13,7 @@ def small_context(trace: StepTrace, **changes: Any) -> RankContext:
     base = RankContext(
         trace=trace,
         precision=Precision.FP32,
-        optimizer=Optimizer.ADAMW,
+        optimizer=Optimizer("adamw"),
         stack=Stack.PLAIN,
         clipping=False,
         checkpointing=Checkpointing.NONE,

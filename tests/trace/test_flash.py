@@ -59,7 +59,7 @@ def peaks(step: StepTrace, precision: Precision = Precision.BF16) -> dict[str, i
         RankContext(
             trace=step,
             precision=precision,
-            optimizer=Optimizer.SGD,
+            optimizer=Optimizer("sgd"),
             stack=Stack.TRAINER,
             clipping=False,
             checkpointing=Checkpointing.NONE,

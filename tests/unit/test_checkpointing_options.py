@@ -22,7 +22,7 @@ def workload(
     return Workload(
         seq_len=64,
         precision=Precision.BF16,
-        optimizer=Optimizer.ADAMW,
+        optimizer=Optimizer("adamw"),
         attention=attention,
         stack=stack,
         checkpointing=checkpointing,

@@ -14,7 +14,7 @@ def _workload(*settings: tuple[str, str]) -> Workload:
     return Workload(
         seq_len=128,
         precision=Precision.BF16_MIXED,
-        optimizer=Optimizer.ADAMW,
+        optimizer=Optimizer("adamw"),
         attention=Attention.SDPA,
         stack=Stack.ACCELERATE,
         settings=settings,

@@ -26,7 +26,7 @@ def context(**changes: object) -> RankContext:
     base = RankContext(
         trace=trace,
         precision=Precision.BF16_MIXED,
-        optimizer=Optimizer.ADAMW_FUSED,
+        optimizer=Optimizer("adamw-fused"),
         stack=Stack.ACCELERATE,
         clipping=True,
         checkpointing=Checkpointing.NONE,
@@ -92,7 +92,7 @@ def test_refusals_name_the_reason() -> None:
     strategy = HybridShardedDataParallel()
     assert "--dp-replicate" in str(strategy.refuses(context(replicate=1, nodes=1, world_size=8)))
     assert "ddp" in str(strategy.refuses(context(replicate=16)))
-    assert "DTensor" in str(strategy.refuses(context(optimizer=Optimizer.ADAMW_8BIT)))
+    assert "DTensor" in str(strategy.refuses(context(optimizer=Optimizer("adamw-8bit"))))
     assert strategy.refuses(context()) is None
 
 

@@ -118,14 +118,14 @@ def test_fsdp_keeps_nothing_on_the_device_between_steps() -> None:
     assert plan.optimizer_work.on_host
     assert not fsdp(chain(element_bytes=4), Offload.NONE).optimizer_work.on_host
     # On the CPU torch's default Adam goes over its tensors one by one.
-    assert plan.optimizer_work == fsdp(chain(element_bytes=4), optimizer=Optimizer.ADAMW_FORLOOP).optimizer_work
+    assert plan.optimizer_work == fsdp(chain(element_bytes=4), optimizer=Optimizer("adamw-forloop")).optimizer_work
 
 
 def test_fsdp_host_has_shards_gradients_and_state() -> None:
     assert fsdp(chain(element_bytes=4)).host_bytes == 4 * (4 * WHOLE)
     # 1025 rows of 16 bytes: pinned blocks of 32 KiB for shard and gradient; state is pageable.
     assert fsdp(chain(1, element_bytes=4, rows=4100)).host_bytes == 2 * 32768 + 2 * 1025 * 16
-    sgd = fsdp(chain(element_bytes=4), optimizer=Optimizer.SGD)
+    sgd = fsdp(chain(element_bytes=4), optimizer=Optimizer("sgd"))
     assert sgd.host_bytes == 2 * (4 * WHOLE)
 
 

@@ -31,7 +31,7 @@ def context(trace: StepTrace = BIG, world: int = 8, **changes: object) -> RankCo
     base = RankContext(
         trace=trace,
         precision=Precision.BF16_MIXED,
-        optimizer=Optimizer.ADAMW,
+        optimizer=Optimizer("adamw"),
         stack=Stack.ACCELERATE,
         clipping=True,
         checkpointing=Checkpointing.NONE,
@@ -97,7 +97,7 @@ def test_stage_1_holds_whole_gradients_when_backward_ends() -> None:
 
 
 def test_step_of_stage_2_holds_16_bit_flat_and_fp32_gradients_at_once() -> None:
-    plan, measured = profile(STAGES[1], context(world=1, optimizer=Optimizer.ADAMW_FUSED))
+    plan, measured = profile(STAGES[1], context(world=1, optimizer=Optimizer("adamw-fused")))
     assert measured.at_peak[Category.GRADIENTS] == pytest.approx(2 * P + 2 * P + 4 * P, abs=SLACK)
     assert plan.stream.live(1).min() >= 0
 
@@ -197,7 +197,7 @@ def test_refusals_say_why() -> None:
         assert strategy.refuses(context()) is None
         assert "one GPU" in (strategy.refuses(context(world=1)) or "")
         assert strategy.refuses(context(world=1, offload=Offload.OPTIMIZER)) is None
-        assert "CPU Adam" in (strategy.refuses(context(offload=Offload.OPTIMIZER, optimizer=Optimizer.SGD)) or "")
+        assert "CPU Adam" in (strategy.refuses(context(offload=Offload.OPTIMIZER, optimizer=Optimizer("sgd"))) or "")
         nothing = tiny_trace([(4, 4)], frozen=[0])
         assert "trainable" in (strategy.refuses(context(trace=nothing)) or "")
 

@@ -4,12 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.optimizers.registry import stored_traits
 
-_OPTIMIZER_BYTES = {
-    "adamw-8bit": 2.0, "paged-adamw-8bit": 2.0, "lion": 4.0, "lion-8bit": 1.0, "sgd": 0.0, "sgd-momentum": 4.0,
-    "muon": 4.0, "adafactor": 0.1,
-}  # fmt: skip
-"""Bytes of saved optimizer state by trainable parameter; AdamW's two fp32 moments otherwise."""
 _PACKAGES_BY_STRATEGY = {"zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}
 
 
@@ -78,7 +74,7 @@ def checkpoint_bytes(saved: SavedPlan) -> int:
     weight = 2 if pure else 4
     if saved.workload.get("peft") == "qlora":
         weight = 1
-    state = _OPTIMIZER_BYTES.get(str(saved.workload.get("optimizer")), 4.0 if pure else 8.0)
+    state = stored_traits(saved.workload.get("optimizer")).saved_bytes[pure]
     total = saved.model.parameters * weight + round(saved.model.trainable_parameters * state)
     if saved.plan.strategy.name.startswith("zero") and precision != "fp32":
         total += saved.model.parameters * 2
@@ -101,8 +97,11 @@ def _packages(saved: SavedPlan) -> tuple[str, ...]:
         names.append(by_strategy)
     if saved.workload.get("peft") in {"lora", "qlora"}:
         names.append("peft")
-    if saved.workload.get("peft") == "qlora" or "8bit" in str(saved.workload.get("optimizer")):
+    package = stored_traits(saved.workload.get("optimizer")).package
+    if saved.workload.get("peft") == "qlora":
         names.append("bitsandbytes")
+    elif package:
+        names.append(package)
     if saved.plan.strategy.precision.startswith("fp8"):
         settings = saved.workload.get("settings")
         backend = settings.get("fp8.backend") if isinstance(settings, Mapping) else None

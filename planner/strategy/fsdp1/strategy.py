@@ -14,7 +14,7 @@ given back serves again only once the computation that used it is done (fsdp1_fl
 
 from dataclasses import replace
 
-from gpu_plan.planner.memory.optimizer.steps import BITSANDBYTES, LocalTensor, place_state, place_step
+from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
 from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import (
@@ -37,7 +37,7 @@ from gpu_plan.planner.strategy.module_times import module_times
 from gpu_plan.planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
 from gpu_plan.planner.trace.events import Category, Mark
 from gpu_plan.planner.trace.variant import Regime
-from gpu_plan.planner.workload.training import Optimizer, Peft, Precision, Stack
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _NORM = 4
 PRE_UNSHARD_STREAM, UNSHARD_STREAM, POST_BACKWARD_STREAM = 1, 2, 3
@@ -78,8 +78,8 @@ class FullyShardedDataParallel1:
             return problem
         if (problem := refuses_float8(context)) is not None:
             return problem
-        if context.optimizer is Optimizer.MUON:
-            return "FSDP1 flattens parameters, and torch's Muon takes matrices only"
+        if whose := context.optimizer.traits.matrices_only:
+            return f"FSDP1 flattens parameters, and {whose} takes matrices only"
         return None
 
     def rank(self, context: RankContext) -> RankPlan:
@@ -155,7 +155,7 @@ class _Layout:
 
     def _notes(self) -> tuple[str, ...]:
         notes = []
-        if self._context.optimizer in BITSANDBYTES or self._context.optimizer is Optimizer.ADAFACTOR:
+        if not self._context.optimizer.traits.takes_dtensors:
             notes.append(f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries")
         if self._context.peft is not Peft.NONE:
             notes += adapter_notes(self._context, _regime_of(self._context).weights)

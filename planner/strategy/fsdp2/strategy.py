@@ -8,8 +8,6 @@ is sent.
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import (
-    BITSANDBYTES,
-    SHAPED,
     LocalTensor,
     place_clipping,
     place_state,
@@ -42,9 +40,10 @@ def refuses_optimizer(optimizer: Optimizer) -> str | None:
     bitsandbytes' kernels and transformers' Adafactor mix them with plain tensors of state, which torch refuses; for
     Muon torch redistributes matrices in ways that are not modelled.
     """
-    if optimizer in BITSANDBYTES or optimizer is Optimizer.ADAFACTOR:
+    traits = optimizer.traits
+    if not traits.takes_dtensors:
         return f"{optimizer} keeps plain tensors beside FSDP2's DTensors, which torch refuses to mix; use fsdp1"
-    return f"{optimizer} over sharded matrices is not in this version" if optimizer in SHAPED else None
+    return f"{optimizer} over sharded matrices is not in this version" if traits.matrices_only else None
 
 
 class FullyShardedDataParallel:
