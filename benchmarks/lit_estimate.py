@@ -93,7 +93,7 @@ class LitEstimator:
             provider=cast("TraceProvider", provider),
             workload=Workload(
                 seq_len=case.seq_len,
-                precision=Precision.BF16,
+                precision=Precision("bf16"),
                 optimizer=_optimizer(case),
                 attention=Attention.SDPA,
                 stack=Stack.PLAIN,

@@ -95,7 +95,7 @@ class TitanEstimator:
             provider=cast("TraceProvider", provider),
             workload=Workload(
                 seq_len=case.seq_len,
-                precision=Precision.BF16_MIXED,
+                precision=Precision("bf16-mixed"),
                 optimizer=Optimizer("adamw"),
                 attention=case.attention,
                 stack=Stack.PLAIN,

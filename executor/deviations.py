@@ -9,17 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gpu_plan.executor.records.rank import Actual, RankRecord
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.adapters import stored_adapters
 from gpu_plan.planner.workload.optimizers.registry import optimizers
 from gpu_plan.planner.workload.optimizers.traits import Ran
-
-_MIXED: Mapping[str, str] = {
-    "fp32": "no",
-    "bf16-mixed": "bf16",
-    "fp16-mixed": "fp16",
-    "bf16": "no",
-    "fp8-mixed": "fp8",
-}
-_NAMES: Mapping[str, str] = {"no": "no mixed precision", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "fp8-mixed"}
+from gpu_plan.planner.workload.precisions import PRECISIONS, by_launcher
 
 
 def deviations(saved: SavedPlan, records: Iterable[RankRecord]) -> tuple[str, ...]:
@@ -93,21 +86,28 @@ def _model(saved: SavedPlan, actual: Actual) -> Iterator[str]:
 def _precision(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     planned = saved.plan.strategy.precision
     mixed = actual.mixed_precision
-    if mixed is None or planned not in _MIXED:
+    traits = PRECISIONS.get(planned)
+    if mixed is None or traits is None or not traits.trains:
         return
     weights = _main_dtype(actual.parameter_dtypes)
-    plain = saved.workload.get("peft", "none") == "none"
-    if planned == "bf16":
-        if weights not in (None, "bfloat16"):
-            yield f"the weights are {weights}, planned is bf16 (weights and computation in bfloat16)"
-        elif mixed not in ("no", "bf16"):
-            yield f"the precision was {_NAMES.get(mixed, mixed)}, planned is bf16"
+    plain = not stored_adapters(saved.workload.get("peft")).adapts
+    if traits.is_pure:
+        if weights not in (None, traits.dtype):
+            yield f"the weights are {weights}, planned is {planned} (weights and computation in {traits.dtype})"
+        elif mixed not in (traits.launcher, traits.deepspeed):
+            yield f"the precision was {_called(mixed)}, planned is {planned}"
         return
-    if mixed != _MIXED[planned]:
-        yield f"the precision was {_NAMES.get(mixed, mixed)}, planned is {planned}"
+    if mixed != traits.launcher:
+        yield f"the precision was {_called(mixed)}, planned is {planned}"
     # DeepSpeed keeps fp32 weights in its optimizer; an adapter's frozen base may have any dtype.
     elif plain and weights not in (None, "float32") and not (actual.strategy or "").startswith("zero"):
         yield f"the weights are {weights}, planned is {planned}, with weights in float32"
+
+
+def _called(mixed: str) -> str:
+    """What accelerate calls so, in the words of `--precision`."""
+    known = by_launcher(mixed)
+    return mixed if known is None else str(known) if known.is_mixed else "no mixed precision"
 
 
 def _main_dtype(dtypes: Mapping[str, int]) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from gpu_plan.executor.script.loop import Loop
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.precisions import PrecisionTraits, stored_precision
 
 DEFAULT_PORT = 29500
 """Of the rendezvous between nodes, as torchrun and Accelerate have it."""
@@ -88,6 +89,10 @@ class Target:
         return self.strategy.name in ("fsdp", "fsdp1", "hsdp")
 
     @property
+    def precision(self) -> PrecisionTraits:
+        return stored_precision(self.strategy.precision)
+
+    @property
     def uses_deepspeed(self) -> bool:
         return self.strategy.name in ("zero1", "zero2", "zero3")
 
@@ -104,7 +109,7 @@ class Target:
     @property
     def emulates_float8(self) -> bool:
         """Whether CPU processes train in float8, whose products the runner has torchao emulate."""
-        return self.on_cpu and self.strategy.precision == "fp8-mixed"
+        return self.on_cpu and self.precision.float8
 
     @property
     def runs_runner(self) -> bool:

@@ -9,6 +9,7 @@ from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.script.option import ScriptOptions
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, optimizers
+from gpu_plan.planner.workload.precisions import stored_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +116,7 @@ def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> 
 
 
 def _precision(precision: str, options: ScriptOptions, use_cpu: bool) -> list[Wish]:
-    kind = precision.removesuffix("-mixed")
-    mixed = kind if precision.endswith("-mixed") else "no"
+    mixed = stored_precision(precision).launcher
     if options.training_arguments is None:
         return [
             Wish(what=f"precision {precision}", words=("mixed_precision",), value=mixed, field="precision"),

@@ -1,7 +1,7 @@
 """DeepSpeed's JSON file. Meanings: deepspeed runtime/config.py, runtime/zero/config.py, offload_config.py (0.19)."""
 
 from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import clipping, say_other_optimizer
+from gpu_plan.planner.from_config.shared import clipping, say_mixed, say_other_optimizer
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.workload.optimizers.registry import by_deepspeed_type
 
@@ -151,10 +151,10 @@ def _precision(reading: Reading, table: Table) -> None:
     if len(enabled) == 2:
         raise reading.contradiction("bf16.enabled and fp16.enabled are both true: DeepSpeed takes one")
     if enabled:
-        reading.say("precision", f"{enabled[0]}-mixed", f"{table.name(enabled[0])}.enabled: true")
+        say_mixed(reading, enabled[0], f"{table.name(enabled[0])}.enabled: true")
     elif not open_ and reading.value("precision") is None and reading.value("stack") != "trainer":
         # Where they are absent the Trainer and Accelerate put in their own (DeepSpeedPlugin.set_mixed_precision).
-        reading.say("precision", "fp32", "neither bf16 nor fp16 is enabled")
+        say_mixed(reading, "no", "neither bf16 nor fp16 is enabled")
 
 
 def _batch(reading: Reading, table: Table) -> None:

@@ -24,7 +24,7 @@ from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.generation.generations import Generations
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
-from gpu_plan.planner.workload.generation import CacheKind, InferWorkload, WeightType
+from gpu_plan.planner.workload.generation import CacheKind, InferWorkload
 
 OpenGenerations = Callable[[Request, Cluster, ModelSource, InferGiven, Note], Generations]
 """Gives the generations of a model."""
@@ -172,8 +172,9 @@ def _assumptions(workload: InferWorkload, found: Found, provider: Generations) -
 
 def _warnings(workload: InferWorkload, cluster: Cluster, source: ModelSource) -> tuple[str, ...]:
     found: list[str] = []
-    if workload.precision is WeightType.BF16 and not cluster.gpu.supports_bf16:
+    suits = workload.precision.traits.weights_without_bf16
+    if suits and not cluster.gpu.supports_bf16:
         found.append(
-            f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; --precision fp16 suits it"
+            f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; --precision {suits} suits it"
         )
     return tuple(found)

@@ -15,6 +15,8 @@ from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.parser import positive
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.workload.generation import MOST_TOKENS, CacheKind, CacheType, InferWorkload, WeightType
+from gpu_plan.planner.workload.named import Named, known_names, listed
+from gpu_plan.planner.workload.precisions import PLAIN_WEIGHTS, Precision
 from gpu_plan.planner.workload.training import Attention, Basis
 
 DEFAULT_CONTEXT = 4096
@@ -42,7 +44,7 @@ _LATER_CACHES = ("int8", "int4", "int2")
 _SETTINGS = ("alloc.", "memory.reserve", "cache.")
 """Those that say something about a generation."""
 
-E = TypeVar("E", bound=StrEnum)
+E = TypeVar("E", bound=StrEnum | Named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,16 +223,17 @@ def weight_type(given: WeightType | None, source: ModelSource) -> tuple[WeightTy
     stored = [name for name in (source.stored.by_dtype if source.stored else {}) if name in _BY_DTYPE]
     if not stored and (scheme := scheme_of(config)) is not None and scheme.rest_dtype is not None:
         return _BY_DTYPE[scheme.rest_dtype], "default"
-    return (_BY_DTYPE[stored[0]] if stored else WeightType.FP32), "default"
+    return (_BY_DTYPE[stored[0]] if stored else PLAIN_WEIGHTS), "default"
 
 
-_BY_DTYPE = {kind.dtype: kind for kind in WeightType}
+_BY_DTYPE = {kind.dtype: kind for kind in map(WeightType, WeightType.names())}
 
 
 def _precision(value: str | None) -> WeightType | None:
-    if value is not None and value.lower() in ("bf16-mixed", "fp16-mixed", "fp8-mixed"):
+    weights = WeightType.names()
+    if value is not None and value.lower() in Precision.names() and value.lower() not in weights:
         raise UsageError(
-            f"--precision {value.lower()} is about training: inference loads weights as fp32, bf16 or fp16"
+            f"--precision {value.lower()} is about training: inference loads weights as {listed(weights)}"
             " (--quantize for fewer bits)"
         )
     return _choice(WeightType, value, "--precision")
@@ -265,6 +268,6 @@ def _choice(kind: type[E], value: str | None, option: str) -> E | None:
     try:
         return kind(value.lower())
     except ValueError:
-        names = [str(member) for member in kind]
+        names = known_names(kind)
         hint = did_you_mean(value, names, limit=1)
         raise UsageError(f"{option} {value!r} is unknown for --task infer: use {', '.join(names)}.{hint}") from None

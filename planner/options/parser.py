@@ -4,7 +4,9 @@ import argparse
 from typing import Any, NamedTuple, NoReturn
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.workload.adapters import adapter_help
 from gpu_plan.planner.workload.optimizers.registry import optimizer_help
+from gpu_plan.planner.workload.precisions import precision_help
 
 _JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs")
 GPUS_HELP = "8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ..."
@@ -68,9 +70,7 @@ def job_option_names() -> tuple[str, ...]:
 
 def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--task", choices=("train", "infer"), help="default: train")
-    group.add_argument(
-        "--precision", metavar="P", help="fp32, bf16-mixed, fp16-mixed, bf16 (pure), fp8-mixed (torchao)"
-    )
+    group.add_argument("--precision", metavar="P", help=precision_help())
     group.add_argument(
         "--optimizer",
         metavar="O",
@@ -135,7 +135,7 @@ def _add_inference(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_adapters(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--peft", metavar="P", help="none, lora, qlora (bitsandbytes NF4 base)")
+    group.add_argument("--peft", metavar="P", help=adapter_help())
     group.add_argument("--lora-rank", metavar="N", help="default: 16")
     group.add_argument(
         "--lora-targets", metavar="A,B", help="modules to adapt, or all-linear; default: peft's own for the model type"

@@ -16,15 +16,15 @@ from gpu_plan.planner.options.parser import positive
 from gpu_plan.planner.options.settings import SETTINGS, parse_settings
 from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapter_options, adapters_on
 from gpu_plan.planner.workload.named import Named, known_names
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
 from gpu_plan.planner.workload.optimizers.registry import NOT_BUILT as OPTIMIZERS_NOT_BUILT
+from gpu_plan.planner.workload.precisions import Precision, default_precision
 from gpu_plan.planner.workload.training import (
     Attention,
     Basis,
     Checkpointing,
-    Peft,
-    Precision,
     Stack,
     Workload,
 )
@@ -169,17 +169,18 @@ def targets(words: str | None) -> tuple[str, ...] | None:
 
 def _check_adapters(given: Given) -> None:
     """UsageError for options that say something about adapters that there are not."""
-    peft = given.peft or Peft.NONE
+    peft = given.peft or NO_ADAPTERS
     settings = dict(given.settings)
     for name, value in (
         ("--lora-rank", given.lora_rank),
         ("--lora-targets", given.lora_targets),
         ("--set lora.dropout", settings.get("lora.dropout")),
     ):
-        if value is not None and peft is Peft.NONE:
-            raise UsageError(f"{name} needs --peft lora or --peft qlora")
-    if "quant.double" in settings and peft is not Peft.QLORA:
-        raise UsageError("--set quant.double needs --peft qlora: nothing else is quantised")
+        if value is not None and not peft.adapts:
+            raise UsageError(f"{name} needs {adapter_options()}")
+    if "quant.double" in settings and not peft.quantises:
+        needed = adapters_on(quantised=True)
+        raise UsageError(f"--set quant.double needs --peft {needed}: nothing else is quantised")
     _check_base(peft, settings, given.strategy)
 
 
@@ -188,11 +189,11 @@ def _check_base(peft: Peft, settings: Mapping[str, str], strategy: str | None) -
     base = settings.get("quant.base")
     if base is None:
         return
-    if peft is Peft.NONE:
-        raise UsageError(f"--set quant.base={base} needs --peft lora or --peft qlora")
-    wanted = Peft.QLORA if is_bitsandbytes(base) else Peft.LORA
-    if peft is not wanted:
-        raise UsageError(f"--set quant.base={base} needs --peft {wanted}, not {peft}")
+    if not peft.adapts:
+        raise UsageError(f"--set quant.base={base} needs {adapter_options()}")
+    quantised = is_bitsandbytes(base)
+    if peft.quantises != quantised:
+        raise UsageError(f"--set quant.base={base} needs --peft {adapters_on(quantised=quantised)}, not {peft}")
     if base == "int8" and "quant.double" in settings:
         raise UsageError("--set quant.double is about 4-bit bases: int8 has one scale per row")
     if base == "int8" and strategy in ("fsdp", "fsdp1", "hsdp"):
@@ -201,7 +202,7 @@ def _check_base(peft: Peft, settings: Mapping[str, str], strategy: str | None) -
 
 def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
     """The adapters that the options ask for, or None."""
-    if given.peft in (None, Peft.NONE):
+    if given.peft is None or not given.peft.adapts:
         return None
     settings = dict(given.settings)
     return Adapter(
@@ -211,7 +212,7 @@ def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
         dropout=float(settings.get("lora.dropout", "0")),
         base=settings.get("quant.base", ""),
         double_quant=settings.get("quant.double") == "true",
-        compute_dtype=(given.precision or default_precision(cluster)).compute_dtype,
+        compute_dtype=(given.precision or default_precision(cluster.gpu.supports_bf16)).compute_dtype,
     )
 
 
@@ -235,7 +236,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         micro_batch = micro_batch or (None if given.global_batch else 1)
     workload = Workload(
         seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),
-        precision=given.precision or default_precision(cluster),
+        precision=given.precision or default_precision(cluster.gpu.supports_bf16),
         optimizer=given.optimizer or DEFAULT_OPTIMIZER,
         attention=given.attention or Attention.SDPA,
         stack=given.stack or Stack.ACCELERATE,
@@ -246,7 +247,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         strategy=strategy,
         offload=None if offload is None else str(offload),
         dp_replicate=given.dp_replicate,
-        peft=given.peft or Peft.NONE,
+        peft=given.peft or NO_ADAPTERS,
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
         lora_targets=spec.adapted or None,
         fused_loss=_fused_loss(given),
@@ -265,11 +266,6 @@ def _basis(given: Given, pinned: bool) -> dict[str, Basis]:
     otherwise: dict[str, Basis] = dict.fromkeys(fixed, "default")
     otherwise.update(dict.fromkeys(searched, "default" if pinned else "searched"))
     return {name: basis if getattr(given, name) is None else "given" for name, basis in otherwise.items()}
-
-
-def default_precision(cluster: Cluster) -> Precision:
-    """bf16-mixed, or fp16-mixed where the device has no bf16."""
-    return Precision.BF16_MIXED if cluster.gpu.supports_bf16 else Precision.FP16_MIXED
 
 
 def choice(kind: type[E], value: str | None, option: str) -> E | None:

@@ -12,6 +12,7 @@ from gpu_plan.planner.strategy.optimizer_step import with_paged_state
 from gpu_plan.planner.strategy.single import place_replica, replica_tensors
 from gpu_plan.planner.trace.events import Category, Mark
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 FIRST_BUCKET = 1024 * 1024
@@ -28,7 +29,7 @@ class DistributedDataParallel:
     zero_stage: int | None = None
     offloads: tuple[Offload, ...] = (Offload.NONE,)
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         return autocast_regime(precision, stack, peft)
 
     def refuses(self, context: RankContext) -> str | None:

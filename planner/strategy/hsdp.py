@@ -10,6 +10,7 @@ in gpu_plan.planner.strategy.fsdp2.strategy.
 from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
 from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel, sharded_rank
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 
@@ -21,7 +22,7 @@ class HybridShardedDataParallel:
     zero_stage: int | None = None
     offloads: tuple[Offload, ...] = (Offload.NONE, Offload.ALL)
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         return FullyShardedDataParallel().regime(precision, stack, peft)
 
     def refuses(self, context: RankContext) -> str | None:

@@ -16,6 +16,7 @@ from gpu_plan.planner.strategy.base import (
 )
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work, place_optimizer, with_paged_state
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 
@@ -27,7 +28,7 @@ class Single:
     zero_stage: int | None = None
     offloads: tuple[Offload, ...] = (Offload.NONE,)
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         return autocast_regime(precision, stack, peft)
 
     def refuses(self, context: RankContext) -> str | None:

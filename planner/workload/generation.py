@@ -3,23 +3,11 @@
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from gpu_plan.planner.workload.precisions import DEFAULT_WEIGHTS, WeightType
 from gpu_plan.planner.workload.training import Attention, Basis
 
 MOST_TOKENS = 2**23
 """Tokens of a batch that are traced at most: masks and ids up to this size have known values while tracing."""
-
-
-class WeightType(StrEnum):
-    """Types in which weights can be loaded and computed; inference knows no mixed precision."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-
-    @property
-    def dtype(self) -> str:
-        """torch dtype."""
-        return {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[self.value]
 
 
 class CacheType(StrEnum):
@@ -53,7 +41,7 @@ class InferWorkload:
     batch: int = 1
     """Samples that are generated together, on all replicas together."""
     new_tokens: int = 1
-    precision: WeightType = WeightType.BF16
+    precision: WeightType = DEFAULT_WEIGHTS
     """Type of the weights that are not quantised, and of the computation."""
     kv_dtype: CacheType = CacheType.AUTO
     cache: CacheKind = CacheKind.DYNAMIC
@@ -85,3 +73,6 @@ class InferWorkload:
     def setting(self, key: str, default: str) -> str:
         """Value of a `--set` key, or `default`."""
         return dict(self.settings).get(key, default)
+
+
+__all__ = ["MOST_TOKENS", "CacheKind", "CacheType", "InferWorkload", "WeightType"]

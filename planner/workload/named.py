@@ -1,8 +1,10 @@
 """Values that are names in a registry: a plain string for whatever writes it, its entry's traits for whatever asks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Self, TypeVar
+
+from gpu_plan.planner.errors import InputError
 
 
 class Named(str):
@@ -21,6 +23,7 @@ class Named(str):
         raise NotImplementedError
 
 
+T = TypeVar("T")
 K = TypeVar("K", bound=StrEnum | Named)
 
 
@@ -37,3 +40,14 @@ def listed(names: tuple[str, ...]) -> str:
 def with_words(names: Iterable[tuple[str, str]]) -> str:
     """`a (what it is), b`: names with their few words, which may be empty."""
     return ", ".join(f"{name} ({words})" if words else name for name, words in names)
+
+
+def stored(known: Mapping[str, T], name: object, what: str, default: str) -> T:
+    """The entry that a document names, or the default's where it names none.
+
+    InputError for a name of another version: what is not known cannot be launched or weighed by guessing.
+    """
+    found = known.get(default if name is None else str(name))
+    if found is None:
+        raise InputError(f"the plan's {what} {str(name)[:40]!r} is not known to this version: make the plan again")
+    return found

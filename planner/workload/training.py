@@ -4,7 +4,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
+from gpu_plan.planner.workload.precisions import DEFAULT_PRECISION, Precision
 
 Basis = Literal["given", "default", "searched", "captured"]
 
@@ -12,38 +14,11 @@ NVME_PATH = "./nvme"
 """Folder of the swap files where `zero.nvme_path` names none; DeepSpeed has no default."""
 
 
-class Precision(StrEnum):
-    FP32 = "fp32"
-    BF16_MIXED = "bf16-mixed"
-    FP16_MIXED = "fp16-mixed"
-    BF16 = "bf16"
-    FP8_MIXED = "fp8-mixed"
-    """float8 products inside bf16-mixed."""
-
-    @property
-    def compute_dtype(self) -> str:
-        """torch dtype in which matrix products run, but for those in float8."""
-        return {"fp32": "float32", "fp16-mixed": "float16"}.get(self.value, "bfloat16")
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether fp32 weights stand behind 16-bit computation."""
-        return self in (Precision.BF16_MIXED, Precision.FP16_MIXED, Precision.FP8_MIXED)
-
-
 class Checkpointing(StrEnum):
     NONE = "none"
     SELECTIVE = "selective"
     """Matrix products and attention are kept, everything else is computed again."""
     FULL = "full"
-
-
-class Peft(StrEnum):
-    """Parameter-efficient training: what is trained instead of the model itself."""
-
-    NONE = "none"
-    LORA = "lora"
-    QLORA = "qlora"
 
 
 class Attention(StrEnum):
@@ -67,7 +42,7 @@ class Workload:
     task: str = "train"
     seq_len: int = 4096
     """Tokens per sample; ignored by models without a sequence (vision)."""
-    precision: Precision = Precision.BF16_MIXED
+    precision: Precision = DEFAULT_PRECISION
     optimizer: Optimizer = DEFAULT_OPTIMIZER
     attention: Attention = Attention.SDPA
     stack: Stack = Stack.ACCELERATE
@@ -83,7 +58,7 @@ class Workload:
     offload: str | None = None
     dp_replicate: int | None = None
     """Replicas of the sharded model under HSDP; None for one on each node."""
-    peft: Peft = Peft.NONE
+    peft: Peft = NO_ADAPTERS
     lora_rank: int | None = None
     """Rank of the adapters; None without them."""
     lora_targets: tuple[str, ...] | None = None

@@ -56,7 +56,7 @@ def planned(meta: nn.Module, stack: Stack, asked: Evaluated) -> RankStream:
         .rank(
             RankContext(
                 trace=tracer.trace(way, size),
-                precision=Precision.FP32,
+                precision=Precision("fp32"),
                 optimizer=Optimizer("adamw-forloop"),
                 stack=stack,
                 clipping=True,

@@ -12,7 +12,7 @@ def small_context(trace: StepTrace, **changes: Any) -> RankContext:
     """fp32 on four ranks without CUDA, clipping or accumulation, but for `changes`."""
     base = RankContext(
         trace=trace,
-        precision=Precision.FP32,
+        precision=Precision("fp32"),
         optimizer=Optimizer("adamw"),
         stack=Stack.PLAIN,
         clipping=False,

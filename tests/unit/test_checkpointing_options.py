@@ -21,7 +21,7 @@ def workload(
 ) -> Workload:
     return Workload(
         seq_len=64,
-        precision=Precision.BF16,
+        precision=Precision("bf16"),
         optimizer=Optimizer("adamw"),
         attention=attention,
         stack=stack,

@@ -13,7 +13,7 @@ INDUCTOR = ("compile.backend", "inductor")
 def _workload(*settings: tuple[str, str]) -> Workload:
     return Workload(
         seq_len=128,
-        precision=Precision.BF16_MIXED,
+        precision=Precision("bf16-mixed"),
         optimizer=Optimizer("adamw"),
         attention=Attention.SDPA,
         stack=Stack.ACCELERATE,

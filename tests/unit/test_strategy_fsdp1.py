@@ -38,7 +38,7 @@ def blocks(shapes: tuple[tuple[int, ...], ...] = SHAPES, **changes: object) -> S
 def context(trace: StepTrace | None = None, **changes: object) -> RankContext:
     base = RankContext(
         trace=trace or blocks(),
-        precision=Precision.BF16_MIXED,
+        precision=Precision("bf16-mixed"),
         optimizer=Optimizer("adamw-fused"),
         stack=Stack.ACCELERATE,
         clipping=True,
@@ -66,7 +66,7 @@ def test_masters_moments_and_the_last_gradient_rest_over_the_world(world: int) -
 
 
 def test_pure_bf16_rests_on_half() -> None:
-    found = run(context(precision=Precision.BF16))[1]
+    found = run(context(precision=Precision("bf16")))[1]
     assert found.at_rest_bytes == pytest.approx(8 * P / 8, abs=SLACK)
 
 
@@ -88,10 +88,10 @@ def test_accumulation_keeps_whole_flat_gradients() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16_MIXED, Precision.BF16])
+@pytest.mark.parametrize("precision", [Precision("fp32"), Precision("bf16-mixed"), Precision("bf16")])
 @pytest.mark.parametrize("optimizer", [Optimizer("adamw"), Optimizer("adafactor"), Optimizer("adamw-8bit")])
 def test_everything_taken_is_given_back(steps: int, precision: Precision, optimizer: Optimizer) -> None:
-    trace = blocks(element_bytes=4 if precision is Precision.FP32 else 2)
+    trace = blocks(element_bytes=4 if precision == Precision("fp32") else 2)
     plan, _ = run(context(trace, accumulation_steps=steps, precision=precision, optimizer=optimizer))
     stream = plan.stream
     counts = np.bincount(stream.event_tensor, weights=stream.event_sign, minlength=len(stream.fixed))
@@ -166,12 +166,12 @@ def test_what_side_streams_allocate_comes_from_their_own_pools(label: str, strea
 
 def adapted(**changes: object) -> RankContext:
     """A frozen model of which the last leaf module is trained."""
-    return replace(context(blocks(frozen=(0, 1, 2, 3)), peft=Peft.LORA), **changes)  # type: ignore[arg-type]
+    return replace(context(blocks(frozen=(0, 1, 2, 3)), peft=Peft("lora")), **changes)  # type: ignore[arg-type]
 
 
 def test_every_trained_leaf_is_a_unit_of_its_own_beside_frozen_ones() -> None:
-    regime = FullyShardedDataParallel1().regime(Precision.BF16_MIXED, Stack.TRAINER, Peft.LORA)
-    units = {unit.module: unit for unit in flat_units(adapted().trace, regime, 8, Peft.LORA)}
+    regime = FullyShardedDataParallel1().regime(Precision("bf16-mixed"), Stack.TRAINER, Peft("lora"))
+    units = {unit.module: unit for unit in flat_units(adapted().trace, regime, 8, Peft("lora"))}
     assert set(units) == {"m1", "m2", "m3", "m4", ""}
     assert [name for name, unit in units.items() if unit.trainable] == ["m4"]
 
@@ -200,7 +200,7 @@ def test_adapters_refuse_what_torch_refuses() -> None:
     strategy = FullyShardedDataParallel1()
     assert strategy.refuses(adapted()) is None
     assert "without autocast" in str(strategy.refuses(adapted(stack=Stack.PLAIN)))
-    assert strategy.refuses(adapted(stack=Stack.PLAIN, precision=Precision.BF16)) is None
+    assert strategy.refuses(adapted(stack=Stack.PLAIN, precision=Precision("bf16"))) is None
     trace = adapted().trace
     bias = replace(trace.parameters[4], name="m4.bias")
     odd = replace(trace, parameters=[*trace.parameters[:4], bias])
@@ -211,10 +211,10 @@ def test_packed_weights_take_their_bytes_in_the_type_of_the_flat_parameter() -> 
     trace = adapted().trace
     packed = replace(trace.parameters[1], dtype="uint8", shape=(BLOCK // 2, 1))
     trace = replace(trace, parameters=[trace.parameters[0], packed, *trace.parameters[2:]])
-    units = {unit.module: unit for unit in flat_units(trace, BF16, 8, Peft.QLORA)}
+    units = {unit.module: unit for unit in flat_units(trace, BF16, 8, Peft("qlora"))}
     assert units["m1"].flat_numel == BLOCK // 4
     assert units["m2"].flat_numel == BLOCK
-    told = run(adapted(peft=Peft.QLORA, trace=trace))[0].notes
+    told = run(adapted(peft=Peft("qlora"), trace=trace))[0].notes
     assert any("bnb_4bit_quant_storage=torch.bfloat16" in note for note in told)
 
 

@@ -25,7 +25,7 @@ def context(**changes: object) -> RankContext:
     trace = replace(trace, layout=replace(trace.layout, blocks=["m1", "m2", "m3"]))
     base = RankContext(
         trace=trace,
-        precision=Precision.BF16_MIXED,
+        precision=Precision("bf16-mixed"),
         optimizer=Optimizer("adamw-fused"),
         stack=Stack.ACCELERATE,
         clipping=True,
@@ -71,7 +71,7 @@ def test_without_replicas_one_stands_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("precision", [Precision.BF16_MIXED, Precision.BF16])
+@pytest.mark.parametrize("precision", [Precision("bf16-mixed"), Precision("bf16")])
 def test_everything_taken_is_given_back(steps: int, precision: Precision) -> None:
     stream = HybridShardedDataParallel().rank(context(accumulation_steps=steps, precision=precision)).stream
     live = stream.live(1)

@@ -35,7 +35,7 @@ def zero3(trace: StepTrace, offload: Offload = Offload.ALL, **changes: Any) -> R
     more = changes.pop("settings", ())
     sizes = (("zero.reduce_bucket_size", str(BUCKET)), ("zero.param_persistence_threshold", "0"), *more)
     return Zero3().rank(
-        small_context(trace, offload=offload, precision=Precision.BF16_MIXED, settings=sizes, **changes)
+        small_context(trace, offload=offload, precision=Precision("bf16-mixed"), settings=sizes, **changes)
     )
 
 
@@ -84,7 +84,7 @@ def test_zero3_on_one_rank_copies_whole_weights_without_gathering() -> None:
 
 def test_zero3_fetches_persistent_weights_again_after_the_step() -> None:
     words = (("zero.param_persistence_threshold", str(WHOLE)),)
-    plan = Zero3().rank(small_context(chain(), offload=Offload.ALL, precision=Precision.BF16_MIXED, settings=words))
+    plan = Zero3().rank(small_context(chain(), offload=Offload.ALL, precision=Precision("bf16-mixed"), settings=words))
     assert copied(plan, "host_to_device", "step") == 2 * 4 * WHOLE // 4
     bucket = 2 * 500_000_000
     assert at_rest(plan.stream) == [bucket + BATCH + 2 * 4 * WHOLE] * 2
@@ -139,7 +139,7 @@ def test_fsdp_copies_shards_to_the_device_for_every_gather() -> None:
 
 
 def test_fsdp_casts_shards_on_the_device() -> None:
-    plan = fsdp(chain(1), precision=Precision.BF16_MIXED)
+    plan = fsdp(chain(1), precision=Precision("bf16-mixed"))
     quarter = WHOLE  # bytes of a shard in fp32
     arrived = labelled(plan.stream, "weight shard from host")
     assert {size for _, _, size in arrived} == {quarter}
@@ -174,10 +174,10 @@ def test_who_offers_it() -> None:
 
 
 def test_qlora_is_refused_where_nobody_counted_it() -> None:
-    context = small_context(chain(), offload=Offload.ALL, peft=Peft.QLORA)
+    context = small_context(chain(), offload=Offload.ALL, peft=Peft("qlora"))
     strategy = FullyShardedDataParallel()
     assert "not built" in (strategy.refuses(context) or "")
-    assert strategy.refuses(replace(context, peft=Peft.NONE)) is None
+    assert strategy.refuses(replace(context, peft=Peft("none"))) is None
     assert Zero3().refuses(context) is None
     assert "int8" in (Zero3().refuses(replace(context, settings=(("quant.base", "int8"),))) or "")
 
@@ -188,7 +188,7 @@ def test_qlora_is_refused_where_nobody_counted_it() -> None:
     st.integers(2, 9),
     st.sampled_from([Zero3(), FullyShardedDataParallel()]),
     st.integers(1, 3),
-    st.sampled_from([Precision.FP32, Precision.BF16_MIXED]),
+    st.sampled_from([Precision("fp32"), Precision("bf16-mixed")]),
 )
 def test_any_model_s_device_is_left_as_it_was_found(
     shapes: list[list[int]], world: int, strategy: Strategy, accumulation: int, precision: Precision

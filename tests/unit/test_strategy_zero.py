@@ -30,7 +30,7 @@ SETTINGS = (("zero.reduce_bucket_size", str(BUCKET)), ("zero.param_persistence_t
 def context(trace: StepTrace = BIG, world: int = 8, **changes: object) -> RankContext:
     base = RankContext(
         trace=trace,
-        precision=Precision.BF16_MIXED,
+        precision=Precision("bf16-mixed"),
         optimizer=Optimizer("adamw"),
         stack=Stack.ACCELERATE,
         clipping=True,
@@ -71,7 +71,7 @@ def test_stage_3_keeps_16_over_the_world_and_its_bucket(world: int) -> None:
 def test_fp32_keeps_masters_beside_the_weights(world: int) -> None:
     trace = tiny_trace([p.shape for p in BIG.parameters], element_bytes=4)
     for strategy in STAGES[:2]:
-        assert rest(strategy, world, trace=trace, precision=Precision.FP32) == pytest.approx(
+        assert rest(strategy, world, trace=trace, precision=Precision("fp32")) == pytest.approx(
             4 * P + 12 * P / world, abs=SLACK
         )
 

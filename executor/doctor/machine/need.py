@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.plan.saved import SavedPlan
-from gpu_plan.planner.workload.optimizers.registry import stored_traits
+from gpu_plan.planner.workload.adapters import stored_adapters
+from gpu_plan.planner.workload.optimizers.registry import stored_optimizer
+from gpu_plan.planner.workload.precisions import stored_precision
 
 _PACKAGES_BY_STRATEGY = {"zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}
 
@@ -69,14 +72,11 @@ def checkpoint_bytes(saved: SavedPlan) -> int:
     Mixed precision keeps fp32 weights; DeepSpeed keeps 2-byte weights beside fp32 ones (accelerate/checkpointing.py,
     deepspeed/runtime/engine.py save_checkpoint). AdamW holds two fp32 values for each trainable parameter.
     """
-    precision = saved.plan.strategy.precision
-    pure = precision == "bf16"
-    weight = 2 if pure else 4
-    if saved.workload.get("peft") == "qlora":
-        weight = 1
-    state = stored_traits(saved.workload.get("optimizer")).saved_bytes[pure]
+    precision = stored_precision(saved.plan.strategy.precision)
+    state = stored_optimizer(saved.workload.get("optimizer")).saved_bytes[precision.is_pure]
+    weight = _weight_bytes(saved)
     total = saved.model.parameters * weight + round(saved.model.trainable_parameters * state)
-    if saved.plan.strategy.name.startswith("zero") and precision != "fp32":
+    if saved.plan.strategy.name.startswith("zero") and precision.deepspeed:
         total += saved.model.parameters * 2
     return total
 
@@ -84,10 +84,14 @@ def checkpoint_bytes(saved: SavedPlan) -> int:
 def _loading_bytes(saved: SavedPlan, ranks: int) -> int:
     """`from_pretrained` on every rank holds the model once for each; FSDP and ZeRO-3 can load it once."""
     once = saved.plan.strategy.name in {"fsdp", "fsdp1", "hsdp", "zero3"}
-    width = 2 if saved.plan.strategy.precision == "bf16" else 4
-    if saved.workload.get("peft") == "qlora":
-        width = 1
-    return saved.model.parameters * width * (1 if once else ranks)
+    return saved.model.parameters * _weight_bytes(saved) * (1 if once else ranks)
+
+
+def _weight_bytes(saved: SavedPlan) -> int:
+    """Bytes of a weight; 4-bit ones are taken with their scales and what is not quantised."""
+    if stored_adapters(saved.workload.get("peft")).quantises:
+        return 1
+    return element_bits(stored_precision(saved.plan.strategy.precision).weights) // 8
 
 
 def _packages(saved: SavedPlan) -> tuple[str, ...]:
@@ -95,18 +99,13 @@ def _packages(saved: SavedPlan) -> tuple[str, ...]:
     by_strategy = _PACKAGES_BY_STRATEGY.get(saved.plan.strategy.name)
     if by_strategy:
         names.append(by_strategy)
-    if saved.workload.get("peft") in {"lora", "qlora"}:
-        names.append("peft")
-    package = stored_traits(saved.workload.get("optimizer")).package
-    if saved.workload.get("peft") == "qlora":
-        names.append("bitsandbytes")
-    elif package:
-        names.append(package)
-    if saved.plan.strategy.precision.startswith("fp8"):
+    names += stored_adapters(saved.workload.get("peft")).packages
+    names += filter(None, [stored_optimizer(saved.workload.get("optimizer")).package])
+    if stored_precision(saved.plan.strategy.precision).float8:
         settings = saved.workload.get("settings")
         backend = settings.get("fp8.backend") if isinstance(settings, Mapping) else None
         names.append("transformer-engine" if backend == "te" else "torchao")
-    return tuple(names)
+    return tuple(dict.fromkeys(names))
 
 
 def _integer(value: object) -> int | None:

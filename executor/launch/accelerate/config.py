@@ -1,20 +1,18 @@
 """A target as Accelerate's configuration file. Pure."""
 
-from collections.abc import Mapping
-
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import DEEPSPEED_FILE
+from gpu_plan.planner.workload.precisions import stored_precision
 
 RENDEZVOUS = "c10d"
 """torchrun's elastic store, held by the first host's agent."""
 RENDEZVOUS_CONF = "join_timeout=900,read_timeout=300"
 """Seconds: how long hosts wait for each other, and for the store of one that is not up yet."""
-_MIXED: Mapping[str, str] = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp8-mixed": "fp8"}
 
 
 def mixed_precision(precision: str) -> str:
     """Accelerate's word for a precision; `no` where the whole model has one type."""
-    return _MIXED.get(precision, "no")
+    return stored_precision(precision).launcher
 
 
 def accelerate_config(target: Target) -> dict[str, object]:
@@ -33,7 +31,7 @@ def accelerate_config(target: Target) -> dict[str, object]:
     }
     if not target.uses_deepspeed:
         config["mixed_precision"] = mixed_precision(target.strategy.precision)
-    if target.strategy.precision == "fp8-mixed":
+    if target.precision.float8:
         config["fp8_config"] = _float8(target)
     if target.uses_deepspeed:
         config["deepspeed_config"] = _deepspeed(target)
@@ -100,7 +98,7 @@ def _fsdp2(target: Target) -> dict[str, object]:
         "fsdp_reshard_after_forward": target.setting("fsdp.reshard_after_forward", "true") == "true",
         "fsdp_offload_params": target.strategy.offload == "all",
         # Accelerator refuses it beside torchao's float8 layers.
-        "fsdp_cpu_ram_efficient_loading": target.strategy.precision != "fp8-mixed",
+        "fsdp_cpu_ram_efficient_loading": not target.precision.float8,
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_activation_checkpointing": target.wrapper_checkpoints,
     }

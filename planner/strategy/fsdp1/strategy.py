@@ -37,6 +37,7 @@ from gpu_plan.planner.strategy.module_times import module_times
 from gpu_plan.planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
 from gpu_plan.planner.trace.events import Category, Mark
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _NORM = 4
@@ -54,7 +55,7 @@ class FullyShardedDataParallel1:
     broadcast_waits = False
     """Whether NCCL's process group records its stream on what it is given, as it did before torch 2.8."""
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         """16-bit weights and buffers; accelerate puts autocast around forward as well.
 
         Adapters show peft their fp32 shards, for they are gathered in 16 bits only once their own forward begins.
@@ -68,7 +69,7 @@ class FullyShardedDataParallel1:
             autocast=compute if wrapped else None,
             outputs_to_fp32=wrapped,
             buffers_follow=True,
-            adapters_seen=None if peft is Peft.NONE else MASTER,
+            adapters_seen=MASTER if peft.adapts else None,
         )
 
     def refuses(self, context: RankContext) -> str | None:
@@ -122,7 +123,7 @@ class _Layout:
         whole = [LocalTensor(name=p.name, numel=p.numel, dtype=MASTER) for p in self._ignored if p.trainable]
         for tensor in whole:
             builder.alloc(builder.at_load(), tensor.nbytes, Category.PARAMETERS, "weight", tensor.name)
-        adapters = context.peft is not Peft.NONE
+        adapters = context.peft.adapts
         self._stale = place_wrapping(
             builder, self._units, self._master, adapters=adapters, broadcast_waits=broadcast_waits
         )
@@ -157,7 +158,7 @@ class _Layout:
         notes = []
         if not self._context.optimizer.traits.takes_dtensors:
             notes.append(f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries")
-        if self._context.peft is not Peft.NONE:
+        if self._context.peft.adapts:
             notes += adapter_notes(self._context, _regime_of(self._context).weights)
         return tuple(notes)
 

@@ -31,6 +31,7 @@ from gpu_plan.planner.strategy.fsdp2.units import Wrapping, wrap_units, wrapping
 from gpu_plan.planner.strategy.single import optimizer_work
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Optimizer, Peft, Precision, Stack
 
 
@@ -54,9 +55,9 @@ class FullyShardedDataParallel:
     zero_stage: int | None = None
     offloads: tuple[Offload, ...] = (Offload.NONE, Offload.ALL)
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         """accelerate's mixed precision gathers all parameters in the 16-bit type; without it dtypes stay."""
-        if precision is Precision.FP8_MIXED:
+        if precision.is_float8:
             return Regime(weights=precision.compute_dtype, float8="gathered")
         if precision.is_mixed:
             return Regime(weights=precision.compute_dtype)
@@ -65,11 +66,11 @@ class FullyShardedDataParallel:
     def refuses(self, context: RankContext) -> str | None:
         if context.world_size == 1:
             return "there is only one GPU"
-        if context.offload is Offload.ALL and context.peft is Peft.QLORA:
+        if context.offload is Offload.ALL and context.peft.quantises:
             return "QLoRA with its parameters on the host is not built yet"
         if dict(context.settings).get("quant.base") == "int8":
             return "bitsandbytes' int8 weights cannot be sharded"
-        if context.offload is Offload.ALL and context.precision is Precision.FP8_MIXED:
+        if context.offload is Offload.ALL and context.precision.is_float8:
             return "float8 training with its parameters on the host is not in this version"
         gradients = self.regime(context.precision, context.stack, context.peft).trained
         return refuses_reduce(gradients, context) or refuses_optimizer(context.optimizer)

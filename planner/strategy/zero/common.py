@@ -143,8 +143,9 @@ def notes(context: RankContext, config: ZeroConfig) -> tuple[str, ...]:
         f"DeepSpeed 0.19.8 semantics; reduce bucket {config.reduce_bucket} elements "
         + ("(auto, from the hidden size)" if context.stack is Stack.TRAINER and context.hidden_size else "(default)")
     ]
-    if context.precision is Precision.BF16:
-        said.append("DeepSpeed keeps fp32 masters behind bf16 weights: pure bf16 equals bf16-mixed here")
+    if alike := context.precision.traits.with_masters:
+        pure = context.precision
+        said.append(f"DeepSpeed keeps fp32 masters behind {pure} weights: pure {pure} equals {alike} here")
     if context.offload is not Offload.NONE:
         said.append(f"{context.optimizer} becomes DeepSpeedCPUAdam under optimizer offload")
     return tuple(said)

@@ -8,6 +8,7 @@ from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
 from gpu_plan.planner.strategy.zero import common as deepspeed_common
 from gpu_plan.planner.strategy.zero.stage12.rank import rank_plan
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 
@@ -19,7 +20,7 @@ class Zero1:
     zero_stage: int | None = 1
     offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER)
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         return deepspeed_common.deepspeed_regime(precision)
 
     def refuses(self, context: RankContext) -> str | None:

@@ -9,6 +9,7 @@ from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
 from gpu_plan.planner.strategy.zero import common as deepspeed_common
 from gpu_plan.planner.strategy.zero.stage3.infinity import rank_plan
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 
@@ -20,11 +21,11 @@ class Zero3:
     zero_stage: int | None = 3
     offloads: tuple[Offload, ...] = (Offload.NONE, Offload.OPTIMIZER, Offload.ALL, Offload.NVME)
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         return deepspeed_common.deepspeed_regime(precision)
 
     def refuses(self, context: RankContext) -> str | None:
-        if context.peft is Peft.QLORA and context.setting("quant.base", "nf4") == "int8":
+        if context.peft.quantises and context.setting("quant.base", context.peft.traits.base) == "int8":
             return "bitsandbytes' int8 layers keep their weights in an attribute (CB) that DeepSpeed does not partition"
         return deepspeed_common.refuses(context)
 

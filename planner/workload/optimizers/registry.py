@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 
-from gpu_plan.planner.workload.named import Named, with_words
+from gpu_plan.planner.workload.named import Named, stored, with_words
 from gpu_plan.planner.workload.optimizers import kinds
 from gpu_plan.planner.workload.optimizers.traits import OptimizerTraits
 
@@ -46,10 +46,9 @@ class Optimizer(Named):
 DEFAULT_OPTIMIZER = Optimizer(DEFAULT_NAME)
 
 
-def stored_traits(name: object) -> OptimizerTraits:
-    """Of the optimizer that a document names; those of the default for one that names none, or none of this version."""
-    known = optimizers()
-    return known.get(str(name), known[DEFAULT_NAME])
+def stored_optimizer(name: object) -> OptimizerTraits:
+    """Of the optimizer that a document names, the default's where it names none; InputError for one unknown here."""
+    return stored(optimizers(), name, "optimizer", DEFAULT_NAME)
 
 
 def by_word(word: str) -> OptimizerTraits | None:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
+from gpu_plan.planner.workload.precisions import PLAIN_PRECISION
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision
 
 
@@ -13,7 +14,7 @@ class RankCase:
 
     architecture: str
     strategy: str = "fsdp"
-    precision: Precision = Precision.FP32
+    precision: Precision = PLAIN_PRECISION
     optimizer: Optimizer = DEFAULT_OPTIMIZER
     accumulation: int = 1
     micro_batch: int = 2

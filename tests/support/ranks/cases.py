@@ -4,7 +4,7 @@ from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precisi
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.ranks.case import RankCase
 
-FP32, MIXED, PURE = Precision.FP32, Precision.BF16_MIXED, Precision.BF16
+FP32, MIXED, PURE = Precision("fp32"), Precision("bf16-mixed"), Precision("bf16")
 UNEVEN = {"vocab_size": 259}
 """Rows that neither 2 nor 4 ranks share evenly."""
 BUCKETS = {"vocab_size": 16_000}
