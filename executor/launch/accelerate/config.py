@@ -2,17 +2,11 @@
 
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import DEEPSPEED_FILE
-from gpu_plan.planner.workload.precisions import stored_precision
 
 RENDEZVOUS = "c10d"
 """torchrun's elastic store, held by the first host's agent."""
 RENDEZVOUS_CONF = "join_timeout=900,read_timeout=300"
 """Seconds: how long hosts wait for each other, and for the store of one that is not up yet."""
-
-
-def mixed_precision(precision: str) -> str:
-    """Accelerate's word for a precision; `no` where the whole model has one type."""
-    return stored_precision(precision).launcher
 
 
 def accelerate_config(target: Target) -> dict[str, object]:
@@ -30,7 +24,7 @@ def accelerate_config(target: Target) -> dict[str, object]:
         **_rendezvous(target),
     }
     if not target.uses_deepspeed:
-        config["mixed_precision"] = mixed_precision(target.strategy.precision)
+        config["mixed_precision"] = target.precision.launcher
     if target.precision.float8:
         config["fp8_config"] = _float8(target)
     if target.uses_deepspeed:
