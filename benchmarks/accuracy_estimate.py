@@ -70,7 +70,7 @@ class Estimator:
             workload=Workload(
                 seq_len=setup.seq_len,
                 precision=setup.precision,
-                optimizer=Optimizer.ADAMW,
+                optimizer=Optimizer("adamw"),
                 attention=Attention.FLASH,
                 stack=Stack.TRAINER,
                 peft=case.peft,

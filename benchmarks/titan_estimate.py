@@ -97,8 +97,8 @@ class TitanEstimator:
             provider=cast("TraceProvider", provider),
             workload=Workload(
                 seq_len=case.seq_len,
-                precision=Precision.BF16_MIXED,
-                optimizer=Optimizer.ADAMW,
+                precision=Precision("bf16-mixed"),
+                optimizer=Optimizer("adamw"),
                 attention=case.attention,
                 stack=Stack.PLAIN,
                 settings=SETTINGS,

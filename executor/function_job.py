@@ -25,6 +25,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.plan.codec import plain
 from gpu_plan.planner.plan.files import save
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.adapters import stored_adapters
 
 
 def run_function(
@@ -93,7 +94,7 @@ def _environment(job: Job, folder: RunFolder) -> dict[str, str]:
 
 def _options(job: Job, target: Target) -> dict[str, object]:
     """What the recorder is told. The batch is the function's own affair: `current_plan()` tells it the planned one."""
-    countable = job.check_parameters and job.saved.workload.get("peft") != "qlora"
+    countable = job.check_parameters and not stored_adapters(job.saved.workload.get("peft")).quantises
     return {
         "expected_parameters": job.saved.model.parameters if countable else None,
         "checkpointing": "none" if target.wrapper_checkpoints else target.strategy.checkpointing,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.strategy.known import known_traits
+from gpu_plan.planner.workload.adapters import stored_adapters
 from gpu_plan.tui.choices import FLAGS, GENERATION, LARGEST, TRAINING, Choice, Menu, menu_of
 from gpu_plan.tui.spread import spread, without_leftovers
 
@@ -234,7 +235,7 @@ def _ordered(options: Mapping[str, str]) -> Words:
 def _consistent(options: Mapping[str, str]) -> dict[str, str]:
     """Without what would be refused because of another option's neutral value."""
     kept = dict(options)
-    if kept.get("peft", "none") == "none":
+    if not stored_adapters(kept.get("peft")).adapts:
         kept.pop("lora-rank", None)
         kept.pop("lora-targets", None)
     if kept.get("strategy", "auto") != "auto" and not _replicates(kept["strategy"]):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.strategy.known import known_traits
 from gpu_plan.planner.strategy.traits import Fault, Traits
+from gpu_plan.planner.workload.precisions import stored_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,11 @@ class Intent:
     def several_ranks(self) -> bool:
         """Whether more than one rank may run it."""
         return self.world_size != 1
+
+    @property
+    def scales_loss(self) -> bool | None:
+        """Whether gradients are scaled until they are unscaled for clipping."""
+        return None if self.precision is None else stored_precision(self.precision).scales_loss
 
     @property
     def shards_model(self) -> bool | None:

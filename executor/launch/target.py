@@ -9,6 +9,7 @@ from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.strategy.traits import Traits
+from gpu_plan.planner.workload.precisions import PrecisionTraits, stored_precision
 
 DEFAULT_PORT = 29500
 """Of the rendezvous between nodes, as torchrun and Accelerate have it."""
@@ -95,6 +96,10 @@ class Target:
         return self.traits.wraps_blocks
 
     @property
+    def precision(self) -> PrecisionTraits:
+        return stored_precision(self.strategy.precision)
+
+    @property
     def uses_deepspeed(self) -> bool:
         return self.traits.uses_deepspeed
 
@@ -111,7 +116,7 @@ class Target:
     @property
     def emulates_float8(self) -> bool:
         """Whether CPU processes train in float8, whose products the runner has torchao emulate."""
-        return self.on_cpu and self.strategy.precision == "fp8-mixed"
+        return self.on_cpu and self.precision.float8
 
     @property
     def runs_runner(self) -> bool:

@@ -8,10 +8,11 @@ from gpu_plan.planner.from_config.shared import clipping, compiled, settings_of
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
+from gpu_plan.planner.workload.named import listed
+from gpu_plan.planner.workload.precisions import by_launcher, launcher_words
 
 SIGNS = ("compute_environment", "distributed_type", "num_machines", "deepspeed_config", "main_training_function")
 
-_PRECISION = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "fp8-mixed"}
 _DEVICES = {"none": None, "cpu": "cpu", "nvme": "nvme"}
 
 
@@ -63,11 +64,11 @@ def _count(reading: Reading, table: Table, kind: str) -> None:
 
 
 def _precision(reading: Reading, table: Table, name: str | None) -> None:
-    chosen = _PRECISION.get((name or "no").lower())
+    chosen = by_launcher((name or "no").lower())
     if chosen is None:
-        raise table.wrong("mixed_precision", "no, bf16, fp16 or fp8")
+        raise table.wrong("mixed_precision", listed(launcher_words()))
     reading.say("precision", chosen, f"mixed_precision: {name}" if name else "Accelerate's default")
-    if chosen == "fp8-mixed":
+    if chosen.is_float8:
         inner = table.table("fp8_config")
         key = "fp8_backend" if inner is not None and inner.has("fp8_backend") else "backend"
         backend = None if inner is None else inner.word(key)

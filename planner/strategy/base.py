@@ -16,6 +16,7 @@ from gpu_plan.planner.strategy.traits import Offload, Traits
 from gpu_plan.planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Peft, Precision, Stack
 
 MASTER = "float32"
@@ -39,7 +40,7 @@ class RankContext:
     offload: Offload = Offload.NONE
     hidden_size: int | None = None
     """The model's hidden size, from which DeepSpeed's `auto` bucket sizes follow."""
-    peft: Peft = Peft.NONE
+    peft: Peft = NO_ADAPTERS
     replicate: int = 1
     """Groups of ranks that each hold one whole sharded copy (HSDP)."""
     nodes: int = 1
@@ -103,7 +104,7 @@ class Strategy(Protocol):
         """Kinds of offload that it knows."""
         ...
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         """Types in which a rank computes under this strategy."""
         ...
 
@@ -116,7 +117,7 @@ class Strategy(Protocol):
         ...
 
 
-def autocast_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+def autocast_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
     """fp32 weights, forward under autocast when mixed; 16-bit weights alone when pure.
 
     accelerate accelerator.py: prepare_model wraps forward in autocast and converts outputs to fp32. Under LoRA the
@@ -126,16 +127,16 @@ def autocast_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) 
     """
     wrapped = stack is not Stack.PLAIN
     frozen = precision.compute_dtype
-    if peft is Peft.QLORA or (peft is Peft.NONE and precision.is_mixed):
+    if peft.quantises or (not peft.adapts and precision.is_mixed):
         frozen = MASTER
-    trained = MASTER if peft is not Peft.NONE and frozen != MASTER else None
+    trained = MASTER if peft.adapts and frozen != MASTER else None
     if precision.is_mixed:
         return Regime(
             weights=frozen,
             trainable_weights=trained,
             autocast=precision.compute_dtype,
             outputs_to_fp32=wrapped,
-            float8="cast" if precision is Precision.FP8_MIXED else "",
+            float8="cast" if precision.is_float8 else "",
         )
     return Regime(weights=frozen, trainable_weights=trained)
 
@@ -156,7 +157,7 @@ def replica_regime(context: RankContext) -> Regime:
 
 def refuses_float8(context: RankContext) -> str | None:
     """For strategies under which torchao's float8 layers are not modelled."""
-    return "float8 training under it is not in this version" if context.precision is Precision.FP8_MIXED else None
+    return "float8 training under it is not in this version" if context.precision.is_float8 else None
 
 
 def nbytes(numel: int, dtype: str) -> int:

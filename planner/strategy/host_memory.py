@@ -76,7 +76,7 @@ def _from(term: Term, low: int) -> Term:
 
 def _load(job: HostJob) -> Term:
     """Private RAM of all ranks of a node once the weights are read; the low end is what is certain."""
-    if job.peft is Peft.QLORA:
+    if job.peft.quantises:
         return Term(name="load", low=0, expected=0, high=0, basis="source", source=_ON_DEVICE)
     bounds = [_loaded(job, parameter) for parameter in job.parameters]
     low, expected, high = (job.ranks * sum(bound[end] for bound in bounds) for end in range(3))
@@ -94,7 +94,7 @@ def _loaded(job: HostJob, parameter: ParameterInfo) -> tuple[int, int, int]:
         # Loaded as stored by default (`dtype="auto"`), in fp32 at worst.
         return 0, 0, nbytes(parameter.numel, MASTER)
     size = nbytes(parameter.numel, dtype)
-    if job.peft is Peft.LORA and parameter.trainable:
+    if job.peft.adapts and parameter.trainable:
         return size, size, size
     if job.stored is None:
         return 0, size if dtype == MASTER else 0, size
@@ -132,7 +132,7 @@ def _save(job: HostJob) -> Term:
         low = 0
         source = "deepspeed runtime/engine.py: _zero3_consolidated_16bit_state_dict, on rank 0"
     else:
-        low = trained if job.peft is not Peft.NONE else whole
+        low = trained if job.peft.adapts else whole
         source = "safetensors torch.py: _to_ndarray, on rank 0"
     return Term(name="save", low=min(low, whole), expected=whole, high=whole, basis="source", source=source)
 

@@ -56,8 +56,8 @@ def planned(meta: nn.Module, stack: Stack, asked: Evaluated) -> RankStream:
         .rank(
             RankContext(
                 trace=tracer.trace(way, size),
-                precision=Precision.FP32,
-                optimizer=Optimizer.ADAMW_FORLOOP,
+                precision=Precision("fp32"),
+                optimizer=Optimizer("adamw-forloop"),
                 stack=stack,
                 clipping=True,
                 checkpointing=Checkpointing.NONE,

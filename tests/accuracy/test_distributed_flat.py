@@ -16,7 +16,7 @@ from tests.support.ranks.comparison import differences, measured, replayed, with
 from tests.support.ranks.replay import stream_of
 
 UNEVEN = {"vocab_size": 259}
-MIXED = Precision.BF16_MIXED
+MIXED = Precision("bf16-mixed")
 
 FLAT = (
     RankCase(architecture="llama-3", strategy="fsdp1", accumulation=2, changes=UNEVEN),
@@ -31,14 +31,14 @@ MORE_FLAT = (
     ),
     RankCase(architecture="llama-3", strategy="fsdp1", checkpointing=Checkpointing.FULL),
     RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2),
-    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision.BF16),
+    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision("bf16")),
 )
 LORA = (
     *(
         RankCase(
             architecture="llama-3", strategy="fsdp1", precision=precision, checkpointing=checkpointing, lora_rank=4
         )
-        for precision in (Precision.FP32, MIXED)
+        for precision in (Precision("fp32"), MIXED)
         for checkpointing in (Checkpointing.NONE, Checkpointing.FULL)
     ),
     RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2, lora_rank=4),
@@ -52,7 +52,7 @@ LORA = (
             quantised=True,
             changes={"hidden_size": 256, "intermediate_size": 512},
         )
-        for precision, checkpointing in ((Precision.FP32, Checkpointing.FULL), (MIXED, Checkpointing.NONE))
+        for precision, checkpointing in ((Precision("fp32"), Checkpointing.FULL), (MIXED, Checkpointing.NONE))
     ),
 )
 """Adapters as units of their own inside frozen ones, as peft's policy wraps them."""
@@ -60,11 +60,11 @@ MORE_LORA = (
     *(
         RankCase(architecture=name, strategy="fsdp1", precision=precision, checkpointing=checkpointing, lora_rank=4)
         for name in ("qwen2", "gemma-2")
-        for precision, checkpointing in ((MIXED, Checkpointing.FULL), (Precision.FP32, Checkpointing.NONE))
+        for precision, checkpointing in ((MIXED, Checkpointing.FULL), (Precision("fp32"), Checkpointing.NONE))
     ),
     # In fp32: a CPU's autocast runs layer norms in 16 bits, CUDA's in 32.
     RankCase(architecture="gpt2", strategy="fsdp1", checkpointing=Checkpointing.FULL, lora_rank=4),
-    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision.BF16, lora_rank=4),
+    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision("bf16"), lora_rank=4),
     *(
         RankCase(
             architecture="llama-3",

@@ -24,12 +24,12 @@ def case(strategy: str, precision: Precision, accumulation: int, checkpointing: 
 
 NONE, FULL = Checkpointing.NONE, Checkpointing.FULL
 CASES = [
-    case("ddp", Precision.FP32, 1, NONE),
-    case("ddp", Precision.FP32, 2, FULL),
-    case("fsdp", Precision.FP32, 1, NONE),
-    case("fsdp", Precision.FP32, 2, NONE),
-    case("fsdp", Precision.FP32, 1, FULL),
-    case("fsdp", Precision.BF16_MIXED, 1, NONE),
+    case("ddp", Precision("fp32"), 1, NONE),
+    case("ddp", Precision("fp32"), 2, FULL),
+    case("fsdp", Precision("fp32"), 1, NONE),
+    case("fsdp", Precision("fp32"), 2, NONE),
+    case("fsdp", Precision("fp32"), 1, FULL),
+    case("fsdp", Precision("bf16-mixed"), 1, NONE),
 ]
 
 

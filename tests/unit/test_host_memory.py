@@ -30,7 +30,7 @@ def job(strategy: str, **changes: Any) -> HostJob:
         parameters=(BASE,),
         regime=FP32,
         mixed=True,
-        peft=Peft.NONE,
+        peft=Peft("none"),
         ranks=8,
         shards=8,
         stored=AS_STORED,
@@ -51,7 +51,7 @@ def job(strategy: str, **changes: Any) -> HostJob:
         (job("fsdp1", regime=BF16), (0, 0, 8 * 4 * P)),
         (job("zero2", regime=BF16), (0, 0, 8 * 4 * P)),
         (job("zero3", regime=BF16), (0, 0, 8 * 4 * P)),
-        (job("ddp", peft=Peft.QLORA), (0, 0, 0)),
+        (job("ddp", peft=Peft("qlora")), (0, 0, 0)),
     ],
 )
 def test_what_is_loaded_in_its_stored_dtype_is_a_mapped_file_and_what_is_cast_is_private(
@@ -70,7 +70,7 @@ def test_what_is_loaded_in_its_stored_dtype_is_a_mapped_file_and_what_is_cast_is
         (job("fsdp", regime=BF16, parameters=(BASE,) * 1000), (8 * (10_000_000 + 4 * P // 8), 4000 * P)),
         (job("zero2", regime=BF16), (0, 8 * 2 * P)),
         (job("zero3", regime=BF16), (0, 2 * P)),
-        (job("ddp", parameters=(BASE, replace(BASE, trainable=False)), peft=Peft.LORA), (4 * P, 8 * P)),
+        (job("ddp", parameters=(BASE, replace(BASE, trainable=False)), peft=Peft("lora")), (4 * P, 8 * P)),
     ],
 )
 def test_a_save_takes_from_its_checkpoint_up_to_the_whole_weights(case: HostJob, expected: tuple[int, int]) -> None:

@@ -95,7 +95,7 @@ def test_the_last_gradient_outlives_the_reduction() -> None:
     quarter = WHOLE  # bytes of a shard in fp32
     # Shard; reduce-scatter input, the gradient itself, and the reduced shard.
     assert peak(stream, 1, backward=True) == quarter + BATCH + 4 * WHOLE + 4 * WHOLE + quarter
-    mixed = FullyShardedDataParallel().rank(small_context(chain(1, element_bytes=2), precision=Precision.BF16_MIXED))
+    mixed = FullyShardedDataParallel().rank(small_context(chain(1, element_bytes=2), precision=Precision("bf16-mixed")))
     # Half as wide, and the shard in both types while it is cast.
     assert peak(mixed.stream, 1, backward=True) == quarter + BATCH + 2 * WHOLE + 2 * WHOLE + quarter // 2 + quarter
 

@@ -3,9 +3,17 @@
 import ast
 import re
 
+from gpu_plan.planner.workload.optimizers.registry import optimizers
+
+_OTHER_OPTIMIZERS = (
+    r"Adagrad\w*", r"RMSprop\w*", "Prodigy", "LAMB", "Lamb", "SOAP", "Shampoo", "RAdam", "NAdam", r"Sophia\w*",
+    r"\w+Optimizer", "SGDScheduleFree",
+)  # fmt: skip
+"""Class names of optimizers that scripts use and no plan knows."""
 _OPTIMIZER = re.compile(
-    r"^(?:Paged)?(?:Fused|CPU|Distributed|DeepSpeedCPU)?(?:Adam\w*|AdamW\w*|SGD|Adafactor|Lion\w*|Adagrad\w*|RMSprop\w*"
-    r"|Prodigy|LAMB|Lamb|Muon|SOAP|Shampoo|RAdam|NAdam|Sophia\w*|\w+Optimizer|AdamWScheduleFree|SGDScheduleFree)$"
+    r"^(?:Paged)?(?:Fused|CPU|Distributed|DeepSpeedCPU)?(?:"
+    + "|".join([*(name for traits in optimizers().values() for name in traits.classes), *_OTHER_OPTIMIZERS])
+    + ")$"
 )
 _OPTIMIZER_VARIABLES = re.compile(r"^(?:optimizer|optim)_(?:cls|class|cl)$")
 _SCHEDULER = re.compile(r"^get_(?:\w*schedule\w*)$")

@@ -10,12 +10,6 @@ RENDEZVOUS = "c10d"
 """torchrun's elastic store, held by the first host's agent."""
 RENDEZVOUS_CONF = "join_timeout=900,read_timeout=300"
 """Seconds: how long hosts wait for each other, and for the store of one that is not up yet."""
-_MIXED: Mapping[str, str] = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp8-mixed": "fp8"}
-
-
-def mixed_precision(precision: str) -> str:
-    """Accelerate's word for a precision; `no` where the whole model has one type."""
-    return _MIXED.get(precision, "no")
 
 
 def accelerate_config(target: Target) -> dict[str, object]:
@@ -33,8 +27,8 @@ def accelerate_config(target: Target) -> dict[str, object]:
         **_rendezvous(target),
     }
     if not target.uses_deepspeed:
-        config["mixed_precision"] = mixed_precision(target.strategy.precision)
-    if target.strategy.precision == "fp8-mixed":
+        config["mixed_precision"] = target.precision.launcher
+    if target.precision.float8:
         config["fp8_config"] = _float8(target)
     if target.uses_deepspeed:
         config["deepspeed_config"] = _deepspeed(target)
@@ -101,7 +95,7 @@ def _fsdp2(target: Target) -> dict[str, object]:
         "fsdp_reshard_after_forward": target.setting("fsdp.reshard_after_forward", "true") == "true",
         "fsdp_offload_params": target.strategy.offload == "all",
         # Accelerator refuses it beside torchao's float8 layers.
-        "fsdp_cpu_ram_efficient_loading": target.strategy.precision != "fp8-mixed",
+        "fsdp_cpu_ram_efficient_loading": not target.precision.float8,
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_activation_checkpointing": target.wrapper_checkpoints,
     }

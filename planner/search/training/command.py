@@ -11,12 +11,11 @@ from gpu_plan.planner.search.training.notes.liger import liger_words
 from gpu_plan.planner.strategy.fsdp2.units import blocks_around_embeddings
 from gpu_plan.planner.strategy.traits import Engine, Offload
 from gpu_plan.planner.strategy.zero.stage3.nvme import SWAP_DEFAULTS
-from gpu_plan.planner.workload.training import NVME_PATH, Checkpointing, Precision, Stack, Workload
+from gpu_plan.planner.workload.training import NVME_PATH, Checkpointing, Stack, Workload
 
 DATA_LOADER_SETTINGS = frozenset(
     {"data.split_batches", "data.dispatch_batches", "data.even_batches", "data.seedable_sampler"}
 )
-_MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16", Precision.FP8_MIXED: "fp8"}
 
 
 def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluster, captured: str | None = None) -> str:
@@ -33,7 +32,7 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
     if cluster.nodes > 1:
         words += ["--num_machines", str(cluster.nodes), "--machine_rank", "$NODE_RANK"]
         words += ["--main_process_ip", "$HEAD_NODE", "--main_process_port", "29500"]
-    words += ["--mixed_precision", _MIXED.get(workload.precision, "no")]
+    words += ["--mixed_precision", workload.precision.traits.launcher]
     words += _float8_words(judgement, workload)
     words += _compilation_words(workload)
     words += _strategy_words(judgement, workload, cluster)
@@ -69,7 +68,7 @@ def _beyond_options(judgement: StepJudgement, workload: Workload, cluster: Clust
 
 
 def _float8_words(judgement: StepJudgement, workload: Workload) -> list[str]:
-    if workload.precision is not Precision.FP8_MIXED:
+    if not workload.precision.is_float8:
         return []
     te = workload.setting("fp8.backend", "torchao") == "te"
     words = ["--fp8_backend", "te" if te else "ao"]
@@ -150,8 +149,8 @@ def _trainer_words(judgement: StepJudgement, workload: Workload) -> list[str]:
         "--gradient_accumulation_steps",
         str(judgement.batch.accumulation_steps),
     ]
-    if workload.precision in _MIXED:
-        words.append(f"--{_MIXED[workload.precision]}")
+    if workload.precision.is_mixed:
+        words.append(f"--{workload.precision.traits.launcher}")
     words += liger_words(workload)
     given = dict(workload.settings)
     if "eval.batch" in given:

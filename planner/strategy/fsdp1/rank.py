@@ -14,7 +14,7 @@ given back serves again only once the computation that used it is done (fsdp1_fl
 
 from dataclasses import replace
 
-from gpu_plan.planner.memory.optimizer.steps import BITSANDBYTES, LocalTensor, place_state, place_step
+from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
 from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import (
@@ -36,14 +36,15 @@ from gpu_plan.planner.strategy.module_times import module_times
 from gpu_plan.planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
 from gpu_plan.planner.trace.events import Category, Mark
 from gpu_plan.planner.trace.variant import Regime
-from gpu_plan.planner.workload.training import Optimizer, Peft, Precision, Stack
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _NORM = 4
 PRE_UNSHARD_STREAM, UNSHARD_STREAM, POST_BACKWARD_STREAM = 1, 2, 3
 """_runtime_utils.py: _init_streams; what is allocated on them comes from pools of their own."""
 
 
-def flat_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+def flat_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
     """16-bit weights and buffers; accelerate puts autocast around forward as well.
 
     Adapters show peft their fp32 shards, for they are gathered in 16 bits only once their own forward begins.
@@ -57,7 +58,7 @@ def flat_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> R
         autocast=compute if wrapped else None,
         outputs_to_fp32=wrapped,
         buffers_follow=True,
-        adapters_seen=None if peft is Peft.NONE else MASTER,
+        adapters_seen=MASTER if peft.adapts else None,
     )
 
 
@@ -69,8 +70,8 @@ def refuses_flat(context: RankContext) -> str | None:
         return problem
     if (problem := refuses_float8(context)) is not None:
         return problem
-    if context.optimizer is Optimizer.MUON:
-        return "FSDP1 flattens parameters, and torch's Muon takes matrices only"
+    if whose := context.optimizer.traits.matrices_only:
+        return f"FSDP1 flattens parameters, and {whose} takes matrices only"
     return None
 
 
@@ -111,7 +112,7 @@ class _Layout:
         whole = [LocalTensor(name=p.name, numel=p.numel, dtype=MASTER) for p in self._ignored if p.trainable]
         for tensor in whole:
             builder.alloc(builder.at_load(), tensor.nbytes, Category.PARAMETERS, "weight", tensor.name)
-        adapters = context.peft is not Peft.NONE
+        adapters = context.peft.adapts
         self._stale = place_wrapping(
             builder, self._units, self._master, adapters=adapters, broadcast_waits=broadcast_waits
         )
@@ -144,9 +145,9 @@ class _Layout:
 
     def _notes(self) -> tuple[str, ...]:
         notes = []
-        if self._context.optimizer in BITSANDBYTES or self._context.optimizer is Optimizer.ADAFACTOR:
+        if not self._context.optimizer.traits.takes_dtensors:
             notes.append(f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries")
-        if self._context.peft is not Peft.NONE:
+        if self._context.peft.adapts:
             notes += adapter_notes(self._context, _regime_of(self._context).weights)
         return tuple(notes)
 

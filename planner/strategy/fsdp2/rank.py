@@ -8,8 +8,6 @@ is sent.
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import (
-    BITSANDBYTES,
-    SHAPED,
     LocalTensor,
     place_clipping,
     place_state,
@@ -33,6 +31,7 @@ from gpu_plan.planner.strategy.optimizer_step import optimizer_work
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Optimizer, Peft, Precision, Stack
 
 
@@ -42,14 +41,15 @@ def refuses_optimizer(optimizer: Optimizer) -> str | None:
     bitsandbytes' kernels and transformers' Adafactor mix them with plain tensors of state, which torch refuses; for
     Muon torch redistributes matrices in ways that are not modelled.
     """
-    if optimizer in BITSANDBYTES or optimizer is Optimizer.ADAFACTOR:
+    traits = optimizer.traits
+    if not traits.takes_dtensors:
         return f"{optimizer} keeps plain tensors beside FSDP2's DTensors, which torch refuses to mix; use fsdp1"
-    return f"{optimizer} over sharded matrices is not in this version" if optimizer in SHAPED else None
+    return f"{optimizer} over sharded matrices is not in this version" if traits.matrices_only else None
 
 
-def sharded_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+def sharded_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
     """accelerate's mixed precision gathers all parameters in the 16-bit type; without it dtypes stay."""
-    if precision is Precision.FP8_MIXED:
+    if precision.is_float8:
         return Regime(weights=precision.compute_dtype, float8="gathered")
     if precision.is_mixed:
         return Regime(weights=precision.compute_dtype)
@@ -60,11 +60,11 @@ def refuses_sharding(context: RankContext) -> str | None:
     """Why FSDP2 cannot run a configuration, or None."""
     if context.world_size == 1:
         return "there is only one GPU"
-    if context.offload is Offload.ALL and context.peft is Peft.QLORA:
+    if context.offload is Offload.ALL and context.peft.quantises:
         return "QLoRA with its parameters on the host is not built yet"
     if dict(context.settings).get("quant.base") == "int8":
         return "bitsandbytes' int8 weights cannot be sharded"
-    if context.offload is Offload.ALL and context.precision is Precision.FP8_MIXED:
+    if context.offload is Offload.ALL and context.precision.is_float8:
         return "float8 training with its parameters on the host is not in this version"
     gradients = sharded_regime(context.precision, context.stack, context.peft).trained
     return refuses_reduce(gradients, context) or refuses_optimizer(context.optimizer)

@@ -15,6 +15,7 @@ from gpu_plan.planner.strategy.traits import (
     Searched,
     Traits,
 )
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class FullyShardedDataParallel(HasTraits):
 
     traits = TRAITS
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> "Regime":
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> "Regime":
         from gpu_plan.planner.strategy.fsdp2.rank import sharded_regime
 
         return sharded_regime(precision, stack, peft)

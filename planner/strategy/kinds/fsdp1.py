@@ -15,6 +15,7 @@ from gpu_plan.planner.strategy.traits import (
     Searched,
     Traits,
 )
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class FullyShardedDataParallel1(HasTraits):
     broadcast_waits = False
     """Whether NCCL's process group records its stream on what it is given, as it did before torch 2.8."""
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> "Regime":
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> "Regime":
         from gpu_plan.planner.strategy.fsdp1.rank import flat_regime
 
         return flat_regime(precision, stack, peft)

@@ -22,6 +22,7 @@ from gpu_plan.planner.strategy.traits import (
     Searched,
     Traits,
 )
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class HybridShardedDataParallel(HasTraits):
 
     traits = TRAITS
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> "Regime":
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> "Regime":
         from gpu_plan.planner.strategy.fsdp2.rank import sharded_regime
 
         return sharded_regime(precision, stack, peft)

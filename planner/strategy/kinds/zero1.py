@@ -19,6 +19,7 @@ from gpu_plan.planner.strategy.traits import (
     Searched,
     Traits,
 )
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Zero1(HasTraits):
 
     traits = TRAITS
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> "Regime":
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> "Regime":
         from gpu_plan.planner.strategy.zero.common import deepspeed_regime
 
         return deepspeed_regime(precision)

@@ -20,6 +20,7 @@ from gpu_plan.planner.strategy.traits import (
     Searched,
     Traits,
 )
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Zero3(HasTraits):
 
     traits = TRAITS
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> "Regime":
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> "Regime":
         from gpu_plan.planner.strategy.zero.common import deepspeed_regime
 
         return deepspeed_regime(precision)
@@ -64,7 +65,7 @@ class Zero3(HasTraits):
     def refuses(self, context: "RankContext") -> str | None:
         from gpu_plan.planner.strategy.zero import common
 
-        if context.peft is Peft.QLORA and context.setting("quant.base", "nf4") == "int8":
+        if context.peft.quantises and context.setting("quant.base", context.peft.traits.base) == "int8":
             return "bitsandbytes' int8 layers keep their weights in an attribute (CB) that DeepSpeed does not partition"
         return common.refuses(context)
 

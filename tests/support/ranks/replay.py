@@ -44,8 +44,8 @@ def _batch(model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
 
 def _peft(case: RankCase) -> Peft:
     if not case.lora_rank:
-        return Peft.NONE
-    return Peft.QLORA if case.quantised else Peft.LORA
+        return Peft("none")
+    return Peft("qlora") if case.quantised else Peft("lora")
 
 
 def _stack(case: RankCase) -> Stack:

@@ -34,7 +34,7 @@ from gpu_plan.planner.strategy.zero.stage3.views import (
     viewed_parameters,
 )
 from gpu_plan.planner.trace.events import Category, Kind, Mark
-from gpu_plan.planner.workload.training import Peft, Stack
+from gpu_plan.planner.workload.training import Stack
 
 _NORM_CHUNK = 250_000_000
 """Elements per step of _constant_buffered_norm2."""
@@ -129,7 +129,7 @@ class Stage3:
             ),
             notes=(
                 *common.notes(self.context, self.config),
-                *(_QLORA if self.context.peft is Peft.QLORA else ()),
+                *(_QLORA if self.context.peft.quantises else ()),
                 *(() if self.nvme is None else nvme_notes(self.context, self.nvme, self.buffers)),
                 "all ranks hold equal, padded partitions: rank 0 is shown",
             ),
@@ -140,7 +140,7 @@ class Stage3:
     def _load(self) -> None:
         builder, parts = self.builder, self.parts
         weights = nbytes(parts.owned, self.dtype)
-        loaded = self._whole_model() if self.context.peft is Peft.QLORA else ()
+        loaded = self._whole_model() if self.context.peft.quantises else ()
         if not self.weights_on_host:
             self._place_frozen(loaded)
         else:
