@@ -8,9 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
-from gpu_plan.planner.strategy.single import Single
-from gpu_plan.planner.strategy.zero.zero2 import Zero2
 
 from gpu_plan.executor.deviations import deviations
 from gpu_plan.executor.doctor.machine import need_of
@@ -23,8 +20,11 @@ from gpu_plan.planner.capture.watch.observe import planned_name
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.convert import convert
 from gpu_plan.planner.options.parser import job_parser
-from gpu_plan.planner.options.training import Options, read_given
+from gpu_plan.planner.options.training import read_given
 from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
+from gpu_plan.planner.strategy.kinds.single import Single
+from gpu_plan.planner.strategy.kinds.zero2 import Zero2
 from gpu_plan.planner.workload.optimizers import kinds
 from gpu_plan.planner.workload.optimizers.registry import Optimizer, optimizers
 from tests.support.launch_plans import job, saved
@@ -56,15 +56,15 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Optimizer]:
 
 
 def test_it_is_an_option_with_its_words_in_the_help(toy: Optimizer) -> None:
-    assert read_given(Options({"optimizer": "TOY"}), ()).optimizer == toy
+    assert read_given({"optimizer": "TOY"}, ()).optimizer == toy
     assert "muon (torch's; AdamW for the rest), toy (nobody's)" in " ".join(job_parser().format_help().split())
     with pytest.raises(UsageError, match=r"use adamw, .*, muon, toy\. Did you mean toy\?"):
-        read_given(Options({"optimizer": "toyy"}), ())
+        read_given({"optimizer": "toyy"}, ())
 
 
 def test_without_its_file_it_is_unknown() -> None:
     with pytest.raises(UsageError, match="'toy' is unknown"):
-        read_given(Options({"optimizer": "toy"}), ())
+        read_given({"optimizer": "toy"}, ())
 
 
 def test_its_state_and_its_step_stand_in_a_ranks_stream(toy: Optimizer) -> None:

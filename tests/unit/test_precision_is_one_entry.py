@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import pytest
-from gpu_plan.planner.strategy.zero.zero2 import Zero2
 
 from gpu_plan.executor.deviations import deviations
 from gpu_plan.executor.doctor.intent import intent_of
@@ -18,8 +17,9 @@ from gpu_plan.planner.from_config.convert import convert
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.options.generation import read_given as read_inference
 from gpu_plan.planner.options.parser import job_parser
-from gpu_plan.planner.options.training import Options, adapter_of, read_given
+from gpu_plan.planner.options.training import adapter_of, read_given
 from gpu_plan.planner.strategy.base import autocast_regime
+from gpu_plan.planner.strategy.kinds.zero2 import Zero2
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.adapters import ADAPTERS, AdapterTraits, Peft, adapters_on, explored_adapters
 from gpu_plan.planner.workload.precisions import (
@@ -61,10 +61,10 @@ def help_words() -> str:
 
 
 def test_a_precision_is_an_option_with_its_words_in_the_help() -> None:
-    assert read_given(Options({"precision": "toy-mixed"}), ()).precision == "toy-mixed"
+    assert read_given({"precision": "toy-mixed"}, ()).precision == "toy-mixed"
     assert "fp8-mixed (torchao), toy-mixed (nobody's), toy16" in help_words()
     with pytest.raises(UsageError, match=r"fp8-mixed, toy-mixed, toy16\. Did you mean toy-mixed"):
-        read_given(Options({"precision": "toy-mix"}), ())
+        read_given({"precision": "toy-mix"}, ())
 
 
 def test_inference_loads_what_says_so() -> None:
@@ -130,19 +130,19 @@ def test_one_that_is_unknown_is_refused_and_not_guessed() -> None:
 
 
 def test_adapters_are_an_option_with_their_words_in_the_help() -> None:
-    assert read_given(Options({"peft": "toy-lora"}), ()).peft == "toy-lora"
+    assert read_given({"peft": "toy-lora"}, ()).peft == "toy-lora"
     assert "qlora (bitsandbytes NF4 base), toy-lora (nobody's), toy-qlora" in help_words()
     with pytest.raises(UsageError, match="--lora-rank needs --peft lora or --peft qlora or --peft toy-lora"):
-        read_given(Options({"lora-rank": "8"}), ())
-    adapter = adapter_of(read_given(Options({"peft": "toy-lora"}), ()), parse_cluster("1xH100"))
+        read_given({"lora-rank": "8"}, ())
+    adapter = adapter_of(read_given({"peft": "toy-lora"}, ()), parse_cluster("1xH100"))
     assert adapter is not None
     assert adapter.key() == "toy-lora rank=16 targets= dropout=0.0"
 
 
 def test_settings_of_a_quantised_base_are_for_those_that_quantise() -> None:
-    assert read_given(Options({"peft": "toy-qlora"}), ("quant.base=fp4",)).peft == "toy-qlora"
+    assert read_given({"peft": "toy-qlora"}, ("quant.base=fp4",)).peft == "toy-qlora"
     with pytest.raises(UsageError, match="needs --peft qlora, not toy-lora"):
-        read_given(Options({"peft": "toy-lora"}), ("quant.base=fp4",))
+        read_given({"peft": "toy-lora"}, ("quant.base=fp4",))
 
 
 def test_what_is_trained_and_what_is_frozen_follows() -> None:

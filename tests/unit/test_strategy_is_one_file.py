@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from gpu_plan.planner.search.candidates import Batch, families
-from gpu_plan.planner.search.command import launch_command
-from gpu_plan.planner.search.evaluate import Evaluator
 
 import gpu_plan.tui
 from gpu_plan.executor import names
@@ -37,10 +34,13 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.options.parser import job_parser
 from gpu_plan.planner.options.settings import SETTINGS
-from gpu_plan.planner.options.training import Options, read_given
+from gpu_plan.planner.options.training import read_given
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.search import reasons
+from gpu_plan.planner.search.training.candidates import Batch, families
+from gpu_plan.planner.search.training.command import launch_command
+from gpu_plan.planner.search.training.evaluate import Evaluator
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy import kinds
 from gpu_plan.planner.strategy.known import all_traits, known_traits, strategies, traits_of
@@ -120,14 +120,14 @@ def planned() -> SavedPlan:
 
 
 def test_it_is_a_value_of_the_option(toy: None) -> None:
-    assert read_given(Options({"strategy": "toy"}), ()).strategy == "toy"
-    assert read_given(Options({"strategy": "toy"}), ["dtype.reduce=float32"]).strategy == "toy"
+    assert read_given({"strategy": "toy"}, ()).strategy == "toy"
+    assert read_given({"strategy": "toy"}, ["dtype.reduce=float32"]).strategy == "toy"
     with pytest.raises(UsageError, match=r"--strategy single and ddp, not toy"):
-        read_given(Options({"strategy": "toy"}), ["dtype.params=bfloat16"])
+        read_given({"strategy": "toy"}, ["dtype.params=bfloat16"])
     with pytest.raises(UsageError, match=r"zero3, toy"):
-        read_given(Options({"strategy": "toys"}), ())
+        read_given({"strategy": "toys"}, ())
     with pytest.raises(UsageError, match="toy has no replicas"):
-        read_given(Options({"strategy": "toy", "dp-replicate": "2"}), ())
+        read_given({"strategy": "toy", "dp-replicate": "2"}, ())
 
 
 def test_it_is_searched_evaluated_and_launched_by_its_command(toy: None) -> None:
