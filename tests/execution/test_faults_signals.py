@@ -70,7 +70,7 @@ def test_two_runs_at_once_keep_apart(tmp_path: Path) -> None:
     """Started in the same second in the same folder, each has a run folder, ranks and a rendezvous of its own."""
     first = command_line(tmp_path, "--steps", "60", "--pause", "0.1")
     second = run(job(tmp_path, "--steps", "5"))
-    first.process.communicate(timeout=480)
+    first.process.communicate(timeout=1500)
     assert first.process.returncode == 0
     assert second.record.status == "succeeded"
     assert first.folder.path != second.folder.path

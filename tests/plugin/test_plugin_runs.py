@@ -64,7 +64,7 @@ def launch(folder, *words):
     # The plugin comes by its entry point where the distribution is installed with it, and by name elsewhere.
     command += ["-p", "gpu_plan.executor.pytest_plugin"] if not _installed() else []
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1500, check=False
     )
     return done.stdout + done.stderr
 
