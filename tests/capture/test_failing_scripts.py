@@ -44,7 +44,7 @@ FAILING = {
         MODEL + "x = model(torch.ones(2, 4).cuda())\nrows = x.detach().cpu().numpy()\n", 4, "meta",
     ),
 }  # fmt: skip
-QUICK = ("asks", "raises", "no_step")
+QUICK = ("raises", "no_step")
 
 
 def _request(script: Path, **changes: object) -> CaptureRequest:

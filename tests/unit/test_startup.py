@@ -46,7 +46,8 @@ def test_lists_import_nothing_heavy(words, tmp_path):
 def test_help_imports_no_numpy_either(tmp_path):
     _code, modules, out = start("--help", cache=tmp_path)
     assert "--gpus" in out
-    assert not modules & {*HEAVY, "numpy", "rich", "dataclasses"}
+    own_weight = {"dataclasses"} if sys.version_info >= (3, 14) else set()  # argparse's own colours bring it there.
+    assert not modules & ({*HEAVY, "numpy", "rich", "dataclasses"} - own_weight)
 
 
 def test_what_is_kept_imports_nothing_heavy(tmp_path):
