@@ -11,8 +11,8 @@ from benchmarks.published_adapters import FsdpBesideAdapters, FsdpOfTheRuns, unc
 from benchmarks.titan_cases import TitanCase
 from benchmarks.titan_estimate import TitanEstimator
 from gpu_plan.planner.hardware.cluster import parse_cluster
-from gpu_plan.planner.search.candidates import Batch, Family
-from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.base import Offload, Strategy
 from gpu_plan.planner.strategy.registry import STRATEGIES
@@ -54,7 +54,7 @@ class Estimator:
         self._lit = LitEstimator()
         self._qlora = QloraEstimator()
 
-    def judge(self, case: AnyCase, micro_batch: int) -> Judgement:
+    def judge(self, case: AnyCase, micro_batch: int) -> StepJudgement:
         """The case under the real capacity of its GPUs."""
         if isinstance(case, TitanCase):
             return self._titan.judge(case, micro_batch)

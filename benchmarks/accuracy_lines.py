@@ -4,7 +4,7 @@ from benchmarks.accuracy_cases import AnyCase, case_of
 from benchmarks.accuracy_estimate import Estimator, states_of, uncounted_of
 from benchmarks.published_rows import Row
 from gpu_plan.planner.memory.allocator.replay import simulate
-from gpu_plan.planner.search.evaluate import Judgement
+from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.units import GIB
 
 ALONE = 0.03
@@ -42,7 +42,7 @@ def _described(row: Row, case: AnyCase) -> Row:
     }
 
 
-def _figures(judgement: Judgement) -> Row:
+def _figures(judgement: StepJudgement) -> Row:
     simulated = judgement.simulated
     assert simulated is not None
     return {
@@ -59,7 +59,7 @@ def _figures(judgement: Judgement) -> Row:
     }
 
 
-def _errors(row: Row, case: AnyCase, judgement: Judgement) -> Row:
+def _errors(row: Row, case: AnyCase, judgement: StepJudgement) -> Row:
     """Measured figures in bytes; errors are estimate / measured - 1."""
     measured, found = row["measured"], {}
     if "peak_allocated_gib" in measured:
@@ -86,7 +86,7 @@ def _errors(row: Row, case: AnyCase, judgement: Judgement) -> Row:
     return found
 
 
-def settled_reserved(judgement: Judgement) -> int:
+def settled_reserved(judgement: StepJudgement) -> int:
     """Reserved once the last cached memory has been given back: the device is sampled each second, and what stands
     before a release lasts no longer than the host takes to ask for the rest of one pass."""
     assert judgement.simulated is not None
@@ -96,7 +96,7 @@ def settled_reserved(judgement: Judgement) -> int:
     return simulate(judgement.plan.stream, judgement.batch.micro_batch, capacity=room).reserved_at_end
 
 
-def found_reserved(judgement: Judgement) -> int:
+def found_reserved(judgement: StepJudgement) -> int:
     """Peak reserved under the real capacity, cached memory given back on the way."""
     assert judgement.simulated is not None
     squeezed = judgement.simulated.squeezed_bytes

@@ -20,9 +20,10 @@ from typing import Any
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import resolve
-from gpu_plan.planner.search.candidates import Batch, Family, batches, families
-from gpu_plan.planner.search.evaluate import Evaluator, Judgement
 from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import TraceProvider
@@ -59,7 +60,7 @@ def best_of(run: Callable[[], Any]) -> float:
 def timed(provider: TraceProvider, family: Family) -> dict[str, Any]:
     """One line of the table."""
 
-    def from_nothing() -> Judgement:
+    def from_nothing() -> StepJudgement:
         evaluator = evaluator_of(provider)
         judgement = evaluator.simulate(evaluator.judge(family, BATCH))
         assert judgement.used_high_bytes
@@ -111,7 +112,7 @@ def run() -> dict[str, Any]:
     """All figures."""
     provider = TraceProvider(source=resolve(MODEL), device=device_kind(parse_cluster(GPUS).gpu), attention="sdpa")
     evaluator = evaluator_of(provider)
-    found = search(evaluator)
+    found = search(TrainingTask(evaluator))
     refused = {line.split(":")[0] for line in found.passed_over}
     known = families(evaluator.workload, evaluator.cluster, provider.spec().can_checkpoint)
     tried = [family for family in known if family.strategy.title not in refused]

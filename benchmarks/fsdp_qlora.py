@@ -25,8 +25,8 @@ from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.build.construct import build_model, spec_of
 from gpu_plan.planner.model.source.resolve import resolve
-from gpu_plan.planner.search.candidates import Batch, Family
-from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
 from gpu_plan.planner.strategy.fsdp1 import strategy as fsdp1
@@ -175,7 +175,7 @@ class QloraEstimator:
     def __init__(self) -> None:
         self._providers: dict[QloraCase, _Traced] = {}
 
-    def judge(self, case: QloraCase, micro_batch: int) -> Judgement:
+    def judge(self, case: QloraCase, micro_batch: int) -> StepJudgement:
         """The run under the real capacity of its GPUs."""
         provider: Any = self._providers.setdefault(case, _Traced(case))
         evaluator = Evaluator(

@@ -12,8 +12,8 @@ from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.build.construct import build_model, spec_of
 from gpu_plan.planner.model.spec import ModelSpec
-from gpu_plan.planner.search.candidates import Batch, Family
-from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.registry import STRATEGIES
@@ -84,7 +84,7 @@ class Estimator:
     cluster: Cluster
     _models: dict[tuple[Any, ...], "_Built"] = field(default_factory=dict)
 
-    def judge(self, case: Case) -> Judgement:
+    def judge(self, case: Case) -> StepJudgement:
         """The case as `plan` sees it, allocator simulated. InputError or UsageError where it cannot be seen."""
         built = self._built(case)
         evaluator: Any = Evaluator(
@@ -99,7 +99,7 @@ class Estimator:
             checkpointing=Checkpointing(case.checkpointing),
         )
         batch = Batch(micro_batch=case.micro_batch, accumulation_steps=case.grad_accum)
-        judgement: Judgement = evaluator.simulate(evaluator.judge(family, batch))
+        judgement: StepJudgement = evaluator.simulate(evaluator.judge(family, batch))
         return judgement
 
     def spec(self, case: Case) -> ModelSpec:

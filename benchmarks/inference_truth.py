@@ -37,11 +37,11 @@ prompt of one token) shows 0.5 GiB more than its siblings with GPTQ, all but as 
 
 def peak_of(case: InferenceCase) -> dict[str, int]:
     """Peak allocated bytes of the whole generation, and of its phases."""
-    from gpu_plan.planner.infer.evaluate import parameter_bytes
-    from gpu_plan.planner.infer.stream import GenerationStream, States
     from gpu_plan.planner.memory.allocator.replay import simulate
     from gpu_plan.planner.memory.profile import measure
+    from gpu_plan.planner.search.generation.rank import parameter_bytes
     from gpu_plan.planner.strategy.base import workspace_bytes
+    from gpu_plan.planner.strategy.generation.stream import GenerationStream, States
     from gpu_plan.planner.trace.generation.passes import cut
     from gpu_plan.planner.trace.generation.record import prepare_for_generation, record_generation
     from gpu_plan.planner.trace.generation.variant import GenerationVariant

@@ -10,8 +10,8 @@ from benchmarks.lit_model import LitModel
 from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.memory.stream import RankStream
-from gpu_plan.planner.search.candidates import Batch, Family
-from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
 from gpu_plan.planner.strategy.single import Single
@@ -85,7 +85,7 @@ class LitEstimator:
     def __init__(self) -> None:
         self._providers: dict[LitCase, _Traced] = {}
 
-    def judge(self, case: LitCase, micro_batch: int) -> Judgement:
+    def judge(self, case: LitCase, micro_batch: int) -> StepJudgement:
         """The run under the real capacity of its GPU."""
         cluster = parse_cluster(case.cluster)
         provider: Any = self._providers.setdefault(case, _Traced(case, cluster))

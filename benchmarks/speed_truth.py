@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.speed_rows import Row, Setup, group_of, measured_step_seconds, rows, setup_of
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
-from gpu_plan.planner.search.candidates import Batch, Family
-from gpu_plan.planner.search.evaluate import Evaluator
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator
 from gpu_plan.planner.speed.model import SpeedModel
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.base import Offload

@@ -9,8 +9,8 @@ from benchmarks.titan_cases import TitanCase
 from benchmarks.titan_float8 import convert
 from benchmarks.titan_model import TitanModel
 from gpu_plan.planner.hardware.cluster import parse_cluster
-from gpu_plan.planner.search.candidates import Batch, Family
-from gpu_plan.planner.search.evaluate import Evaluator, Judgement
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
 from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel, sharded_rank
@@ -88,7 +88,7 @@ class TitanEstimator:
     def __init__(self) -> None:
         self._providers: dict[TitanCase, _Traced] = {}
 
-    def judge(self, case: TitanCase, micro_batch: int) -> Judgement:
+    def judge(self, case: TitanCase, micro_batch: int) -> StepJudgement:
         """The run under the real capacity of its GPUs."""
         provider: Any = self._providers.setdefault(case, _Traced(case))
         evaluator = Evaluator(

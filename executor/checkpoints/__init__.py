@@ -20,4 +20,12 @@ next checkpoint is moved aside. What a script names itself, it deletes itself.
 
 **Position.** The manifest tells optimizer steps, and samples that all ranks together have consumed since the start of
 the job. The position counts in samples, so that it holds when micro batch, accumulation or number of ranks change.
+
+    manifest    `plan-checkpoint.json`; the standard library only, since ranks write it
+    markers     what ranks leave while they save, and the manifest that follows the last marker; standard library only
+    find        complete checkpoints, the newest, torn ones
+    resume      `plan_resume`, `decide_resume`: as it stands, converted first, or not at all; `make_ready` converts
+    convert/    the converter, in a process of its own
+
+`runner/saving` uses `manifest` and `markers`, `supervise` uses `find` and `resume`. No torch but in `convert/`.
 """

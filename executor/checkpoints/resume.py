@@ -4,15 +4,16 @@ What was seen to work, with the losses of an uninterrupted run, is listed here; 
 rather than tried after the model has been loaded.
 """
 
+import os
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.executor.checkpoints.find import Checkpoint, open_checkpoint
 from gpu_plan.executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, Manifest
 from gpu_plan.planner.errors import PreflightError
+from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.plan.saved import SavedPlan
 
 _REPLICATED = ("single", "ddp")
@@ -139,9 +140,9 @@ def make_ready(resume: Resume, into: Path) -> Path:
             f"converting {source} for {wanted.strategy} takes {wanted.needed_bytes / 1e9:.1f} GB, "
             f"{into} has {free / 1e9:.1f} GB free: make room, or resume under {resume.checkpoint.manifest.strategy}"
         )
-    command = [sys.executable, "-m", "gpu_plan.executor.checkpoints.convert", str(source), str(target)]
+    command = [*own_command("gpu_plan.executor.checkpoints.convert"), str(source), str(target)]
     command += ["--layout", wanted.layout, "--strategy", wanted.strategy, "--world-size", str(wanted.world_size)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, env=own_environment(os.environ), capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         last = (ended.stderr.strip() or ended.stdout.strip() or "no message").splitlines()[-1]
         raise PreflightError(f"{source} could not be converted for {wanted.strategy}: {last}")

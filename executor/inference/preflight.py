@@ -14,6 +14,7 @@ from pathlib import Path
 from gpu_plan.executor.inference.job import inference_job
 from gpu_plan.planner import errors
 from gpu_plan.planner.errors import PlanError, PreflightError
+from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.plan.saved import SavedPlan, saved_from_json, saved_to_json
 
 _KINDS: dict[str, type[PlanError]] = {
@@ -31,12 +32,12 @@ def preflight(saved: SavedPlan, arguments: Sequence[str] | None, directory: Path
     question = json.dumps({"plan": saved_to_json(saved), "arguments": arguments, "directory": str(directory)})
     on_cpu = {"CUDA_VISIBLE_DEVICES": ""} if inference_job(saved).on_cpu else {}
     answer = subprocess.run(
-        (sys.executable, "-m", "gpu_plan.executor.inference.preflight"),
+        own_command("gpu_plan.executor.inference.preflight"),
         input=question,
         capture_output=True,
         text=True,
         cwd=directory,
-        env={**os.environ, **on_cpu, "TRANSFORMERS_VERBOSITY": "error"},
+        env=own_environment({**os.environ, **on_cpu, "TRANSFORMERS_VERBOSITY": "error"}, directory=directory),
     )
     try:
         found = json.loads(answer.stdout.splitlines()[-1])

@@ -23,6 +23,7 @@ from gpu_plan.executor.script.options import options_of, training_options
 from gpu_plan.executor.script.plan_use import asks_for
 from gpu_plan.executor.script.read import Script, read_script
 from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.own_python import own_command
 
 RECORD_SECONDS = 0.5
 """How often at most a rank writes its record."""
@@ -136,7 +137,7 @@ def accelerate_words() -> tuple[str, ...]:
     beside = Path(sys.executable).parent / "accelerate"
     if beside.is_file():
         return (str(beside),)
-    return (sys.executable, "-m", "accelerate.commands.accelerate_cli")
+    return tuple(own_command("accelerate.commands.accelerate_cli"))
 
 
 def _runner_options(job: Job, drawn: Drawn) -> Mapping[str, object]:

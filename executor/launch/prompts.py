@@ -1,7 +1,6 @@
 """How an inference run is launched: the prompt runner, or a script of the user's own, in one process or by torchrun."""
 
 import os
-import sys
 from pathlib import Path
 
 from gpu_plan.executor.inference.job import InferenceJob, inference_job
@@ -14,10 +13,11 @@ from gpu_plan.executor.names import COMMAND_FILE
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.memory.allocator.words import allocator_variable
+from gpu_plan.planner.own_python import own_command
 
 WORD = "@generate"
 """What `--execute` is given for the built-in prompt runner."""
-SCRIPT = Path(__file__).with_name("generate.py")
+SCRIPT = Path(__file__).parents[1] / "inference" / "generate.py"
 RECORD_SECONDS = 0.5
 
 
@@ -67,7 +67,7 @@ def device_environment(job: Job, inference: InferenceJob) -> dict[str, str]:
 def _command(job: Job, inference: InferenceJob, logs: Path) -> tuple[str, ...]:
     script = (str(job.script), *job.arguments)
     if inference.world_size == 1:
-        return (sys.executable, "-m", RUNNER, *script)
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        return (*own_command(RUNNER), *script)
+    words = [*own_command("torch.distributed.run"), "--standalone"]
     words += ["--nproc-per-node", str(inference.world_size), "--log-dir", str(logs), "--tee", "3"]
     return (*words, "-m", RUNNER, *script)

@@ -13,6 +13,12 @@
 What runs under the marker or inside the `with` runs on torch's meta device: nothing is computed, every allocation is
 recorded, and a simulated caching allocator says what the GPU would report. No option is registered; torch and the
 planner are imported when the first block is entered.
+
+    block       `PlanMemory`: what `plan_memory` gives, by `gpu_plan.planner.capture.block`
+    limit       what a limit says, read and refused in one line
+    measured    figures as they travel between processes
+    words       a measured test in words
+    valueless   what cannot run where no value is computed, in one line
 """
 
 from collections.abc import Callable, Generator

@@ -1,4 +1,4 @@
-"""Runs a script as `python SCRIPT ARGS` would: `__main__`, `sys.argv`, `sys.path[0]`."""
+"""Runs a script as `python SCRIPT ARGS` would: `__main__`, `sys.argv`, its neighbours importable."""
 
 import builtins
 import io
@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
+from gpu_plan.planner.neighbours import admit
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 
 def run_script(path: str, arguments: Sequence[str]) -> None:
     """Executes the file (or a folder or archive with a `__main__.py`) in this process; raises what it raises.
@@ -17,11 +21,14 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
     threads and pickles find it there.
     """
     sys.argv[:] = [path, *arguments]
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the working directory, put there by `-m`
+    # A script of this package imports by full names: its folder is nobody's neighbourhood.
+    own = os.path.abspath(path).startswith(_PACKAGE + os.sep)
+    admit(None if own else os.path.dirname(os.path.realpath(path)))
     if not os.path.isfile(path) or path.endswith((".zip", ".pyz", ".whl")):
         runpy.run_path(path, run_name="__main__")
         return
-    if not sys.flags.safe_path:
-        sys.path[0] = os.path.dirname(os.path.realpath(path))
     module = ModuleType("__main__")
     module.__file__ = path
     module.__loader__ = SourceFileLoader("__main__", path)

@@ -94,6 +94,7 @@ def run_attempt(
     kills = oom_kills()
     started = start(
         files,
+        script=job.script,
         run_id=folder.run_id,
         directory=job.working_directory,
         logs=folder.logs,

@@ -1,5 +1,13 @@
 """Capture: a training script runs to its first optimizer step on the meta device, and what it did is the trace.
 
-`source` and `provider` stand in the planning process and import no torch; `child` is the process in which the user's
-own code runs, behind a sandbox, with the answers of the planned devices in place of a GPU's.
+    job, provider, workload, compare   in the planning process: the script as a job's subject, its traces, its workload,
+                                       and where it disagrees with a model planned by name
+    parent, request                    starts the child, holds it to its limits; what the two say to each other
+    child, sandbox, window             the process in which the user's own code runs, behind walls
+    answers/, watch/                   in the child: answers in place of a GPU's; what the loop does
+    imports, files                     callbacks after an import; the text files of a project
+    block/                             the same for a `with` block of a program that goes on afterwards
+
+Others use `job`, `provider`, `compare`, `request`, `files` and `block`. The planning side imports no torch; `child`,
+`window`, `answers`, `watch` and `block` do.
 """

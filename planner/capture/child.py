@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from gpu_plan.planner.capture import sandbox
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outcome
 from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.neighbours import admit
 from gpu_plan.planner.plan.codec import decode, dump, load_object
 
 
@@ -47,7 +48,7 @@ def main(words: list[str]) -> NoReturn:
     result = Result(words[1])
     script = Path(request.script)
     os.chdir(request.working_directory)
-    sys.path[0] = str(script.parent)
+    admit(os.path.dirname(os.path.realpath(script)))
     started = time.monotonic()
     folders = [Path.cwd(), script.parent, Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
     walls = sandbox.enter(folders, processes=request.processes)

@@ -11,11 +11,12 @@ from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.search.search import Found
+from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.workload.training import Workload
 
 
 def script_differences(
-    request: Request, cluster: Cluster, spec: ModelSpec, workload: Workload, found: Found, note: Note
+    request: Request, cluster: Cluster, spec: ModelSpec, workload: Workload, found: Found[StepJudgement], note: Note
 ) -> tuple[str, ...]:
     """One line for each value in which the script of `request` is not what is planned.
 
@@ -32,7 +33,7 @@ def script_differences(
     return tuple(f"{request.script}: {line}" for line in (*lines, *_unplanned(workload, facts)))
 
 
-def planned_values(spec: ModelSpec, workload: Workload, found: Found) -> Mapping[str, object]:
+def planned_values(spec: ModelSpec, workload: Workload, found: Found[StepJudgement]) -> Mapping[str, object]:
     """What is planned, by the names of `differences`; what was searched is as the best plan has it."""
     best = next(iter((*found.plans, *(loser.judgement for loser in found.rejected))), None)
     values: dict[str, object] = {

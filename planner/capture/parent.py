@@ -68,7 +68,7 @@ def _run(request: CaptureRequest) -> tuple[Outcome, bytes | None, str]:
         process = subprocess.Popen(
             words,
             cwd=request.working_directory,
-            env=own_environment(os.environ),
+            env=own_environment(os.environ, directory=Path(request.working_directory), script=Path(request.script)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gpu_plan.planner.capture.request import CapturedFacts
 from gpu_plan.planner.dtypes import is_floating
@@ -11,7 +12,6 @@ from gpu_plan.planner.options.training import Given
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.workload.training import (
     Attention,
-    Basis,
     Checkpointing,
     Optimizer,
     Peft,
@@ -19,6 +19,9 @@ from gpu_plan.planner.workload.training import (
     Stack,
     Workload,
 )
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.workload.settled import Basis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,25 +13,15 @@ from gpu_plan.planner.plan.codec import canonical
 from gpu_plan.planner.plan.document import PlanDocument, from_json, to_json
 
 if TYPE_CHECKING:
-    from gpu_plan.planner.capture.job import OpenCaptures
-    from gpu_plan.planner.job.generation import OpenGenerations
-    from gpu_plan.planner.job.training import OpenProvider
+    from gpu_plan.planner.job.prepared import Openers
 
 
-def run_job(
-    request: Request,
-    note: Note,
-    open_provider: "OpenProvider | None" = None,
-    open_generations: "OpenGenerations | None" = None,
-    open_captures: "OpenCaptures | None" = None,
-) -> Answer:
+def run_job(request: Request, note: Note, openers: "Openers | None" = None) -> Answer:
     """The answer to a request: kept from before when nothing it rests on has changed.
 
-    `open_provider` gives the traces of a model by name in place of a new `TraceProvider`, `open_generations` those of
-    --task infer, `open_captures` those of a training script.
+    `openers` give traces in place of new providers.
     """
-    infers = is_inference(dict(request.words))
-    if infers and request.script is not None:
+    if is_inference(dict(request.words)) and request.script is not None:
         raise UsageError("--task infer plans a model, not a training script: leave the script out")
     cluster = find_cluster(request.gpus)
     if request.plot and cluster.gpu.is_cpu:
@@ -41,42 +31,22 @@ def run_job(
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
     if request.script is not None:
         # A script's files and the files that they read are what it is compared by: the search is run, traces are kept.
-        from gpu_plan.planner.job.training import plan_from_scratch
-
-        return plan_from_scratch(request, cluster, source, note)
+        return _searched(request, cluster, source, note, openers)
     key = _key(request, cluster, source)
     kept = _read(key, request, note)
     if kept is not None:
         return Answer(document=kept)
-    found = (
-        _generation(request, cluster, source, note, open_generations)
-        if infers
-        else _training(request, cluster, source, note, open_provider, open_captures)
-    )
+    found = _searched(request, cluster, source, note, openers)
     if request.use_cache and source.config is not None:
         write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
     return found
 
 
-def _generation(
-    request: Request, cluster: Cluster, source: ModelSource, note: Note, open_provider: "OpenGenerations | None"
-) -> Answer:
-    from gpu_plan.planner.job.generation import plan_generation
+def _searched(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: "Openers | None") -> Answer:
+    from gpu_plan.planner.job.answer import plan_from_scratch
+    from gpu_plan.planner.job.prepared import Openers
 
-    return plan_generation(request, cluster, source, note, open_provider)
-
-
-def _training(
-    request: Request,
-    cluster: Cluster,
-    source: ModelSource,
-    note: Note,
-    open_provider: "OpenProvider | None",
-    open_captures: "OpenCaptures | None",
-) -> Answer:
-    from gpu_plan.planner.job.training import plan_from_scratch
-
-    return plan_from_scratch(request, cluster, source, note, open_provider, open_captures)
+    return plan_from_scratch(request, cluster, source, note, openers or Openers())
 
 
 def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:

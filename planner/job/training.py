@@ -1,71 +1,36 @@
-"""The part of the main job that searches: imported only when no kept plan answers."""
+"""A training job: a model by name, or a training script, prepared for the search."""
 
-import gc
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
-from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.model.source.headers import differences
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec, built_parameters
-from gpu_plan.planner.options.request import Answer, Note, Request
-from gpu_plan.planner.options.training import Given, Options, adapter_of, make_workload, read_given
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.training import Given, adapter_of, make_workload, read_given
 from gpu_plan.planner.plan.document import Assumption
-from gpu_plan.planner.search.conversions import widened
-from gpu_plan.planner.search.document import document
-from gpu_plan.planner.search.evaluate import Evaluator
-from gpu_plan.planner.search.nearest_change import nearest_change
-from gpu_plan.planner.search.predicted import predicted_snapshot, predicted_timeline
-from gpu_plan.planner.search.reasons import title
-from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.search.search import Found
+from gpu_plan.planner.search.setting_notes import setting_notes
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.notes.settings import training_notes
+from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import Provider, TraceProvider
 from gpu_plan.planner.workload.training import Peft, Precision, Workload
 
-if TYPE_CHECKING:
-    from gpu_plan.planner.capture.job import OpenCaptures
 
-OpenProvider = Callable[[Request, Cluster, ModelSource, Given, Note], Provider]
-"""Gives the traces of a model by name."""
-
-
-def plan_from_scratch(
-    request: Request,
-    cluster: Cluster,
-    source: ModelSource,
-    note: Note,
-    open_provider: OpenProvider | None = None,
-    open_captures: "OpenCaptures | None" = None,
-) -> Answer:
-    """Searches, and says what was found.
-
-    Without garbage collection meanwhile: it would walk everything that torch's import made, again and again.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return _search(request, cluster, source, note, open_provider or trace_provider, open_captures)
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _search(
-    request: Request,
-    cluster: Cluster,
-    source: ModelSource,
-    note: Note,
-    open_provider: OpenProvider,
-    open_captures: "OpenCaptures | None",
-) -> Answer:
-    options = Options(dict(request.words))
-    given = read_given(options, request.settings)
+def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
+    """The job that the request describes, or that its script does. UsageError for what makes no sense."""
+    given = read_given(dict(request.words), request.settings)
+    provider: Provider
     if source.kind == "script":
-        provider, spec, workload = _of_script(request, cluster, source, given, note, open_captures)
+        from gpu_plan.planner.capture.job import captured_job
+
+        provider, spec, workload = captured_job(request, cluster, source, given, note, openers.captures)
     else:
-        provider = open_provider(request, cluster, source, given, note)
+        provider = (openers.traces or trace_provider)(request, cluster, source, given, note)
         spec = provider.spec()
         workload = make_workload(given, request.pinned, cluster, spec)
     evaluator = Evaluator(
@@ -76,31 +41,30 @@ def _search(
         host_limit=cluster.host_ram_bytes,
         stored=None if source.stored is None else frozenset(source.stored.by_dtype),
     )
-    found = search(evaluator, exhaustive=request.pinned)
-    fits = any(judgement.verdict == "fits" for judgement in found.plans)
-    sites, notes = provider.told()
-    told = document(
-        found,
-        source=source,
+    warned = _warnings(workload, cluster, spec, source)
+
+    def warnings(found: Found[StepJudgement]) -> tuple[str, ...]:
+        return warned + _against_script(request, cluster, spec, workload, found, note)
+
+    return Prepared(
+        task=TrainingTask(evaluator),
         spec=spec,
-        cluster=cluster,
-        workload=workload,
-        command=request.command,
-        versions=versions(),
-        assumptions=_plan_notes(found) + _assumptions(workload, sites, (*notes, *spec.notes)),
-        warnings=_warnings(workload, cluster, spec, source)
-        + _against_script(request, cluster, spec, workload, found, note),
-        change=None if fits or not request.suggest else nearest_change(evaluator),
-        explain=request.explained if request.explain else 0,
+        fixed=(
+            Assumption(text=_data(workload), basis="assumed"),
+            Assumption(
+                text="communication overlaps with computation wherever the code issues it early", basis="assumed"
+            ),
+        ),
+        told=lambda: _told(provider, spec),
+        settings=(*setting_notes(workload, cluster), *training_notes(workload)),
+        warnings=warnings,
+        places=partial(_places, provider, source),
     )
-    drawn = request.plot or (request.timeline and not cluster.gpu.is_cpu)
-    return Answer(
-        document=told,
-        snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,
-        timeline=predicted_timeline(found, request.pinned, spec.id) if drawn else None,
-        places=_places(provider) if source.kind == "script" else {},
-        widened=widened(found) if request.follow else {},
-    )
+
+
+def _told(provider: Provider, spec: ModelSpec) -> tuple[list[str], list[str]]:
+    sites, notes = provider.told()
+    return sites, [*notes, *spec.notes]
 
 
 def trace_provider(request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note) -> TraceProvider:
@@ -115,28 +79,16 @@ def trace_provider(request: Request, cluster: Cluster, source: ModelSource, give
     )
 
 
-def _of_script(
-    request: Request,
-    cluster: Cluster,
-    source: ModelSource,
-    given: Given,
-    note: Note,
-    open_captures: "OpenCaptures | None",
-) -> tuple[Provider, ModelSpec, Workload]:
-    """A training script: what it does is what is planned, where no option says otherwise."""
-    from gpu_plan.planner.capture.job import captured_job
-
-    return captured_job(request, cluster, source, given, note, open_captures)
-
-
-def _places(provider: Provider) -> dict[str, str]:
+def _places(provider: Provider, source: ModelSource) -> dict[str, str]:
+    if source.kind != "script":
+        return {}
     from gpu_plan.planner.capture.provider import CapturedProvider
 
     return provider.places() if isinstance(provider, CapturedProvider) else {}
 
 
 def _against_script(
-    request: Request, cluster: Cluster, spec: ModelSpec, workload: Workload, found: Found, note: Note
+    request: Request, cluster: Cluster, spec: ModelSpec, workload: Workload, found: Found[StepJudgement], note: Note
 ) -> tuple[str, ...]:
     """Where the script that is to train the model does otherwise."""
     if request.script is None:
@@ -175,23 +127,3 @@ def _data(workload: Workload) -> str:
     if padding == "longest":
         return "samples are padded to the longest of their micro batch, which is full: of two or more there is a mask"
     return f"{float(padding):.0%} of every sample is padding: an attention mask"
-
-
-def _assumptions(workload: Workload, sites: Sequence[str], notes: Sequence[str]) -> tuple[Assumption, ...]:
-    """What every plan of this version rests on, then what this model's trace was told."""
-    fixed = (
-        Assumption(text=_data(workload), basis="assumed"),
-        Assumption(text="communication overlaps with computation wherever the code issues it early", basis="assumed"),
-    )
-    told = tuple(
-        Assumption(text=f"host read {site}", basis="traced" if "follows from" in site else "assumed") for site in sites
-    )
-    return (*fixed, *told, *(Assumption(text=text, basis="traced") for text in notes))
-
-
-def _plan_notes(found: Found) -> tuple[Assumption, ...]:
-    """What the best plan's strategy rests on, read in its real code."""
-    if not found.plans:
-        return ()
-    best = found.plans[0]
-    return tuple(Assumption(text=f"{title(best)}: {note}", basis="source") for note in best.plan.notes)

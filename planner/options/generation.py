@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TypeVar
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -12,10 +10,11 @@ from gpu_plan.planner.model.quantization.configs import scheme_of
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.nearest import did_you_mean
-from gpu_plan.planner.options.parser import positive
 from gpu_plan.planner.options.settings import parse_settings
+from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.workload.generation import MOST_TOKENS, CacheKind, CacheType, InferWorkload, WeightType
-from gpu_plan.planner.workload.training import Attention, Basis
+from gpu_plan.planner.workload.settled import Basis
+from gpu_plan.planner.workload.training import Attention
 
 DEFAULT_CONTEXT = 4096
 STRATEGIES = ("single", "replicas", "tp", "pp", "device-map")
@@ -42,7 +41,7 @@ _LATER_CACHES = ("int8", "int4", "int2")
 _SETTINGS = ("alloc.", "memory.reserve", "cache.")
 """Those that say something about a generation."""
 
-E = TypeVar("E", bound=StrEnum)
+_WHERE = " for --task infer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> InferGiven:
     quantize = words.get("quantize")
     given = InferGiven(
         precision=_precision(words.get("precision")),
-        attention=_choice(Attention, words.get("attention"), "--attention"),
+        attention=choice(Attention, words.get("attention"), "--attention", where=_WHERE),
         kv_dtype=_kv_dtype(words.get("kv-dtype")),
         quantize=quantize,
         strategy=_strategy(words.get("strategy")),
@@ -233,13 +232,11 @@ def _precision(value: str | None) -> WeightType | None:
             f"--precision {value.lower()} is about training: inference loads weights as fp32, bf16 or fp16"
             " (--quantize for fewer bits)"
         )
-    return _choice(WeightType, value, "--precision")
+    return choice(WeightType, value, "--precision", where=_WHERE)
 
 
 def _kv_dtype(value: str | None) -> CacheType | None:
-    if value is not None and value.lower() in _LATER_CACHES:
-        raise NotBuiltError(f"--kv-dtype {value.lower()}")
-    return _choice(CacheType, value, "--kv-dtype")
+    return choice(CacheType, value, "--kv-dtype", where=_WHERE, later=_LATER_CACHES)
 
 
 def _strategy(value: str | None) -> str | None:
@@ -257,14 +254,3 @@ def _offload(value: str | None) -> str | None:
     if value is None or value.lower() in OFFLOADS:
         return None if value is None else value.lower()
     raise UsageError(f"--offload {value!r} is not for --task infer: use none or all (CPU RAM, then disk)")
-
-
-def _choice(kind: type[E], value: str | None, option: str) -> E | None:
-    if value is None:
-        return None
-    try:
-        return kind(value.lower())
-    except ValueError:
-        names = [str(member) for member in kind]
-        hint = did_you_mean(value, names, limit=1)
-        raise UsageError(f"{option} {value!r} is unknown for --task infer: use {', '.join(names)}.{hint}") from None

@@ -206,19 +206,3 @@ def refuse_what_is_not_built(args: argparse.Namespace) -> None:
         value = getattr(args, _dest(option))
         if value not in (None, False) and value != _NEUTRAL.get(option.name):
             raise NotBuiltError(option.name if value is True else f"{option.name} {value}")
-
-
-_LARGEST = 2**31
-
-
-def positive(value: str | None, option: str) -> int | None:
-    """A positive integer, also written `4k` for 4096."""
-    if value is None:
-        return None
-    text = value.strip().lower().replace("_", "")
-    factor = 1024 if text.endswith("k") else 1
-    digits = text.removesuffix("k")
-    number = int(digits) * factor if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0
-    if not 0 < number < _LARGEST:
-        raise UsageError(f"{option} {value!r} is not a positive integer")
-    return number

@@ -1,24 +1,21 @@
 """From option words to a Workload: values checked, defaults filled, every origin noted."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TypeVar
 
-from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.adapter import DEFAULT_RANK, Adapter
 from gpu_plan.planner.model.quantization.words import is_bitsandbytes
 from gpu_plan.planner.model.spec import ModelSpec
-from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.checks import check_workload
-from gpu_plan.planner.options.parser import positive
 from gpu_plan.planner.options.settings import SETTINGS, parse_settings
+from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.workload.settled import Basis
 from gpu_plan.planner.workload.training import (
     Attention,
-    Basis,
     Checkpointing,
     Optimizer,
     Peft,
@@ -34,28 +31,6 @@ _LATER: Mapping[str, tuple[str, ...]] = {
     "--stack": ("torchtitan", "megatron"),
 }
 """Values of the interface that later versions bring."""
-
-E = TypeVar("E", bound=StrEnum)
-
-
-class Options(Mapping[str, object]):
-    """The words given on the command line, by option name without dashes; None where not given."""
-
-    def __init__(self, values: Mapping[str, object]) -> None:
-        self._values = values
-
-    def __getitem__(self, key: str) -> object:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def text(self, key: str) -> str | None:
-        value = self._values.get(key)
-        return None if value is None else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,26 +56,26 @@ class Given:
     settings: tuple[tuple[str, str], ...]
 
 
-def read_given(options: Options, settings: Sequence[str]) -> Given:
+def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     """What the words mean; UsageError in one line for every value that makes no sense, before any work is done."""
-    strategy = options.text("strategy")
+    strategy = words.get("strategy")
     given = Given(
-        precision=choice(Precision, options.text("precision"), "--precision"),
-        optimizer=choice(Optimizer, options.text("optimizer"), "--optimizer"),
-        attention=choice(Attention, options.text("attention"), "--attention"),
-        stack=choice(Stack, options.text("stack"), "--stack"),
-        checkpointing=choice(Checkpointing, options.text("checkpointing"), "--checkpointing"),
+        precision=choice(Precision, words.get("precision"), "--precision"),
+        optimizer=choice(Optimizer, words.get("optimizer"), "--optimizer", later=_LATER["--optimizer"]),
+        attention=choice(Attention, words.get("attention"), "--attention"),
+        stack=choice(Stack, words.get("stack"), "--stack", later=_LATER["--stack"]),
+        checkpointing=choice(Checkpointing, words.get("checkpointing"), "--checkpointing"),
         strategy=None if strategy in (None, "auto") else find_strategy(str(strategy)).name,
-        offload=choice(Offload, options.text("offload"), "--offload"),
-        seq_len=positive(options.text("seq-len"), "--seq-len"),
-        micro_batch=positive(options.text("micro-batch"), "--micro-batch"),
-        global_batch=positive(options.text("global-batch"), "--global-batch"),
-        grad_accum=positive(options.text("grad-accum"), "--grad-accum"),
-        dp_replicate=positive(options.text("dp-replicate"), "--dp-replicate"),
-        peft=choice(Peft, options.text("peft"), "--peft"),
-        lora_rank=positive(options.text("lora-rank"), "--lora-rank"),
-        lora_targets=targets(options.text("lora-targets")),
-        fused_loss=None if options.text("fused-loss") is None else options.text("fused-loss") == "true",
+        offload=choice(Offload, words.get("offload"), "--offload"),
+        seq_len=positive(words.get("seq-len"), "--seq-len"),
+        micro_batch=positive(words.get("micro-batch"), "--micro-batch"),
+        global_batch=positive(words.get("global-batch"), "--global-batch"),
+        grad_accum=positive(words.get("grad-accum"), "--grad-accum"),
+        dp_replicate=positive(words.get("dp-replicate"), "--dp-replicate"),
+        peft=choice(Peft, words.get("peft"), "--peft"),
+        lora_rank=positive(words.get("lora-rank"), "--lora-rank"),
+        lora_targets=targets(words.get("lora-targets")),
+        fused_loss=None if words.get("fused-loss") is None else words.get("fused-loss") == "true",
         settings=parse_settings(settings),
     )
     _check_adapters(given)
@@ -268,17 +243,3 @@ def _basis(given: Given, pinned: bool) -> dict[str, Basis]:
 def default_precision(cluster: Cluster) -> Precision:
     """bf16-mixed, or fp16-mixed where the device has no bf16."""
     return Precision.BF16_MIXED if cluster.gpu.supports_bf16 else Precision.FP16_MIXED
-
-
-def choice(kind: type[E], value: str | None, option: str) -> E | None:
-    """A member of `kind`, or None when nothing was given."""
-    if value is None:
-        return None
-    try:
-        return kind(value.lower())
-    except ValueError:
-        if value.lower() in _LATER.get(option, ()):
-            raise NotBuiltError(f"{option} {value.lower()}") from None
-        names = [str(member) for member in kind]
-        hint = did_you_mean(value, names, limit=1)
-        raise UsageError(f"{option} {value!r} is unknown: use {', '.join(names)}.{hint}") from None

@@ -67,6 +67,11 @@ class DeviceUse:
         return self._held + sum(term.expected for term in self.terms)
 
     @property
+    def least_bytes(self) -> int:
+        """What the tensors alone take, and the least of what lies outside the allocator."""
+        return self.profile.peak_allocated_bytes + self._host + sum(term.low for term in self.terms)
+
+    @property
     def low_bytes(self) -> int:
         """The least that the device must have: what the allocator can be squeezed to."""
         held = self._held

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from gpu_plan.planner.hardware.cluster import Cluster, cluster_document
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.profile import StandingTensor, standing
-from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.plan.document import (
@@ -19,53 +18,67 @@ from gpu_plan.planner.plan.document import (
     ModelFacts,
     OutsideAllocator,
     PlanDocument,
-    SpeedFigures,
     StoredFacts,
-    StrategyChoice,
     TensorLine,
     UncertainTerm,
     workload_document,
 )
-from gpu_plan.planner.search.command import launch_command, wrapped_classes
 from gpu_plan.planner.search.device_use import DeviceUse
-from gpu_plan.planner.search.evaluate import Judgement
-from gpu_plan.planner.search.notes.settings import setting_notes
+from gpu_plan.planner.search.evaluator import J
+from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.search import Found
-from gpu_plan.planner.speed.model import StepTime
+from gpu_plan.planner.search.task import F, Task
 from gpu_plan.planner.trace.events import IntArray
-from gpu_plan.planner.workload.training import Workload
 
 
 def document(
-    found: Found,
+    found: Found[J],
     *,
+    task: Task[F, J],
     source: ModelSource,
     spec: ModelSpec,
-    cluster: Cluster,
-    workload: Workload,
     command: str,
     versions: Mapping[str, str],
-    assumptions: tuple[Assumption, ...],
-    warnings: tuple[str, ...],
-    change: str | None,
+    assumptions: tuple[Assumption, ...] = (),
+    warnings: tuple[str, ...] = (),
+    change: str | None = None,
     explain: int = 0,
 ) -> PlanDocument:
     """The document of one finished search; `explain` is how many kinds of tensors at the peak are named."""
+    cluster = task.evaluator.cluster
     return PlanDocument(
         command=command,
         created_with=dict(versions),
         model=model_facts(source, spec),
         cluster=cluster_document(cluster),
-        workload=workload_document(workload),
-        plans=tuple(candidate_of(j, spec, cluster, workload, explain=explain) for j in found.plans),
-        rejected=tuple(
-            candidate_of(loser.judgement, spec, cluster, workload, loser.reason, explain=explain)
-            for loser in found.rejected
-        ),
-        assumptions=(*assumptions, *setting_notes(workload, cluster)),
+        workload=workload_document(task.evaluator.workload),
+        plans=tuple(candidate_of(task, j, best=index == 0, explain=explain) for index, j in enumerate(found.plans)),
+        rejected=tuple(candidate_of(task, one.judgement, one.reason, explain=explain) for one in found.rejected),
+        assumptions=assumptions,
         warnings=warnings,
         nearest_change=change,
         prices=device_prices(cluster),
+    )
+
+
+def candidate_of(
+    task: Task[F, J], judgement: J, reason: str | None = None, *, best: bool = False, explain: int = 0
+) -> Candidate:
+    """What the document says of one candidate; `reason` for one that lost."""
+    counted = not judgement.states_only
+    details = task.details(judgement, lost=reason is not None, best=best)
+    return Candidate(
+        strategy=task.choice(judgement),
+        verdict="no" if reason is not None else judgement.verdict,  # type: ignore[arg-type]
+        memory=memory_figures(judgement, task.host(judgement)) if counted else None,
+        speed=task.speed(judgement) if counted else None,
+        reason=reason,
+        command=details.command,
+        units=details.units,
+        chosen=details.chosen,
+        explain=tensor_lines(judgement, explain) if explain and counted else None,
+        placement=details.placement,
+        inference=details.inference,
     )
 
 
@@ -101,45 +114,6 @@ def model_facts(source: ModelSource, spec: ModelSpec) -> ModelFacts:
     )
 
 
-def candidate_of(
-    judgement: Judgement,
-    spec: ModelSpec,
-    cluster: Cluster,
-    workload: Workload,
-    reason: str | None = None,
-    *,
-    explain: int,
-) -> Candidate:
-    """What the document says of one candidate; `reason` for one that lost."""
-    family, batch = judgement.family, judgement.batch
-    verdict = "no" if reason is not None else judgement.verdict
-    return Candidate(
-        strategy=StrategyChoice(
-            name=family.strategy.name,
-            data_parallel=cluster.world_size,
-            zero_stage=family.strategy.zero_stage or (3 if family.strategy.name in ("fsdp", "fsdp1", "hsdp") else 0),
-            offload=str(family.offload),
-            micro_batch_size=batch.micro_batch,
-            gradient_accumulation_steps=batch.accumulation_steps,
-            checkpointing=str(family.checkpointing),
-            precision=str(workload.precision),
-        ),
-        verdict=verdict,  # type: ignore[arg-type]
-        memory=None if judgement.states_only else memory_figures(judgement, _host(judgement)),
-        speed=None if judgement.states_only else _speed(judgement.time, spec.has_sequence),
-        reason=reason,
-        command=launch_command(judgement, workload, cluster, _script(spec)) if reason is None else None,
-        units=() if judgement.states_only else wrapped_classes(judgement),
-        chosen=dict(judgement.plan.chosen),
-        explain=tensor_lines(judgement, explain) if explain and not judgement.states_only else None,
-    )
-
-
-def _script(spec: ModelSpec) -> str | None:
-    """The training script that is planned, where one is."""
-    return spec.id if spec.id.endswith(".py") else None
-
-
 def memory_figures(use: DeviceUse, host: HostFigures | None) -> MemoryFigures:
     """The memory section: what a rank takes of its device."""
     profile = use.profile
@@ -154,7 +128,7 @@ def memory_figures(use: DeviceUse, host: HostFigures | None) -> MemoryFigures:
         phase_of_peak=str(profile.phase_of_peak),
         at_peak=AtPeak(**{str(category): size for category, size in profile.at_peak.items()}),
         outside_allocator=OutsideAllocator(cuda_context=terms["CUDA context"].expected, nccl=terms["NCCL"].expected),
-        uncertain=tuple(_uncertain(term) for term in (*_cached(use), *use.terms) if term.high),
+        uncertain=tuple(uncertain(term) for term in (*_cached(use), *use.terms) if term.high),
         at_rest_bytes=profile.at_rest_bytes,
         phase_peaks={str(phase): size for phase, size in profile.phase_peaks.items()},
         num_alloc_retries=use.simulated.retries if use.simulated else 0,
@@ -164,18 +138,11 @@ def memory_figures(use: DeviceUse, host: HostFigures | None) -> MemoryFigures:
     )
 
 
-def _host(judgement: Judgement) -> HostFigures | None:
-    if judgement.shares_host:
-        return None
-    expected = {f"{term.name}_bytes": term.expected for term in judgement.host_terms}
-    return HostFigures(**expected, terms=tuple(_uncertain(term) for term in judgement.host_terms))
-
-
 def _cached(use: DeviceUse) -> tuple[Term, ...]:
     return (use.cached,) if use.cached else ()
 
 
-def _uncertain(term: Term) -> UncertainTerm:
+def uncertain(term: Term) -> UncertainTerm:
     return UncertainTerm(
         name=term.name,
         bytes=term.expected,
@@ -183,27 +150,6 @@ def _uncertain(term: Term) -> UncertainTerm:
         high_bytes=term.high,
         basis=term.basis,  # type: ignore[arg-type]
         source=term.source or None,
-    )
-
-
-def _speed(time: StepTime, has_sequence: bool) -> SpeedFigures:
-    return SpeedFigures(
-        step_seconds=time.step_seconds,
-        step_seconds_low=time.low_seconds,
-        step_seconds_high=time.high_seconds,
-        tokens_per_second_per_gpu=time.tokens_per_second_per_gpu if has_sequence else None,
-        samples_per_second=time.samples_per_second,
-        mfu=time.mfu,
-        basis=time.basis,  # type: ignore[arg-type]
-        parts={
-            "forward": time.forward_seconds,
-            "backward": time.backward_seconds,
-            "recompute": time.recompute_seconds,
-            "optimizer": time.optimizer_seconds,
-            "communication": time.communication_seconds,
-            "host_transfer": time.host_transfer_seconds,
-            "exposed_communication": time.exposed_communication_seconds,
-        },
     )
 
 
@@ -215,16 +161,9 @@ def tensor_lines(
     judgement: Judgement, limit: int | None = None, blocks: IntArray | None = None
 ) -> tuple[TensorLine, ...]:
     """The largest tensors at the peak, equal ones of repeated blocks on one line; `blocks` as in `measure`."""
-    stream, micro_batch = judgement.plan.stream, judgement.batch.micro_batch
-    return standing_lines(stream, micro_batch, str(judgement.profile.phase_of_peak), limit, blocks)
-
-
-def standing_lines(
-    stream: RankStream, micro_batch: int, phase: str, limit: int | None = None, blocks: IntArray | None = None
-) -> tuple[TensorLine, ...]:
-    """The same of any rank's stream; `phase` is that of its peak."""
+    phase = str(judgement.profile.phase_of_peak)
     lines: dict[tuple[str, ...], list[StandingTensor]] = {}
-    for tensor in standing(stream, micro_batch, blocks=blocks):
+    for tensor in standing(judgement.stream, judgement.replayed, blocks=blocks):
         key = (
             str(tensor.category),
             _INDEX.sub("*", tensor.module),

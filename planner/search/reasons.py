@@ -1,8 +1,8 @@
-"""Why a candidate lost, in words and numbers."""
+"""Why a candidate lost, in words and numbers: the same words for every task."""
 
 from gpu_plan.planner.memory.overheads import Term
-from gpu_plan.planner.search.evaluate import Judgement
-from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.search.evaluator import BaseEvaluator, J, W
+from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.units import format_gib
 
@@ -20,24 +20,31 @@ _WORDS = {
 _SHOWN = 3
 
 
-def title(judgement: Judgement) -> str:
-    """`ZeRO-2 with optimizer offload`."""
-    offload = judgement.family.offload
-    if offload is Offload.NONE:
-        return judgement.family.strategy.title
-    words = {Offload.ALL: "full offload", Offload.NVME: "NVMe offload"}.get(offload, f"{offload} offload")
-    return f"{judgement.family.strategy.title} with {words}"
+def failure(evaluator: BaseEvaluator[W], judgement: J) -> str | None:
+    """Why a candidate cannot run, as far as is known of it; None where it may.
+
+    Of one whose allocator was not simulated its tensors and the node's RAM tell.
+    """
+    if judgement.dies:
+        return f"{judgement.title}: {judgement.dies}"
+    if judgement.verdict == "no":
+        fits = judgement.least_bytes <= judgement.capacity_bytes
+        return fragmented(judgement) if fits else too_large(judgement)
+    short = evaluator.host_shortage(judgement)
+    if short is not None and evaluator.host_limit is not None:
+        return too_much_host(judgement, short, evaluator.host_limit)
+    return None
 
 
 def too_large(judgement: Judgement) -> str:
     """`ZeRO-2 needs 97.3 GiB of 79.1: optimizer state 38.2, activations 31.0, ...`."""
     parts = sorted(judgement.profile.at_peak.items(), key=lambda item: -item[1])[:_SHOWN]
     shares = ", ".join(f"{_WORDS[category]} {format_gib(size)}" for category, size in parts if size)
-    needed = format_gib(judgement.low_bytes)
+    needed = format_gib(judgement.least_bytes)
     capacity = format_gib(judgement.capacity_bytes)
     if judgement.states_only:
-        return f"{title(judgement)} needs at least {needed} GiB of {capacity} before any activation: {shares}"
-    return f"{title(judgement)} needs {needed} GiB of {capacity}: {shares}"
+        return f"{judgement.title} needs at least {needed} GiB of {capacity} before any activation: {shares}"
+    return f"{judgement.title} needs {needed} GiB of {capacity}{judgement.peak_words}: {shares}"
 
 
 def fragmented(judgement: Judgement) -> str:
@@ -45,7 +52,7 @@ def fragmented(judgement: Judgement) -> str:
     allocated = format_gib(judgement.profile.peak_allocated_bytes)
     outside = format_gib(sum(term.low for term in judgement.terms))
     return (
-        f"{title(judgement)} dies of fragmentation in {format_gib(judgement.capacity_bytes)} GiB: "
+        f"{judgement.title} dies of fragmentation in {format_gib(judgement.capacity_bytes)} GiB: "
         f"{allocated} allocated at the peak and {outside} outside the allocator leave no block large enough"
     )
 
@@ -54,6 +61,6 @@ def too_much_host(judgement: Judgement, short: Term, available: int) -> str:
     """Host memory that the node does not have."""
     moment = {"load": " to load the model", "save": " to save the model"}.get(short.name, "")
     return (
-        f"{title(judgement)} needs {format_gib(short.low)} GiB of host memory on each node{moment}, which has "
+        f"{judgement.title} needs {format_gib(short.low)} GiB of host memory on each node{moment}, which has "
         f"{format_gib(available)}"
     )

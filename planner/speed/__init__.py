@@ -1,8 +1,10 @@
-"""How long a step takes.
+"""How long a step takes, in seconds.
 
-The interface is `gpu_plan.planner.speed.model`, and it is frozen: a strategy describes one rank's optimizer step as
-`StepWork` (the trace, `Collective`s, `OptimizerWork`), a `SpeedModel` turns it into `StepTime` with an interval
-and the basis of its rates. `roofline.RooflineModel` is the model that needs no measurement of the
-user's own: operators against published rates (efficiency.toml), transfers against published curves
-(collectives.toml). Nothing here imports torch.
+    model                 the interface, frozen: `StepWork` (trace, `Collective`s, `OptimizerWork`) to `StepTime`
+    roofline              `RooflineModel`, which needs no measurement of the user's own
+    operators, rates      a trace's operators as classes of equal work; what a device achieves (efficiency.toml)
+    collectives, overlap  seconds of a transfer (collectives.toml); how long computation waits for one
+
+Strategies describe work in `model`'s words, the search and the explorer ask a `SpeedModel`; times come with an interval
+and the basis of their rates. No torch.
 """

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.hardware.disk import NVME_RANGE
 from gpu_plan.planner.speed.model import DISK_KINDS, HOST_KINDS, Collective, CollectiveKind
 from gpu_plan.planner.speed.rates import Rate, host_copy_share, worst_basis
 from gpu_plan.planner.units import ceil_div
@@ -138,19 +139,15 @@ def _host_copy(num_bytes: int, cluster: Cluster) -> Rate:
     )
 
 
-_DISK_RATES = (1e9, 3e9, 7e9)
-"""Bytes per second of one node's NVMe: a virtual machine's, a data-centre drive's, the fastest single drive's."""
-
-
 def _disk(num_bytes: int, cluster: Cluster) -> Rate:
     """All ranks of a node share its drive."""
-    slow, expected, fast = (num_bytes * cluster.gpus_per_node / rate for rate in _DISK_RATES)
+    slow, expected, fast = (num_bytes * cluster.gpus_per_node / rate for rate in NVME_RANGE)
     return Rate(
         slow=slow,
         expected=expected,
         fast=fast,
         basis="assumed",
-        note=f"NVMe: {_DISK_RATES[1] / 1e9:.0f} GB/s for each node",
+        note=f"NVMe: {NVME_RANGE[1] / 1e9:.0f} GB/s for each node",
     )
 
 

@@ -114,9 +114,9 @@ def _check(request: Request) -> None:
 
         read_generation(words, request.settings)
         return
-    from gpu_plan.planner.options.training import Options, read_given
+    from gpu_plan.planner.options.training import read_given
 
-    read_given(Options(dict(words)), request.settings)
+    read_given(dict(words), request.settings)
 
 
 def _check_values(

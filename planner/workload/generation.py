@@ -1,9 +1,10 @@
 """What is to be generated: the options of one inference job, each with where its value came from."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gpu_plan.planner.workload.training import Attention, Basis
+from gpu_plan.planner.workload.settled import Basis, Settled
+from gpu_plan.planner.workload.training import Attention
 
 MOST_TOKENS = 2**23
 """Tokens of a batch that are traced at most: masks and ids up to this size have known values while tracing."""
@@ -44,7 +45,7 @@ class CacheKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferWorkload:
+class InferWorkload(Settled):
     """One generation. `None` means: to be searched."""
 
     task: str = "infer"
@@ -72,16 +73,3 @@ class InferWorkload:
     def prompt(self) -> int:
         """Tokens of the prompt of one sample."""
         return self.context - self.new_tokens
-
-    @property
-    def reserve_bytes(self) -> int:
-        """Bytes of each device that `--set memory.reserve` keeps free for others."""
-        return int(self.setting("memory.reserve", "0"))
-
-    def with_basis(self, **basis: Basis) -> "InferWorkload":
-        """The same job with the origin of some of its values noted."""
-        return replace(self, basis=tuple(sorted({**dict(self.basis), **basis}.items())))
-
-    def setting(self, key: str, default: str) -> str:
-        """Value of a `--set` key, or `default`."""
-        return dict(self.settings).get(key, default)

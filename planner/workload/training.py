@@ -1,10 +1,9 @@
 """What is to be run: the options of one training job, each with where its value came from."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
 
-Basis = Literal["given", "default", "searched", "captured"]
+from gpu_plan.planner.workload.settled import Basis, Settled
 
 NVME_PATH = "./nvme"
 """Folder of the swap files where `zero.nvme_path` names none; DeepSpeed has no default."""
@@ -73,7 +72,7 @@ class Stack(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(Settled):
     """One training job. `None` means: to be searched."""
 
     task: str = "train"
@@ -106,21 +105,8 @@ class Workload:
     """`--set KEY=VALUE` pairs, sorted by key."""
     basis: tuple[tuple[str, Basis], ...] = field(default=(), compare=False)
 
-    def with_basis(self, **basis: Basis) -> "Workload":
-        """The same job with the origin of some of its values noted."""
-        return replace(self, basis=tuple(sorted({**dict(self.basis), **basis}.items())))
-
-    def setting(self, key: str, default: str) -> str:
-        """Value of a `--set` key, or `default`."""
-        return dict(self.settings).get(key, default)
-
     @property
     def fused(self) -> tuple[str, ...]:
         """Liger's kernels that take the place of the model's own: `layers`, `loss`."""
         layers = ("layers",) if self.setting("kernels.liger", "false") == "true" else ()
         return (*layers, "loss") if self.fused_loss else layers
-
-    @property
-    def reserve_bytes(self) -> int:
-        """Bytes of each device that `--set memory.reserve` keeps free for others."""
-        return int(self.setting("memory.reserve", "0"))

@@ -146,7 +146,7 @@ def environment_for(folder: Path, options: dict, strategy: str) -> dict[str, str
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(ROOT / "src"),
         "TOKENIZERS_PARALLELISM": "false",
         "TMPDIR": str(folder),
     }

@@ -11,7 +11,7 @@ import torch
 from gpu_plan.cli import main
 from gpu_plan.planner.capture.block import capture as block_capture
 from gpu_plan.planner.capture.block.capture import BlockCapture
-from gpu_plan.planner.search.evaluate import Evaluator
+from gpu_plan.planner.search.training.evaluate import Evaluator
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128, "intermediate_size": 352,

@@ -10,7 +10,7 @@ from gpu_plan.cli import main
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.memory.stream import Phase, StreamBuilder
-from gpu_plan.planner.search.candidates import families
+from gpu_plan.planner.search.training.candidates import families
 from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.workload.training import Workload
 from tests.support.tiny_trace import tiny_trace

@@ -17,7 +17,7 @@ from gpu_plan.planner.model.quantization import Runtime, Scheme, parse_quantize
 from gpu_plan.planner.model.quantization.adapters import Lora8bit
 from gpu_plan.planner.model.quantization.apply import quantise
 from gpu_plan.planner.model.quantization.configs import scheme_of
-from gpu_plan.planner.options.training import Options, adapter_of, read_given
+from gpu_plan.planner.options.training import adapter_of, read_given
 from gpu_plan.planner.workload.training import Peft
 from tests.accuracy.architectures import ARCHITECTURES
 
@@ -64,7 +64,7 @@ def test_a_gptq_checkpoint_is_the_base_of_lora() -> None:
 
 
 def read(peft: str, *settings: str, **words: str) -> Adapter | None:
-    return adapter_of(read_given(Options({"peft": peft, **words}), settings), H100)
+    return adapter_of(read_given({"peft": peft, **words}, settings), H100)
 
 
 def test_bases_are_options() -> None:

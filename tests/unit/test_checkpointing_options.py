@@ -5,10 +5,10 @@ import pytest
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.options.settings import parse_settings
-from gpu_plan.planner.options.training import Options, read_given
-from gpu_plan.planner.search.candidates import families
-from gpu_plan.planner.search.nearest_change import _relaxed
-from gpu_plan.planner.search.notes.checkpointing import checkpoint_every, checkpointing_notes
+from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.search.training.candidates import families
+from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
+from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack, Workload
 
@@ -31,7 +31,7 @@ def workload(
 
 
 def test_selective_is_read() -> None:
-    assert read_given(Options({"checkpointing": "Selective"}), ()).checkpointing is Checkpointing.SELECTIVE
+    assert read_given({"checkpointing": "Selective"}, ()).checkpointing is Checkpointing.SELECTIVE
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "2.5", "two", ""])
@@ -42,10 +42,8 @@ def test_a_distance_is_a_whole_number_from_one_on(value: str) -> None:
 
 def test_a_distance_needs_checkpointing() -> None:
     with pytest.raises(UsageError, match="nothing is checkpointed"):
-        read_given(Options({"checkpointing": "none"}), ["checkpoint.every=2"])
-    assert read_given(Options({"checkpointing": "full"}), ["checkpoint.every=2"]).settings == (
-        ("checkpoint.every", "2"),
-    )
+        read_given({"checkpointing": "none"}, ["checkpoint.every=2"])
+    assert read_given({"checkpointing": "full"}, ["checkpoint.every=2"]).settings == (("checkpoint.every", "2"),)
 
 
 def test_selective_is_tried_only_when_it_is_asked_for() -> None:
@@ -85,6 +83,6 @@ def test_full_is_the_change_from_selective_and_from_a_distance() -> None:
         (workload("checkpoint.every=2", checkpointing=Checkpointing.SELECTIVE), "--checkpointing full"),
         (workload("checkpoint.every=2", checkpointing=Checkpointing.FULL), "--set checkpoint.every=1"),
     ):
-        words, relaxed = next(iter(_relaxed(job, True, False)))
-        assert (words, relaxed.checkpointing) == (expected, Checkpointing.FULL)
-        assert relaxed.setting("checkpoint.every", "1") == "1"
+        words, changed = next(iter(relaxed(job, True, False)))
+        assert (words, changed.checkpointing) == (expected, Checkpointing.FULL)
+        assert changed.setting("checkpoint.every", "1") == "1"

@@ -3,7 +3,7 @@
 import pytest
 
 from gpu_plan.planner.options.words import main_parser
-from gpu_plan.planner.search.compilation import compilation_notes, compilation_of, is_approximate
+from gpu_plan.planner.search.training.compilation import compilation_notes, compilation_of, is_approximate
 from gpu_plan.planner.trace.variant import Compilation
 from gpu_plan.planner.workload.training import Attention, Optimizer, Precision, Stack, Workload
 

@@ -6,8 +6,8 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.liger_models import LIGER_MODELS, check_liger
 from gpu_plan.planner.model.spec import ModelSpec
-from gpu_plan.planner.options.training import Options, make_workload, read_given
-from gpu_plan.planner.search.notes.liger import liger_notes, liger_words
+from gpu_plan.planner.options.training import make_workload, read_given
+from gpu_plan.planner.search.training.notes.liger import liger_notes, liger_words
 from gpu_plan.planner.workload.training import Workload
 
 
@@ -29,7 +29,7 @@ def spec(model_type="llama", class_name="LlamaForCausalLM"):
 
 
 def workload(words=(), settings=(), gpus="8xH100", of=None) -> Workload:
-    given = read_given(Options(dict(words)), settings)
+    given = read_given(dict(words), settings)
     return make_workload(given, True, parse_cluster(gpus), of or spec())
 
 

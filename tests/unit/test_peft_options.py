@@ -6,7 +6,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec, built_parameters
-from gpu_plan.planner.options.training import Options, adapter_of, make_workload, read_given
+from gpu_plan.planner.options.training import adapter_of, make_workload, read_given
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.trace.stepless import stepless_trace
@@ -17,7 +17,7 @@ H100 = parse_cluster("1xH100")
 
 
 def adapter(words: dict[str, str], *settings: str) -> Adapter | None:
-    return adapter_of(read_given(Options(words), settings), H100)
+    return adapter_of(read_given(words, settings), H100)
 
 
 def test_nothing_asked_for_is_no_adapter() -> None:
@@ -132,7 +132,7 @@ def test_names_without_adapters() -> None:
 
 
 def test_the_workload_echoes_what_was_used() -> None:
-    given = read_given(Options({"peft": "lora"}), ())
+    given = read_given({"peft": "lora"}, ())
     workload = make_workload(given, False, H100, tiny_spec())
     basis = dict(workload.basis)
     assert (workload.peft, workload.lora_rank, workload.lora_targets) == (Peft.LORA, 16, ("q",))

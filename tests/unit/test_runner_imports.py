@@ -55,7 +55,8 @@ def test_a_module_that_fails_raises_its_own_error_and_may_be_tried_again(watchin
 SCRIPT = """
 import atexit, json, pickle, sys
 class Thing: pass
-print(json.dumps([sys.argv, sys.path[0], __name__, __file__, __spec__ is None, __package__, __doc__]))
+print(json.dumps([sys.argv, __name__, __file__, __spec__ is None, __package__, __doc__]))
+import beside
 atexit.register(lambda: print(type(pickle.loads(pickle.dumps(Thing()))) is Thing))
 """
 
@@ -64,6 +65,7 @@ def test_a_script_sees_what_it_would_see_under_python(tmp_path):
     script = tmp_path / "folder" / "train.py"
     script.parent.mkdir()
     script.write_text(SCRIPT)
+    (script.parent / "beside.py").write_text("print(__file__)\n")
     link = tmp_path / "link.py"
     link.symlink_to(script)
     for path in (script, link):
@@ -77,12 +79,13 @@ def test_a_script_sees_what_it_would_see_under_python(tmp_path):
             check=True,
         )
         assert ours.stdout == plain.stdout
+        assert str(script.parent / "beside.py") in ours.stdout, "a link's neighbours are those of what it leads to"
         assert ours.stdout.endswith("True\n")
 
 
 def test_the_runner_brings_nothing_with_it(tmp_path):
     script = tmp_path / "train.py"
-    script.write_text("import sys\nprint(*sorted(name.split('.')[0] for name in sys.modules))\n")
+    script.write_text("import sys\nprint(*sorted(sys.modules))\n")
     done = subprocess.run(
         [sys.executable, "-m", "gpu_plan.executor.runner", str(script)],
         capture_output=True,
@@ -90,6 +93,8 @@ def test_the_runner_brings_nothing_with_it(tmp_path):
         cwd=tmp_path,
         check=True,
     )
-    assert not {"torch", "numpy", "gpu_plan.planner", "psutil", "rich", "yaml", "accelerate", "transformers"} & set(
-        done.stdout.split()
-    )
+    modules = set(done.stdout.split())
+    heavy = {"torch", "numpy", "psutil", "rich", "yaml", "accelerate", "transformers"}
+    assert not heavy & {name.partition(".")[0] for name in modules}
+    planner = {name for name in modules if name.startswith("gpu_plan.planner")}
+    assert planner == {"gpu_plan.planner", "gpu_plan.planner.neighbours"}, "the latter needs the standard library alone"

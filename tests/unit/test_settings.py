@@ -7,8 +7,8 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.allocator.words import allocator_settings, allocator_variable
 from gpu_plan.planner.options.settings import SETTINGS, parse_settings, settings_table
-from gpu_plan.planner.options.training import Options, read_given
-from gpu_plan.planner.search.notes.settings import setting_notes
+from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.search.setting_notes import setting_notes
 from gpu_plan.planner.units import GIB, MIB
 from gpu_plan.planner.workload.training import Workload
 
@@ -64,7 +64,7 @@ def test_what_makes_no_sense_is_one_line(word: str, said: str) -> None:
 )
 def test_a_setting_of_another_strategy_is_a_contradiction(strategy: str, setting: str) -> None:
     with pytest.raises(UsageError, match=f"not {strategy}"):
-        read_given(Options({"strategy": strategy}), [setting])
+        read_given({"strategy": strategy}, [setting])
 
 
 def test_the_allocator_takes_what_is_set() -> None:

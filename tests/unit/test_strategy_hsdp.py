@@ -8,8 +8,8 @@ import pytest
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.profile import measure
-from gpu_plan.planner.options.training import Options, read_given
-from gpu_plan.planner.search.candidates import families
+from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.search.training.candidates import families
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
 from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
@@ -106,7 +106,7 @@ def test_refusals_name_the_reason() -> None:
 )
 def test_words_that_contradict_are_refused(words: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        read_given(Options(words), ())
+        read_given(words, ())
 
 
 @pytest.mark.parametrize(("spec", "tried"), [("8xH100", False), ("2x8xH100", True)])

@@ -16,15 +16,15 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Note, Request
-from gpu_plan.planner.options.training import Options, make_workload, read_given
+from gpu_plan.planner.options.training import make_workload, read_given
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine, workload_document
-from gpu_plan.planner.search.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.document import candidate_of, model_facts, tensor_lines
-from gpu_plan.planner.search.evaluate import Evaluator, Judgement
-from gpu_plan.planner.search.reasons import fragmented
-from gpu_plan.planner.search.search import failure
+from gpu_plan.planner.search.reasons import failure, fragmented
+from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.trace.provider import Provider, TraceProvider
+from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.workload.training import Workload
 from gpu_plan.tui.engine.columns import columns
@@ -103,7 +103,7 @@ class Replays(Generic[T]):
     def take(self, parcel: Parcel) -> None:
         """Keeps a trace that another process made."""
         cluster, source = find_cluster(parcel.request.gpus), self._providers.source(parcel.request)
-        given = read_given(Options(dict(parcel.request.words)), parcel.request.settings)
+        given = read_given(dict(parcel.request.words), parcel.request.settings)
         provider = self._providers.open(parcel.request, cluster, source, given, lambda _: None)
         if isinstance(provider, KeptTraces):
             provider.take(parcel)
@@ -116,7 +116,7 @@ class Replays(Generic[T]):
     def _setup(self, request: Request, note: Note = lambda _: None, check: Callable[[], None] = lambda: None) -> Setup:
         cluster = find_cluster(request.gpus)
         source = self._providers.source(request)
-        given = read_given(Options(dict(request.words)), request.settings)
+        given = read_given(dict(request.words), request.settings)
         if source.kind == "script":
             # Imported only where a script is explored.
             from gpu_plan.planner.capture.job import captured_job
@@ -141,7 +141,7 @@ class Replays(Generic[T]):
         evaluator.shelf = self._shelf
         family = next(families(workload, cluster, spec.can_checkpoint))
         batch = batches(workload, cluster.world_size)[0]
-        refusal = _refusal(evaluator, family, batch)
+        refusal = TrainingTask(evaluator).refusal(family)
         if refusal is not None:
             raise UsageError(f"{family.strategy.title}: {refusal}: change that option or leave it out")
         return Setup(
@@ -150,17 +150,11 @@ class Replays(Generic[T]):
         )  # fmt: skip
 
 
-def _refusal(evaluator: Evaluator, family: Family, batch: Batch) -> str | None:
-    provider: Provider = evaluator.provider
-    trace = provider.stepless(evaluator.variant(family).regime)
-    return family.strategy.refuses(evaluator.context(family, batch.accumulation_steps, trace))
-
-
-def _document(setup: Setup, judgement: Judgement, reason: str | None) -> PlanDocument:
+def _document(setup: Setup, judgement: StepJudgement, reason: str | None) -> PlanDocument:
     """`reason`: why the tensors alone already say no."""
     if reason is None and judgement.verdict == "no":
         reason = fragmented(judgement)
-    candidate = candidate_of(judgement, setup.spec, setup.cluster, setup.workload, reason, explain=0)
+    candidate = candidate_of(TrainingTask(setup.evaluator), judgement, reason)
     return PlanDocument(
         command=setup.request.command,
         created_with=dict(versions()),
@@ -172,7 +166,7 @@ def _document(setup: Setup, judgement: Judgement, reason: str | None) -> PlanDoc
     )
 
 
-def _ranks(judgement: Judgement) -> tuple[RankClass, ...]:
+def _ranks(judgement: StepJudgement) -> tuple[RankClass, ...]:
     """The worst rank first, then others that go through something else."""
     found = []
     for plan in (judgement.plan, *judgement.plan.rivals):

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.run import run_job
 from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.task import is_inference
@@ -60,7 +61,7 @@ class Evaluations:
 
         generations = self._generated.open(check) if is_inference(dict(request.words)) else None
         captures = self._captures.opening(check) if request.model.endswith(".py") else None
-        return run_job(request, note, models, generations, captures)
+        return run_job(request, note, Openers(traces=models, generations=generations, captures=captures))
 
     @cached_property
     def _generated(self) -> "Generated":

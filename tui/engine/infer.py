@@ -1,15 +1,14 @@
 """One way to generate, evaluated from kept traces: the same values as `plan ... --task infer --pin`, limits apart."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.infer.document import document
-from gpu_plan.planner.infer.evaluate import InferJudgement
-from gpu_plan.planner.infer.search import Found, search
-from gpu_plan.planner.job.generation import Generating, generating
+from gpu_plan.planner.job.generation import prepare
+from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.cluster import find_cluster
@@ -17,7 +16,10 @@ from gpu_plan.planner.options.generation import InferGiven, read_given
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine
 from gpu_plan.planner.plan.inference import DevicePlacement
-from gpu_plan.planner.search.document import standing_lines
+from gpu_plan.planner.search.document import document, tensor_lines
+from gpu_plan.planner.search.generation.judgement import GenerationJudgement
+from gpu_plan.planner.search.generation.task import GenerationTask
+from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.trace.events import IntArray
 from gpu_plan.tui.engine.columns import COUNT, columns
 from gpu_plan.tui.engine.kept.generations import GenerationProviders, KeptGenerations, WatchedGenerations
@@ -38,11 +40,11 @@ class Generated:
 
     def pictures(self, request: Request) -> Iterator[Picture]:
         """The exact picture. Raises PlanError as the main job, or UntracedError."""
-        job, _ = self._job(request, lambda _: None, lambda: None)
-        found = search(job.evaluator)
+        task, _ = self._task(request, lambda _: None, lambda: None)
+        found = search(task)
         judgement = _one(found)
         yield Picture(
-            document=self._document(request, job, found),
+            document=self._document(request, task, found),
             exact=True,
             columns=_columns(judgement),
             ranks=_ranks(judgement),
@@ -50,15 +52,14 @@ class Generated:
 
     def tensors(self, request: Request) -> tuple[TensorLine, ...]:
         """All tensors at the peak of the picture. Raises as `pictures`."""
-        job, _ = self._job(request, lambda _: None, lambda: None)
-        judgement = _one(search(job.evaluator))
-        phase = str(judgement.profile.phase_of_peak)
-        return standing_lines(judgement.stream, 1, phase, blocks=judgement.blocks)
+        task, _ = self._task(request, lambda _: None, lambda: None)
+        judgement = _one(search(task))
+        return tensor_lines(judgement, blocks=judgement.blocks)
 
     def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> GenerationParcel:
         """The traces that a request's picture replays. Raises as `pictures`, and whatever `check` does."""
-        job, provider = self._job(request, note, check)
-        search(job.evaluator)
+        task, provider = self._task(request, note, check)
+        search(task)
         return provider.parcel(request)
 
     def take(self, parcel: GenerationParcel) -> None:
@@ -82,35 +83,34 @@ class Generated:
 
         return opened
 
-    def _job(self, request: Request, note: Note, check: Callable[[], None]) -> tuple[Generating, WatchedGenerations]:
+    def _task(
+        self, request: Request, note: Note, check: Callable[[], None]
+    ) -> tuple[GenerationTask, WatchedGenerations]:
+        """The task without its limits, which no picture shows, and what its traces come from."""
         cluster = find_cluster(request.gpus)
-        job = generating(request, cluster, self._source(request), note, self.open(check))
-        provider = job.evaluator.provider
+        job = prepare(request, cluster, self._source(request), note, Openers(generations=self.open(check)))
+        assert isinstance(job.task, GenerationTask)
+        task = replace(job.task, bounded=False)
+        provider = task.evaluator.provider
         assert isinstance(provider, WatchedGenerations)
-        return job, provider
+        return task, provider
 
-    def _document(self, request: Request, job: Generating, found: Found) -> PlanDocument:
+    def _document(self, request: Request, task: GenerationTask, found: Found[GenerationJudgement]) -> PlanDocument:
         return document(
             found,
+            task=task,
             source=self._source(request),
-            spec=job.spec,
-            cluster=job.evaluator.cluster,
-            workload=job.workload,
+            spec=task.evaluator.provider.spec(),
             command=request.command,
             versions=versions(),
-            assumptions=(),
-            warnings=(),
-            change=None,
-            limits=None,
-            explain=0,
         )
 
 
-def _one(found: Found) -> InferJudgement:
+def _one(found: Found[GenerationJudgement]) -> GenerationJudgement:
     return found.plans[0] if found.plans else found.rejected[0].judgement
 
 
-def _columns(judgement: InferJudgement) -> Columns | None:
+def _columns(judgement: GenerationJudgement) -> Columns | None:
     stream, blocks = judgement.stream, judgement.blocks
     if blocks is None:
         blocks = stream.sizes(1)
@@ -134,7 +134,7 @@ def edges(stream: RankStream, count: int) -> IntArray:
     return np.unique(np.concatenate(pieces)) if pieces else np.zeros(1, dtype=np.int64)
 
 
-def _ranks(judgement: InferJudgement) -> tuple[RankClass, ...]:
+def _ranks(judgement: GenerationJudgement) -> tuple[RankClass, ...]:
     """The worst device first, then others of a map or of stages that hold something else."""
     placed = () if judgement.placement is None else judgement.placement.devices
     devices = [device for device in placed if device.peak_bytes is not None]

@@ -1,4 +1,12 @@
-"""What a script does with accelerators, models, loaders and losses, read from its syntax tree without running it."""
+"""What a script does with accelerators, models, loaders and losses, read from its syntax tree without running it.
+
+    walk, functions              statements in the order of running, the script's own functions entered where called
+    expressions, calls, guards   what expressions give, whom calls call, which ranks a test lets through
+    make, names, scope, values   what is known of a value: the reader's knowledge of torch, accelerate, transformers
+    events                       the result: calls, settings, accesses and exits with their circumstances
+
+`read_flow(script)` gives a `Flow` of `events`; the rules read these, `names.dotted` and `values`. No torch.
+"""
 
 import ast
 import sys

@@ -1,4 +1,11 @@
-"""Whether a machine can bear a job: small checks, each a pure function of what was seen and of what the plan needs."""
+"""Whether a machine can bear a job: small checks, each a pure function of what was seen and of what the plan needs.
+
+    facts, need                                what was seen, None where it could not be; what a plan asks for
+    gpus, system, storage, network, software   the checks
+    check                                      what one check gives
+
+Others use the names below. A new check is a function here and a line in `CHECKS`. No I/O: `doctor.facts` looks.
+"""
 
 from gpu_plan.executor.doctor.finding import SEVERITIES, Finding
 from gpu_plan.executor.doctor.machine import gpus, network, software, storage, system

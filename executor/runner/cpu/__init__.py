@@ -1,0 +1,7 @@
+"""What ranks on CPU processes need so that the planned strategies run there at all.
+
+    ranks    lets Accelerate run FSDP and DeepSpeed on CPU processes joined by gloo
+    float8   makes torchao emulate float8 products
+
+Installed by `runner.hooks.registry` when the library in question is imported; imports none itself.
+"""

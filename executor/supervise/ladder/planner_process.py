@@ -48,7 +48,7 @@ def evaluate(job: Job, strategy: StrategyChoice) -> Evaluated:
         done = subprocess.run(
             command,
             cwd=job.working_directory,
-            env=own_environment(os.environ),
+            env=own_environment(os.environ, directory=job.working_directory),
             capture_output=True,
             timeout=_SECONDS,
             check=False,

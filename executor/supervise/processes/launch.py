@@ -12,7 +12,7 @@ from pathlib import Path
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.names import RUN_ID
 from gpu_plan.planner.errors import PreflightError
-from gpu_plan.planner.own_python import ROOT, own_command
+from gpu_plan.planner.own_python import ROOT, own_command, own_environment
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -49,13 +49,18 @@ class Started:
             self.guard.wait()
 
 
-def start(files: LaunchFiles, *, run_id: str, directory: Path, logs: Path, environment: Mapping[str, str]) -> Started:
+def start(
+    files: LaunchFiles, *, script: Path, run_id: str, directory: Path, logs: Path, environment: Mapping[str, str]
+) -> Started:
     """Starts the launch command in `directory`, a session of its own, its output in files below `logs`.
 
-    It is killed with the thread that called this. PreflightError where the command cannot be started at all.
+    What lies in `directory`, or beside the `script` that the ranks will run, is imported by none of the launcher's own
+    processes. It is killed with the thread that called this. PreflightError where the command cannot be started at all.
     """
     logs.mkdir(parents=True, exist_ok=True)
-    variables = {**os.environ, **files.environment, **environment, RUN_ID: run_id}
+    variables = own_environment(
+        {**os.environ, **files.environment, **environment, RUN_ID: run_id}, directory=directory, script=script
+    )
     guard = _start_guard(run_id)
     try:
         with (logs / LAUNCHER_OUT).open("ab") as out, (logs / LAUNCHER_ERR).open("ab") as err:

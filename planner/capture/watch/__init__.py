@@ -1,0 +1,9 @@
+"""What the script's loop does, seen from outside.
+
+    observe      what is set up around the model: optimizers, schedulers, clipping, who runs the loop
+    recording    the first training step: forward, loss, backward, as the user wrote them
+    bystanders   models on the planned device that the step never runs
+    noticed      lines of the user's files at which memory is decided
+
+`capture.window` and `capture.block` use them. Imports torch.
+"""

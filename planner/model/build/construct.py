@@ -241,7 +241,7 @@ def from_factory(factory: Callable[[], Any]) -> tuple[nn.Module, dict[str, Any] 
     """Call a user's factory under the meta device: it returns a module, or (module, inputs).
 
     Inputs are a dict (keywords) or a tuple (positions) whose tensors' first dimension is the micro batch;
-    their values are dropped, but for small integer tensors that `gpu_plan.planner.trace.inputs.batch` may keep. InputError,
+    their values are dropped, but for small integer tensors that a trace of inputs may keep. InputError,
     one line, for anything else that it raises or returns.
     """
     name = getattr(factory, "__qualname__", type(factory).__name__)

@@ -20,6 +20,7 @@ from typing import Any
 from gpu_plan.planner.errors import InputError, UnreachableError
 from gpu_plan.planner.model.config_reader import shown
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.neighbours import NEEDED, keep_out, stand_first
 
 _OURS = "gpu_plan"
 
@@ -47,7 +48,8 @@ def parse_factory(text: str) -> FactoryName:
 def locate(name: FactoryName) -> tuple[Path, ...]:
     """The files of the factory's module and of the packages around it, found without importing any of them.
 
-    Searched from the working directory, then sys.path. Raises UnreachableError if there is no such module.
+    Searched as `load` imports it: the working directory first, but for names of the standard library and of what this
+    package needs; then sys.path. Raises UnreachableError if there is no such module.
     """
     files: list[Path] = []
     parents: list[str] | None = None
@@ -75,7 +77,8 @@ def load(name: FactoryName) -> Callable[[], Any]:
     locate(name)
     folder = os.getcwd()
     if folder not in sys.path and "" not in sys.path:
-        sys.path.insert(0, folder)
+        stand_first([folder])
+        keep_out([folder])
     found: Any = _import(name.module)
     reached = name.module
     for part in name.attribute.split("."):
@@ -116,13 +119,18 @@ def files_digest(paths: Iterable[str | Path]) -> str:
 
 
 def _top_level(name: str) -> ModuleSpec | None:
-    found = PathFinder.find_spec(name, [os.getcwd()])
-    if found is not None and found.origin is not None:
-        return found
+    installed = _installed(name)
+    if installed is not None and (name in sys.stdlib_module_names or name in NEEDED):
+        return installed
+    here = PathFinder.find_spec(name, [os.getcwd()])
+    return here if here is not None and here.origin is not None else installed or here
+
+
+def _installed(name: str) -> ModuleSpec | None:
     try:
-        return importlib.util.find_spec(name) or found
+        return importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        return found
+        return None
 
 
 def _import(module: str) -> Any:

@@ -2,6 +2,8 @@
 
 `problem_of` makes a `Problem` of a model's modules and free bytes, `solve` finds the best `Placement`, `evaluate`
 gives the cost of any map (accelerate's too). Pure values: nothing here imports torch; scipy only inside `solve`.
+
+Others use the names below, `devices.devices_of` and `modules.modules_of_tensors`; `items` prepares units for `solver/`.
 """
 
 from gpu_plan.planner.search.device_map.evaluate import evaluate

@@ -158,7 +158,7 @@ def _check(converted: "Converted") -> None:
     """What the options themselves refuse, such as offload that is not built, with the file's name before it."""
     from gpu_plan.planner.from_config.show import words
     from gpu_plan.planner.options.parser import refuse_what_is_not_built
-    from gpu_plan.planner.options.training import Options, read_given
+    from gpu_plan.planner.options.training import read_given
     from gpu_plan.planner.options.words import main_parser
 
     args = main_parser().parse_args([converted.model or "MODEL", *words(converted)])
@@ -166,7 +166,7 @@ def _check(converted: "Converted") -> None:
     names = {said.option for said in converted.options if not said.setting}
     values = {name: getattr(args, name.replace("-", "_")) for name in names}
     try:
-        read_given(Options(values), tuple(args.settings))
+        read_given(values, tuple(args.settings))
     except UsageError as error:
         raise InputError(f"{converted.path}: {error}") from None
 

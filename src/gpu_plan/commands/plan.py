@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from gpu_plan.commands.job.asking import check_subject, find_plans
 from gpu_plan.commands.job.output import check_targets, write_report, write_snapshot_of
 from gpu_plan.planner.errors import ExitCode, UsageError
-from gpu_plan.planner.options.parser import positive, refuse_what_is_not_built
+from gpu_plan.planner.options.parser import refuse_what_is_not_built
+from gpu_plan.planner.options.values import positive
 from gpu_plan.planner.options.words import join_negative, main_parser, unknown_options
 from gpu_plan.verbs import VERBS
 from gpu_plan.version import __version__

@@ -3,8 +3,8 @@
 from collections import OrderedDict
 from dataclasses import fields, replace
 
-from gpu_plan.planner.search.candidates import Batch, Family
-from gpu_plan.planner.search.evaluate import Evaluator
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator
 from gpu_plan.planner.strategy.base import RankPlan
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.workload.training import Workload

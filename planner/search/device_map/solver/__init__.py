@@ -1,0 +1,8 @@
+"""The best device map, proved or with the bound that was reached. Values in, values out.
+
+    solve, stages             `solve`: within a time limit, one goal after the other
+    model, program            the integer program over runs of equal items, solved by HiGHS
+    windows, arrange          orders in which GPUs run stretches; counts per run made into a map
+
+Used through `device_map.solve`; scipy and numpy are loaded when a program is solved, torch never.
+"""

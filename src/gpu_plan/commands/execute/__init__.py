@@ -1,0 +1,7 @@
+"""`plan ... --execute SCRIPT`: applies a plan, found now or saved before.
+
+    command    finds or reads the plan, checks that it still holds, prints the command, launches and shows the run
+    options    which options count: command line over project configuration; this host among `--hosts`; contradictions
+
+`plan` and `export` share the two. The launch itself is `gpu_plan.executor.supervise`.
+"""

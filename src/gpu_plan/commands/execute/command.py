@@ -18,7 +18,8 @@ from gpu_plan.commands.execute.options import (
 )
 from gpu_plan.planner.errors import ExitCode, UsageError
 from gpu_plan.planner.job.checks import check_machine, check_plan, check_port
-from gpu_plan.planner.options.parser import positive, refuse_what_is_not_built
+from gpu_plan.planner.options.parser import refuse_what_is_not_built
+from gpu_plan.planner.options.values import positive
 from gpu_plan.planner.units import format_bytes
 
 if TYPE_CHECKING:

@@ -2,58 +2,71 @@
 
 from dataclasses import dataclass, field, replace
 
-from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS
-from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
-from gpu_plan.planner.memory.allocator.words import allocator_settings
 from gpu_plan.planner.memory.evaluation import with_evaluation
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
+from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.options.settings import SETTINGS
-from gpu_plan.planner.search.candidates import Batch, Family
-from gpu_plan.planner.search.compilation import compilation_notes, compilation_of, is_approximate, uncompiled_term
-from gpu_plan.planner.search.device_use import DeviceUse, simulated
-from gpu_plan.planner.search.evaluation import evaluated
-from gpu_plan.planner.search.notes.checkpointing import checkpoint_every, checkpointing_notes
-from gpu_plan.planner.search.notes.liger import liger_notes
-from gpu_plan.planner.speed.model import SpeedModel, StepTime, StepWork
+from gpu_plan.planner.search.evaluator import BaseEvaluator
+from gpu_plan.planner.search.judgement import Judgement
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.compilation import (
+    compilation_notes,
+    compilation_of,
+    is_approximate,
+    uncompiled_term,
+)
+from gpu_plan.planner.search.training.evaluation import evaluated
+from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
+from gpu_plan.planner.search.training.notes.liger import liger_notes
+from gpu_plan.planner.speed.model import StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, loaded_in
-from gpu_plan.planner.strategy.host_memory import HostJob, host_terms, shortage
-from gpu_plan.planner.trace.events import IntArray, StepTrace
+from gpu_plan.planner.strategy.host_memory import HostJob, host_terms
+from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.provider import Provider
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Checkpointing, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement(DeviceUse):
+class StepJudgement(Judgement):
     """What one candidate takes and gives."""
 
     family: Family
     batch: Batch
     time: StepTime
     plan: RankPlan
-    allocator: AllocatorSettings = DEFAULT_SETTINGS
-    host_terms: tuple[Term, ...] = ()
-    """RAM of a node while the model is loaded, during steps and while it is saved; on a CPU during steps alone."""
-    states_only: bool = False
-    """Whether only what is there without any step was counted: a lower bound that already exceeds capacity."""
+
+    @property
+    def title(self) -> str:
+        return self.family.title
+
+    @property
+    def stream(self) -> RankStream:
+        return self.plan.stream
+
+    @property
+    def replayed(self) -> int:
+        return self.batch.micro_batch
 
     @property
     def samples_per_second(self) -> float:
         return self.time.samples_per_second
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.plan.notes
+
+    @property
+    def dies(self) -> str | None:
+        return self.plan.dies or None
+
 
 @dataclass(slots=True, kw_only=True)
-class Evaluator:
+class Evaluator(BaseEvaluator[Workload]):
     """Evaluates candidates of one model, workload and cluster; streams are kept per family."""
 
     provider: Provider
-    workload: Workload
-    cluster: Cluster
-    speed: SpeedModel
-    host_limit: int | None = None
-    """Bytes of host memory on each node, where known."""
     stored: frozenset[str] | None = None
     """dtypes in the model's checkpoint, where its headers were read."""
     _plans: dict[tuple[str, str, str, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
@@ -104,34 +117,17 @@ class Evaluator:
             settings=workload.settings,
         )
 
-    def judge(self, family: Family, batch: Batch) -> Judgement:
+    def judge(self, family: Family, batch: Batch) -> StepJudgement:
         """Evaluates one candidate exactly."""
         trace = self.provider.trace(self.variant(family), batch.micro_batch)
         return self._judge(family, batch, trace)
 
-    def simulate(self, judgement: Judgement) -> Judgement:
-        """The same candidate with the caching allocator simulated, and under the real capacity where it must be.
-
-        On a CPU there is no caching allocator: what is allocated is what is held.
-        """
-        return self.simulate_blocks(judgement)[0]
-
-    def simulate_blocks(self, judgement: Judgement) -> tuple[Judgement, IntArray]:
-        """As `simulate`, and the bytes that the allocator charges for each storage of the stream."""
-        return simulated(
-            judgement,
-            judgement.plan.stream,
-            judgement.batch.micro_batch,
-            settings=judgement.allocator,
-            caches=not self.cluster.gpu.is_cpu,
-        )
-
-    def judge_states(self, family: Family, batch: Batch) -> Judgement:
+    def judge_states(self, family: Family, batch: Batch) -> StepJudgement:
         """A lower bound without tracing: parameters, optimizer state and standing buffers alone."""
         trace = self.provider.stepless(self.variant(family).regime)
         return self._judge(family, batch, trace, states_only=True)
 
-    def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> Judgement:
+    def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
         plan, profile = _worst(self._plan(family, batch, trace), batch.micro_batch)
         time = self.speed.step_time(
             StepWork(
@@ -145,7 +141,7 @@ class Evaluator:
             self.cluster,
         )
         uncompiled = () if states_only else self._uncompiled(family, batch, profile)
-        return Judgement(
+        return StepJudgement(
             family=family,
             batch=batch,
             profile=profile,
@@ -153,10 +149,10 @@ class Evaluator:
             host_bytes=plan.host_bytes,
             waiting_bytes=plan.waiting_bytes,
             nvme_bytes=plan.nvme_bytes,
-            capacity_bytes=self.cluster.capacity_bytes - self.workload.reserve_bytes,
+            capacity_bytes=self.capacity_bytes,
             time=time,
             plan=plan,
-            allocator=allocator_settings(dict(self.workload.settings)),
+            allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,
             host_terms=self._host_terms(family, trace, plan.host_bytes),
             states_only=states_only,
@@ -171,10 +167,6 @@ class Evaluator:
         stream = family.strategy.rank(self.context(family, accumulation, written)).stream
         peak = measure(stream, batch.micro_batch).peak_allocated_bytes
         return (uncompiled_term(peak - profile.peak_allocated_bytes),)
-
-    def host_shortage(self, judgement: Judgement) -> Term | None:
-        """The moment at which a node certainly needs more RAM than it is known to have; None where it suffices."""
-        return None if self.host_limit is None else shortage(judgement.host_terms, self.host_limit)
 
     def _host_terms(self, family: Family, trace: StepTrace, step_bytes: int) -> tuple[Term, ...]:
         context = self.context(family, 1, trace)

@@ -1,16 +1,13 @@
 """Which module stands where, for layouts that part the model by modules."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.plan.inference import DevicePlacement, Placement
-
-if TYPE_CHECKING:
-    from gpu_plan.planner.infer.evaluate import InferJudgement
+from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 
 
-def stage_placement(spec: ModelSpec, judged: Sequence["InferJudgement"], count: int) -> Placement:
+def stage_placement(spec: ModelSpec, judged: Sequence[GenerationJudgement], count: int) -> Placement:
     """Stages as transformers cuts them: embedding first, equal runs of layers, norm and head last.
 
     `judged`: the first stage, a middle one where there is one, and the last. transformers

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gpu_plan.planner.infer.evaluate import GenerationEvaluator, InferJudgement
+from gpu_plan.planner.search.generation.evaluate import GenerationEvaluator
+from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.trace.generation.errors import CannotSplitError
 from gpu_plan.planner.workload.generation import MOST_TOKENS
 
@@ -25,14 +26,18 @@ class Limits:
     tried fits)."""
 
 
-def limits(evaluator: GenerationEvaluator, plan: InferJudgement, positions: int | None) -> Limits:
+NO_LIMITS = Limits(max_context=None, max_batch=None, bounds={})
+"""Of a plan whose limits were not looked for."""
+
+
+def limits(evaluator: GenerationEvaluator, plan: GenerationJudgement, positions: int | None) -> Limits:
     """Those of a plan that fits, with its layout."""
     workload = evaluator.workload
 
-    def at_context(units: int) -> InferJudgement | None:
+    def at_context(units: int) -> GenerationJudgement | None:
         return _judged(evaluator, plan, context=units * CONTEXT_STEP)
 
-    def at_batch(batch: int) -> InferJudgement | None:
+    def at_batch(batch: int) -> GenerationJudgement | None:
         return _judged(evaluator, plan, batch=batch)
 
     bounds: dict[str, str] = {}
@@ -52,7 +57,7 @@ def limits(evaluator: GenerationEvaluator, plan: InferJudgement, positions: int 
     return Limits(max_context=context, max_batch=batch, bounds=bounds)
 
 
-def _judged(evaluator: GenerationEvaluator, plan: InferJudgement, **size: int) -> InferJudgement | None:
+def _judged(evaluator: GenerationEvaluator, plan: GenerationJudgement, **size: int) -> GenerationJudgement | None:
     """None where a size cannot even be laid out."""
     try:
         return evaluator.judge(plan.layout, **size)
@@ -60,11 +65,11 @@ def _judged(evaluator: GenerationEvaluator, plan: InferJudgement, **size: int) -
         return None
 
 
-def _fits(judgement: InferJudgement | None) -> bool:
+def _fits(judgement: GenerationJudgement | None) -> bool:
     return judgement is not None and judgement.verdict == "fits"
 
 
-def _largest(at: Callable[[int], InferJudgement | None], fits: int, fails: int) -> int:
+def _largest(at: Callable[[int], GenerationJudgement | None], fits: int, fails: int) -> int:
     """The largest size that fits, between one that does and one that does not.
 
     Guided by what memory grows by: the next size tried is where a line through the two would meet the capacity.
@@ -82,7 +87,7 @@ def _largest(at: Callable[[int], InferJudgement | None], fits: int, fails: int) 
     return fits
 
 
-def _between(fits: int, fails: int, low: InferJudgement, high: InferJudgement | None, *, halve: bool) -> int:
+def _between(fits: int, fails: int, low: GenerationJudgement, high: GenerationJudgement | None, *, halve: bool) -> int:
     if halve or (high is not None and high.high_bytes <= low.high_bytes):
         guess = (fits + fails) // 2
     elif high is None:

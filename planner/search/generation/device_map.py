@@ -6,21 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.infer.stream import cache_at_full_context
-from gpu_plan.planner.infer.view import unit_of
+from gpu_plan.planner.hardware.disk import NVME_BYTES_PER_S
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.plan.inference import DevicePlacement, Placement
 from gpu_plan.planner.search import device_map as maps
 from gpu_plan.planner.search.device_map.devices import devices_of
 from gpu_plan.planner.search.device_map.modules import ModuleSize, TensorSize, modules_of_tensors, problem_of
+from gpu_plan.planner.strategy.generation.stream import cache_at_full_context
+from gpu_plan.planner.strategy.generation.view import unit_of
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, Kind, StepTrace
 from gpu_plan.planner.trace.generation.passes import Cut
 from gpu_plan.planner.units import GIB
 
 OWN_RAM = 2 * GIB
 """Of the host's RAM, what the process takes for itself: the interpreter, torch, pages of files being read."""
-DISK_BYTES_PER_S = 2e9
-"""A data-centre NVMe drive reading safetensors through the page cache."""
 SOLVER_SECONDS = 8.0
 
 
@@ -86,7 +85,7 @@ def find_map(
             budgets,
             memory_bytes_per_s=cluster.gpu.bandwidth_bytes_per_s,
             link_bytes_per_s=cluster.host_link_bytes_per_s,
-            disk_bytes_per_s=DISK_BYTES_PER_S,
+            disk_bytes_per_s=NVME_BYTES_PER_S,
         ),
         no_split=set(trace.layout.block_classes),
         state_bytes=_state_bytes(trace, last),

@@ -4,14 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.infer.device_map import DISK_BYTES_PER_S, Mapped, activation_bytes, find_map, placement_of
-from gpu_plan.planner.infer.evaluate import Generated, GenerationEvaluator, InferJudgement, parameter_bytes
-from gpu_plan.planner.infer.layout import Layout
-from gpu_plan.planner.infer.speed import PassTimes
-from gpu_plan.planner.infer.stream import States
-from gpu_plan.planner.infer.view import homes, seen_by, unit_of
+from gpu_plan.planner.hardware.disk import NVME_BYTES_PER_S
 from gpu_plan.planner.plan.inference import DevicePlacement
+from gpu_plan.planner.search.generation.device_map import (
+    Mapped,
+    activation_bytes,
+    find_map,
+    placement_of,
+)
+from gpu_plan.planner.search.generation.judgement import GenerationJudgement
+from gpu_plan.planner.search.generation.rank import Generated, RankEvaluator, parameter_bytes
+from gpu_plan.planner.search.generation.times import PassTimes
 from gpu_plan.planner.speed.model import StepTime
+from gpu_plan.planner.strategy.generation.layout import Layout
+from gpu_plan.planner.strategy.generation.stream import States
+from gpu_plan.planner.strategy.generation.view import homes, seen_by, unit_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.generation.errors import CannotSplitError
 from gpu_plan.planner.trace.generation.passes import cut
@@ -25,10 +32,10 @@ class _Device:
     """One device of a map, judged."""
 
     name: str
-    judgement: InferJudgement
+    judgement: GenerationJudgement
 
 
-def judge_map(evaluator: GenerationEvaluator, layout: Layout, context: int, batch: int) -> InferJudgement:
+def judge_map(evaluator: RankEvaluator, layout: Layout, context: int, batch: int) -> GenerationJudgement:
     """The map that the solver finds for the room that activations and the allocator leave, judged by its worst device.
 
     Where the allocator wants more than was left, the map is sought again with that much less. CannotSplitError where no
@@ -39,7 +46,7 @@ def judge_map(evaluator: GenerationEvaluator, layout: Layout, context: int, batc
     terms = evaluator.terms(layout)
     room = evaluator.capacity_bytes - sum(term.high for term in terms) - evaluator.workspace
     free = room - max(activation_bytes(part.trace) for part in generated.cuts)
-    judged: InferJudgement | None = None
+    judged: GenerationJudgement | None = None
     for _ in range(_ATTEMPTS):
         if free <= 0:
             break
@@ -67,7 +74,7 @@ def _short(problem: InputError) -> str:
     return str(problem).removeprefix("device map: ")
 
 
-def _map(evaluator: GenerationEvaluator, layout: Layout, generated: Generated, trace: StepTrace, free: int) -> Mapped:
+def _map(evaluator: RankEvaluator, layout: Layout, generated: Generated, trace: StepTrace, free: int) -> Mapped:
     return find_map(
         evaluator.provider.spec(),
         trace,
@@ -80,8 +87,8 @@ def _map(evaluator: GenerationEvaluator, layout: Layout, generated: Generated, t
 
 
 def _judge(
-    evaluator: GenerationEvaluator, layout: Layout, context: int, batch: int, generated: Generated, mapped: Mapped
-) -> InferJudgement:
+    evaluator: RankEvaluator, layout: Layout, context: int, batch: int, generated: Generated, mapped: Mapped
+) -> GenerationJudgement:
     trace = generated.cuts[0].trace
     places = {parameter.name: mapped.place_of(parameter.name) for parameter in trace.parameters}
     sizes = {parameter.name: parameter_bytes(parameter) for parameter in trace.parameters}
@@ -129,7 +136,7 @@ def _judge(
         cpu_bytes=0 if "cpu" in mapped.devices else held.get("cpu", 0),
         disk_bytes=held.get("disk", 0),
         host_bytes=0 if "cpu" in mapped.devices else held.get("cpu", 0),
-        notes=_notes(mapped, held),
+        rests_on=_notes(mapped, held),
     )
 
 
@@ -138,12 +145,12 @@ def _runs(name: str, runs_on: Mapping[str, int], main: int) -> int:
     return main if unit is None else runs_on[unit]
 
 
-def _times(evaluator: GenerationEvaluator, generated: Generated, context: int, mapped: Mapped) -> PassTimes:
+def _times(evaluator: RankEvaluator, generated: Generated, context: int, mapped: Mapped) -> PassTimes:
     """One device computes at a time; weights that stand elsewhere are copied in for every pass, before it goes on."""
     times = evaluator.times(generated, context, 1)
     cost = mapped.found.cost
     copied = cost.offloaded_bytes / evaluator.cluster.host_link_bytes_per_s if not evaluator.cluster.gpu.is_cpu else 0.0
-    seconds = copied + cost.disk_bytes / DISK_BYTES_PER_S
+    seconds = copied + cost.disk_bytes / NVME_BYTES_PER_S
 
     def slower(time: StepTime) -> StepTime:
         return replace(
@@ -164,5 +171,5 @@ def _notes(mapped: Mapped, held: Mapping[str, int]) -> tuple[str, ...]:
     if "cpu" in held and "cpu" not in mapped.devices:
         notes.append("weights in RAM are copied to the main device module by module, for each forward pass")
     if "disk" in held:
-        notes.append(f"weights on disk are read at {DISK_BYTES_PER_S / 1e9:g} GB/s for each forward pass (assumed)")
+        notes.append(f"weights on disk are read at {NVME_BYTES_PER_S / 1e9:g} GB/s for each forward pass (assumed)")
     return tuple(notes)

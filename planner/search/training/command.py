@@ -5,9 +5,9 @@ import shlex
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.allocator.words import allocator_variable
-from gpu_plan.planner.search.evaluate import Judgement
-from gpu_plan.planner.search.notes.checkpointing import checkpoint_every
-from gpu_plan.planner.search.notes.liger import liger_words
+from gpu_plan.planner.search.training.evaluate import StepJudgement
+from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
+from gpu_plan.planner.search.training.notes.liger import liger_words
 from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.fsdp2.units import blocks_around_embeddings
 from gpu_plan.planner.strategy.zero.stage3.nvme import SWAP_DEFAULTS
@@ -19,7 +19,7 @@ DATA_LOADER_SETTINGS = frozenset(
 _MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16", Precision.FP8_MIXED: "fp8"}
 
 
-def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, captured: str | None = None) -> str:
+def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluster, captured: str | None = None) -> str:
     """Shell command, quoted; the script's own arguments follow it where the stack defines them.
 
     A captured script has its batch already; any other is called train.py, and told what the stack lets it be told.
@@ -55,7 +55,7 @@ def launch_command(judgement: Judgement, workload: Workload, cluster: Cluster, c
     return start + " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
 
 
-def _beyond_options(judgement: Judgement, workload: Workload, cluster: Cluster) -> bool:
+def _beyond_options(judgement: StepJudgement, workload: Workload, cluster: Cluster) -> bool:
     """Whether files or the runner are needed: for DeepSpeed's and the DataLoader's settings, for sharded CPU ranks."""
     strategy = judgement.family.strategy
     settings = dict(workload.settings)
@@ -67,7 +67,7 @@ def _beyond_options(judgement: Judgement, workload: Workload, cluster: Cluster) 
     return sized or loaded or (cluster.gpu.is_cpu and strategy.name not in ("single", "ddp"))
 
 
-def _float8_words(judgement: Judgement, workload: Workload) -> list[str]:
+def _float8_words(judgement: StepJudgement, workload: Workload) -> list[str]:
     if workload.precision is not Precision.FP8_MIXED:
         return []
     te = workload.setting("fp8.backend", "torchao") == "te"
@@ -89,7 +89,7 @@ def _compilation_words(workload: Workload) -> list[str]:
     return [*words, *(["--dynamo_use_regional_compilation"] if given.get("compile.regional") == "true" else [])]
 
 
-def _strategy_words(judgement: Judgement, workload: Workload, cluster: Cluster) -> list[str]:
+def _strategy_words(judgement: StepJudgement, workload: Workload, cluster: Cluster) -> list[str]:
     strategy = judgement.family.strategy
     # The launcher's flag checkpoints every wrapped layer in full; other ways are the script's, and a note says how.
     every = checkpoint_every(judgement.family.checkpointing, workload)
@@ -134,7 +134,7 @@ def _offload_words(offload: Offload, workload: Workload) -> list[str]:
     return [*words, "--offload_param_device", "cpu"] if offload is Offload.ALL else words
 
 
-def wrapped_classes(judgement: Judgement) -> tuple[str, ...]:
+def wrapped_classes(judgement: StepJudgement) -> tuple[str, ...]:
     """The classes whose instances the plan counts as FSDP's units: accelerate does not find them in every model."""
     if judgement.family.strategy.name not in ("fsdp", "fsdp1", "hsdp"):
         return ()
@@ -144,12 +144,12 @@ def wrapped_classes(judgement: Judgement) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kind for block, kind in named if block not in left_out))
 
 
-def _wrap_words(judgement: Judgement) -> list[str]:
+def _wrap_words(judgement: StepJudgement) -> list[str]:
     classes = wrapped_classes(judgement)
     return ["--fsdp_transformer_layer_cls_to_wrap", ",".join(classes)] if classes else []
 
 
-def _trainer_words(judgement: Judgement, workload: Workload) -> list[str]:
+def _trainer_words(judgement: StepJudgement, workload: Workload) -> list[str]:
     words = [
         "--per_device_train_batch_size",
         str(judgement.batch.micro_batch),

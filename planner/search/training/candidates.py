@@ -20,6 +20,14 @@ class Family:
     offload: Offload
     checkpointing: Checkpointing
 
+    @property
+    def title(self) -> str:
+        """`ZeRO-2 with optimizer offload`."""
+        if self.offload is Offload.NONE:
+            return self.strategy.title
+        words = {Offload.ALL: "full offload", Offload.NVME: "NVMe offload"}
+        return f"{self.strategy.title} with {words.get(self.offload, f'{self.offload} offload')}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:

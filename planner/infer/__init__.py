@@ -1,1 +1,0 @@
-"""Inference: what a generation takes, and how to spread it."""

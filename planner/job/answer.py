@@ -1,0 +1,87 @@
+"""The part of the main job that searches: imported only when no kept plan answers."""
+
+import gc
+from collections.abc import Sequence
+from typing import Any
+
+from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job.prepared import Openers, Prepared
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.options.request import Answer, Note, Request
+from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.plan.document import Assumption
+from gpu_plan.planner.search.document import document
+from gpu_plan.planner.search.nearest_change import nearest_change
+from gpu_plan.planner.search.predicted import predicted_snapshot, predicted_timeline
+from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.search.training.conversions import widened
+
+
+def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Answer:
+    """Searches, and says what was found.
+
+    Without garbage collection meanwhile: it would walk everything that torch's import made, again and again.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _answer(request, cluster, source, prepared(request, cluster, source, note, openers))
+    finally:
+        if collects:
+            gc.enable()
+
+
+def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
+    """The request, read and checked by its task. UsageError for what makes no sense."""
+    if is_inference(dict(request.words)):
+        from gpu_plan.planner.job.generation import prepare as prepare_generation
+
+        return prepare_generation(request, cluster, source, note, openers)
+    from gpu_plan.planner.job.training import prepare
+
+    return prepare(request, cluster, source, note, openers)
+
+
+def _answer(request: Request, cluster: Cluster, source: ModelSource, job: Prepared) -> Answer:
+    found: Found[Any] = search(job.task, exhaustive=request.pinned)
+    told = document(
+        found,
+        task=job.task,
+        source=source,
+        spec=job.spec,
+        command=request.command,
+        versions=versions(),
+        assumptions=_assumptions(job, found),
+        warnings=job.warnings(found),
+        change=nearest_change(job.task) if found.best is None and request.suggest else None,
+        explain=request.explained if request.explain else 0,
+    )
+    drawn = request.plot or (request.timeline and not cluster.gpu.is_cpu)
+    return Answer(
+        document=told,
+        snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,
+        timeline=predicted_timeline(found, request.pinned, job.spec.id) if drawn else None,
+        places=job.places(),
+        widened=widened(found) if request.follow else {},
+    )
+
+
+def _assumptions(job: Prepared, found: Found[Any]) -> tuple[Assumption, ...]:
+    """What the best plan rests on, what every plan of the task does, then what this model's traces were told."""
+    sites, notes = job.told()
+    best = found.plans[0] if found.plans else None
+    read = (
+        Assumption(text=f"host read {site}", basis="traced" if "follows from" in site else "assumed") for site in sites
+    )
+    return (
+        *(() if best is None else _as(f"{best.title}: ", best.notes, "source")),
+        *job.fixed,
+        *read,
+        *_as("", notes, "traced"),
+        *job.settings,
+    )
+
+
+def _as(before: str, texts: Sequence[str], basis: Any) -> list[Assumption]:
+    return [Assumption(text=f"{before}{text}", basis=basis) for text in texts]

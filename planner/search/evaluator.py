@@ -1,0 +1,72 @@
+"""What judging a candidate takes on one cluster, whatever the task."""
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
+from gpu_plan.planner.memory.allocator.words import allocator_settings
+from gpu_plan.planner.memory.overheads import Term
+from gpu_plan.planner.search.device_use import simulated
+from gpu_plan.planner.search.judgement import Judgement
+from gpu_plan.planner.speed.model import SpeedModel
+from gpu_plan.planner.strategy.host_memory import shortage
+from gpu_plan.planner.trace.events import IntArray
+
+
+class Job(Protocol):
+    """What every workload says."""
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """`--set` pairs."""
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Bytes of each device kept free for others."""
+
+
+W = TypeVar("W", bound=Job)
+J = TypeVar("J", bound=Judgement)
+
+
+@dataclass(slots=True, kw_only=True)
+class BaseEvaluator(Generic[W]):
+    """Judges candidates of one workload on one cluster."""
+
+    workload: W
+    cluster: Cluster
+    speed: SpeedModel
+    host_limit: int | None = None
+    """Bytes of host memory on each node, where known."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Of one device, without what is kept free for others."""
+        return self.cluster.capacity_bytes - self.workload.reserve_bytes
+
+    @property
+    def allocator(self) -> AllocatorSettings:
+        """Settings of CUDA's caching allocator."""
+        return allocator_settings(dict(self.workload.settings))
+
+    def simulate(self, judgement: J) -> J:
+        """The same candidate with the caching allocator simulated, and under the real capacity where it must be.
+
+        On a CPU there is no caching allocator: what is allocated is what is held.
+        """
+        return self.simulate_blocks(judgement)[0]
+
+    def simulate_blocks(self, judgement: J) -> tuple[J, IntArray]:
+        """As `simulate`, and the bytes that the allocator charges for each storage of the stream."""
+        return simulated(
+            judgement,
+            judgement.stream,
+            judgement.replayed,
+            settings=judgement.allocator,
+            caches=not self.cluster.gpu.is_cpu,
+        )
+
+    def host_shortage(self, judgement: Judgement) -> Term | None:
+        """The moment at which a node certainly needs more RAM than it is known to have; None where it suffices."""
+        return None if self.host_limit is None else shortage(judgement.host_terms, self.host_limit)

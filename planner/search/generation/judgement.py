@@ -1,0 +1,87 @@
+"""What one way to run a generation takes and gives."""
+
+from dataclasses import dataclass, field
+
+from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.plan.inference import Placement
+from gpu_plan.planner.search.generation.times import PassTimes
+from gpu_plan.planner.search.judgement import Judgement
+from gpu_plan.planner.strategy.generation.layout import Layout
+from gpu_plan.planner.trace.events import IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationJudgement(Judgement):
+    """What one candidate takes and gives."""
+
+    layout: Layout
+    context: int
+    batch: int
+    """Samples of one replica."""
+    run: RankStream
+    """What the device allocates and frees while it loads, prefills and decodes."""
+    weight_bytes: int
+    kv_cache_bytes: int
+    new_tokens: int
+    times: PassTimes
+    placement: Placement | None = None
+    cpu_bytes: int = 0
+    """RAM for weights that are offloaded."""
+    disk_bytes: int = 0
+    rests_on: tuple[str, ...] = ()
+    """Notes on how it runs."""
+    blocks: IntArray | None = field(default=None, compare=False, repr=False)
+    """Bytes that the allocator charges for each storage of the stream; None where it was not simulated."""
+
+    @property
+    def title(self) -> str:
+        return self.layout.title
+
+    @property
+    def stream(self) -> RankStream:
+        return self.run
+
+    @property
+    def replayed(self) -> int:
+        return 1  # a generation's trace holds its own batch
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.rests_on
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.samples / self.seconds_per_sample
+
+    @property
+    def peak_words(self) -> str:
+        return f" in {self.profile.phase_of_peak}"
+
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        """Prompt tokens of all replicas."""
+        return self.samples * self.prompt / self.times.prefill.step_seconds
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """New tokens of all replicas, at full context."""
+        return self.samples / self.times.decode.step_seconds
+
+    @property
+    def seconds_per_sample(self) -> float:
+        """Of one batch from prompt to last token; every decode step is counted as the one at full context."""
+        return self.times.prefill.step_seconds + (self.new_tokens - 1) * self.times.decode.step_seconds
+
+    @property
+    def samples(self) -> int:
+        """Of all replicas together."""
+        return self.batch * self.layout.data_parallel
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of the first pass of one sample."""
+        return self.run.trace.tokens_per_sample
+
+    def phase_peak(self, phase: Phase) -> int:
+        """Most allocated in a phase."""
+        return self.profile.phase_peaks.get(phase, 0)

@@ -1,0 +1,152 @@
+"""Judges one device of a generation: what it allocates, and how long its passes take."""
+
+from dataclasses import dataclass, replace
+
+from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.search.evaluator import BaseEvaluator
+from gpu_plan.planner.search.generation.judgement import GenerationJudgement
+from gpu_plan.planner.search.generation.times import PassTimes, pass_time
+from gpu_plan.planner.speed.model import StepTime
+from gpu_plan.planner.strategy.base import workspace_bytes
+from gpu_plan.planner.strategy.generation.layout import Layout
+from gpu_plan.planner.strategy.generation.stream import GenerationStream, States, cache_at_full_context, nbytes_of
+from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
+from gpu_plan.planner.trace.generation.generations import Generations
+from gpu_plan.planner.trace.generation.passes import Cut, cut, starts_of
+from gpu_plan.planner.trace.generation.variant import GenerationVariant
+from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.workload.generation import CacheKind, InferWorkload
+
+_BEYOND_ANY_DEVICE = 2**45
+"""Bytes of tensors from which on no allocator needs to be simulated to say that they do not fit."""
+_STEPS = 3
+"""Passes of a generation that is longer than the planner records: prefill, first decode step, another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """One generation at full length, as the planner has it."""
+
+    cuts: tuple[Cut, ...]
+    """The run: prefill and first steps, then, where there are more, the step at full context."""
+
+    @property
+    def prefill(self) -> Cut:
+        return cut(self.cuts[0].trace, 0, 0)
+
+    @property
+    def last(self) -> Cut:
+        """The decode step at full context alone."""
+        if len(self.cuts) > 1:
+            return self.cuts[-1]
+        trace = self.cuts[0].trace
+        return cut(trace, len(starts_of(trace)) - 1)
+
+
+@dataclass(slots=True, kw_only=True)
+class RankEvaluator(BaseEvaluator[InferWorkload]):
+    """Judges single devices; `provider` gives the generations that they replay."""
+
+    provider: Generations
+    encoder_decoder: bool = False
+
+    def rank(
+        self, layout: Layout, context: int, batch: int, generated: Generated, states: States
+    ) -> GenerationJudgement:
+        """One rank's judgement, or one device's of a map."""
+        stream = GenerationStream(states, generated.cuts).build()
+        use = GenerationJudgement(
+            layout=layout,
+            context=context,
+            batch=batch,
+            run=stream,
+            profile=measure(stream, 1),
+            terms=self.terms(layout),
+            host_bytes=0,
+            capacity_bytes=self.capacity_bytes,
+            allocator=self.allocator,
+            shares_host=self.cluster.gpu.is_cpu,
+            weight_bytes=states.nbytes,
+            kv_cache_bytes=nbytes_of(generated.last.trace, cache_at_full_context(generated.last)),
+            new_tokens=self.workload.new_tokens,
+            times=self.times(generated, context, layout.tensor_parallel),
+        )
+        if use.profile.peak_allocated_bytes > _BEYOND_ANY_DEVICE:
+            return use
+        use, blocks = self.simulate_blocks(use)
+        return replace(use, blocks=blocks)
+
+    def generation(self, layout: Layout, context: int, batch: int, stage: int = 0) -> Generated:
+        """The recorded passes of a generation to `context`."""
+        new = min(self.workload.new_tokens, context - 1)
+        if new < _STEPS:
+            whole = self._variant(layout, context, batch, stage=stage, prompt=context - new, steps=new + 1)
+            return Generated(cuts=(cut(self.provider.trace(whole), 0),))
+        begun = self._variant(layout, context, batch, stage=stage, prompt=context - new, steps=_STEPS)
+        full = replace(begun, prefix=new - _STEPS + 1) if self.encoder_decoder else replace(begun, prompt=context - 2)
+        return Generated(
+            cuts=(cut(self.provider.trace(begun), 0, 1), cut(self.provider.trace(full), _STEPS - 1)),
+        )
+
+    def _variant(
+        self, layout: Layout, context: int, batch: int, *, stage: int, prompt: int, steps: int
+    ) -> GenerationVariant:
+        workload = self.workload
+        return GenerationVariant(
+            prompt=prompt,
+            steps=steps,
+            batch=batch,
+            dtype=workload.precision.dtype,
+            cache=workload.cache,
+            cache_length=context if workload.cache is CacheKind.STATIC else None,
+            kv_dtype=workload.kv_dtype,
+            attention=workload.attention,
+            quantize=workload.quantize,
+            tensor_parallel=layout.tensor_parallel,
+            pipeline_parallel=layout.pipeline_parallel,
+            stage=stage,
+        )
+
+    def states(self, trace: StepTrace) -> States:
+        is_cpu = self.cluster.gpu.is_cpu
+        return States(
+            weights=tuple((parameter.name, parameter_bytes(parameter)) for parameter in trace.parameters),
+            buffers=tuple(trace.buffer_bytes),
+            merged=self.provider.merged(),
+            workspace=self.workspace,
+            warm_up=not is_cpu,
+        )
+
+    @property
+    def workspace(self) -> int:
+        """cuBLAS's; none on a CPU."""
+        return 0 if self.cluster.gpu.is_cpu else workspace_bytes(self.cluster.gpu.compute_capability)
+
+    def terms(self, layout: Layout) -> tuple[Term, ...]:
+        """What lies outside the allocator."""
+        return (cuda_context(self.cluster), self._nccl(layout))
+
+    def _nccl(self, layout: Layout) -> Term:
+        """Replicas of a generation never meet; the ranks of one do."""
+        if layout.ranks > 1:
+            return nccl(self.cluster)
+        return Term(name="NCCL", low=0, expected=0, high=0, basis="source", source="replicas do not communicate")
+
+    def times(self, generated: Generated, context: int, ranks: int) -> PassTimes:
+        """Of the prefill and of the decode step at full context."""
+        prompt = generated.cuts[0].trace.tokens_per_sample
+        return PassTimes(
+            prefill=self._pass(generated.prefill, prompt, ranks, causal=True),
+            decode=self._pass(generated.last, context, ranks, causal=False),
+        )
+
+    def _pass(self, part: Cut, length: int, ranks: int, *, causal: bool) -> StepTime:
+        dtype = self.workload.precision.dtype
+        return pass_time(part, self.cluster, self.speed, dtype=dtype, length=length, causal=causal, ranks=ranks)
+
+
+def parameter_bytes(parameter: ParameterInfo) -> int:
+    """Bytes of a parameter as it stands in the model."""
+    return ceil_div(parameter.numel * element_bits(parameter.dtype), 8)

@@ -1,0 +1,31 @@
+"""What `--set` changes about the machine rather than about a plan, told beside the figures of every task."""
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.memory.allocator.words import allocator_variable
+from gpu_plan.planner.plan.document import Assumption
+from gpu_plan.planner.search.evaluator import Job
+from gpu_plan.planner.units import format_gib
+
+
+def setting_notes(workload: Job, cluster: Cluster) -> tuple[Assumption, ...]:
+    """Assumptions that follow from settings of the device's memory and of the allocator."""
+    notes = []
+    reserve = workload.reserve_bytes
+    if reserve:
+        kept, of = format_gib(reserve, 2), format_gib(cluster.capacity_bytes, 2)
+        notes.append(
+            Assumption(
+                text=f"memory.reserve: {kept} of each device's {of} GiB are kept free for others", basis="assumed"
+            )
+        )
+    variable = allocator_variable(dict(workload.settings))
+    if variable:
+        notes.append(Assumption(text=f"the job runs with PYTORCH_ALLOC_CONF={variable}", basis="assumed"))
+    if float(dict(workload.settings).get("alloc.garbage_collection_threshold", "0")) > 0:
+        # pytorch c10/cuda/CUDACachingAllocator.cpp: malloc collects only where set_fraction is true.
+        text = (
+            "alloc.garbage_collection_threshold changes nothing here: torch collects only in jobs that call"
+            " torch.cuda.set_per_process_memory_fraction"
+        )
+        notes.append(Assumption(text=text, basis="source"))
+    return tuple(notes)

@@ -1,0 +1,95 @@
+"""What the search asks of a task: training and generating differ in this, and in nothing else that a search knows."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
+from gpu_plan.planner.plan.inference import InferenceFigures, Placement
+from gpu_plan.planner.search.evaluator import BaseEvaluator, J
+from gpu_plan.planner.search.judgement import Judgement
+
+F = TypeVar("F")
+"""A family of candidates: everything but what is found by trying sizes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loser(Generic[J]):
+    """A candidate that cannot run, and why."""
+
+    judgement: J
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explored(Generic[J]):
+    """What trying a family came to: its best candidate, and one that fails."""
+
+    best: J | None = None
+    loser: Loser[J] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """What a plan says beyond its strategy, memory and speed."""
+
+    command: str | None = None
+    units: tuple[str, ...] = ()
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    placement: Placement | None = None
+    inference: InferenceFigures | None = None
+
+
+class Task(Protocol[F, J]):
+    """One job."""
+
+    @property
+    def evaluator(self) -> BaseEvaluator[Any]:
+        """What judges its candidates."""
+
+    def families(self) -> Iterator[F]:
+        """Families to try, simplest first. UsageError where the options leave none."""
+
+    def name(self, family: F) -> str:
+        """Name of a family in messages."""
+
+    def refusal(self, family: F) -> str | None:
+        """Why a family makes no sense here; None where it does."""
+
+    def explore(self, family: F, *, exhaustive: bool) -> Explored[J]:
+        """A family's candidates, judged. `exhaustive`: in full, even where the model's states alone rule it out.
+
+        CannotSplitError where it turns out to make no sense.
+        """
+
+    def smaller(self) -> Iterator[tuple[str, "Task[F, J]"]]:
+        """Changes of the job that may make it fit, in words, the smallest first."""
+
+    def on(self, cluster: Cluster) -> "Task[F, J]":
+        """The same job on other devices, with nothing fixed about how it is spread."""
+
+    def footprints(self) -> frozenset[object]:
+        """What its candidates are as far as memory goes: where nothing is new, nothing fits that did not."""
+
+    def fitting(self) -> J | None:
+        """A candidate that fits, found with as little work as may be; None where there is none."""
+
+    def words(self, judgement: J) -> str:
+        """A candidate in the words of a suggestion."""
+
+    def choice(self, judgement: J) -> StrategyChoice:
+        """The strategy section."""
+
+    def speed(self, judgement: J) -> SpeedFigures:
+        """The speed section."""
+
+    def host(self, judgement: J) -> HostFigures | None:
+        """RAM of a node, where it is told apart."""
+
+    def details(self, judgement: J, *, lost: bool, best: bool) -> Details:
+        """What else the document says of a candidate."""
+
+
+AnyTask = Task[Any, Any]
+AnyJudgement = Judgement

@@ -1,0 +1,43 @@
+"""Changes of a training job that may make it fit, the smallest first."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gpu_plan.planner.search.changes import without, without_reserve
+from gpu_plan.planner.strategy.base import Offload
+from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.workload.training import Checkpointing, Precision, Workload
+
+
+def relaxed(workload: Workload, can_checkpoint: bool, is_cpu: bool) -> Iterator[tuple[str, Workload]]:
+    """The job with less asked of it, in words."""
+    yield from without_reserve(workload)
+    if can_checkpoint and workload.checkpointing not in (None, Checkpointing.FULL):
+        yield "--checkpointing full", _fully_checkpointed(workload)
+    elif workload.setting("checkpoint.every", "1") != "1":
+        yield "--set checkpoint.every=1", _fully_checkpointed(workload)
+    if workload.micro_batch is not None and workload.micro_batch > 1:
+        yield "--micro-batch 1", replace(workload, micro_batch=1, global_batch=None)
+    if not is_cpu:
+        yield from _more_offload(workload)
+    if workload.strategy is not None:
+        yield "another --strategy", replace(workload, strategy=None, offload=None)
+    if workload.precision is Precision.FP32:
+        yield "--precision bf16-mixed", replace(workload, precision=Precision.BF16_MIXED)
+    if workload.seq_len > 512:
+        yield f"--seq-len {workload.seq_len // 2}", replace(workload, seq_len=workload.seq_len // 2)
+
+
+def _fully_checkpointed(workload: Workload) -> Workload:
+    return replace(without(workload, "checkpoint.every"), checkpointing=Checkpointing.FULL)
+
+
+def _more_offload(workload: Workload) -> Iterator[tuple[str, Workload]]:
+    """What else can go to the host, where the user said that less may and the strategy can."""
+    if workload.offload is None:
+        return
+    kinds = list(Offload)
+    known = kinds if workload.strategy is None else find_strategy(workload.strategy).offloads
+    for more in kinds[kinds.index(Offload(workload.offload)) + 1 :]:
+        if more in known:
+            yield f"--offload {more}", replace(workload, offload=str(more))

@@ -1,0 +1,164 @@
+"""Training, as the search sees a task."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
+from gpu_plan.planner.search.document import uncertain
+from gpu_plan.planner.search.task import Details, Explored
+from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
+from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.explore import explored
+from gpu_plan.planner.search.training.relaxed import relaxed
+from gpu_plan.planner.workload.training import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTask:
+    """A training job: families are a strategy, what it offloads and how it checkpoints; sizes are micro batches."""
+
+    evaluator: Evaluator
+
+    def families(self) -> Iterator[Family]:
+        """As the options leave them, simplest first. UsageError for checkpointing that the model does not have."""
+        return families(self._workload, self._cluster, self._can_checkpoint)
+
+    def name(self, family: Family) -> str:
+        """The strategy's title."""
+        return family.strategy.title
+
+    def refusal(self, family: Family) -> str | None:
+        """What the real implementation would say, before any step is traced."""
+        trace = self.evaluator.provider.stepless(self.evaluator.variant(family).regime)
+        return family.strategy.refuses(self.evaluator.context(family, self.cuts[0].accumulation_steps, trace))
+
+    def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
+        """The best micro batch, and the smallest that fails."""
+        return explored(self.evaluator, family, self.cuts, exhaustive=exhaustive)
+
+    @property
+    def cuts(self) -> list[Batch]:
+        """Ways to cut the global batch, smallest micro batch first."""
+        return batches(self._workload, self._cluster.world_size)
+
+    def smaller(self) -> Iterator[tuple[str, "TrainingTask"]]:
+        """Options that the user fixed, with less asked."""
+        for words, workload in relaxed(self._workload, self._can_checkpoint, self._cluster.gpu.is_cpu):
+            yield words, self._with(workload, self._cluster)
+
+    def on(self, cluster: Cluster) -> "TrainingTask":
+        """The same model on other devices, strategy, offload, checkpointing and batch searched."""
+        loose = replace(
+            self._workload, strategy=None, offload=None, checkpointing=None, micro_batch=None, global_batch=None
+        )
+        return self._with(loose, cluster)
+
+    def footprints(self) -> frozenset[object]:
+        """Every further rank makes shards smaller."""
+        return frozenset({self._cluster.world_size})
+
+    def fitting(self) -> StepJudgement | None:
+        """The first fitting candidate at the smallest batch; traces are shared with the first search."""
+        trial = TrainingTask(self._with(replace(self._workload, grad_accum=None, global_batch=None)).evaluator)
+        batch = Batch(micro_batch=self._workload.micro_batch or 1, accumulation_steps=1)
+        for family in trial.families():
+            if trial.refusal(family) is not None:
+                continue
+            if trial.evaluator.judge_states(family, batch).verdict != "fits":
+                continue
+            judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
+            runs = not judgement.plan.dies and trial.evaluator.host_shortage(judgement) is None
+            if judgement.verdict == "fits" and runs:
+                return judgement
+        return None
+
+    def words(self, judgement: StepJudgement) -> str:
+        """`FSDP2, micro batch 1, full checkpointing`."""
+        checkpointing = str(judgement.family.checkpointing)
+        extra = "" if checkpointing == "none" else f", {checkpointing} checkpointing"
+        return f"{judgement.title}, micro batch {judgement.batch.micro_batch}{extra}"
+
+    def choice(self, judgement: StepJudgement) -> StrategyChoice:
+        """Strategy, offload, batch and checkpointing."""
+        family, batch = judgement.family, judgement.batch
+        return StrategyChoice(
+            name=family.strategy.name,
+            data_parallel=self._cluster.world_size,
+            zero_stage=family.strategy.zero_stage or (3 if family.strategy.name in ("fsdp", "fsdp1", "hsdp") else 0),
+            offload=str(family.offload),
+            micro_batch_size=batch.micro_batch,
+            gradient_accumulation_steps=batch.accumulation_steps,
+            checkpointing=str(family.checkpointing),
+            precision=str(self._workload.precision),
+        )
+
+    def speed(self, judgement: StepJudgement) -> SpeedFigures:
+        """Of one optimizer step."""
+        time, has_sequence = judgement.time, self.evaluator.provider.spec().has_sequence
+        return SpeedFigures(
+            step_seconds=time.step_seconds,
+            step_seconds_low=time.low_seconds,
+            step_seconds_high=time.high_seconds,
+            tokens_per_second_per_gpu=time.tokens_per_second_per_gpu if has_sequence else None,
+            samples_per_second=time.samples_per_second,
+            mfu=time.mfu,
+            basis=time.basis,  # type: ignore[arg-type]
+            parts={
+                "forward": time.forward_seconds,
+                "backward": time.backward_seconds,
+                "recompute": time.recompute_seconds,
+                "optimizer": time.optimizer_seconds,
+                "communication": time.communication_seconds,
+                "host_transfer": time.host_transfer_seconds,
+                "exposed_communication": time.exposed_communication_seconds,
+            },
+        )
+
+    def host(self, judgement: StepJudgement) -> HostFigures | None:
+        """None on a CPU, whose RAM is the device."""
+        if judgement.shares_host:
+            return None
+        expected = {f"{term.name}_bytes": term.expected for term in judgement.host_terms}
+        return HostFigures(**expected, terms=tuple(uncertain(term) for term in judgement.host_terms))
+
+    def details(self, judgement: StepJudgement, *, lost: bool, best: bool) -> Details:
+        """The launch command of a plan that runs, classes that are wrapped, settings that the planner chose."""
+        command = None if lost else launch_command(judgement, self._workload, self._cluster, self._script)
+        return Details(
+            command=command,
+            units=() if judgement.states_only else wrapped_classes(judgement),
+            chosen=dict(judgement.plan.chosen),
+        )
+
+    @property
+    def _workload(self) -> Workload:
+        return self.evaluator.workload
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self.evaluator.cluster
+
+    @property
+    def _can_checkpoint(self) -> bool:
+        return self.evaluator.provider.spec().can_checkpoint
+
+    @property
+    def _script(self) -> str | None:
+        """The training script that is planned, where one is."""
+        name = self.evaluator.provider.spec().id
+        return name if name.endswith(".py") else None
+
+    def _with(self, workload: Workload, cluster: Cluster | None = None) -> "TrainingTask":
+        evaluator = self.evaluator
+        return TrainingTask(
+            Evaluator(
+                provider=evaluator.provider,
+                workload=workload,
+                cluster=cluster or evaluator.cluster,
+                speed=evaluator.speed,
+                host_limit=(cluster or evaluator.cluster).host_ram_bytes,
+                stored=evaluator.stored,
+            )
+        )

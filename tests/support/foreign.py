@@ -1,0 +1,102 @@
+"""A user's project that holds modules named like ours, like what we need, and like the standard library's."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PLANTED = (
+    "planner/__init__.py", "executor.py", "reports/__init__.py", "tui/__init__.py", "gpu_plan/__init__.py",
+    "torch.py", "numpy.py", "yaml.py", "transformers/__init__.py", "json.py", "types.py",
+)  # fmt: skip
+TRAINING = """
+from datasets.rows import ROWS
+from my_helper import WIDTH
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+model = torch.nn.Linear(WIDTH, 16)
+optimizer = torch.optim.AdamW(model.parameters())
+loader = torch.utils.data.DataLoader(torch.randn(ROWS, WIDTH), batch_size=2)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for batch in loader:
+    loss = model(batch).square().mean()
+    accelerator.backward(loss)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+"""Trains on what its neighbours say."""
+TELLING = """
+import subprocess, sys
+from pathlib import Path
+if accelerator.is_main_process:
+    told = Path(__file__).with_name("told.py")
+    subprocess.run([sys.executable, str(told), str(accelerator.num_processes)], check=True)
+"""
+"""Starts another script beside it, which has neighbours too."""
+TOLD = """
+import sys
+from my_helper import WIDTH
+print("told by", sys.argv[1], "processes of", WIDTH)
+"""
+PARAMETERS = 24 * 16 + 16
+"""Of the script's model, by the width that only its neighbour knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """Where it lies, and what came of it."""
+
+    script: Path
+    directory: Path
+    """The working directory."""
+    marker: Path
+    """Where planted modules that are imported write their files' names."""
+
+    def plan(self, *words: str, seconds: float = 1500) -> subprocess.CompletedProcess[str]:
+        """`python -m gpu_plan` in the working directory, as a user starts it where `plan` is not on the path."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "gpu_plan", *words],
+            cwd=self.directory,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        self.check()
+        return done
+
+    def check(self) -> None:
+        """No planted module was imported."""
+        assert not self.marker.exists(), self.marker.read_text()
+
+
+def make_project(folder: Path, *, together: bool) -> Project:
+    """With planted modules beside the script and in the working directory, which are one folder if `together`."""
+    beside = folder / "project"
+    directory = beside if together else folder / "work"
+    marker = folder / "imported"
+    for place in {beside, directory}:
+        plant(place, marker)
+    (beside / "datasets").mkdir()
+    # Accelerate asks the package of this name for a class.
+    (beside / "datasets" / "__init__.py").write_text("class IterableDataset: ...\n")
+    (beside / "datasets" / "rows.py").write_text("ROWS = 16\n")
+    (beside / "my_helper.py").write_text("WIDTH = 24\n")
+    (beside / "told.py").write_text(TOLD)
+    script = beside / "train.py"
+    script.write_text(TRAINING + TELLING)
+    return Project(script=script, directory=directory, marker=marker)
+
+
+def plant(folder: Path, marker: Path) -> None:
+    """Modules that say so, and raise, when they are imported."""
+    for name in PLANTED:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            f"open({str(marker)!r}, 'a').write(__file__ + '\\n')\nraise RuntimeError('not to be imported')\n"
+        )
