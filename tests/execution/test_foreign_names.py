@@ -76,6 +76,7 @@ def test_a_launch(project: Project, saved: Path) -> None:
     assert "told by 2 processes of 24" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_launch_under_deepspeed_with_a_path_of_the_users(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accelerate adds the working directory to PYTHONPATH then; the user's names it, and a folder in it, as well."""
     (project.directory / "lib").mkdir()
@@ -127,7 +128,7 @@ async def _explored(request: object) -> list[Reply]:
     async def ask(kind: str, ask: Ask, final: tuple[str, ...]) -> Reply:
         processes[kind].send(ask)
         while True:
-            reply = await asyncio.wait_for(told.get(), 120)
+            reply = await asyncio.wait_for(told.get(), 1500)
             if reply.kind in final:
                 return reply
 
