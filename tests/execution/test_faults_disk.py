@@ -21,6 +21,7 @@ def fill(path: Path) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
     """The checkpoint that did not fit is skipped; with room again the job goes on from the one before it."""
     with small_disk(1) as disk:

@@ -16,6 +16,7 @@ STEPS = 5000
 LONG = ("--steps", str(STEPS), "--pause", "0.1")
 
 
+@pytest.mark.slow
 def test_launcher_killed_then_told_to_end(tmp_path: Path) -> None:
     """A launcher that is killed is a crash and tried again; one that is told to end is an interrupt."""
 
