@@ -23,10 +23,11 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
     sys.argv[:] = [path, *arguments]
     if not sys.flags.safe_path:
         del sys.path[0]  # the working directory, put there by `-m`
+    plain = os.path.isfile(path) and not path.endswith((".zip", ".pyz", ".whl"))
     # A script of this package imports by full names: its folder is nobody's neighbourhood.
-    own = os.path.abspath(path).startswith(_PACKAGE + os.sep)
-    admit(None if own else os.path.dirname(os.path.realpath(path)))
-    if not os.path.isfile(path) or path.endswith((".zip", ".pyz", ".whl")):
+    ours = os.path.abspath(path).startswith(_PACKAGE + os.sep)
+    admit(os.path.dirname(os.path.realpath(path)) if plain and not ours else None)
+    if not plain:
         runpy.run_path(path, run_name="__main__")
         return
     module = ModuleType("__main__")

@@ -39,4 +39,5 @@ def _run(judgement: Judgement) -> AllocatorResult:
     if free.peak_reserved_bytes <= room:
         return free
     limited = simulate(stream, replayed, capacity=room, settings=judgement.allocator)
-    return free if limited.oom_at is None else limited
+    # Where not even the first tensor has room there is no run to draw.
+    return limited if limited.oom_at is not None and len(limited.charged) else free

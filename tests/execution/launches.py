@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.executor import names
+from gpu_plan.executor.launch.environment import strategy_names
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.run_folder import RunFolder
 
@@ -143,6 +144,7 @@ def environment_for(folder: Path, options: dict, strategy: str) -> dict[str, str
         names.RUN_FOLDER: str(folder),
         names.ATTEMPT: "1",
         names.OPTIONS: json.dumps(options),
+        **strategy_names(),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "CUDA_VISIBLE_DEVICES": "",

@@ -98,6 +98,7 @@ def test_with_an_extra_it_works(
     base: Environment, built: tuple[Path, Path], extra: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     environment = make(tmp_path_factory.mktemp(extra), extra, above=base)
+    environment.install("--no-deps", "--ignore-installed", built[1])
     environment.install(f"gpu-plan[{extra}] @ {built[1].as_uri()}")
     (environment.home / "train.py").write_text(SCRIPT)
     imported = environment.run(environment.python, "-c", f"import {IMPORTS[extra]}")

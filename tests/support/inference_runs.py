@@ -60,7 +60,7 @@ def infer_plan(
     ranks = tensor * pipeline * replicas
     cluster = parse_cluster("cpu" if ranks == 1 else f"{ranks}xcpu", ram_bytes=16 * GIB)
     job = InferWorkload(
-        context=context, batch=batch * replicas, new_tokens=new_tokens, precision=WeightType.FP32, **workload
+        context=context, batch=batch * replicas, new_tokens=new_tokens, precision=WeightType("fp32"), **workload
     )
     name = "tensor" if tensor > 1 else "pipeline" if pipeline > 1 else "replicas" if replicas > 1 else "single"
     places = tuple(

@@ -28,6 +28,17 @@ def test_what_this_package_imports_is_what_is_kept_from_the_users_folders():
     assert found - sys.stdlib_module_names - {"pytest"} == NEEDED
 
 
+def test_python_is_started_in_one_place():
+    """`sys.executable` elsewhere is a path to look beside, or a fact to write down."""
+    found = {
+        path.relative_to(REPOSITORY).as_posix()
+        for package in ("planner", "executor", "reports", "tui", "src/gpu_plan")
+        for path in (REPOSITORY / package).rglob("*.py")
+        if "sys.executable" in path.read_text(encoding="utf-8")
+    }
+    assert found == {"planner/own_python.py", "executor/launch/prepare.py", "executor/supervise/machine.py"}
+
+
 @pytest.mark.parametrize("before", [None, "", "/a", "/a:", ".:/b"])
 @pytest.mark.parametrize("added", ["", ":/by/a/launcher"])
 def test_variables_come_back_as_they_were(before, added, tmp_path):

@@ -238,7 +238,7 @@ def test_every_cluster_section_is_accepted(spec: str) -> None:
 
 
 def test_workload_section_tells_every_origin() -> None:
-    workload = Workload(precision=Precision.FP32, settings=(("data.padding", "1"),)).with_basis(precision="given")
+    workload = Workload(precision=Precision("fp32"), settings=(("data.padding", "1"),)).with_basis(precision="given")
     section = workload_document(workload)
     assert section["precision"] == "fp32"
     assert section["settings"] == {"data.padding": "1"}

@@ -1,7 +1,7 @@
 """Training as a task of the search: families are a strategy, its offload and checkpointing; sizes are micro batches.
 
-`task` is what the search is given; `candidates` says what is tried, `explore` tries a family's micro batches, `evaluate`
-judges one; `evaluation` and `compilation` are steps that evaluate or are compiled, `relaxed` is what is suggested where
-nothing fits, `command` the launch command, `notes/` what a loop must do itself, `conversions` the user's own lines that
-widen tensors. No torch.
+`task` is what the search is given; `candidates` says what is tried, `explore` tries a family's micro batches,
+`evaluate` judges one; `evaluation` and `compilation` are steps that evaluate or are compiled, `relaxed` is what is
+suggested where nothing fits, `command` the launch command, `notes/` what a loop must do itself, `conversions` the
+user's own lines that widen tensors. No torch.
 """

@@ -4,7 +4,7 @@ from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precisi
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.ranks.case import RankCase
 
-FP32, MIXED, PURE = Precision.FP32, Precision.BF16_MIXED, Precision.BF16
+FP32, MIXED, PURE = Precision("fp32"), Precision("bf16-mixed"), Precision("bf16")
 UNEVEN = {"vocab_size": 259}
 """Rows that neither 2 nor 4 ranks share evenly."""
 BUCKETS = {"vocab_size": 16_000}
@@ -13,7 +13,7 @@ VIEWS = {"ddp.gradient_as_bucket_view": "true"}
 REDUCE_FP32 = {"dtype.reduce": "float32"}
 
 SAMPLE = (
-    RankCase(architecture="llama-3", strategy="single", optimizer=Optimizer.ADAMW_FORLOOP),
+    RankCase(architecture="llama-3", strategy="single", optimizer=Optimizer("adamw-forloop")),
     RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS),
     RankCase(architecture="gpt2", strategy="ddp", accumulation=2),
     RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS, settings=VIEWS),
@@ -22,7 +22,7 @@ SAMPLE = (
     RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN),
     RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN, settings=REDUCE_FP32),
     RankCase(architecture="gpt2", changes=UNEVEN),
-    RankCase(architecture="mixtral", optimizer=Optimizer.ADAMW_FORLOOP),
+    RankCase(architecture="mixtral", optimizer=Optimizer("adamw-forloop")),
     RankCase(architecture="llama-3", accumulation=2, checkpointing=Checkpointing.SELECTIVE),
     RankCase(architecture="llama-3", strategy="ddp", accumulation=2, checkpointing=Checkpointing.FULL, lora_rank=4),
     RankCase(architecture="llama-3", precision=MIXED, lora_rank=4),
@@ -44,7 +44,7 @@ _MATRIX = tuple(
 )
 _OTHERS = (
     RankCase(architecture="llama-3", precision=MIXED, accumulation=2, changes=UNEVEN, settings=REDUCE_FP32),
-    *(RankCase(architecture="llama-3", strategy=s, optimizer=Optimizer.ADAMW_FORLOOP) for s in ("ddp", "fsdp")),
+    *(RankCase(architecture="llama-3", strategy=s, optimizer=Optimizer("adamw-forloop")) for s in ("ddp", "fsdp")),
     *(RankCase(architecture="llama-3", strategy=s, precision=PURE, changes=UNEVEN) for s in ("ddp", "fsdp")),
     *(RankCase(architecture="llama-3", strategy=s, checkpointing=Checkpointing.FULL) for s in ("ddp", "fsdp")),
     RankCase(architecture="llama-3", precision=MIXED, accumulation=2, checkpointing=Checkpointing.FULL),

@@ -4,7 +4,7 @@ from gpu_plan.planner.workload.training import Checkpointing, Precision
 from tests.support.ranks.case import RankCase
 
 UNEVEN = {"vocab_size": 259}
-MIXED = Precision.BF16_MIXED
+MIXED = Precision("bf16-mixed")
 WIDE = {"hidden_size": 256, "intermediate_size": 512}
 
 FLAT = (
@@ -20,7 +20,7 @@ MORE_FLAT = (
     ),
     RankCase(architecture="llama-3", strategy="fsdp1", checkpointing=Checkpointing.FULL),
     RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2),
-    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision.BF16),
+    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision("bf16")),
 )
 LORA = (
     RankCase(architecture="llama-3", strategy="fsdp1", checkpointing=Checkpointing.FULL, lora_rank=4),
@@ -43,11 +43,11 @@ MORE_LORA = (
     *(
         RankCase(architecture=name, strategy="fsdp1", precision=precision, checkpointing=checkpointing, lora_rank=4)
         for name in ("qwen2", "gemma-2")
-        for precision, checkpointing in ((MIXED, Checkpointing.FULL), (Precision.FP32, Checkpointing.NONE))
+        for precision, checkpointing in ((MIXED, Checkpointing.FULL), (Precision("fp32"), Checkpointing.NONE))
     ),
     # In fp32: a CPU's autocast runs layer norms in 16 bits, CUDA's in 32.
     RankCase(architecture="gpt2", strategy="fsdp1", checkpointing=Checkpointing.FULL, lora_rank=4),
-    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision.BF16, lora_rank=4),
+    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision("bf16"), lora_rank=4),
     *(
         RankCase(
             architecture="llama-3",
