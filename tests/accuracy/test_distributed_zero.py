@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from gpu_plan.planner.workload.training import Precision
-from tests.support.distributed_reference import RankRun, run_ranks
+from tests.support.distributed_reference import RankRun, run_ranks, sample_runs
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import differences, measured, replayed
 from tests.support.ranks.zero_cases import FOUR_RANKS, MIXED, QLORA, SAMPLE, TWO_RANKS
@@ -25,6 +25,8 @@ HALF_STATISTICS = 5 * 2 * 2
 @cache
 def runs(launch: str) -> dict[str, RankRun]:
     """All runs of one launch, by case."""
+    if launch == "sample":
+        return sample_runs(SAMPLE)
     cases, world_size = LAUNCHES[launch]
     return {run.case.label(): run for run in run_ranks(cases, world_size)}
 

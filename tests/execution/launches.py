@@ -73,7 +73,7 @@ def launch(
     precision: str = "no",
     options: dict | None = None,
     environment: dict[str, str | None] | None = None,
-    timeout: float = 480,
+    timeout: float = 1500,
 ) -> Launched:
     """`accelerate launch` of a job under the runner, with the traps of CPU launches avoided.
 
@@ -92,7 +92,7 @@ def launch(
 
 
 def torchrun(
-    folder: Path, job: str, *arguments: str, ranks: int = 2, options: dict | None = None, timeout: float = 480
+    folder: Path, job: str, *arguments: str, ranks: int = 2, options: dict | None = None, timeout: float = 1500
 ) -> Launched:
     """The same through torchrun alone."""
     command = [str(BIN / "torchrun"), "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
@@ -114,7 +114,7 @@ def directly(
 ) -> Launched:
     """One process without a launcher."""
     env = environment_for(folder, options or {}, "single") | (environment or {})
-    return run(folder, [sys.executable, "-m", "gpu_plan.executor.runner", str(JOBS / job), *arguments], env, 480)
+    return run(folder, [sys.executable, "-m", "gpu_plan.executor.runner", str(JOBS / job), *arguments], env, 1500)
 
 
 def run(folder: Path, command: list[str], env: dict[str, str], timeout: float) -> Launched:

@@ -55,7 +55,7 @@ class Project:
     marker: Path
     """Where planted modules that are imported write their files' names."""
 
-    def plan(self, *words: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+    def plan(self, *words: str, seconds: float = 1500) -> subprocess.CompletedProcess[str]:
         """`python -m gpu_plan` in the working directory, as a user starts it where `plan` is not on the path."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "gpu_plan", *words],

@@ -146,7 +146,7 @@ def write_prompts(folder: Path, count: int = 7, *, vocab: int = 250, most: int =
 
 
 def execute(
-    folder: Path, plan: Path, *words: str, options: Sequence[str] = (), script: str = "@generate", seconds: float = 300
+    folder: Path, plan: Path, *words: str, options: Sequence[str] = (), script: str = "@generate", seconds: float = 1500
 ) -> subprocess.CompletedProcess[str]:
     """`plan --plan PLAN --execute @generate OPTIONS -- WORDS` in `folder`."""
     command = [str(Path(sys.executable).with_name("plan")), "--plan", str(plan), "--execute", script]

@@ -185,7 +185,7 @@ def test_the_explorer_the_doctors_reading_and_a_whole_plan_know_it(tmp_path: Pat
         [sys.executable, "-c", _PROBE, str(tmp_path), *words, "--json"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1500,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -55,7 +55,7 @@ class RankCase:
         if self.optimizer != DEFAULT_OPTIMIZER:
             parts.append(self.optimizer.value)
         if self.checkpointing is not Checkpointing.NONE:
-            parts.append("checkpointing")
+            parts.append("checkpointing" if self.checkpointing is Checkpointing.FULL else "selective checkpointing")
         if self.lora_rank:
             parts.append(" ".join((f"{'QLoRA' if self.quantised else 'LoRA'} {self.lora_rank}", *self.lora_targets)))
         if self.layers:
