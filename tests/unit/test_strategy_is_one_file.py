@@ -37,7 +37,6 @@ from gpu_plan.planner.options.settings import SETTINGS
 from gpu_plan.planner.options.training import read_given
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
-from gpu_plan.planner.search import reasons
 from gpu_plan.planner.search.training.candidates import Batch, families
 from gpu_plan.planner.search.training.command import launch_command
 from gpu_plan.planner.search.training.evaluate import Evaluator
@@ -131,7 +130,7 @@ def test_it_is_a_value_of_the_option(toy: None) -> None:
 
 
 def test_it_is_searched_evaluated_and_launched_by_its_command(toy: None) -> None:
-    workload, cluster = Workload(seq_len=64, precision=Precision.BF16_MIXED), parse_cluster("4xH100")
+    workload, cluster = Workload(seq_len=64, precision=Precision("bf16-mixed")), parse_cluster("4xH100")
     tried = [family for family in families(workload, cluster, True) if family.strategy.name == "toy"]
     assert {(family.offload, family.checkpointing) for family in tried} == {
         (offload, checkpointing)
@@ -144,7 +143,7 @@ def test_it_is_searched_evaluated_and_launched_by_its_command(toy: None) -> None
     family = next(f for f in tried if (f.offload, f.checkpointing) == (Offload.ALL, Checkpointing.NONE))
     judgement = evaluator.judge(family, Batch(micro_batch=1, accumulation_steps=1))
     assert judgement.profile.peak_allocated_bytes > 0
-    assert reasons.title(judgement) == "Toy with full offload"
+    assert judgement.title == "Toy with full offload"
     command = launch_command(judgement, workload, cluster)
     assert "--use_toy --fsdp_reshard_after_forward true" in command
     assert "--fsdp_offload_params true" in command
@@ -270,7 +269,7 @@ def test_a_strategy_is_described_without_numpy() -> None:
 
 
 ALLOWED = {
-    "planner/infer/layout.py": "inference's own ways to spread a model; one of them is called single, too",
+    "planner/strategy/generation/layout.py": "inference's own ways to spread a model; one of them is called single, too",
     "planner/options/generation.py": "as above",
     "executor/inference/job.py": "as above",
     "executor/inference/session.py": "as above",
