@@ -3,9 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help env demo test prove check format readme clean
+.PHONY: help env demo test prove pythons check format readme clean
 
 PYTHON ?= python3
+PYTHONS ?= python3.12 python3.13 python3.14
 BIN := .venv/bin
 STAMP := .venv/.installed
 MODEL ?= meta-llama/Llama-3.1-8B
@@ -16,8 +17,9 @@ BENCHMARKS := cpu_activations published_runs published_lora accuracy distributed
 
 help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'
-	echo 'make test    the tests of every change: no network, minutes'
+	echo 'make test    the tests of every change, on all cores: no network, minutes'
 	echo 'make prove   all tests and the benchmarks that need no GPU: results go to benchmarks/'
+	echo 'make pythons the project under $(PYTHONS), each in an environment of its own'
 	echo 'make check   ruff, mypy, import contracts'
 	echo 'make format  let ruff rewrite what it can'
 	echo 'make readme  put the present output into README.md'
@@ -37,11 +39,14 @@ demo: $(STAMP)
 	@$(BIN)/plan $(MODEL) --gpus $(GPUS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 prove: $(STAMP)
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -n auto -m ''
 	for module in $(BENCHMARKS); do $(BIN)/python -m "benchmarks.$$module"; done
+
+pythons:
+	for python in $(PYTHONS); do tests/packaging/try_python.sh "$$python"; done
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -57,4 +62,4 @@ readme: $(STAMP)
 	$(BIN)/python -m tests.support.refresh_readme
 
 clean:
-	rm -rf .venv *.egg-info src/*.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .pythons *.egg-info src/*.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -66,8 +66,8 @@ class Case:
     @property
     def peft(self) -> Peft:
         if self.lora is None:
-            return Peft.NONE
-        return Peft.QLORA if dict(self.lora)["quantised"] else Peft.LORA
+            return Peft("none")
+        return Peft("qlora") if dict(self.lora)["quantised"] else Peft("lora")
 
 
 AnyCase = Case | TitanCase | LitCase | QloraCase

@@ -14,8 +14,9 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.base import Offload, Strategy
+from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.workload.training import Attention, Optimizer, Stack, Workload
@@ -69,7 +70,7 @@ class Estimator:
             workload=Workload(
                 seq_len=setup.seq_len,
                 precision=setup.precision,
-                optimizer=Optimizer.ADAMW,
+                optimizer=Optimizer("adamw"),
                 attention=Attention.FLASH,
                 stack=Stack.TRAINER,
                 peft=case.peft,

@@ -46,7 +46,7 @@ def rank_streams(
     for name in STRATEGY_NAMES:
         strategy = STRATEGIES[name]
         variant = StepVariant(
-            regime=strategy.regime(Precision.BF16_MIXED, Stack.ACCELERATE),
+            regime=strategy.regime(Precision("bf16-mixed"), Stack.ACCELERATE),
             checkpointing=checkpointing,
             attention=Attention.SDPA,
             stack=Stack.ACCELERATE,
@@ -54,8 +54,8 @@ def rank_streams(
         )
         context = RankContext(
             trace=tracer.trace(variant, micro_batch),
-            precision=Precision.BF16_MIXED,
-            optimizer=Optimizer.ADAMW,
+            precision=Precision("bf16-mixed"),
+            optimizer=Optimizer("adamw"),
             stack=Stack.ACCELERATE,
             clipping=True,
             checkpointing=checkpointing,

@@ -39,8 +39,8 @@ def evaluator_of(provider: TraceProvider) -> Evaluator:
     """A fresh one: no rank's stream is laid out yet."""
     workload = Workload(
         seq_len=SEQ_LEN,
-        precision=Precision.BF16_MIXED,
-        optimizer=Optimizer.ADAMW,
+        precision=Precision("bf16-mixed"),
+        optimizer=Optimizer("adamw"),
         attention=Attention.SDPA,
         stack=Stack.ACCELERATE,
     )

@@ -28,14 +28,17 @@ from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
-from gpu_plan.planner.strategy.fsdp1 import strategy as fsdp1
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.fsdp1 import rank as fsdp1
+from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.events import Kind, StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Peft, Precision, Stack, Workload
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ _TARGETS = ("k_proj", "q_proj", "v_proj", "up_proj", "down_proj", "gate_proj")
 
 def _regime(peft: Peft) -> Regime:
     """All weights in bf16. With LoRA the script casts the whole model, buffers too; a quantised one is made in fp32."""
-    return Regime(weights="bfloat16", trainable_weights="bfloat16", buffers_follow=peft is Peft.LORA)
+    return Regime(weights="bfloat16", trainable_weights="bfloat16", buffers_follow=peft == Peft("lora"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +81,15 @@ def qlora_case_of(row: Row) -> QloraCase | str:
         model=row["model"],
         seq_len=row["seq_len"],
         rank=row["lora"]["rank"],
-        peft=Peft.QLORA if row["quantization"] else Peft.LORA,
+        peft=Peft("qlora") if row["quantization"] else Peft("lora"),
         cluster=f"{row['gpu']['count']}x{gpu}",
     )
 
 
-class BareFsdp(fsdp1.FullyShardedDataParallel1):
+class BareFsdp(FullyShardedDataParallel1):
     """FSDP1 over a model that is 16-bit through and through."""
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         return _regime(peft)
 
     def refuses(self, context: RankContext) -> str | None:
@@ -182,8 +185,8 @@ class QloraEstimator:
             provider=cast("TraceProvider", provider),
             workload=Workload(
                 seq_len=case.seq_len,
-                precision=Precision.BF16,
-                optimizer=Optimizer.ADAMW,
+                precision=Precision("bf16"),
+                optimizer=Optimizer("adamw"),
                 attention=Attention.SDPA,
                 stack=Stack.PLAIN,
                 peft=case.peft,

@@ -15,8 +15,8 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.attention import AttentionBackend, AttentionCall

@@ -13,8 +13,9 @@ from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.kinds.single import Single
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
@@ -93,7 +94,7 @@ class LitEstimator:
             provider=cast("TraceProvider", provider),
             workload=Workload(
                 seq_len=case.seq_len,
-                precision=Precision.BF16,
+                precision=Precision("bf16"),
                 optimizer=_optimizer(case),
                 attention=Attention.SDPA,
                 stack=Stack.PLAIN,
@@ -110,7 +111,7 @@ class LitEstimator:
 def _optimizer(case: LitCase) -> Optimizer:
     """finetune/lora.py has bitsandbytes' PagedAdamW beside its 4-bit layers: tensors of 1e5 elements and more keep
     their state in managed memory. The 8-bit optimizer, paged by the same rule, stands in for it."""
-    return Optimizer.PAGED_ADAMW_8BIT if case.lit.quantised else Optimizer.ADAMW
+    return Optimizer("paged-adamw-8bit") if case.lit.quantised else Optimizer("adamw")
 
 
 def lit_states(trace: StepTrace) -> int:

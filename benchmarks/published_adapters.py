@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.strategy.base import MASTER, RankContext
-from gpu_plan.planner.strategy.fsdp1.strategy import FullyShardedDataParallel1
+from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _QKV = ("q_proj", "k_proj", "v_proj")
@@ -32,7 +33,7 @@ class FsdpOfTheRuns(FullyShardedDataParallel1):
 class FsdpBesideAdapters(FsdpOfTheRuns):
     """The same with the adapters among `ignored_modules`."""
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         compute = precision.compute_dtype
         return Regime(
             weights=compute, trainable_weights=MASTER, autocast=compute, outputs_to_fp32=True, buffers_follow=True

@@ -49,7 +49,7 @@ def setup_with_adapters(row: Row) -> Setup:
     """The frozen base as loaded; peft 0.13 makes adapters fp32 (tuners_utils.py: cast_adapter_dtype)."""
     setup = setup_of(row)
     if setup.strategy != "single":
-        peft = Peft.QLORA if row["quantization"] else Peft.LORA
+        peft = Peft("qlora") if row["quantization"] else Peft("lora")
         if fuses_adapters(setup, peft):
             return replace(setup, regime=FsdpBesideAdapters().regime(setup.precision, Stack.TRAINER, peft))
         return replace(setup, regime=STRATEGIES[setup.strategy].regime(setup.precision, Stack.TRAINER, peft))
@@ -58,14 +58,14 @@ def setup_with_adapters(row: Row) -> Setup:
 
 def fuses_adapters(setup: Setup, peft: Peft) -> bool:
     """Around a quantised base the plugin's kernels take in the adapters as well."""
-    return setup.fused_kernels and peft is Peft.QLORA
+    return setup.fused_kernels and peft == Peft("qlora")
 
 
 def trace_of(setup: Setup, lora: Row, micro_batch: int) -> StepTrace:
     """The step as the run made it, its adapters included."""
     base = build_as_run(setup)
     adapter = adapter_of(setup, lora)
-    if adapter.peft is Peft.LORA:
+    if adapter.peft == Peft("lora"):
         # trl 0.11 and 0.13 (trainer/sft_trainer.py): with adapters and reentrant checkpointing.
         input_gradients(base)
     model = adapt(base, spec_of(base, model_id=setup.model), adapter).model
@@ -92,7 +92,7 @@ def adapter_of(setup: Setup, lora: Row) -> Adapter:
     """`quantised`: bitsandbytes' NF4 with quantised scales (fms-acceleration plugins/accelerated-peft/src/
     fms_acceleration_peft/framework_plugin_bnb.py), whose own preparation upcasts nothing."""
     return Adapter(
-        peft=Peft.QLORA if lora.get("quantised") else Peft.LORA,
+        peft=Peft("qlora") if lora.get("quantised") else Peft("lora"),
         rank=lora["rank"],
         targets=tuple(lora["targets"]),
         dropout=float(lora.get("dropout") or 0.0),
@@ -111,14 +111,14 @@ def estimate(setup: Setup, trace: StepTrace, micro_batch: int) -> MemoryProfile:
     context = RankContext(
         trace=trace,
         precision=setup.precision,
-        optimizer=Optimizer.ADAMW,
+        optimizer=Optimizer("adamw"),
         stack=Stack.TRAINER,
         clipping=True,
         checkpointing=setup.checkpointing,
         accumulation_steps=1,
         world_size=1,
         capability=_A100.capability,
-        peft=Peft.LORA,
+        peft=Peft("lora"),
     )
     return measure(STRATEGIES["single"].rank(context).stream, micro_batch)
 

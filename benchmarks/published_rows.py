@@ -65,7 +65,7 @@ def set_aside(row: Row) -> str | None:
 def setup_of(row: Row) -> Setup:
     """The configuration of a row of the fms-acceleration benchmarks."""
     single = row["strategy"] == "single"
-    strategy, precision = ("single", Precision.BF16) if single else ("fsdp1", Precision.BF16_MIXED)
+    strategy, precision = ("single", Precision("bf16")) if single else ("fsdp1", Precision("bf16-mixed"))
     autocast = row["dtype"]["compute"] == "bf16"
     own = Regime(weights="bfloat16", autocast="bfloat16" if autocast else None, outputs_to_fp32=autocast)
     fused = "foak" in row["notes"]

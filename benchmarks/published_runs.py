@@ -108,7 +108,7 @@ def estimate(setup: Setup, trace: StepTrace, micro_batch: int) -> MemoryProfile:
     context = RankContext(
         trace=trace,
         precision=setup.precision,
-        optimizer=Optimizer.ADAMW,
+        optimizer=Optimizer("adamw"),
         stack=Stack.TRAINER,
         clipping=True,
         checkpointing=setup.checkpointing,

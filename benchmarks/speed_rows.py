@@ -155,16 +155,16 @@ def setup_of(row: Row) -> Setup:
     adapter = None
     if lora:
         targets = _TARGETS.get(row["model"]) or tuple(t for t in lora["targets"] if t != "c_attn")
-        adapter = Adapter(peft=Peft.LORA, rank=lora["rank"], targets=targets, dropout=lora.get("dropout") or 0.0)
+        adapter = Adapter(peft=Peft("lora"), rank=lora["rank"], targets=targets, dropout=lora.get("dropout") or 0.0)
     full = str(row["activation_checkpointing"]).startswith("full")
     workload = Workload(
         seq_len=row["seq_len"],
         precision=precision,
-        optimizer=Optimizer.ADAMW_FORLOOP if row["group"] == "llm-foundry" else Optimizer.ADAMW,
+        optimizer=Optimizer("adamw-forloop") if row["group"] == "llm-foundry" else Optimizer("adamw"),
         attention=_attention(row),
         stack=Stack.TRAINER if row["group"] in ("fms-acceleration", "qwen-readme") else Stack.PLAIN,
         clipping=row["group"] not in ("litgpt", "torchtune"),
-        peft=Peft.LORA if lora else Peft.NONE,
+        peft=Peft("lora") if lora else Peft("none"),
         lora_rank=adapter.rank if adapter else None,
         lora_targets=adapter.targets if adapter else None,
         strategy=strategy,
@@ -191,7 +191,7 @@ def _attention(row: Row) -> Attention:
 
 def _precision(row: Row) -> Precision:
     sharded = row["group"] in ("llm-foundry", "torchtitan", "torchao", "internevo")
-    return Precision.BF16_MIXED if sharded or row["dtype"]["params"] in ("fp32", "float32") else Precision.BF16
+    return Precision("bf16-mixed") if sharded or row["dtype"]["params"] in ("fp32", "float32") else Precision("bf16")
 
 
 def _strategy(row: Row) -> str:

@@ -21,8 +21,8 @@ from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator
 from gpu_plan.planner.speed.model import SpeedModel
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import TraceProvider
 

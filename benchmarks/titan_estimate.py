@@ -12,9 +12,11 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.speed.roofline import RooflineModel
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel, sharded_rank
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.fsdp2.rank import sharded_rank
 from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, with_parameters
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.inputs.given import given_batch
@@ -95,8 +97,8 @@ class TitanEstimator:
             provider=cast("TraceProvider", provider),
             workload=Workload(
                 seq_len=case.seq_len,
-                precision=Precision.BF16_MIXED,
-                optimizer=Optimizer.ADAMW,
+                precision=Precision("bf16-mixed"),
+                optimizer=Optimizer("adamw"),
                 attention=case.attention,
                 stack=Stack.PLAIN,
                 settings=SETTINGS,

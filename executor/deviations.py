@@ -9,15 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gpu_plan.executor.records.rank import Actual, RankRecord
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
-
-_MIXED: Mapping[str, str] = {
-    "fp32": "no",
-    "bf16-mixed": "bf16",
-    "fp16-mixed": "fp16",
-    "bf16": "no",
-    "fp8-mixed": "fp8",
-}
-_NAMES: Mapping[str, str] = {"no": "no mixed precision", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "fp8-mixed"}
+from gpu_plan.planner.strategy.known import NOT_BUILT, known_traits
+from gpu_plan.planner.workload.adapters import stored_adapters
+from gpu_plan.planner.workload.optimizers.registry import optimizers
+from gpu_plan.planner.workload.optimizers.traits import Ran
+from gpu_plan.planner.workload.precisions import PRECISIONS, by_launcher
 
 
 def deviations(saved: SavedPlan, records: Iterable[RankRecord]) -> tuple[str, ...]:
@@ -57,7 +53,13 @@ def _processes(planned: StrategyChoice, ranks: Sequence[RankRecord]) -> Iterator
 
 def _all_alone(ranks: Sequence[RankRecord]) -> bool:
     """Whether no rank's model was wrapped in anything that speaks to the others."""
-    return all(record.actual.strategy == "single" for record in ranks)
+    return all(_ran_alone(record.actual) for record in ranks)
+
+
+def _ran_alone(actual: Actual) -> bool:
+    """Whether nothing that spreads a model was found around it."""
+    traits = known_traits(actual.strategy)
+    return traits is not None and traits.one_device
 
 
 def _of_rank(saved: SavedPlan, record: RankRecord) -> Iterator[str]:
@@ -71,9 +73,9 @@ def _of_rank(saved: SavedPlan, record: RankRecord) -> Iterator[str]:
 
 
 def _strategy(planned: StrategyChoice, actual: Actual) -> Iterator[str]:
-    if actual.strategy is None or actual.strategy == planned.name or planned.name == "megatron":
+    if actual.strategy is None or actual.strategy == planned.name or planned.name in NOT_BUILT:
         return
-    if actual.strategy == "single" and planned.world_size == 1:
+    if _ran_alone(actual) and planned.world_size == 1:
         return  # one device has nothing to share out: a wrapper may well be left away
     around = ", ".join(actual.wrapped_classes[:3])
     yield f"the strategy was {actual.strategy}, planned is {planned.name} (the model: {around})"
@@ -91,21 +93,33 @@ def _model(saved: SavedPlan, actual: Actual) -> Iterator[str]:
 def _precision(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     planned = saved.plan.strategy.precision
     mixed = actual.mixed_precision
-    if mixed is None or planned not in _MIXED:
+    traits = PRECISIONS.get(planned)
+    if mixed is None or traits is None or not traits.trains:
         return
     weights = _main_dtype(actual.parameter_dtypes)
-    plain = saved.workload.get("peft", "none") == "none"
-    if planned == "bf16":
-        if weights not in (None, "bfloat16"):
-            yield f"the weights are {weights}, planned is bf16 (weights and computation in bfloat16)"
-        elif mixed not in ("no", "bf16"):
-            yield f"the precision was {_NAMES.get(mixed, mixed)}, planned is bf16"
+    plain = not stored_adapters(saved.workload.get("peft")).adapts
+    if traits.is_pure:
+        if weights not in (None, traits.dtype):
+            yield f"the weights are {weights}, planned is {planned} (weights and computation in {traits.dtype})"
+        elif mixed not in (traits.launcher, traits.deepspeed):
+            yield f"the precision was {_called(mixed)}, planned is {planned}"
         return
-    if mixed != _MIXED[planned]:
-        yield f"the precision was {_NAMES.get(mixed, mixed)}, planned is {planned}"
+    if mixed != traits.launcher:
+        yield f"the precision was {_called(mixed)}, planned is {planned}"
     # DeepSpeed keeps fp32 weights in its optimizer; an adapter's frozen base may have any dtype.
-    elif plain and weights not in (None, "float32") and not (actual.strategy or "").startswith("zero"):
+    elif plain and weights not in (None, "float32") and not _has_masters(actual):
         yield f"the weights are {weights}, planned is {planned}, with weights in float32"
+
+
+def _has_masters(actual: Actual) -> bool:
+    traits = known_traits(actual.strategy)
+    return traits is not None and traits.uses_deepspeed
+
+
+def _called(mixed: str) -> str:
+    """What accelerate calls so, in the words of `--precision`."""
+    known = by_launcher(mixed)
+    return mixed if known is None else str(known) if known.is_mixed else "no mixed precision"
 
 
 def _main_dtype(dtypes: Mapping[str, int]) -> str | None:
@@ -155,23 +169,11 @@ def _compilation(saved: SavedPlan, actual: Actual) -> Iterator[str]:
         yield "the model was compiled, the plan counts its step as written (--set compile.backend=... says so)"
 
 
-_LIONS = {"lion": ("lion", "lion32bit"), "lion-8bit": ("lion", "lion8bit")}
-"""bitsandbytes' classes; the Trainer's `Lion(optim_bits=8)` is told from `Lion()` by its state alone."""
-
-
 def _is_optimizer(planned: str, found: str) -> bool:
-    """Whether a class (`torch.optim.adamw.AdamW (fused)`) is what the plan calls `adamw-fused`."""
+    """Whether a class (`torch.optim.adamw.AdamW (fused)`) is what the plan calls `adamw-fused`; one that this version
+    does not know is not compared."""
     path, _, variant = found.partition(" ")
-    package, kind = path.split(".")[0], path.split(".")[-1].lower()
-    eight_bit = "8bit" in kind or package == "bitsandbytes"
-    if planned == "paged-adamw-8bit":
-        return eight_bit and "adamw" in kind and "paged" in kind
-    if planned in _LIONS:
-        return package == "bitsandbytes" and kind in _LIONS[planned]
-    if planned == "adamw-8bit":
-        return eight_bit and "adamw" in kind and "paged" not in kind
-    if planned.startswith("adamw"):
-        if package == "deepspeed":
-            return "adam" in kind  # its CPU and fused Adam decay weights as AdamW does, unless told otherwise
-        return kind == "adamw" and not eight_bit and (variant == "(fused)") == (planned == "adamw-fused")
-    return {"sgd-momentum": "sgd"}.get(planned, planned).replace("-", "") in kind
+    parts = path.split(".")
+    traits = optimizers().get(planned)
+    ran = Ran(package=parts[0], kind=parts[-1].lower(), fused=variant == "(fused)")
+    return traits is None or traits.is_what_ran(ran)

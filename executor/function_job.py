@@ -10,7 +10,7 @@ from pathlib import Path
 from gpu_plan.executor.accelerate_environment import accelerate_environment
 from gpu_plan.executor.job import Job
 from gpu_plan.executor.launch.engines.registry import find_engine
-from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment
+from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment, strategy_names
 from gpu_plan.executor.launch.prepare import RECORD_SECONDS
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.launch.write import write_launch_files
@@ -25,6 +25,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.plan.codec import plain
 from gpu_plan.planner.plan.files import save
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.adapters import stored_adapters
 
 
 def run_function(
@@ -88,12 +89,12 @@ def _environment(job: Job, folder: RunFolder) -> dict[str, str]:
         ),
     }
     write_launch_files(find_engine("accelerate")(replace(target, environment=ours)), folder.path)
-    return {**accelerate_environment(folder.path / ACCELERATE_FILE), **ours}
+    return {**accelerate_environment(folder.path / ACCELERATE_FILE), **strategy_names(), **ours}
 
 
 def _options(job: Job, target: Target) -> dict[str, object]:
     """What the recorder is told. The batch is the function's own affair: `current_plan()` tells it the planned one."""
-    countable = job.check_parameters and job.saved.workload.get("peft") != "qlora"
+    countable = job.check_parameters and not stored_adapters(job.saved.workload.get("peft")).quantises
     return {
         "expected_parameters": job.saved.model.parameters if countable else None,
         "checkpointing": "none" if target.wrapper_checkpoints else target.strategy.checkpointing,

@@ -18,6 +18,9 @@ CPU_FLOAT8 = "GPU_PLAN_CPU_FLOAT8"
 """Set to 1 where ranks on a CPU train with torchao's float8 layers: their products are emulated."""
 OPTIONS = "GPU_PLAN_RUNNER"
 """JSON object of options for the in-rank runner: see gpu_plan.executor.runner.options."""
+STRATEGIES = "GPU_PLAN_STRATEGIES"
+"""JSON object: name of a strategy by what a rank finds around its model, see gpu_plan.executor.runner.wrapping. Set for
+every rank that is observed."""
 HANG_SECONDS = "GPU_PLAN_HANG_SECONDS"
 """For whoever launches: the least time without a step that is a hang, in seconds; 0 never."""
 

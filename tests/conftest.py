@@ -1,5 +1,6 @@
 """Every test: no network, and nobody's caches but its own."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -14,13 +15,18 @@ from hypothesis import HealthCheck, settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# One folder of caches a run: whoever starts first makes it, and the workers and interpreters that it starts are handed
+# it by the environment. What one of them has traced, none of the others traces again.
+_MADE = None if "PLAN_TEST_SCRATCH" in os.environ else tempfile.TemporaryDirectory(prefix="plan-tests-")
+_SCRATCH = os.environ.setdefault("PLAN_TEST_SCRATCH", _MADE.name if _MADE else "")
+
 # huggingface_hub reads its variables once, when it is imported: they stand before any test module is.
-_SCRATCH = tempfile.TemporaryDirectory(prefix="plan-tests-")
 for _name, _value in {
     "HF_HUB_OFFLINE": "1",
-    "HF_HOME": os.path.join(_SCRATCH.name, "huggingface"),
-    "GPU_PLAN_CACHE": os.path.join(_SCRATCH.name, "gpu-plan"),
-    "XDG_CACHE_HOME": os.path.join(_SCRATCH.name, "cache"),
+    "HF_HOME": os.path.join(_SCRATCH, "huggingface"),
+    "GPU_PLAN_CACHE": os.path.join(_SCRATCH, "gpu-plan"),
+    "XDG_CACHE_HOME": os.path.join(_SCRATCH, "cache"),
+    "OMP_NUM_THREADS": "1",  # There is a worker for each processor: threads of their own would only take turns.
     "HF_ENDPOINT": "http://127.0.0.1:9",
     "CUDA_VISIBLE_DEVICES": "",
     "COLUMNS": "100",
@@ -34,9 +40,19 @@ settings.register_profile("any machine", deadline=None, derandomize=True, suppre
 settings.load_profile("any machine")
 
 
+def pytest_collection_finish() -> None:
+    """What the test modules have imported stays: no collection goes through it again.
+
+    References are taken after a full collection each; torch's and transformers' objects made that half a second.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     """The caches of this run go with it."""
-    _SCRATCH.cleanup()
+    if _MADE is not None:
+        _MADE.cleanup()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,7 +63,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     words = [sys.executable, "-m", "pytest", pyfuncitem.nodeid, "-m", "", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PLAN_TEST_ALONE": "1"}
     done = subprocess.run(
-        words, cwd=pyfuncitem.config.rootpath, env=environment, capture_output=True, text=True, timeout=300, check=False
+        words,
+        cwd=pyfuncitem.config.rootpath,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]
     return True

@@ -6,6 +6,11 @@ Three menus: of a model that is trained, of one that generates, and of a trainin
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gpu_plan.planner.strategy.known import all_traits
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, explored_adapters
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, explored_optimizers
+from gpu_plan.planner.workload.precisions import explored_precisions
+
 LARGEST = 2**24
 FLAGS = ("fused-loss",)
 """Options without a value: `true` is the flag, `false` its `--no-`."""
@@ -48,11 +53,17 @@ class Menu:
         return next((name for name in self.stepped if self.choices[name].key == key), None)
 
 
+def _strategies() -> tuple[str, ...]:
+    """By how much of the model ranks share out; what runs on one device alone comes last."""
+    ordered = sorted(all_traits(), key=lambda traits: (traits.one_device, traits.stage, traits.wraps_blocks))
+    return tuple(traits.name for traits in ordered)
+
+
 CHOICES: Mapping[str, Choice] = {
     "strategy": Choice(
         label="strategy",
         key="s",
-        values=("ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp1", "hsdp", "single"),
+        values=_strategies(),
         help="what each GPU holds of the model: everything (ddp), or a share of it",
     ),
     "offload": Choice(
@@ -76,23 +87,20 @@ CHOICES: Mapping[str, Choice] = {
     ),
     "seq-len": Choice(label="sequence", short="seq", key="l", least=16, help="tokens per sample"),
     "precision": Choice(
-        label="precision", key="p", values=("bf16-mixed", "fp16-mixed", "bf16", "fp32", "fp8-mixed"), help="of training"
+        label="precision", key="p", values=explored_precisions(), help="of training"
     ),
     "optimizer": Choice(
         label="optimizer",
         key="z",
-        values=(
-            "adamw", "adamw-fused", "adamw-8bit", "paged-adamw-8bit", "lion", "lion-8bit", "adafactor", "muon",
-            "sgd-momentum", "sgd",
-        ),
-        default="adamw",
+        values=explored_optimizers(),
+        default=DEFAULT_OPTIMIZER,
         help="what it keeps per parameter, and where",
     ),
     "attention": Choice(
         label="attention", key="a", values=("sdpa", "flash", "eager"), default="sdpa", help="which kernel attends"
     ),
     "peft": Choice(
-        label="adapters", key="k", values=("none", "lora", "qlora"), default="none", help="what is trained instead"
+        label="adapters", key="k", values=explored_adapters(), default=NO_ADAPTERS, help="what is trained instead"
     ),
     "lora-rank": Choice(label="LoRA rank", short="rank", key="r", default="16", help="of the adapters; needs --peft"),
     "fused-loss": Choice(
@@ -139,7 +147,10 @@ _GENERATION: Mapping[str, Choice] = {
         label="new tokens", short="new", key="i", default="1", help="of the context, after the prompt"
     ),
     "precision": Choice(
-        label="precision", key="p", values=("bf16", "fp16", "fp32"), help="of the weights that are not quantised"
+        label="precision",
+        key="p",
+        values=explored_precisions(inference=True),
+        help="of the weights that are not quantised",
     ),
     "quantize": Choice(
         label="weights",
@@ -161,7 +172,7 @@ _SCRIPT: Mapping[str, Choice] = {
         for name in CHOICES
         if name not in ("fused-loss", "lora-rank", "lora-targets")
     },
-    "precision": replace(CHOICES["precision"], values=("bf16-mixed", "fp16-mixed", "bf16", "fp32"), default=""),
+    "precision": replace(CHOICES["precision"], values=explored_precisions(float8=False), default=""),
 }
 SCRIPT = Menu(
     choices=_SCRIPT,

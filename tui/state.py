@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.planner.strategy.known import known_traits
+from gpu_plan.planner.workload.adapters import stored_adapters
 from gpu_plan.tui.choices import FLAGS, GENERATION, LARGEST, TRAINING, Choice, Menu, menu_of
 from gpu_plan.tui.spread import spread, without_leftovers
 
@@ -105,7 +107,7 @@ class State:
         focus = {**dict(self.focus), name: value}
         if self.task == "infer":
             focus = spread(focus, name, alone=self.devices == 1)
-        elif name == "strategy" and value != "hsdp":
+        elif name == "strategy" and not _replicates(value):
             focus.pop("dp-replicate", None)
         return replace(self, focus=_ordered(focus), following=False)
 
@@ -233,12 +235,17 @@ def _ordered(options: Mapping[str, str]) -> Words:
 def _consistent(options: Mapping[str, str]) -> dict[str, str]:
     """Without what would be refused because of another option's neutral value."""
     kept = dict(options)
-    if kept.get("peft", "none") == "none":
+    if not stored_adapters(kept.get("peft")).adapts:
         kept.pop("lora-rank", None)
         kept.pop("lora-targets", None)
-    if kept.get("strategy", "hsdp") not in ("hsdp", "auto"):
+    if kept.get("strategy", "auto") != "auto" and not _replicates(kept["strategy"]):
         kept.pop("dp-replicate", None)
     return kept
+
+
+def _replicates(strategy: str) -> bool:
+    traits = known_traits(strategy)
+    return traits is not None and traits.replicates
 
 
 def _step(choice: Choice, current: str, forward: bool) -> str:

@@ -15,10 +15,11 @@ from gpu_plan.executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNI
 from gpu_plan.planner.errors import PreflightError
 from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.strategy.known import all_traits, known_traits
+from gpu_plan.planner.strategy.traits import Form, Traits
 
-_REPLICATED = ("single", "ddp")
-_SHARDED = ("fsdp", "hsdp", "fsdp1")
-_ZERO = ("zero1", "zero2", "zero3")
+_SPELLED_WITH_A_VOWEL = "aefhilmnorsx"
+"""First letters before which an abbreviation takes `an`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ def plan_resume(checkpoint: Checkpoint, saved: SavedPlan, world_size: int) -> Re
 
 
 def decide_resume(checkpoint: Checkpoint, strategy: str, world_size: int) -> Resume:
-    """As `plan_resume`, for a strategy's name: `single`, `ddp`, `fsdp`, `fsdp1`, `hsdp`, `zero1` to `zero3`."""
+    """As `plan_resume`, for a strategy's name."""
     manifest = checkpoint.manifest
     if not manifest.resumable:
         return Resume(checkpoint=checkpoint, refused="it holds weights without an optimizer")
@@ -63,40 +64,49 @@ def decide_resume(checkpoint: Checkpoint, strategy: str, world_size: int) -> Res
 
 def _route(manifest: Manifest, strategy: str, world_size: int) -> Conversion | str | None:
     """A conversion, None where none is needed, or why it cannot be."""
-    before = manifest.strategy
+    before, after = known_traits(manifest.strategy), known_traits(strategy)
+    if before is None or after is None:
+        return f"{manifest.strategy if before is None else strategy} is no strategy that this version knows"
+    saved, wanted = before.checkpoint, after.checkpoint
     if manifest.layout == DEEPSPEED_UNIVERSAL:
-        same = strategy in _ZERO and (strategy == "zero3") == (before == "zero3")
-        return None if same else f"it was converted for {before}: take the checkpoint that it was made from"
+        same = wanted.form is saved.form
+        return None if same else f"it was converted for {before.name}: take the checkpoint that it was made from"
     if manifest.layout == DEEPSPEED:
-        return _from_zero(manifest, strategy, world_size)
-    if strategy in _ZERO:
-        return f"no converter makes a {strategy} checkpoint of one saved under {before}: stay with {before}"
+        return _from_deepspeed(manifest, before, after, world_size)
+    if after.uses_deepspeed:
+        return f"no converter makes a {strategy} checkpoint of one saved under {before.name}: stay with {before.name}"
     if manifest.layout == REPLICATED:
-        return None if strategy in _REPLICATED else _from_replicated(manifest, strategy, world_size)
-    if strategy in _SHARDED:
-        return None if (before == "fsdp1") == (strategy == "fsdp1") else f"{before} shards are not read by {strategy}"
-    if manifest.layout == DCP and before != "fsdp1":
+        return None if wanted.form is Form.WHOLE else _from_replicated(manifest, after, world_size)
+    if wanted.form is not Form.WHOLE:
+        return None if wanted.form is saved.form else f"{before.name} shards are not read by {strategy}"
+    if manifest.layout == DCP and saved.form in wanted.made_from:
         return _conversion(manifest, REPLICATED, strategy, world_size)
-    return f"no converter makes a {strategy} checkpoint of one saved under {before} in one file: stay with {before}"
+    return (
+        f"no converter makes a {strategy} checkpoint of one saved under {before.name} in one file:"
+        f" stay with {before.name}"
+    )
 
 
-def _from_replicated(manifest: Manifest, strategy: str, world_size: int) -> Conversion | str | None:
-    if strategy == "fsdp1":
-        return f"no converter makes an fsdp1 checkpoint of one saved under {manifest.strategy}: fsdp reads one"
+def _from_replicated(manifest: Manifest, after: Traits, world_size: int) -> Conversion | str | None:
+    if Form.WHOLE not in after.checkpoint.made_from:
+        article = "an" if after.name[0] in _SPELLED_WITH_A_VOWEL else "a"
+        reads = next(other.name for other in all_traits() if Form.WHOLE in other.checkpoint.made_from)
+        made = f"{article} {after.name} checkpoint"
+        return f"no converter makes {made} of one saved under {manifest.strategy}: {reads} reads one"
     if not manifest.parameter_names:
         return "its optimizer names parameters by number, and which they are was not recorded (several optimizers?)"
-    return _conversion(manifest, DCP, strategy, world_size)
+    return _conversion(manifest, DCP, after.name, world_size)
 
 
-def _from_zero(manifest: Manifest, strategy: str, world_size: int) -> Conversion | str | None:
-    before = manifest.strategy
-    if strategy not in _ZERO:
-        return f"{before} state is not read by {strategy}, only its weights are: stay with ZeRO"
-    if before == strategy and world_size == manifest.world_size:
+def _from_deepspeed(manifest: Manifest, before: Traits, after: Traits, world_size: int) -> Conversion | str | None:
+    if not after.uses_deepspeed:
+        return f"{before.name} state is not read by {after.name}, only its weights are: stay with ZeRO"
+    if before.name == after.name and world_size == manifest.world_size:
         return None
-    if before == "zero3" and strategy != "zero3":
-        return f"DeepSpeed's universal checkpoint of zero3 does not load under {strategy}: stay with zero3"
-    return _conversion(manifest, DEEPSPEED_UNIVERSAL, strategy, world_size)
+    if before.uses_deepspeed and before.checkpoint.form not in after.checkpoint.made_from:
+        name = before.name
+        return f"DeepSpeed's universal checkpoint of {name} does not load under {after.name}: stay with {name}"
+    return _conversion(manifest, DEEPSPEED_UNIVERSAL, after.name, world_size)
 
 
 def _conversion(manifest: Manifest, layout: str, strategy: str, world_size: int) -> Conversion:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.precisions import stored_precision
 
 Layout = Literal["single", "tensor", "pipeline", "replicas"]
 """`single`: one process, its modules over the devices of a map; `tensor`, `pipeline`: one process per shard or stage;
@@ -94,7 +95,7 @@ def inference_job(saved: SavedPlan) -> InferenceJob:
         batch=strategy.micro_batch_size,
         new_tokens=_integer(workload.get("new_tokens")),
         context=_integer(workload.get("context")),
-        dtype=_DTYPES.get(str(workload.get("precision"))),
+        dtype=None if (precision := workload.get("precision")) is None else stored_precision(precision).dtype,
         attention=_ATTENTION.get(str(workload.get("attention"))),
         cache=_cache(workload),
         on_cpu=saved.cluster.get("gpu_id", saved.cluster["gpu"]) == "cpu",
@@ -114,7 +115,6 @@ def with_batch(job: InferenceJob, batch: int) -> InferenceJob:
 _ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 
 
-_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _LAYER = re.compile(r"(?:.*\.)?(?:layers|h|block)\.(\d+)$")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from gpu_plan.executor import names
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.planner.memory.allocator.words import allocator_variable
+from gpu_plan.planner.strategy.known import all_traits
 
 _EXACT_RESIDENT_MEMORY: Mapping[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": "65536",
@@ -53,6 +54,12 @@ def device_environment(target: Target) -> dict[str, str]:
         # The launcher's `--cpu` would start a single process whatever is asked.
         found["ACCELERATE_USE_CPU"] = "true"
     return found
+
+
+def strategy_names() -> dict[str, str]:
+    """What tells ranks how to call what they find around their models."""
+    called = {word: traits.name for traits in all_traits() for word in traits.seen_as}
+    return {names.STRATEGIES: json.dumps(called)}
 
 
 def run_environment(

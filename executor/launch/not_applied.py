@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from gpu_plan.executor.launch.accelerate.config import mixed_precision
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.script.accelerator import AcceleratorUse
+from gpu_plan.planner.workload.adapters import stored_adapters
 
 _SCRIPT_SETTINGS = {
     "ddp.gradient_as_bucket_view": "DistributedDataParallelKwargs(gradient_as_bucket_view=True) among the script's"
@@ -23,7 +23,7 @@ def not_applied(target: Target, use: AcceleratorUse) -> tuple[str, ...]:
 def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
     where = f"{target.script.name}:{use.line}"
     given = use.arguments
-    word = mixed_precision(target.strategy.precision)
+    word = target.precision.launcher
     if "mixed_precision" in given and given["mixed_precision"] not in (None, word):
         yield f"precision {target.strategy.precision}: Accelerator(mixed_precision=...) at {where} wins"
     steps = target.strategy.gradient_accumulation_steps
@@ -42,27 +42,15 @@ def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
         yield f"{names}: the dataloader_config at {where} wins"
 
 
-_WRAPPERS = {
-    "ddp": frozenset({"DistributedDataParallel", "DDP"}),
-    "fsdp": frozenset({"fully_shard"}),
-    "hsdp": frozenset({"fully_shard"}),
-    "fsdp1": frozenset({"FullyShardedDataParallel", "FSDP"}),
-    "zero1": frozenset({"deepspeed"}),
-    "zero2": frozenset({"deepspeed"}),
-    "zero3": frozenset({"deepspeed"}),
-}
-"""What stands in a loop without Accelerate that runs a strategy."""
-
-
 def _own_loop(target: Target, use: AcceleratorUse) -> Iterator[str]:
     """A loop of plain PyTorch, or Lightning's, reads nothing of Accelerate's configuration."""
     if target.loop not in ("plain", "lightning"):
         return
     strategy = target.strategy
-    brings = _WRAPPERS.get(strategy.name)
-    if brings is not None and not brings & use.names:
+    brings = target.traits.wrapped_by
+    if brings and not brings & use.names:
         yield f"{strategy.name}: the script runs its own loop without Accelerate, and does not wrap its model so"
-    if strategy.precision.endswith("-mixed") and not use.names & {"autocast", "bf16", "fp16", "precision"}:
+    if target.precision.mixed and not use.names & {"autocast", "bf16", "fp16", "precision"}:
         yield f"precision {strategy.precision}: the script's own loop has no autocast"
     if target.compiler is not None and "compile" not in use.names:
         yield f"--set compile.backend={target.compiler}: the script runs its own loop, and does not compile its model"
@@ -70,14 +58,14 @@ def _own_loop(target: Target, use: AcceleratorUse) -> Iterator[str]:
 
 def _left_to_the_script(target: Target) -> Iterator[str]:
     strategy, workload = target.strategy, target.saved.workload
-    if strategy.precision == "bf16" and not target.uses_deepspeed:
-        yield "pure bf16: the script has to load its model in bfloat16"
+    if target.precision.is_pure and not target.uses_deepspeed:
+        yield f"pure {strategy.precision}: the script has to load its model in {target.precision.dtype}"
     if strategy.checkpointing == "selective":
         yield "selective checkpointing: the script switches it on, as the plan's notes say"
     if strategy.checkpointing == "full" and target.checkpoint_every > 1 and not target.in_trainer:
         every = target.checkpoint_every
         yield f"one layer in {every} checkpointed: model.gradient_checkpointing_enable(every_n_layers={every})"
-    if workload.get("peft", "none") != "none":
+    if stored_adapters(workload.get("peft")).adapts:
         yield f"--peft {workload['peft']}: the script wraps its model with peft itself"
     for key, how in _SCRIPT_SETTINGS.items():
         value = target.setting(key)

@@ -24,6 +24,7 @@ from gpu_plan.executor.script.plan_use import asks_for
 from gpu_plan.executor.script.read import Script, read_script
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.own_python import own_command
+from gpu_plan.planner.workload.adapters import stored_adapters
 
 RECORD_SECONDS = 0.5
 """How often at most a rank writes its record."""
@@ -144,7 +145,7 @@ def _runner_options(job: Job, drawn: Drawn) -> Mapping[str, object]:
     """What the in-rank runner is told; see gpu_plan.executor.runner.options."""
     target = drawn.target
     # 4-bit weights are packed: their elements are not the model's parameters.
-    countable = job.check_parameters and job.saved.workload.get("peft") != "qlora"
+    countable = job.check_parameters and not stored_adapters(job.saved.workload.get("peft")).quantises
     elsewhere = target.in_trainer or target.script_checkpoints or target.wrapper_checkpoints
     return {
         "expected_parameters": job.saved.model.parameters if countable else None,

@@ -7,6 +7,9 @@ from pathlib import Path
 from gpu_plan.executor.script.loop import Loop
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.strategy.known import traits_of
+from gpu_plan.planner.strategy.traits import Traits
+from gpu_plan.planner.workload.precisions import PrecisionTraits, stored_precision
 
 DEFAULT_PORT = 29500
 """Of the rendezvous between nodes, as torchrun and Accelerate have it."""
@@ -58,6 +61,11 @@ class Target:
         return self.saved.plan.strategy
 
     @property
+    def traits(self) -> Traits:
+        """Of the planned strategy; UsageError where this version has none of that name."""
+        return traits_of(self.strategy.name)
+
+    @property
     def units(self) -> tuple[str, ...]:
         """Classes that FSDP wraps one by one."""
         return self.saved.plan.units
@@ -85,11 +93,15 @@ class Target:
 
     @property
     def uses_fsdp(self) -> bool:
-        return self.strategy.name in ("fsdp", "fsdp1", "hsdp")
+        return self.traits.wraps_blocks
+
+    @property
+    def precision(self) -> PrecisionTraits:
+        return stored_precision(self.strategy.precision)
 
     @property
     def uses_deepspeed(self) -> bool:
-        return self.strategy.name in ("zero1", "zero2", "zero3")
+        return self.traits.uses_deepspeed
 
     @property
     def in_trainer(self) -> bool:
@@ -104,7 +116,7 @@ class Target:
     @property
     def emulates_float8(self) -> bool:
         """Whether CPU processes train in float8, whose products the runner has torchao emulate."""
-        return self.on_cpu and self.strategy.precision == "fp8-mixed"
+        return self.on_cpu and self.precision.float8
 
     @property
     def runs_runner(self) -> bool:

@@ -8,6 +8,8 @@ from pathlib import Path
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.script.option import ScriptOptions
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, optimizers
+from gpu_plan.planner.workload.precisions import stored_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +62,6 @@ _CHECKPOINTING_WORDS = (
 )
 _RESUME_WORDS = ("resume_from_checkpoint", "resume_from", "resume")
 
-_OPTIM: Mapping[str, str] = {
-    "adamw": "adamw_torch",
-    "adamw-fused": "adamw_torch_fused",
-    "adamw-8bit": "adamw_bnb_8bit",
-    "paged-adamw-8bit": "paged_adamw_8bit",
-    "lion": "lion_32bit",
-    "lion-8bit": "lion_8bit",
-    "sgd": "sgd",
-    "adafactor": "adafactor",
-}
-"""transformers training_args.py: OptimizerNames."""
 _ATTENTION: Mapping[str, str] = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 
 
@@ -125,8 +116,7 @@ def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> 
 
 
 def _precision(precision: str, options: ScriptOptions, use_cpu: bool) -> list[Wish]:
-    kind = precision.removesuffix("-mixed")
-    mixed = kind if precision.endswith("-mixed") else "no"
+    mixed = stored_precision(precision).launcher
     if options.training_arguments is None:
         return [
             Wish(what=f"precision {precision}", words=("mixed_precision",), value=mixed, field="precision"),
@@ -200,9 +190,11 @@ def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[Wish]:
 def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wish]:
     """Optimizer, attention, fused loss and compilation: the script's own to make, unless it has an option for them."""
     optimizer, attention = str(workload["optimizer"]), str(workload["attention"])
-    word = _OPTIM.get(optimizer) if options.training_arguments else optimizer
+    known = optimizers().get(optimizer)
+    optim = "" if known is None else known.optim
+    word = optim if options.training_arguments else optimizer
     asked = []
-    if word is not None:
+    if word:
         names = ("optim",) if options.training_arguments else ("optimizer", "optim", "optimizer_name")
         asked.append(
             Wish(
@@ -210,8 +202,8 @@ def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wis
                 words=names,
                 value=word,
                 field="optimizer",
-                needed=optimizer != "adamw",
-                others=(_OPTIM.get(optimizer, word),),
+                needed=optimizer != DEFAULT_OPTIMIZER,
+                others=(optim or word,),
             )
         )
     else:

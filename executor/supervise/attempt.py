@@ -9,6 +9,7 @@ from pathlib import Path
 from gpu_plan.executor import names
 from gpu_plan.executor.deviations import deviations
 from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.environment import strategy_names
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.prepare import prepare
 from gpu_plan.executor.launch.write import write_launch_files
@@ -98,7 +99,7 @@ def run_attempt(
         run_id=folder.run_id,
         directory=job.working_directory,
         logs=folder.logs,
-        environment={names.RUN_FOLDER: str(folder.path)},
+        environment={names.RUN_FOLDER: str(folder.path), **strategy_names()},
     )
     ending = Watch(
         started=started,

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
+from gpu_plan.planner.workload.precisions import PLAIN_PRECISION
 from gpu_plan.planner.workload.training import Checkpointing
 
 
@@ -74,7 +76,7 @@ class CapturedFacts:
     stack: Literal["accelerate", "trainer", "plain"] = "plain"
     loop: str = "plain"
     """Who runs the loop, in finer words: `lightning`, `SFTTrainer`, ..."""
-    precision: str = "fp32"
+    precision: str = PLAIN_PRECISION
     """As `--precision` has it."""
     optimizer: str | None = None
     """As `--optimizer` has it; None for one that no plan knows."""
@@ -87,7 +89,7 @@ class CapturedFacts:
     accumulation_steps: int = 1
     checkpointing: str = "none"
     attention: str = "sdpa"
-    peft: str = "none"
+    peft: str = NO_ADAPTERS
     lora_rank: int | None = None
     lora_targets: tuple[str, ...] = ()
     clipping: float | None = None

@@ -57,6 +57,8 @@ from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
 from gpu_plan.planner.trace.step import cast
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.trace.tracer import buffer_sizes, parameter_infos
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, adapters_on
+from gpu_plan.planner.workload.precisions import PLAIN_PRECISION, mixed_in, pure_in
 
 Deliver = Callable[[CapturedFacts, bytes], None]
 
@@ -199,7 +201,7 @@ class Window:
             accumulation_steps=passes,
             checkpointing="full" if getattr(model, "is_gradient_checkpointing", False) else "none",
             attention=_attention(config),
-            peft="none" if first is None else "qlora" if any(map(unpacked, models)) else "lora",
+            peft=NO_ADAPTERS if first is None else adapters_on(quantised=any(map(unpacked, models))),
             lora_rank=getattr(first, "r", None),
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
             clipping=self._observed.clipping,
@@ -268,10 +270,10 @@ def _precision(models: list[nn.Module], autocast: str | None) -> str:
     """As `--precision` names what parameters are stored in and forward computes in."""
     trained = [p.dtype for model in models for p in model.parameters() if p.requires_grad and p.is_floating_point()]
     if trained and all(dtype is torch.bfloat16 for dtype in trained):
-        return "bf16"  # also under autocast: nothing of it is kept in fp32
+        return pure_in("bfloat16")  # also under autocast: nothing of it is kept in fp32
     if autocast is not None:
-        return {"bfloat16": "bf16-mixed", "float16": "fp16-mixed"}[autocast]
-    return "fp32"
+        return mixed_in(autocast)
+    return PLAIN_PRECISION
 
 
 def _attention(config: Any) -> str:

@@ -77,7 +77,7 @@ def _check_own(given: Given, facts: CapturedFacts, script: str) -> None:
             raise UsageError(
                 f"{option} {wanted}: the script decides that, and has {captured}: give it its own argument after --"
             )
-    if given.precision is Precision.FP8_MIXED:
+    if given.precision is not None and given.precision.is_float8:
         raise NotBuiltError(f"--precision {given.precision} for a training script")
     settings = dict(given.settings)
     traced = next((key for key in settings if key in _OF_A_MODEL), None)

@@ -4,12 +4,15 @@ from gpu_plan.planner.errors import NotBuiltError
 from gpu_plan.planner.from_config.deepspeed import read_deepspeed, say_swapping
 from gpu_plan.planner.from_config.fsdp import read_fsdp, version_of
 from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import clipping, compiled
+from gpu_plan.planner.from_config.shared import clipping, compiled, settings_of
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import strategy_by
+from gpu_plan.planner.strategy.traits import Engine
+from gpu_plan.planner.workload.named import listed
+from gpu_plan.planner.workload.precisions import by_launcher, launcher_words
 
 SIGNS = ("compute_environment", "distributed_type", "num_machines", "deepspeed_config", "main_training_function")
 
-_PRECISION = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "fp8-mixed"}
 _DEVICES = {"none": None, "cpu": "cpu", "nvme": "nvme"}
 
 
@@ -61,11 +64,11 @@ def _count(reading: Reading, table: Table, kind: str) -> None:
 
 
 def _precision(reading: Reading, table: Table, name: str | None) -> None:
-    chosen = _PRECISION.get((name or "no").lower())
+    chosen = by_launcher((name or "no").lower())
     if chosen is None:
-        raise table.wrong("mixed_precision", "no, bf16, fp16 or fp8")
+        raise table.wrong("mixed_precision", listed(launcher_words()))
     reading.say("precision", chosen, f"mixed_precision: {name}" if name else "Accelerate's default")
-    if chosen == "fp8-mixed":
+    if chosen.is_float8:
         inner = table.table("fp8_config")
         key = "fp8_backend" if inner is not None and inner.has("fp8_backend") else "backend"
         backend = None if inner is None else inner.word(key)
@@ -75,7 +78,7 @@ def _precision(reading: Reading, table: Table, name: str | None) -> None:
         if (backend or "AO").upper() not in ("AO", "TORCHAO"):
             reading.approximate(f"fp8_config.{key}: {backend}: planned with torchao's float8")
         gathers = None if inner is None else inner.flag("fp8_enable_fsdp_float8_all_gather")
-        if gathers is not None and reading.value("strategy") in ("fsdp", "hsdp"):
+        if gathers is not None and "fp8.all_gather" in settings_of(reading):
             reading.set("fp8.all_gather", gathers, f"fp8_enable_fsdp_float8_all_gather: {str(gathers).lower()}")
 
 
@@ -104,7 +107,9 @@ def _deepspeed(reading: Reading, table: Table) -> None:
     elif stage > 3:
         raise inner.wrong("zero_stage", "0 to 3")
     else:
-        reading.say("strategy", f"zero{stage}", f"deepspeed_config.zero_stage: {stage}")
+        reading.say(
+            "strategy", strategy_by(Engine.DEEPSPEED, stage=stage).name, f"deepspeed_config.zero_stage: {stage}"
+        )
         _offload(reading, inner, stage)
     steps = inner.count("gradient_accumulation_steps")
     if steps is not None:
@@ -155,9 +160,9 @@ def _parallel(reading: Reading, table: Table | None, kind: str) -> None:
             f" num_processes is {reading.processes}"
         )
     if sizes["dp_replicate"] > 1 and kind == "FSDP":
-        if reading.value("strategy") == "fsdp1":
+        if reading.value("strategy") == strategy_by(Engine.FSDP1).name:
             raise reading.contradiction("dp_replicate_size needs fsdp_version 2")
         reading.said.pop("strategy", None)
         source = f"dp_replicate_size: {sizes['dp_replicate']}"
-        reading.say("strategy", "hsdp", source)
+        reading.say("strategy", strategy_by(Engine.FSDP2, replicates=True).name, source)
         reading.say("dp-replicate", sizes["dp_replicate"], source)

@@ -17,8 +17,14 @@ from gpu_plan.planner.from_config.shared import (
     read_lora,
     read_optimizer,
     read_weights_dtype,
+    say_adapters,
+    say_mixed,
 )
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import strategy_by
+from gpu_plan.planner.strategy.traits import Engine
+from gpu_plan.planner.workload.adapters import ADAPTERS, adapters_on
+from gpu_plan.planner.workload.precisions import mixed_in, pure_in
 
 SIGNS = ("base_model", "sequence_len", "micro_batch_size", "adapter", "sample_packing", "val_set_size")
 
@@ -49,8 +55,9 @@ def read(reading: Reading) -> None:
     _attention(reading, table)
     _parallel(reading, table)
     _adapters(reading, table)
-    if reading.value("precision") == "bf16-mixed":
-        read_weights_dtype(reading, "bfloat16", "bf16 in axolotl loads the weights in bfloat16")
+    dtype = "bfloat16"
+    if reading.value("precision") == mixed_in(dtype):
+        read_weights_dtype(reading, dtype, "bf16 in axolotl loads the weights in bfloat16")
     _kernels(reading, table)
     if table.has("rl"):
         reading.approximate(f"rl: {table.word('rl')}: planned is a supervised step of one model")
@@ -84,19 +91,19 @@ def _precision(reading: Reading, table: Table) -> None:
     if bf16 == "true" and on["fp16"]:
         raise reading.contradiction("bf16 and fp16 are both true: keep one")
     if on["fp8"]:
-        reading.say("precision", "fp8-mixed", "fp8: true")
+        say_mixed(reading, "fp8", "fp8: true")
     elif bf16 == "full" or (on["bfloat16"] and not mixed):
-        reading.say("precision", "bf16", "bf16: full" if bf16 == "full" else "bfloat16: true")
+        reading.say("precision", pure_in("bfloat16"), "bf16: full" if bf16 == "full" else "bfloat16: true")
     elif mixed:
-        reading.say("precision", "bf16-mixed", f"bf16: {bf16}")
+        say_mixed(reading, "bf16", f"bf16: {bf16}")
         if bf16 == "auto":
             reading.notes.append("bf16: auto is bf16 where the GPU has it, and fp16 elsewhere")
     elif on["fp16"] or on["float16"]:
-        reading.say("precision", "fp16-mixed", "fp16: true" if on["fp16"] else "float16: true")
+        say_mixed(reading, "fp16", "fp16: true" if on["fp16"] else "float16: true")
         if on["float16"]:
             reading.approximate("float16: true: planned under autocast")
     else:
-        reading.say("precision", "fp32", "neither bf16 nor fp16 is set")
+        say_mixed(reading, "no", "neither bf16 nor fp16 is set")
 
 
 def _checkpointing(reading: Reading, table: Table) -> None:
@@ -146,7 +153,7 @@ def _parallel(reading: Reading, table: Table) -> None:
         read_fsdp(reading, inner, version_of(inner, table.count("fsdp_version") or (1 if words else 2)), sharding)
         if replicas > 1:
             reading.said.pop("strategy", None)
-            reading.say("strategy", "hsdp", f"dp_replicate_size: {replicas}")
+            reading.say("strategy", strategy_by(Engine.FSDP2, replicates=True).name, f"dp_replicate_size: {replicas}")
             reading.say("dp-replicate", replicas, f"dp_replicate_size: {replicas}")
             reading.processes = replicas * shards if shards > 1 else None
     else:
@@ -161,13 +168,14 @@ def _adapters(reading: Reading, table: Table) -> None:
         if four or eight:
             raise reading.contradiction("load_in_4bit and load_in_8bit need an adapter: axolotl trains no such weights")
         return
-    if kind == "qlora" and not four:
-        raise reading.contradiction("adapter: qlora needs load_in_4bit: true")
-    if kind not in ("lora", "qlora"):
-        reading.approximate(f"adapter: {kind}: planned as lora")
+    known = ADAPTERS.get(kind)
+    if known is not None and known.quantises and not four:
+        raise reading.contradiction(f"adapter: {kind} needs load_in_4bit: true")
+    if known is None or not known.adapts:
+        reading.approximate(f"adapter: {kind}: planned as {adapters_on(quantised=False)}")
     if eight:
         reading.approximate("load_in_8bit: true: an 8-bit base is not planned for, planned in 16 bits")
-    reading.say("peft", "qlora" if four else "lora", f"adapter: {kind}" + (", load_in_4bit: true" if four else ""))
+    say_adapters(reading, f"adapter: {kind}", quantised=bool(four), because="load_in_4bit: true")
     if four:
         nested = table.raw("bnb_config_kwargs")
         twice = nested.get("bnb_4bit_use_double_quant", True) if isinstance(nested, Mapping) else True

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpu_plan.planner.from_config.kinds import Kind, find_kind, recognise
 from gpu_plan.planner.from_config.reading import Fetch, Reading, Said
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import unsharded
 
 _ORDER = (
     "strategy", "dp-replicate", "offload", "precision", "optimizer", "micro-batch", "grad-accum", "global-batch",
@@ -92,11 +93,12 @@ def _plain(reading: Reading, count: int | None) -> None:
     if not reading.plain:
         return
     if count is None:
-        reading.notes.append("the file shards nothing: on one GPU that is --strategy single, on more --strategy ddp")
+        alone, several = unsharded(1).name, unsharded(2).name
+        reading.notes.append(
+            f"the file shards nothing: on one GPU that is --strategy {alone}, on more --strategy {several}"
+        )
         return
-    reading.say(
-        "strategy", "single" if count == 1 else "ddp", f"nothing is sharded, {count} process{'es' * (count > 1)}"
-    )
+    reading.say("strategy", unsharded(count).name, f"nothing is sharded, {count} process{'es' * (count > 1)}")
 
 
 def _whole_batch(reading: Reading, count: int | None) -> None:

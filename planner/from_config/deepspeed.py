@@ -1,8 +1,11 @@
 """DeepSpeed's JSON file. Meanings: deepspeed runtime/config.py, runtime/zero/config.py, offload_config.py (0.19)."""
 
 from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import clipping
+from gpu_plan.planner.from_config.shared import clipping, say_mixed, say_other_optimizer
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import strategy_by
+from gpu_plan.planner.strategy.traits import Engine
+from gpu_plan.planner.workload.optimizers.registry import by_deepspeed_type
 
 SIGNS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer")
 
@@ -16,8 +19,8 @@ _SIZES = {
 }
 """`--set` key and DeepSpeed's own default by its key (runtime/zero/config.py)."""
 _THIRD_ONLY = frozenset(_SIZES) - {"reduce_bucket_size"}
-_OWN_ADAM = ("adam", "adamw")
-"""DeepSpeed's FusedAdam (runtime/engine.py: _configure_basic_optimizer), unless `torch_adam` is true."""
+_TYPE = "adamw"
+"""Of an optimizer's table that names none."""
 _NO_COUNTERPART = (
     "zero_quantized_weights", "zero_quantized_gradients", "zero_hpz_partition_size", "mics_shard_size", "zenflow",
     "offload++",
@@ -49,7 +52,7 @@ def _zero(reading: Reading, zero: Table | None) -> None:
         return
     if stage > 3:
         raise zero.wrong("stage", "0 to 3")
-    reading.say("strategy", f"zero{stage}", f"{zero.name('stage')}: {stage}")
+    reading.say("strategy", strategy_by(Engine.DEEPSPEED, stage=stage).name, f"{zero.name('stage')}: {stage}")
     _offload(reading, zero, stage)
     for key, (setting, default) in _SIZES.items():
         if key in _THIRD_ONLY and stage != 3:
@@ -150,10 +153,10 @@ def _precision(reading: Reading, table: Table) -> None:
     if len(enabled) == 2:
         raise reading.contradiction("bf16.enabled and fp16.enabled are both true: DeepSpeed takes one")
     if enabled:
-        reading.say("precision", f"{enabled[0]}-mixed", f"{table.name(enabled[0])}.enabled: true")
+        say_mixed(reading, enabled[0], f"{table.name(enabled[0])}.enabled: true")
     elif not open_ and reading.value("precision") is None and reading.value("stack") != "trainer":
         # Where they are absent the Trainer and Accelerate put in their own (DeepSpeedPlugin.set_mixed_precision).
-        reading.say("precision", "fp32", "neither bf16 nor fp16 is enabled")
+        say_mixed(reading, "no", "neither bf16 nor fp16 is enabled")
 
 
 def _batch(reading: Reading, table: Table) -> None:
@@ -171,15 +174,13 @@ def _batch(reading: Reading, table: Table) -> None:
 def _optimizer(reading: Reading, table: Table | None) -> None:
     if table is None:
         return
-    kind = table.word("type") or "adamw"
+    kind = table.word("type") or _TYPE
     parameters = table.table("params")
     torch_adam = parameters is not None and parameters.flag("torch_adam")
     momentum = None if parameters is None else parameters.rate("momentum")
     source = f"{table.name('type')}: {kind}"
-    if kind.lower() in _OWN_ADAM:
-        reading.say("optimizer", "adamw" if torch_adam else "adamw-fused", source)
-    elif kind.lower() == "sgd":
-        reading.say("optimizer", "sgd-momentum" if momentum else "sgd", source)
+    chosen = by_deepspeed_type(kind.lower(), torch_adam=bool(torch_adam))
+    if chosen is None:
+        say_other_optimizer(reading, source)
     else:
-        reading.approximate(f"{source} is an optimizer that is not planned for: planned as adamw")
-        reading.say("optimizer", "adamw", source)
+        reading.say("optimizer", (momentum and chosen.with_momentum) or chosen.name, source)

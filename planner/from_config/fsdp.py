@@ -6,6 +6,8 @@ Sources: accelerate utils/dataclasses.py (FullyShardedDataParallelPlugin), trans
 
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import strategy_by
+from gpu_plan.planner.strategy.traits import Engine
 
 _WRAPS = ("TRANSFORMER_BASED_WRAP",)
 
@@ -17,7 +19,7 @@ def read_fsdp(reading: Reading, table: Table, version: int, sharding: str | None
     if version == 1:
         _first(reading, table, sharding, reshard, source)
     else:
-        reading.say("strategy", "fsdp", source)
+        reading.say("strategy", strategy_by(Engine.FSDP2).name, source)
         if reshard is not None and (kept := table.flag(reshard)) is not None:
             reading.set("fsdp.reshard_after_forward", kept, f"{table.name(reshard)}: {str(kept).lower()}")
         _either_word(table, "sharding_strategy")
@@ -45,16 +47,16 @@ def _first(reading: Reading, table: Table, sharding: str | None, reshard: str | 
     )
     source = f"{source}, {kind}"
     if kind == "FULL_SHARD":
-        reading.say("strategy", "fsdp1", source)
+        reading.say("strategy", strategy_by(Engine.FSDP1).name, source)
     elif kind == "SHARD_GRAD_OP":
-        reading.say("strategy", "fsdp", source)
+        reading.say("strategy", strategy_by(Engine.FSDP2).name, source)
         reading.set("fsdp.reshard_after_forward", False, source)
         reading.approximate(f"{source}: planned as its FSDP2 counterpart")
     elif kind == "NO_SHARD":
         reading.plain = True
         reading.approximate(f"{source}: planned as DDP, which holds as much")
     elif kind in ("HYBRID_SHARD", "HYBRID_SHARD_ZERO2"):
-        reading.say("strategy", "hsdp", source)
+        reading.say("strategy", strategy_by(Engine.FSDP2, replicates=True).name, source)
         if kind == "HYBRID_SHARD_ZERO2":
             reading.set("fsdp.reshard_after_forward", False, source)
         reading.approximate(f"{source}: planned as its FSDP2 counterpart")

@@ -5,9 +5,12 @@ Meanings and defaults: llamafactory hparams/{model,finetuning,data}_args.py, mod
 """
 
 from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import read_lora, read_mixed, read_optimizer
+from gpu_plan.planner.from_config.shared import read_lora, read_mixed, read_optimizer, say_adapters, say_mixed
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.trainer import read_batch, read_parallel, read_rest
+from gpu_plan.planner.workload.adapters import adapters_on
+from gpu_plan.planner.workload.optimizers.registry import optimizers
+from gpu_plan.planner.workload.precisions import pure_in
 
 SIGNS = ("finetuning_type", "stage", "cutoff_len", "template", "dataset_dir", "lora_target", "quantization_bit")
 
@@ -43,23 +46,24 @@ def read(reading: Reading) -> None:
 
 def _precision(reading: Reading, table: Table) -> None:
     if table.flag("fp8"):
-        reading.say("precision", "fp8-mixed", "fp8: true")
+        say_mixed(reading, "fp8", "fp8: true")
         table.flag("bf16"), table.flag("fp16")
     elif table.flag("pure_bf16"):
-        reading.say("precision", "bf16", "pure_bf16: true")
+        reading.say("precision", pure_in("bfloat16"), "pure_bf16: true")
         table.flag("bf16")
     else:
-        read_mixed(reading, table, "fp32", "TrainingArguments")
+        read_mixed(reading, table, "no", "TrainingArguments")
 
 
 def _optimizer(reading: Reading, table: Table) -> None:
     for key in _OTHER_OPTIMIZERS:
         if table.flag(key):
             reading.approximate(f"{key}: true is an optimizer that is not planned for")
-    if table.flag("use_muon"):
-        reading.say("optimizer", "muon", "use_muon: true")
-        table.word("optim")
-        return
+    for traits in optimizers().values():
+        if traits.llamafactory_switch and table.flag(traits.llamafactory_switch):
+            reading.say("optimizer", traits.name, f"{traits.llamafactory_switch}: true")
+            table.word("optim")
+            return
     read_optimizer(reading, table, "optim", "adamw_torch_fused", "TrainingArguments")
 
 
@@ -76,14 +80,15 @@ def _checkpointing(reading: Reading, table: Table) -> None:
 
 
 def _adapters(reading: Reading, table: Table) -> None:
-    kind = table.word("finetuning_type") or "lora"
+    plain = adapters_on(quantised=False)
+    kind = table.word("finetuning_type") or plain
     bits = table.count("quantization_bit")
     if kind == "full":
         if bits:
             raise reading.contradiction(f"finetuning_type: full with quantization_bit: {bits}: only adapters train so")
         return
-    if kind != "lora":
-        shown = "with all parameters trained" if kind == "freeze" else "as lora"
+    if kind != plain:
+        shown = "with all parameters trained" if kind == "freeze" else f"as {plain}"
         reading.approximate(f"finetuning_type: {kind}: planned {shown}")
         if kind == "freeze":
             return
@@ -91,7 +96,7 @@ def _adapters(reading: Reading, table: Table) -> None:
         reading.approximate(f"quantization_bit: {bits}: planned with a 16-bit base")
     four = bits == 4
     source = f"finetuning_type: {kind}" if table.has("finetuning_type") else f"{_WHOSE}'s default"
-    reading.say("peft", "qlora" if four else "lora", source + (", quantization_bit: 4" if four else ""))
+    say_adapters(reading, source, quantised=four, because="quantization_bit: 4")
     twice = table.flag("double_quantization")
     if four:
         reading.set("quant.double", twice is not False, "double_quantization: true, or its default")

@@ -4,23 +4,10 @@ from collections.abc import Mapping
 
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
-
-OPTIMIZERS: Mapping[str, str] = {
-    "adamw_torch": "adamw",
-    "adamw_torch_fused": "adamw-fused",
-    "adamw_apex_fused": "adamw-fused",
-    "adamw_hf": "adamw-forloop",
-    "adamw_bnb_8bit": "adamw-8bit",
-    "adamw_8bit": "adamw-8bit",
-    "paged_adamw_8bit": "paged-adamw-8bit",
-    "lion_32bit": "lion",
-    "lion_8bit": "lion-8bit",
-    "sgd": "sgd",
-    "adafactor": "adafactor",
-    "muon": "muon",
-}
-"""`--optimizer` by transformers' name (training_args.py: OptimizerNames; adamw_hf and adamw_apex_fused up to 4.x), and
-axolotl's `muon`. `sgd` has momentum where `optim_args` gives it."""
+from gpu_plan.planner.strategy.known import traits_of
+from gpu_plan.planner.workload.adapters import adapters_on
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, by_word
+from gpu_plan.planner.workload.precisions import PLAIN_PRECISION, by_launcher, mixed_in, pure_in
 
 ATTENTION: Mapping[str, str] = {
     "eager": "eager",
@@ -39,14 +26,21 @@ def read_optimizer(reading: Reading, table: Table, key: str, default: str, whose
     name = table.word(key)
     source = f"{table.name(key)}: {name}" if name else f"{whose}'s default {default}"
     arguments = table.raw("optim_args")
-    chosen = OPTIMIZERS.get(name or default)
+    chosen = by_word(name or default)
     if chosen is None:
-        reading.approximate(f"{source} is an optimizer that is not planned for: planned as adamw")
-        chosen = "adamw"
+        say_other_optimizer(reading, source)
+        return
     momentum = arguments.get("momentum") if isinstance(arguments, Mapping) else _argument(str(arguments), "momentum")
-    if chosen == "sgd" and momentum not in (None, "", "0", "0.0", 0):
-        chosen, source = "sgd-momentum", f"{source}, optim_args: momentum={momentum}"
-    reading.say("optimizer", chosen, source)
+    if chosen.with_momentum and momentum not in (None, "", "0", "0.0", 0):
+        reading.say("optimizer", chosen.with_momentum, f"{source}, optim_args: momentum={momentum}")
+    else:
+        reading.say("optimizer", chosen.name, source)
+
+
+def say_other_optimizer(reading: Reading, source: str) -> None:
+    """Of an optimizer that nothing here knows."""
+    reading.approximate(f"{source} is an optimizer that is not planned for: planned as {DEFAULT_OPTIMIZER}")
+    reading.say("optimizer", DEFAULT_OPTIMIZER, source)
 
 
 def _argument(text: str, name: str) -> str | None:
@@ -56,18 +50,30 @@ def _argument(text: str, name: str) -> str | None:
 
 
 def read_mixed(reading: Reading, table: Table, default: str, whose: str) -> None:
-    """`bf16` and `fp16` as precision; `default` where neither is there."""
+    """`bf16` and `fp16` as precision; `default`, a word of accelerate's, where neither is there."""
     bf16, fp16 = table.flag("bf16"), table.flag("fp16")
     if bf16 and fp16:
         raise reading.contradiction("bf16 and fp16 are both true: keep one")
     if bf16:
-        reading.say("precision", "bf16-mixed", "bf16: true")
+        say_mixed(reading, "bf16", "bf16: true")
     elif fp16:
-        reading.say("precision", "fp16-mixed", "fp16: true")
+        say_mixed(reading, "fp16", "fp16: true")
     elif bf16 is False or fp16 is False:
-        reading.say("precision", "fp32" if bf16 is False or default == "fp32" else default, "bf16 and fp16: false")
+        say_mixed(reading, "no" if bf16 is False else default, "bf16 and fp16: false")
     else:
-        reading.say("precision", default, f"{whose}'s default")
+        say_mixed(reading, default, f"{whose}'s default")
+
+
+def say_mixed(reading: Reading, word: str, source: str) -> None:
+    """The precision that accelerate calls `word`: no, bf16, fp16 or fp8."""
+    chosen = by_launcher(word)
+    assert chosen is not None, word
+    reading.say("precision", chosen, source)
+
+
+def say_adapters(reading: Reading, source: str, *, quantised: bool, because: str) -> None:
+    """LoRA, on a base of 4 bits where `because` says so."""
+    reading.say("peft", adapters_on(quantised=quantised), source + (f", {because}" if quantised else ""))
 
 
 def read_attention(reading: Reading, table: Table, key: str = "attn_implementation") -> None:
@@ -87,14 +93,21 @@ def read_weights_dtype(reading: Reading, name: str | None, source: str) -> None:
     dtype = DTYPES.get((name or "").removeprefix("torch."))
     if dtype != "bfloat16":
         return
-    if reading.value("precision") == "fp32":
+    if reading.value("precision") == PLAIN_PRECISION:
         reading.said.pop("precision")
-        reading.say("precision", "bf16", f"{source}, neither bf16 nor fp16")
+        reading.say("precision", pure_in(dtype), f"{source}, neither bf16 nor fp16")
         return
     # FSDP2 and DeepSpeed keep weights to update in fp32 anyway.
-    whole = reading.value("strategy") in (None, "single", "ddp") and reading.value("peft") is None
-    if whole and reading.value("precision") == "bf16-mixed":
-        reading.set("dtype.params", "bfloat16", source)
+    kept = reading.value("strategy") is None or "dtype.params" in settings_of(reading)
+    whole = kept and reading.value("peft") is None
+    if whole and reading.value("precision") == mixed_in(dtype):
+        reading.set("dtype.params", dtype, source)
+
+
+def settings_of(reading: Reading) -> frozenset[str]:
+    """Keys of `--set` that are about the strategy that has been noted, and not about all; none where none has been."""
+    name = reading.value("strategy")
+    return frozenset() if name is None else traits_of(name).settings
 
 
 def read_lora(reading: Reading, table: Table, *, rank: str, dropout: str, default_rank: int, whose: str) -> None:

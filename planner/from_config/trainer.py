@@ -16,6 +16,7 @@ from gpu_plan.planner.from_config.shared import (
     read_mixed,
     read_optimizer,
     read_weights_dtype,
+    say_adapters,
 )
 from gpu_plan.planner.from_config.table import Table
 
@@ -37,7 +38,7 @@ def read(reading: Reading) -> None:
     reading.say("stack", "trainer", "TrainingArguments")
     reading.model = table.word("model_name_or_path")
     read_batch(reading, table)
-    read_mixed(reading, table, "bf16-mixed" if sft else "fp32", "SFTConfig" if sft else _WHOSE)
+    read_mixed(reading, table, "bf16" if sft else "no", "SFTConfig" if sft else _WHOSE)
     read_optimizer(reading, table, "optim", "adamw_torch_fused", _WHOSE)
     read_checkpointing(reading, table, default="full" if sft else "none", whose="SFTConfig" if sft else _WHOSE)
     read_parallel(reading, table)
@@ -161,7 +162,7 @@ def _adapters(reading: Reading, table: Table) -> None:
             raise reading.contradiction("load_in_4bit is true without adapters: 4-bit weights cannot be trained")
         return
     source = "use_peft: true" if use else "lora_r"
-    reading.say("peft", "qlora" if quantised else "lora", source + (", load_in_4bit: true" if quantised else ""))
+    say_adapters(reading, source, quantised=bool(quantised), because="load_in_4bit: true")
     rank = "lora_rank" if table.has("lora_rank") else "lora_r"
     read_lora(reading, table, rank=rank, dropout="lora_dropout", default_rank=16, whose="ModelConfig")
     targets = table.names("lora_target_modules")

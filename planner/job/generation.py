@@ -14,7 +14,7 @@ from gpu_plan.planner.search.setting_notes import setting_notes
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
-from gpu_plan.planner.workload.generation import CacheKind, InferWorkload, WeightType
+from gpu_plan.planner.workload.generation import CacheKind, InferWorkload
 
 
 def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
@@ -83,9 +83,10 @@ def _fixed(workload: InferWorkload) -> tuple[Assumption, ...]:
 
 def _warnings(workload: InferWorkload, cluster: Cluster, spec: ModelSpec, source: ModelSource) -> tuple[str, ...]:
     found: list[str] = []
-    if workload.precision is WeightType.BF16 and not cluster.gpu.supports_bf16:
+    suits = workload.precision.traits.weights_without_bf16
+    if suits and not cluster.gpu.supports_bf16:
         found.append(
-            f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; --precision fp16 suits it"
+            f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; --precision {suits} suits it"
         )
     if source.stored is not None and workload.quantize == "none":
         found += differences(source.stored, built_parameters(spec))

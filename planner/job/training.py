@@ -16,9 +16,10 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.notes.settings import training_notes
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import Provider, TraceProvider
-from gpu_plan.planner.workload.training import Peft, Precision, Workload
+from gpu_plan.planner.workload.training import Workload
 
 
 def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
@@ -102,19 +103,20 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
     found = []
     if spec.has_sequence and spec.max_positions is not None and workload.seq_len > spec.max_positions:
         found.append(f"--seq-len {workload.seq_len} is longer than the {spec.max_positions} positions of {spec.id}")
-    if workload.precision in (Precision.BF16, Precision.BF16_MIXED) and not cluster.gpu.supports_bf16:
-        found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; fp16-mixed suits it")
-    if cluster.gpu.is_cpu and workload.strategy not in (None, "single", "ddp"):
+    suits = workload.precision.traits.without_bf16
+    if suits and not cluster.gpu.supports_bf16:
+        found.append(f"{cluster.gpu.short} has no bfloat16 units: it runs emulated and slowly; {suits} suits it")
+    if cluster.gpu.is_cpu and workload.strategy is not None and not traits_of(workload.strategy).cpu_ranks:
         found.append(
             f"--strategy {workload.strategy} on CPU processes: Accelerate has it for GPUs only; `plan --execute` runs"
             " it over gloo by replacing a few functions in each process, for trying things out"
         )
-    if workload.precision is Precision.FP8_MIXED and cluster.gpu.is_cpu:
+    if workload.precision.is_float8 and cluster.gpu.is_cpu:
         found.append(
-            "--precision fp8-mixed on CPU processes: torchao emulates float8 products in float32, which saves"
-            " neither time nor memory: for trying the recipe out"
+            f"--precision {workload.precision} on CPU processes: torchao emulates float8 products in float32, which"
+            " saves neither time nor memory: for trying the recipe out"
         )
-    if source.stored is not None and workload.peft is not Peft.QLORA:
+    if source.stored is not None and not workload.peft.quantises:
         found += differences(source.stored, built_parameters(spec))
     return tuple(found)
 

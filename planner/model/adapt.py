@@ -18,7 +18,7 @@ from gpu_plan.planner.model.build.quiet_imports import without_torchao
 from gpu_plan.planner.model.quantization import Method, Scheme, Target, parse_quantize
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.nearest import did_you_mean
-from gpu_plan.planner.workload.training import Peft
+from gpu_plan.planner.workload.adapters import adapters_on
 
 KBIT = "_plan_kbit"
 """Attribute of a model that went through prepare_model_for_kbit_training."""
@@ -62,7 +62,7 @@ def adapt(
         config = _lora_config(peft, model, adapter)
         with _one_line(spec, adapter, names):
             wrapped: Any = peft.get_peft_model(model, config)
-    if adapter.peft is Peft.QLORA:
+    if adapter.peft.quantises:
         setattr(wrapped, KBIT, True)
     wrapped.train()
     return Adapted(model=wrapped, spec=_spec_of(wrapped, spec, adapter, _targets(wrapped), quantised, scheme))
@@ -88,8 +88,8 @@ def _is_linear(module: nn.Module) -> bool:
 
 def _base(adapter: Adapter, stored: Scheme | None) -> Scheme | None:
     """How the frozen base is stored; None for plain weights."""
-    if adapter.base or adapter.peft is Peft.QLORA:
-        return parse_quantize(adapter.base or "nf4")
+    if base := adapter.base or adapter.peft.traits.base:
+        return parse_quantize(base)
     return stored if stored is not None and stored.method in (Method.GPTQ, Method.AWQ) else None
 
 
@@ -101,7 +101,9 @@ def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Sche
     from gpu_plan.planner.model.quantization.apply import quantise
 
     if not isinstance(model, PreTrainedModel):
-        raise InputError(f"{spec.id}: --peft qlora quantises transformers models; {spec.class_name} is none")
+        raise InputError(
+            f"{spec.id}: --peft {adapters_on(quantised=True)} quantises transformers models; {spec.class_name} is none"
+        )
     compute = getattr(torch, adapter.compute_dtype)
     if scheme.method is Method.BNB_4BIT:  # NF4 and FP4 store alike
         count = quantise_4bit(model, double_quant=adapter.double_quant, compute_dtype=compute)
@@ -109,7 +111,7 @@ def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Sche
             raise InputError(f"{spec.id}: {spec.class_name} has no linear layer that bitsandbytes would quantise")
     else:
         count = quantise(model, scheme, target=target, training=True, dtype=compute).layers
-    if adapter.peft is Peft.QLORA:
+    if adapter.peft.quantises:
         prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     return count
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpu_plan.planner.workload.training import Peft
+from gpu_plan.planner.workload.adapters import Peft
 
 DEFAULT_RANK = 16
 """Rank when none is given (trl trl/trainer/model_config.py: ModelConfig.lora_r); peft's bare LoraConfig has 8."""
@@ -29,4 +29,4 @@ class Adapter:
         text = f"{self.peft} rank={self.rank} targets={','.join(self.targets)} dropout={self.dropout}"
         quantised = f" double={self.double_quant} compute={self.compute_dtype}"
         stored = f" base={self.base}" if self.base else ""
-        return text + stored + (quantised if self.peft is Peft.QLORA else "")
+        return text + stored + (quantised if self.peft.quantises else "")

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.workload.precisions import in_float8
 
 FLOAT8_LINEAR = "Float8Linear"
 """Class name of torchao's layer."""
@@ -29,11 +30,13 @@ def convert_linears(model: nn.Module, *, emulate: bool) -> None:
             from accelerate.utils.ao import convert_model_to_fp8_ao
             from torchao.float8 import Float8LinearConfig
         except ImportError:
-            raise InputError("--precision fp8-mixed needs the torchao library: pip install 'gpu-plan[fp8]'") from None
+            raise InputError(
+                f"--precision {in_float8()} needs the torchao library: pip install 'gpu-plan[fp8]'"
+            ) from None
         convert_model_to_fp8_ao(model, Float8LinearConfig(pad_inner_dim=True, emulate=emulate))
     if not float8_linears(model):
         name = type(model).__name__
-        raise InputError(f"--precision fp8-mixed: {name} has no linear layer that torchao would convert")
+        raise InputError(f"--precision {in_float8()}: {name} has no linear layer that torchao would convert")
 
 
 def float8_linears(model: nn.Module) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.liger_models import check_liger
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.units import format_gib
-from gpu_plan.planner.workload.training import Peft, Precision, Workload
+from gpu_plan.planner.workload.precisions import default_precision, in_float8, mixed_in
+from gpu_plan.planner.workload.training import Workload
 
 _EVALUATION = ("eval.keep_logits", "eval.samples", "eval.accumulation_steps")
 
@@ -73,10 +74,14 @@ def _check_loaded(workload: Workload) -> None:
         return
     if not workload.precision.is_mixed:
         raise UsageError(f"--set dtype.params is about mixed precision: {workload.precision} says it already")
-    if workload.peft is not Peft.NONE:
+    if workload.peft.adapts:
         raise UsageError("--set dtype.params is about training all weights: peft decides the types of a frozen base")
-    if loaded == "bfloat16" and workload.precision is Precision.FP16_MIXED:
-        raise UsageError("--set dtype.params=bfloat16 needs --precision bf16-mixed: fp16-mixed multiplies in float16")
+    computed = workload.precision.compute_dtype
+    if loaded == "bfloat16" and computed != loaded:
+        raise UsageError(
+            f"--set dtype.params={loaded} needs --precision {mixed_in(loaded)}: {workload.precision} multiplies in"
+            f" {computed}"
+        )
 
 
 def _check_transformer_engine(workload: Workload, cluster: Cluster) -> None:
@@ -89,20 +94,20 @@ def _check_transformer_engine(workload: Workload, cluster: Cluster) -> None:
 def _check_float8(workload: Workload, cluster: Cluster) -> None:
     """float8 products need tensor cores that have them, or a CPU, which emulates them; and torchao."""
     asked = next((key for key, _ in workload.settings if key.startswith("fp8.")), None)
-    if workload.precision is not Precision.FP8_MIXED:
+    if not workload.precision.is_float8:
         if asked is not None:
-            raise UsageError(f"--set {asked} needs --precision fp8-mixed")
+            raise UsageError(f"--set {asked} needs --precision {in_float8()}")
         return
     gpu = cluster.gpu
     if not gpu.is_cpu and not gpu.supports_fp8:
         has = "" if gpu.compute_capability is None else " ({}.{})".format(*gpu.compute_capability)
         raise UsageError(
-            f"--precision fp8-mixed: {gpu.short}{has} has no float8 tensor cores, which come with compute capability"
-            f" 8.9; use {'bf16-mixed' if gpu.supports_bf16 else 'fp16-mixed'}"
+            f"--precision {workload.precision}: {gpu.short}{has} has no float8 tensor cores, which come with compute"
+            f" capability 8.9; use {default_precision(gpu.supports_bf16)}"
         )
-    if workload.peft is not Peft.NONE:
-        raise NotBuiltError(f"--precision fp8-mixed --peft {workload.peft}")
+    if workload.peft.adapts:
+        raise NotBuiltError(f"--precision {workload.precision} --peft {workload.peft}")
     if workload.setting("fp8.backend", "torchao") == "te":
         _check_transformer_engine(workload, cluster)
     elif importlib.util.find_spec("torchao") is None:
-        raise InputError("--precision fp8-mixed needs the torchao library: pip install 'gpu-plan[fp8]'")
+        raise InputError(f"--precision {workload.precision} needs the torchao library: pip install 'gpu-plan[fp8]'")

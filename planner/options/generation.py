@@ -12,7 +12,10 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.values import choice, positive
+from gpu_plan.planner.strategy.known import NOT_BUILT, known_traits
 from gpu_plan.planner.workload.generation import MOST_TOKENS, CacheKind, CacheType, InferWorkload, WeightType
+from gpu_plan.planner.workload.named import listed
+from gpu_plan.planner.workload.precisions import PLAIN_WEIGHTS, Precision
 from gpu_plan.planner.workload.settled import Basis
 from gpu_plan.planner.workload.training import Attention
 
@@ -36,7 +39,6 @@ _TRAINING: Mapping[str, str] = {
     "global-batch": ": use --batch",
 }
 """Options of training, and what takes their place."""
-_TRAINING_STRATEGIES = ("ddp", "fsdp", "fsdp1", "hsdp", "zero1", "zero2", "zero3", "megatron")
 _LATER_CACHES = ("int8", "int4", "int2")
 _SETTINGS = ("alloc.", "memory.reserve", "cache.")
 """Those that say something about a generation."""
@@ -220,16 +222,17 @@ def weight_type(given: WeightType | None, source: ModelSource) -> tuple[WeightTy
     stored = [name for name in (source.stored.by_dtype if source.stored else {}) if name in _BY_DTYPE]
     if not stored and (scheme := scheme_of(config)) is not None and scheme.rest_dtype is not None:
         return _BY_DTYPE[scheme.rest_dtype], "default"
-    return (_BY_DTYPE[stored[0]] if stored else WeightType.FP32), "default"
+    return (_BY_DTYPE[stored[0]] if stored else PLAIN_WEIGHTS), "default"
 
 
-_BY_DTYPE = {kind.dtype: kind for kind in WeightType}
+_BY_DTYPE = {kind.dtype: kind for kind in map(WeightType, WeightType.names())}
 
 
 def _precision(value: str | None) -> WeightType | None:
-    if value is not None and value.lower() in ("bf16-mixed", "fp16-mixed", "fp8-mixed"):
+    weights = WeightType.names()
+    if value is not None and value.lower() in Precision.names() and value.lower() not in weights:
         raise UsageError(
-            f"--precision {value.lower()} is about training: inference loads weights as fp32, bf16 or fp16"
+            f"--precision {value.lower()} is about training: inference loads weights as {listed(weights)}"
             " (--quantize for fewer bits)"
         )
     return choice(WeightType, value, "--precision", where=_WHERE)
@@ -245,7 +248,7 @@ def _strategy(value: str | None) -> str | None:
     if value.lower() in STRATEGIES:
         return value.lower()
     known = f"use auto, {', '.join(STRATEGIES)}"
-    if value.lower() in _TRAINING_STRATEGIES:
+    if known_traits(value.lower()) is not None or value.lower() in NOT_BUILT:
         raise UsageError(f"--strategy {value.lower()} is about training: for --task infer {known}")
     raise UsageError(f"--strategy {value!r} is unknown for --task infer: {known}.{did_you_mean(value, STRATEGIES)}")
 

@@ -4,6 +4,9 @@ import argparse
 from typing import Any, NamedTuple, NoReturn
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.workload.adapters import adapter_help
+from gpu_plan.planner.workload.optimizers.registry import optimizer_help
+from gpu_plan.planner.workload.precisions import precision_help
 
 _JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs")
 GPUS_HELP = "8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ..."
@@ -67,14 +70,11 @@ def job_option_names() -> tuple[str, ...]:
 
 def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--task", choices=("train", "infer"), help="default: train")
-    group.add_argument(
-        "--precision", metavar="P", help="fp32, bf16-mixed, fp16-mixed, bf16 (pure), fp8-mixed (torchao)"
-    )
+    group.add_argument("--precision", metavar="P", help=precision_help())
     group.add_argument(
         "--optimizer",
         metavar="O",
-        help="adamw (torch's default: foreach), adamw-fused, adamw-forloop, adamw-8bit, paged-adamw-8bit, lion, "
-        "lion-8bit (bitsandbytes), sgd, sgd-momentum, adafactor (transformers'), muon (torch's; AdamW for the rest)",
+        help=optimizer_help(),
     )
     group.add_argument("--checkpointing", metavar="C", help="none, selective, full")
     group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")
@@ -135,7 +135,7 @@ def _add_inference(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_adapters(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--peft", metavar="P", help="none, lora, qlora (bitsandbytes NF4 base)")
+    group.add_argument("--peft", metavar="P", help=adapter_help())
     group.add_argument("--lora-rank", metavar="N", help="default: 16")
     group.add_argument(
         "--lora-targets", metavar="A,B", help="modules to adapt, or all-linear; default: peft's own for the model type"

@@ -24,8 +24,6 @@ class Setting:
     meaning: str
     least: int = 0
     choices: tuple[str, ...] = ()
-    strategies: tuple[str, ...] = ()
-    """Strategies that it says something about; none: all."""
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -34,17 +32,13 @@ SETTINGS: Mapping[str, Setting] = {
         "choice",
         "type in which a model was loaded that trains under autocast; gradients and optimizer state follow (float32)",
         choices=("float32", "bfloat16"),
-        strategies=("single", "ddp"),
     ),
     "dtype.reduce": Setting(
         "choice",
         "type in which FSDP2 and HSDP reduce gradients, MixedPrecisionPolicy.reduce_dtype (the gradients' own)",
         choices=("float32", "bfloat16"),
-        strategies=("fsdp", "hsdp"),
     ),
-    "ddp.gradient_as_bucket_view": Setting(
-        "flag", "whether gradients become views of DDP's buckets (false)", strategies=("ddp",)
-    ),
+    "ddp.gradient_as_bucket_view": Setting("flag", "whether gradients become views of DDP's buckets (false)"),
     "zero.reduce_bucket_size": Setting("elements", "ZeRO's gradient bucket (5e8; hidden² under the Trainer)", 1),
     "zero.prefetch_bucket_size": Setting("elements", "ZeRO-3's prefetched parameters (5e7)"),
     "zero.param_persistence_threshold": Setting("elements", "ZeRO-3 keeps smaller parameters whole (1e5)"),
@@ -59,7 +53,6 @@ SETTINGS: Mapping[str, Setting] = {
         "where --offload nvme keeps the weights: in files, in RAM, or on the device; the optimizer's state is in files"
         " (nvme)",
         choices=("nvme", "cpu", "none"),
-        strategies=("zero3",),
     ),
     "zero.max_in_cpu": Setting("elements", "of a rank's weights on NVMe, how many stay in RAM (1e9)"),
     "zero.param_buffer_count": Setting("count", "buffers for weights on NVMe (5, or as many as the run needs)", 1),
@@ -73,11 +66,8 @@ SETTINGS: Mapping[str, Setting] = {
         "choice",
         "whose float8 layers accelerate puts in place under fp8-mixed: torchao, or te (Transformer Engine) (torchao)",
         choices=("torchao", "te"),
-        strategies=("single", "ddp", "fsdp", "hsdp"),
     ),
-    "fp8.all_gather": Setting(
-        "flag", "whether FSDP2 and HSDP gather torchao's float8 weights as float8 (true)", strategies=("fsdp", "hsdp")
-    ),
+    "fp8.all_gather": Setting("flag", "whether FSDP2 and HSDP gather torchao's float8 weights as float8 (true)"),
     "compile.backend": Setting(
         "choice",
         "compiler with which Accelerate calls torch.compile; --compile means inductor; eager is counted as the step is"

@@ -9,17 +9,18 @@ from gpu_plan.planner.model.adapter import DEFAULT_RANK, Adapter
 from gpu_plan.planner.model.quantization.words import is_bitsandbytes
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.checks import check_workload
-from gpu_plan.planner.options.settings import SETTINGS, parse_settings
+from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.values import choice, positive
-from gpu_plan.planner.strategy.base import Offload
-from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.strategy.known import meant_by, replicating, traits_of, unsharded
+from gpu_plan.planner.strategy.traits import Offload
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapter_options, adapters_on
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
+from gpu_plan.planner.workload.optimizers.registry import NOT_BUILT as OPTIMIZERS_NOT_BUILT
+from gpu_plan.planner.workload.precisions import Precision, default_precision
 from gpu_plan.planner.workload.settled import Basis
 from gpu_plan.planner.workload.training import (
     Attention,
     Checkpointing,
-    Optimizer,
-    Peft,
-    Precision,
     Stack,
     Workload,
 )
@@ -27,7 +28,7 @@ from gpu_plan.planner.workload.training import (
 DEFAULT_SEQ_LEN = 4096
 
 _LATER: Mapping[str, tuple[str, ...]] = {
-    "--optimizer": ("adamw-fp8", "adamw-4bit"),
+    "--optimizer": OPTIMIZERS_NOT_BUILT,
     "--stack": ("torchtitan", "megatron"),
 }
 """Values of the interface that later versions bring."""
@@ -65,7 +66,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
         attention=choice(Attention, words.get("attention"), "--attention"),
         stack=choice(Stack, words.get("stack"), "--stack", later=_LATER["--stack"]),
         checkpointing=choice(Checkpointing, words.get("checkpointing"), "--checkpointing"),
-        strategy=None if strategy in (None, "auto") else find_strategy(str(strategy)).name,
+        strategy=None if strategy in (None, "auto") else traits_of(str(strategy)).name,
         offload=choice(Offload, words.get("offload"), "--offload"),
         seq_len=positive(words.get("seq-len"), "--seq-len"),
         micro_batch=positive(words.get("micro-batch"), "--micro-batch"),
@@ -89,7 +90,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
 def _check_strategy_settings(given: Given) -> None:
     """UsageError for a setting that says nothing about the strategy that is asked for."""
     for key, _ in given.settings:
-        meant = SETTINGS[key].strategies
+        meant = meant_by(key)
         if meant and given.strategy is not None and given.strategy not in meant:
             raise UsageError(f"--set {key} is about --strategy {' and '.join(meant)}, not {given.strategy}")
 
@@ -121,11 +122,16 @@ def _check_every(checkpointing: Checkpointing | None, settings: Sequence[tuple[s
 
 def _check_replicas(given: Given) -> None:
     """UsageError for a number of replicas under a strategy that has none; 1 is what they have anyway."""
-    if given.strategy == "hsdp":
-        if given.dp_replicate == 1:
-            raise UsageError("--dp-replicate 1 with --strategy hsdp replicates nothing: use --strategy fsdp")
-    elif given.strategy is not None and given.dp_replicate not in (None, 1):
-        raise UsageError(f"--dp-replicate {given.dp_replicate} needs --strategy hsdp: {given.strategy} has no replicas")
+    if given.strategy is None:
+        return
+    traits = traits_of(given.strategy)
+    if traits.replicates and given.dp_replicate == 1:
+        raise UsageError(
+            f"--dp-replicate 1 with --strategy {traits.name} replicates nothing: use --strategy {traits.unreplicated}"
+        )
+    if not traits.replicates and given.dp_replicate not in (None, 1):
+        able = " or ".join(other.name for other in replicating())
+        raise UsageError(f"--dp-replicate {given.dp_replicate} needs --strategy {able}: {traits.name} has no replicas")
 
 
 def targets(words: str | None) -> tuple[str, ...] | None:
@@ -142,17 +148,18 @@ def targets(words: str | None) -> tuple[str, ...] | None:
 
 def _check_adapters(given: Given) -> None:
     """UsageError for options that say something about adapters that there are not."""
-    peft = given.peft or Peft.NONE
+    peft = given.peft or NO_ADAPTERS
     settings = dict(given.settings)
     for name, value in (
         ("--lora-rank", given.lora_rank),
         ("--lora-targets", given.lora_targets),
         ("--set lora.dropout", settings.get("lora.dropout")),
     ):
-        if value is not None and peft is Peft.NONE:
-            raise UsageError(f"{name} needs --peft lora or --peft qlora")
-    if "quant.double" in settings and peft is not Peft.QLORA:
-        raise UsageError("--set quant.double needs --peft qlora: nothing else is quantised")
+        if value is not None and not peft.adapts:
+            raise UsageError(f"{name} needs {adapter_options()}")
+    if "quant.double" in settings and not peft.quantises:
+        needed = adapters_on(quantised=True)
+        raise UsageError(f"--set quant.double needs --peft {needed}: nothing else is quantised")
     _check_base(peft, settings, given.strategy)
 
 
@@ -161,20 +168,23 @@ def _check_base(peft: Peft, settings: Mapping[str, str], strategy: str | None) -
     base = settings.get("quant.base")
     if base is None:
         return
-    if peft is Peft.NONE:
-        raise UsageError(f"--set quant.base={base} needs --peft lora or --peft qlora")
-    wanted = Peft.QLORA if is_bitsandbytes(base) else Peft.LORA
-    if peft is not wanted:
-        raise UsageError(f"--set quant.base={base} needs --peft {wanted}, not {peft}")
+    if not peft.adapts:
+        raise UsageError(f"--set quant.base={base} needs {adapter_options()}")
+    quantised = is_bitsandbytes(base)
+    if peft.quantises != quantised:
+        raise UsageError(f"--set quant.base={base} needs --peft {adapters_on(quantised=quantised)}, not {peft}")
     if base == "int8" and "quant.double" in settings:
         raise UsageError("--set quant.double is about 4-bit bases: int8 has one scale per row")
-    if base == "int8" and strategy in ("fsdp", "fsdp1", "hsdp"):
-        raise UsageError(f"--strategy {strategy} cannot shard bitsandbytes' int8 weights: use nf4, or --strategy ddp")
+    if base == "int8" and strategy is not None and traits_of(strategy).wraps_blocks:
+        whole = unsharded(2).name
+        raise UsageError(
+            f"--strategy {strategy} cannot shard bitsandbytes' int8 weights: use nf4, or --strategy {whole}"
+        )
 
 
 def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
     """The adapters that the options ask for, or None."""
-    if given.peft in (None, Peft.NONE):
+    if given.peft is None or not given.peft.adapts:
         return None
     settings = dict(given.settings)
     return Adapter(
@@ -184,7 +194,7 @@ def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
         dropout=float(settings.get("lora.dropout", "0")),
         base=settings.get("quant.base", ""),
         double_quant=settings.get("quant.double") == "true",
-        compute_dtype=(given.precision or default_precision(cluster)).compute_dtype,
+        compute_dtype=(given.precision or default_precision(cluster.gpu.supports_bf16)).compute_dtype,
     )
 
 
@@ -197,19 +207,19 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         given.micro_batch,
     )
     if given.dp_replicate not in (None, 1):
-        strategy = strategy or "hsdp"
+        strategy = strategy or replicating()[0].name
         if cluster.world_size % int(given.dp_replicate or 1):
             raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
     if pinned:
         checkpointing = checkpointing or Checkpointing.NONE
         _check_every(checkpointing, given.settings)
         offload = offload or Offload.NONE
-        strategy = strategy or ("single" if cluster.world_size == 1 else "ddp")
+        strategy = strategy or unsharded(cluster.world_size).name
         micro_batch = micro_batch or (None if given.global_batch else 1)
     workload = Workload(
         seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),
-        precision=given.precision or default_precision(cluster),
-        optimizer=given.optimizer or Optimizer.ADAMW,
+        precision=given.precision or default_precision(cluster.gpu.supports_bf16),
+        optimizer=given.optimizer or DEFAULT_OPTIMIZER,
         attention=given.attention or Attention.SDPA,
         stack=given.stack or Stack.ACCELERATE,
         micro_batch=micro_batch,
@@ -219,7 +229,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         strategy=strategy,
         offload=None if offload is None else str(offload),
         dp_replicate=given.dp_replicate,
-        peft=given.peft or Peft.NONE,
+        peft=given.peft or NO_ADAPTERS,
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
         lora_targets=spec.adapted or None,
         fused_loss=_fused_loss(given),
@@ -238,8 +248,3 @@ def _basis(given: Given, pinned: bool) -> dict[str, Basis]:
     otherwise: dict[str, Basis] = dict.fromkeys(fixed, "default")
     otherwise.update(dict.fromkeys(searched, "default" if pinned else "searched"))
     return {name: basis if getattr(given, name) is None else "given" for name, basis in otherwise.items()}
-
-
-def default_precision(cluster: Cluster) -> Precision:
-    """bf16-mixed, or fp16-mixed where the device has no bf16."""
-    return Precision.BF16_MIXED if cluster.gpu.supports_bf16 else Precision.FP16_MIXED

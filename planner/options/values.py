@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.workload.named import Named, known_names
 
-E = TypeVar("E", bound=StrEnum)
+E = TypeVar("E", bound=StrEnum | Named)
 
 
 def choice(kind: type[E], value: str | None, option: str, *, where: str = "", later: Sequence[str] = ()) -> E | None:
@@ -22,7 +23,7 @@ def choice(kind: type[E], value: str | None, option: str, *, where: str = "", la
     except ValueError:
         if value.lower() in later:
             raise NotBuiltError(f"{option} {value.lower()}") from None
-        names = [str(member) for member in kind]
+        names = known_names(kind)
         hint = did_you_mean(value, names, limit=1)
         raise UsageError(f"{option} {value!r} is unknown{where}: use {', '.join(names)}.{hint}") from None
 

@@ -5,7 +5,6 @@ takes, the collectives it issues and the optimizer work it leaves to each rank.
 """
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Protocol
 
 from gpu_plan.planner.dtypes import element_bits
@@ -13,24 +12,15 @@ from gpu_plan.planner.memory.optimizer.steps import LocalTensor, Role
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.stream import RankStream, StreamBuilder
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
+from gpu_plan.planner.strategy.traits import Offload, Traits
 from gpu_plan.planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Peft, Precision, Stack
 
 MASTER = "float32"
 """dtype of masters, and of adapters."""
-
-
-class Offload(StrEnum):
-    """What lives in host memory instead of the device's."""
-
-    NONE = "none"
-    OPTIMIZER = "optimizer"
-    ALL = "all"
-    """Parameters, gradients and the optimizer."""
-    NVME = "nvme"
-    """The same in files, which pass through buffers in host memory (ZeRO-Infinity)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +40,7 @@ class RankContext:
     offload: Offload = Offload.NONE
     hidden_size: int | None = None
     """The model's hidden size, from which DeepSpeed's `auto` bucket sizes follow."""
-    peft: Peft = Peft.NONE
+    peft: Peft = NO_ADAPTERS
     replicate: int = 1
     """Groups of ranks that each hold one whole sharded copy (HSDP)."""
     nodes: int = 1
@@ -94,15 +84,27 @@ class RankPlan:
 class Strategy(Protocol):
     """One way to spread a training step over ranks."""
 
-    name: str
-    """Value of `--strategy`."""
-    title: str
-    """Name in reports: `ZeRO-2`."""
-    zero_stage: int | None
-    offloads: tuple[Offload, ...]
-    """Kinds of offload that it knows."""
+    @property
+    def traits(self) -> Traits:
+        """What everything but the replay reads of it."""
+        ...
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+    @property
+    def name(self) -> str:
+        """Value of `--strategy`."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """Name in the reasons of the search: `ZeRO-2`."""
+        ...
+
+    @property
+    def offloads(self) -> tuple[Offload, ...]:
+        """Kinds of offload that it knows."""
+        ...
+
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
         """Types in which a rank computes under this strategy."""
         ...
 
@@ -115,7 +117,7 @@ class Strategy(Protocol):
         ...
 
 
-def autocast_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
+def autocast_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
     """fp32 weights, forward under autocast when mixed; 16-bit weights alone when pure.
 
     accelerate accelerator.py: prepare_model wraps forward in autocast and converts outputs to fp32. Under LoRA the
@@ -125,16 +127,16 @@ def autocast_regime(precision: Precision, stack: Stack, peft: Peft = Peft.NONE) 
     """
     wrapped = stack is not Stack.PLAIN
     frozen = precision.compute_dtype
-    if peft is Peft.QLORA or (peft is Peft.NONE and precision.is_mixed):
+    if peft.quantises or (not peft.adapts and precision.is_mixed):
         frozen = MASTER
-    trained = MASTER if peft is not Peft.NONE and frozen != MASTER else None
+    trained = MASTER if peft.adapts and frozen != MASTER else None
     if precision.is_mixed:
         return Regime(
             weights=frozen,
             trainable_weights=trained,
             autocast=precision.compute_dtype,
             outputs_to_fp32=wrapped,
-            float8="cast" if precision is Precision.FP8_MIXED else "",
+            float8="cast" if precision.is_float8 else "",
         )
     return Regime(weights=frozen, trainable_weights=trained)
 
@@ -155,7 +157,7 @@ def replica_regime(context: RankContext) -> Regime:
 
 def refuses_float8(context: RankContext) -> str | None:
     """For strategies under which torchao's float8 layers are not modelled."""
-    return "float8 training under it is not in this version" if context.precision is Precision.FP8_MIXED else None
+    return "float8 training under it is not in this version" if context.precision.is_float8 else None
 
 
 def nbytes(numel: int, dtype: str) -> int:

@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.strategy.base import MASTER, nbytes
+from gpu_plan.planner.strategy.traits import Host
 from gpu_plan.planner.trace.events import ParameterInfo
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.training import Peft
 
 _COPY_AHEAD = 10_000_000
 """torch/distributed/checkpoint/filesystem.py: FileSystemWriter(per_thread_copy_ahead)."""
-_SHARDED = ("fsdp", "fsdp1", "hsdp")
 _LOAD = "transformers modeling_utils.py: _load_pretrained_model; accelerate fsdp_utils.py: fsdp2_prepare_model"
 _ZERO_INIT = "transformers integrations/deepspeed.py: _load_state_dict_into_zero3_model"
 _ON_DEVICE = "transformers quantizers/quantizer_bnb_4bit.py: update_device_map"
@@ -36,7 +36,8 @@ _ON_DEVICE = "transformers quantizers/quantizer_bnb_4bit.py: update_device_map"
 class HostJob:
     """What one configuration's RAM depends on."""
 
-    strategy: str
+    host: Host
+    """Of the strategy."""
     parameters: Sequence[ParameterInfo]
     regime: Regime
     mixed: bool
@@ -75,11 +76,11 @@ def _from(term: Term, low: int) -> Term:
 
 def _load(job: HostJob) -> Term:
     """Private RAM of all ranks of a node once the weights are read; the low end is what is certain."""
-    if job.peft is Peft.QLORA:
+    if job.peft.quantises:
         return Term(name="load", low=0, expected=0, high=0, basis="source", source=_ON_DEVICE)
     bounds = [_loaded(job, parameter) for parameter in job.parameters]
     low, expected, high = (job.ranks * sum(bound[end] for bound in bounds) for end in range(3))
-    if job.strategy == "zero3":
+    if job.host.loads == "partitioned":
         # A script that loads before it makes its Accelerator has no zero.Init around the model.
         return Term(name="load", low=0, expected=0, high=high, basis="source", source=_ZERO_INIT)
     basis = "source" if low == high else "assumed"
@@ -93,7 +94,7 @@ def _loaded(job: HostJob, parameter: ParameterInfo) -> tuple[int, int, int]:
         # Loaded as stored by default (`dtype="auto"`), in fp32 at worst.
         return 0, 0, nbytes(parameter.numel, MASTER)
     size = nbytes(parameter.numel, dtype)
-    if job.peft is Peft.LORA and parameter.trainable:
+    if job.peft.adapts and parameter.trainable:
         return size, size, size
     if job.stored is None:
         return 0, size if dtype == MASTER else 0, size
@@ -104,9 +105,9 @@ def _loaded(job: HostJob, parameter: ParameterInfo) -> tuple[int, int, int]:
 
 def _dtype_in_ram(job: HostJob, parameter: ParameterInfo) -> str | None:
     """dtype before a parameter goes to a device; None where the plan does not say in which it is loaded."""
-    if job.strategy in ("single", "ddp") or not job.mixed:
+    if job.host.loads == "as computed" or not job.mixed:
         return job.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
-    if job.strategy in ("fsdp", "hsdp") and parameter.trainable:
+    if job.host.loads == "upcast" and parameter.trainable:
         return MASTER
     return None
 
@@ -120,23 +121,24 @@ def _save(job: HostJob) -> Term:
     """From the checkpoint that the launch files ask for up to an export of the whole weights."""
     sizes = [_saved(job, parameter) for parameter in job.parameters]
     whole, trained = sum(sizes), sum(n for n, p in zip(sizes, job.parameters, strict=True) if p.trainable)
-    if job.strategy in _SHARDED:
+    saves = job.host.saves
+    if saves == "shards":
         low = job.ranks * (_COPY_AHEAD + max(sizes, default=0) // job.shards)
         source = "torch checkpoint/filesystem.py: FileSystemWriter; accelerate accelerator.py: get_state_dict"
-    elif job.strategy in ("zero1", "zero2"):
+    elif saves == "every rank":
         low, whole = 0, job.ranks * whole
         source = "deepspeed checkpoint/utils.py: clone_tensors_for_torch_save, on every rank"
-    elif job.strategy == "zero3":
+    elif saves == "gathered":
         low = 0
         source = "deepspeed runtime/engine.py: _zero3_consolidated_16bit_state_dict, on rank 0"
     else:
-        low = trained if job.peft is not Peft.NONE else whole
+        low = trained if job.peft.adapts else whole
         source = "safetensors torch.py: _to_ndarray, on rank 0"
     return Term(name="save", low=min(low, whole), expected=whole, high=whole, basis="source", source=source)
 
 
 def _saved(job: HostJob, parameter: ParameterInfo) -> int:
     dtype = job.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
-    if job.strategy in _SHARDED and job.mixed and parameter.trainable:
+    if job.host.saves == "shards" and job.mixed and parameter.trainable:
         dtype = MASTER
     return nbytes(parameter.numel, dtype)

@@ -1,43 +1,28 @@
-"""The strategies there are, and those of the interface that do not exist yet."""
+"""The strategies that a search can replay, by name."""
 
-from gpu_plan.planner.errors import NotBuiltError, UsageError
-from gpu_plan.planner.nearest import did_you_mean
+from collections.abc import Iterator, Mapping
+from typing import cast
+
 from gpu_plan.planner.strategy.base import Strategy
-from gpu_plan.planner.strategy.ddp import DistributedDataParallel
-from gpu_plan.planner.strategy.fsdp1.strategy import FullyShardedDataParallel1
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
-from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
-from gpu_plan.planner.strategy.single import Single
-from gpu_plan.planner.strategy.zero.zero1 import Zero1
-from gpu_plan.planner.strategy.zero.zero2 import Zero2
-from gpu_plan.planner.strategy.zero.zero3 import Zero3
+from gpu_plan.planner.strategy.known import strategies, traits_of
 
-STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy
-    for strategy in (
-        Single(),
-        DistributedDataParallel(),
-        FullyShardedDataParallel(),
-        FullyShardedDataParallel1(),
-        HybridShardedDataParallel(),
-        Zero1(),
-        Zero2(),
-        Zero3(),
-    )
-}
 
-ONLY_ON_REQUEST = frozenset({"fsdp1"})
-"""Strategies that the search leaves out unless `--strategy` names them: older forms of what it tries anyway."""
+class _Strategies(Mapping[str, Strategy]):
+    """Every strategy by its name, simplest first: what stands in the folder when it is looked at."""
 
-NOT_BUILT = ("megatron",)
-"""Strategies of the interface that later versions bring."""
+    def __getitem__(self, name: str) -> Strategy:
+        return cast("Strategy", strategies()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(strategies())
+
+    def __len__(self) -> int:
+        return len(strategies())
+
+
+STRATEGIES: Mapping[str, Strategy] = _Strategies()
 
 
 def find_strategy(name: str) -> Strategy:
     """The strategy called `name`; UsageError for an unknown one, NotBuiltError for one that is still to come."""
-    if name in STRATEGIES:
-        return STRATEGIES[name]
-    if name in NOT_BUILT:
-        raise NotBuiltError(f"--strategy {name}")
-    hint = did_you_mean(name, STRATEGIES)
-    raise UsageError(f"--strategy {name!r} is unknown: use auto, {', '.join(STRATEGIES)}.{hint}")
+    return STRATEGIES[traits_of(name).name]

@@ -3,24 +3,12 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gpu_plan.planner.workload.precisions import DEFAULT_WEIGHTS, WeightType
 from gpu_plan.planner.workload.settled import Basis, Settled
 from gpu_plan.planner.workload.training import Attention
 
 MOST_TOKENS = 2**23
 """Tokens of a batch that are traced at most: masks and ids up to this size have known values while tracing."""
-
-
-class WeightType(StrEnum):
-    """Types in which weights can be loaded and computed; inference knows no mixed precision."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-
-    @property
-    def dtype(self) -> str:
-        """torch dtype."""
-        return {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[self.value]
 
 
 class CacheType(StrEnum):
@@ -54,7 +42,7 @@ class InferWorkload(Settled):
     batch: int = 1
     """Samples that are generated together, on all replicas together."""
     new_tokens: int = 1
-    precision: WeightType = WeightType.BF16
+    precision: WeightType = DEFAULT_WEIGHTS
     """Type of the weights that are not quantised, and of the computation."""
     kv_dtype: CacheType = CacheType.AUTO
     cache: CacheKind = CacheKind.DYNAMIC
@@ -73,3 +61,6 @@ class InferWorkload(Settled):
     def prompt(self) -> int:
         """Tokens of the prompt of one sample."""
         return self.context - self.new_tokens
+
+
+__all__ = ["MOST_TOKENS", "CacheKind", "CacheType", "InferWorkload", "WeightType"]

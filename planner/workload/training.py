@@ -3,43 +3,13 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
+from gpu_plan.planner.workload.precisions import DEFAULT_PRECISION, Precision
 from gpu_plan.planner.workload.settled import Basis, Settled
 
 NVME_PATH = "./nvme"
 """Folder of the swap files where `zero.nvme_path` names none; DeepSpeed has no default."""
-
-
-class Precision(StrEnum):
-    FP32 = "fp32"
-    BF16_MIXED = "bf16-mixed"
-    FP16_MIXED = "fp16-mixed"
-    BF16 = "bf16"
-    FP8_MIXED = "fp8-mixed"
-    """float8 products inside bf16-mixed."""
-
-    @property
-    def compute_dtype(self) -> str:
-        """torch dtype in which matrix products run, but for those in float8."""
-        return {"fp32": "float32", "fp16-mixed": "float16"}.get(self.value, "bfloat16")
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether fp32 weights stand behind 16-bit computation."""
-        return self in (Precision.BF16_MIXED, Precision.FP16_MIXED, Precision.FP8_MIXED)
-
-
-class Optimizer(StrEnum):
-    ADAMW = "adamw"
-    ADAMW_FUSED = "adamw-fused"
-    ADAMW_FORLOOP = "adamw-forloop"
-    ADAMW_8BIT = "adamw-8bit"
-    PAGED_ADAMW_8BIT = "paged-adamw-8bit"
-    LION = "lion"
-    LION_8BIT = "lion-8bit"
-    SGD = "sgd"
-    SGD_MOMENTUM = "sgd-momentum"
-    ADAFACTOR = "adafactor"
-    MUON = "muon"
 
 
 class Checkpointing(StrEnum):
@@ -47,14 +17,6 @@ class Checkpointing(StrEnum):
     SELECTIVE = "selective"
     """Matrix products and attention are kept, everything else is computed again."""
     FULL = "full"
-
-
-class Peft(StrEnum):
-    """Parameter-efficient training: what is trained instead of the model itself."""
-
-    NONE = "none"
-    LORA = "lora"
-    QLORA = "qlora"
 
 
 class Attention(StrEnum):
@@ -78,8 +40,8 @@ class Workload(Settled):
     task: str = "train"
     seq_len: int = 4096
     """Tokens per sample; ignored by models without a sequence (vision)."""
-    precision: Precision = Precision.BF16_MIXED
-    optimizer: Optimizer = Optimizer.ADAMW
+    precision: Precision = DEFAULT_PRECISION
+    optimizer: Optimizer = DEFAULT_OPTIMIZER
     attention: Attention = Attention.SDPA
     stack: Stack = Stack.ACCELERATE
     clipping: bool = True
@@ -94,7 +56,7 @@ class Workload(Settled):
     offload: str | None = None
     dp_replicate: int | None = None
     """Replicas of the sharded model under HSDP; None for one on each node."""
-    peft: Peft = Peft.NONE
+    peft: Peft = NO_ADAPTERS
     lora_rank: int | None = None
     """Rank of the adapters; None without them."""
     lora_targets: tuple[str, ...] | None = None
@@ -110,3 +72,15 @@ class Workload(Settled):
         """Liger's kernels that take the place of the model's own: `layers`, `loss`."""
         layers = ("layers",) if self.setting("kernels.liger", "false") == "true" else ()
         return (*layers, "loss") if self.fused_loss else layers
+
+
+__all__ = [
+    "NVME_PATH",
+    "Attention",
+    "Checkpointing",
+    "Optimizer",
+    "Peft",
+    "Precision",
+    "Stack",
+    "Workload",
+]

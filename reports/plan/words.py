@@ -10,25 +10,19 @@ from gpu_plan.planner.plan.document import (
     StrategyChoice,
     UncertainTerm,
 )
+from gpu_plan.planner.strategy.known import known_traits
 from gpu_plan.planner.units import GIB, format_bytes, format_count, format_gib
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import generation_words
 
-STRATEGIES = {
-    "single": "single device",
-    "ddp": "DDP",
-    "fsdp": "FSDP2",
-    "fsdp1": "FSDP1",
-    "hsdp": "HSDP",
-    "zero1": "ZeRO-1",
-    "zero2": "ZeRO-2",
-    "zero3": "ZeRO-3",
+_OTHERS = {
     "megatron": "Megatron",
     "replicas": "replicas",
     "tp": "tensor parallel",
     "pp": "pipeline stages",
     "device-map": "device map",
 }
+"""Titles of what is no strategy of training in this version."""
 VERDICTS = {"fits": "FITS", "tight": "TIGHT", "no": "NO"}
 _DEGREES = (("tensor_parallel", "TP"), ("pipeline_parallel", "PP"), ("context_parallel", "CP"))
 _EVIDENCE_ORDER: tuple[Evidence, ...] = ("assumed", "measured", "source", "traced")
@@ -102,13 +96,19 @@ def workload_words(document: PlanDocument) -> list[str]:
     return pieces + [str(workload[name]) for name in names if workload.get(name) is not None]
 
 
+def strategy_title(name: str) -> str:
+    """`FSDP2`; the name itself where nothing of this version has it."""
+    traits = known_traits(name)
+    return _OTHERS.get(name, name) if traits is None else traits.title
+
+
 def strategy_words(choice: StrategyChoice) -> str:
     """`FSDP2`, `ZeRO-3 + optimizer offload`, `FSDP2 TP 2`."""
     degrees = [f" {mark} {getattr(choice, name)}" for name, mark in _DEGREES if getattr(choice, name) > 1]
     expert = f" EP {choice.expert_parallel}" if choice.expert_parallel > 1 else ""
     kind = "full" if choice.offload == "all" else choice.offload
     offload = "" if kind == "none" else f" + {kind} offload"
-    return STRATEGIES.get(choice.name, choice.name) + "".join(degrees) + expert + offload
+    return strategy_title(choice.name) + "".join(degrees) + expert + offload
 
 
 def batch_words(choice: StrategyChoice) -> str:

@@ -9,6 +9,7 @@ from gpu_plan.executor.records.whole import WholeRun
 from gpu_plan.planner.dtypes import tensor_bytes
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.plan.document import CATEGORY_NAMES
+from gpu_plan.planner.strategy.known import known_traits
 from gpu_plan.planner.units import ceil_div
 from gpu_plan.reports.run import inference as run_inference
 from gpu_plan.reports.run.figures import Compared, RankLine, most
@@ -132,14 +133,15 @@ def _categories(run: WholeRun) -> tuple[Compared, ...]:
     plan = run.plan.plan if run.plan is not None else None
     if plan is None or plan.memory is None:
         return ()
-    whole = plan.strategy.name in ("single", "ddp")
-    sharded = plan.strategy.name in ("fsdp", "fsdp1", "hsdp")
+    traits = known_traits(plan.strategy.name)
+    whole = traits is not None and not traits.stage
+    sharded = traits is not None and traits.wraps_blocks
     found = []
     for name in CATEGORY_NAMES:
         predicted = plan.memory.at_peak.items()[name]
         known = _weights(run) if name == "parameters" and (whole or sharded) else None
         if known is not None and sharded:
-            shards = (run.record.world_size or 1) if plan.strategy.name != "hsdp" else None
+            shards = None if traits is None or traits.replicates else run.record.world_size or 1
             known = None if shards is None else ceil_div(known, shards)
         if predicted or known:
             # Shards are padded, and the plan counts whole blocks of the allocator: close, and not the same.

@@ -64,7 +64,7 @@ def _row(line: RunLine, now: float) -> tuple[str, ...]:
         line.id,
         line.status + ("" if line.exit_code in (None, 0) else f" ({line.exit_code})"),
         name,
-        words.STRATEGIES.get(line.strategy or "", line.strategy or run_words.UNKNOWN),
+        words.strategy_title(line.strategy) if line.strategy else run_words.UNKNOWN,
         str(line.attempts),
         run_words.UNKNOWN if line.steps is None else str(line.steps),
         run_words.UNKNOWN if line.started is None else run_words.duration(now - line.started),

@@ -135,7 +135,7 @@ def attempt_row(attempt: Attempt, updated: float) -> tuple[str, ...]:
 def strategy(attempt: Attempt) -> str:
     """`ZeRO-2 2×1`: the strategy, its micro batch and its accumulation steps."""
     values = attempt.strategy
-    name = words.STRATEGIES.get(str(values.get("name")), str(values.get("name", "?")))
+    name = words.strategy_title(str(values.get("name", "?")))
     batch, steps = values.get("micro_batch_size"), values.get("gradient_accumulation_steps")
     return name if batch is None else f"{name} {batch}×{steps}"
 

@@ -56,7 +56,7 @@ def _batch(model: nn.Module, case: LoraCase) -> TrainingBatch:
 def trace_of(case: LoraCase, *, fold: bool = True) -> StepTrace:
     """The planner's trace under the declared CPU profile."""
     base = _built(case)
-    adapter = Adapter(peft=Peft.LORA, rank=case.rank, targets=case.targets, dropout=case.dropout)
+    adapter = Adapter(peft=Peft("lora"), rank=case.rank, targets=case.targets, dropout=case.dropout)
     adapted = adapt(base, spec_of(base, model_id=case.architecture), adapter)
     tracer = Tracer(
         model=adapted.model,

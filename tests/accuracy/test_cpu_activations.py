@@ -8,8 +8,10 @@ from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.accuracy.cases import Case, reference_of, trace_of
 from tests.support.replay_cpu import Figures, measured, replayed, replayed_second, same_stream
+from tests.support.sample import sample
 
-SAMPLE = ("llama-3", "gpt2", "mixtral", "bert", "t5", "vit", "qwen2")
+SAMPLE = ("llama-3", "gpt2", "mixtral", "t5", "vit", "qwen3-next")
+"""A decoder of each kind, an encoder-decoder, a vision model and one with state; `test_all` has all of them."""
 STATE_SPACE = ("mamba", "jamba", "qwen3-next")
 SAME_STREAM = ("llama-2", "llama-3", "qwen2", "gpt2", "pythia", "gemma-2", "gemma-3", "mixtral", "esm-2", "t5")
 """Those whose every allocation and free agrees in order; the others differ in oneDNN's copies and order."""
@@ -19,7 +21,7 @@ def both(case: Case) -> tuple[Figures, Figures]:
     return replayed(trace_of(case), case.micro_batch), measured(reference_of(case))
 
 
-@pytest.mark.parametrize("name", [*SAMPLE, "qwen3-next"])
+@pytest.mark.parametrize("name", SAMPLE)
 def test_peak_and_held_bytes_equal(name: str) -> None:
     replay, real = both(Case(architecture=name))
     assert replay == real
@@ -32,7 +34,7 @@ def test_every_allocation_and_free_in_order(name: str) -> None:
     assert same_stream(trace_of(case, fold=False), case.micro_batch, reference_of(case))
 
 
-@pytest.mark.parametrize("name", ["llama-3", "bert", "mixtral"])
+@pytest.mark.parametrize("name", sample(["llama-3", "bert", "mixtral"], kept=["bert", "mixtral"]))
 def test_checkpointing_changes_both_alike(name: str) -> None:
     plain, checkpointed = Case(architecture=name), Case(architecture=name, checkpointing=Checkpointing.FULL)
     replay, real = both(checkpointed)
@@ -40,7 +42,7 @@ def test_checkpointing_changes_both_alike(name: str) -> None:
     assert real.forward_end < measured(reference_of(plain)).forward_end
 
 
-@pytest.mark.parametrize("name", ["llama-3", "gpt2"])
+@pytest.mark.parametrize("name", sample(["llama-3", "gpt2"], kept=["llama-3"]))
 def test_doubling_the_sequence(name: str) -> None:
     short, double = both(Case(architecture=name)), both(Case(architecture=name, seq_len=96))
     assert double[0].peak - short[0].peak == double[1].peak - short[1].peak > 0

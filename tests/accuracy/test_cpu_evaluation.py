@@ -15,7 +15,7 @@ from gpu_plan.planner.memory.evaluation import Evaluated, with_evaluation
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.strategy.base import RankContext
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.trace.inputs.batch import training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
 from gpu_plan.planner.trace.tracer import Tracer
@@ -56,8 +56,8 @@ def planned(meta: nn.Module, stack: Stack, asked: Evaluated) -> RankStream:
         .rank(
             RankContext(
                 trace=tracer.trace(way, size),
-                precision=Precision.FP32,
-                optimizer=Optimizer.ADAMW_FORLOOP,
+                precision=Precision("fp32"),
+                optimizer=Optimizer("adamw-forloop"),
                 stack=stack,
                 clipping=True,
                 checkpointing=Checkpointing.NONE,

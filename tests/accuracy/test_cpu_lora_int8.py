@@ -39,7 +39,7 @@ def built(architecture: str) -> nn.Module:
 
 def trace_of(architecture: str, checkpointing: Checkpointing) -> StepTrace:
     base = built(architecture)
-    adapter = Adapter(peft=Peft.QLORA, rank=4, targets=TARGETS, base="int8", compute_dtype="float32")
+    adapter = Adapter(peft=Peft("qlora"), rank=4, targets=TARGETS, base="int8", compute_dtype="float32")
     tracer = Tracer(
         model=adapt(base, spec_of(base, model_id="tiny"), adapter, target=Target(capability=None)).model,
         make_batch=lambda _, batch, seq_len: training_batch(base, batch=batch, seq_len=seq_len),

@@ -21,6 +21,7 @@ from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
 from tests.support.replay_cpu import measured, replayed, unmatched
+from tests.support.sample import sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +96,12 @@ CASES = [
 ]
 
 
+KEPT = [CASES[1], CASES[3], CASES[6], CASES[8]]
+"""A share of padding, `longest`, a window beside it, and an older loss; the others are of the same kinds."""
+
+
 @pytest.mark.parametrize(
-    "case", CASES, ids=lambda case: f"{case.architecture} {case.padding} {case.loss} {case.weights}"
+    "case", sample(CASES, kept=KEPT), ids=lambda case: f"{case.architecture} {case.padding} {case.loss} {case.weights}"
 )
 def test_peak_and_held_bytes_equal(case: PaddedCase) -> None:
     trace, reference = trace_of(case), reference_of(case)

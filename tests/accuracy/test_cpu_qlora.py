@@ -38,7 +38,7 @@ def built() -> nn.Module:
 
 def trace_of(double_quant: bool, checkpointing: Checkpointing) -> StepTrace:
     base = built()
-    adapter = Adapter(peft=Peft.QLORA, rank=4, targets=TARGETS, double_quant=double_quant, compute_dtype="float32")
+    adapter = Adapter(peft=Peft("qlora"), rank=4, targets=TARGETS, double_quant=double_quant, compute_dtype="float32")
     tracer = Tracer(
         model=adapt(base, spec_of(base, model_id="tiny"), adapter).model,
         make_batch=lambda _, batch, seq_len: training_batch(base, batch=batch, seq_len=seq_len),

@@ -1,6 +1,7 @@
 """Selective checkpointing and every k-th layer: traced bytes against the CPU allocator's own events.
 
 The real step runs torch's own selective contexts with no recorder around them; the trace runs them under its own.
+Ranks with selective checkpointing stand in `test_distributed`.
 """
 
 import pytest
@@ -8,30 +9,26 @@ import pytest
 from gpu_plan.planner.workload.training import Attention, Checkpointing
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.accuracy.cases import Case, reference_of, trace_of
-from tests.support.distributed_reference import run_ranks
-from tests.support.ranks.case import RankCase
-from tests.support.ranks.comparison import differences
-from tests.support.ranks.comparison import measured as measured_rank
-from tests.support.ranks.comparison import replayed as replayed_rank
-from tests.support.ranks.replay import stream_of
 from tests.support.replay_cpu import measured, replayed, same_stream
+from tests.support.sample import sample
 
 WAYS = ((Checkpointing.SELECTIVE, 1), (Checkpointing.FULL, 2), (Checkpointing.SELECTIVE, 2))
 DEEP = {"num_hidden_layers": 12}
-RANKS = tuple(
-    RankCase(architecture="llama-3", strategy=strategy, checkpointing=Checkpointing.SELECTIVE, accumulation=steps)
-    for strategy, steps in (("ddp", 1), ("fsdp", 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "every"),
+    sample(
+        [(name, *way) for name in ("llama-3", "gpt2") for way in WAYS],
+        kept=[*(("llama-3", *way) for way in WAYS), ("gpt2", *WAYS[0])],
+    ),
 )
-
-
-@pytest.mark.parametrize("name", ["llama-3", "gpt2"])
-@pytest.mark.parametrize(("mode", "every"), WAYS)
 def test_every_allocation_and_free_in_order(name: str, mode: Checkpointing, every: int) -> None:
     case = Case(architecture=name, checkpointing=mode, every=every)
     assert same_stream(trace_of(case, fold=False), case.micro_batch, reference_of(case))
 
 
-@pytest.mark.parametrize(("mode", "every"), WAYS)
+@pytest.mark.parametrize(("mode", "every"), sample(WAYS, kept=[(Checkpointing.SELECTIVE, 2)]))
 def test_layers_that_are_traced_once_and_copied(mode: Checkpointing, every: int) -> None:
     case = Case(architecture="llama-3", checkpointing=mode, every=every, changes=DEEP)
     assert replayed(trace_of(case), case.micro_batch) == measured(reference_of(case))
@@ -52,14 +49,6 @@ def test_the_comparison_can_fail() -> None:
     traced = replayed(trace_of(Case(architecture="llama-3", checkpointing=Checkpointing.SELECTIVE)), 2)
     for other in (Case(architecture="llama-3", checkpointing=m) for m in (Checkpointing.NONE, Checkpointing.FULL)):
         assert traced != measured(reference_of(other))
-
-
-def test_selective_under_real_ddp_and_fsdp_ranks() -> None:
-    for run in run_ranks(RANKS, 2):
-        assert not run.error, run.error
-        stream = stream_of(run.case, 2)
-        real = measured_rank(run.references[0], run.case)
-        assert differences(replayed_rank(stream, run.case.micro_batch), real) == {}
 
 
 @pytest.mark.slow

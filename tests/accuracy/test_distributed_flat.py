@@ -8,87 +8,13 @@ import pytest
 
 from gpu_plan.planner.strategy.fsdp1.wrap import FLAT as FLAT_PARAMETER
 from gpu_plan.planner.strategy.fsdp1.wrap import SHARD
-from gpu_plan.planner.workload.training import Checkpointing, Precision
 from tests.support.cpu_reference import Reference
-from tests.support.distributed_reference import RankRun, run_ranks
+from tests.support.distributed_reference import RankRun, run_ranks, sample_runs
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import differences, measured, replayed, without_transport
+from tests.support.ranks.flat_cases import FLAT, HYBRID, LORA, MIXED, MORE_FLAT, MORE_LORA
 from tests.support.ranks.replay import stream_of
 
-UNEVEN = {"vocab_size": 259}
-MIXED = Precision.BF16_MIXED
-
-FLAT = (
-    RankCase(architecture="llama-3", strategy="fsdp1", accumulation=2, changes=UNEVEN),
-    RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, changes=UNEVEN),
-    RankCase(architecture="gpt2", strategy="fsdp1"),
-)
-MORE_FLAT = (
-    *(
-        RankCase(architecture=name, strategy="fsdp1", accumulation=accumulation)
-        for name in ("qwen2", "mixtral")
-        for accumulation in (1, 2)
-    ),
-    RankCase(architecture="llama-3", strategy="fsdp1", checkpointing=Checkpointing.FULL),
-    RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2),
-    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision.BF16),
-)
-LORA = (
-    *(
-        RankCase(
-            architecture="llama-3", strategy="fsdp1", precision=precision, checkpointing=checkpointing, lora_rank=4
-        )
-        for precision in (Precision.FP32, MIXED)
-        for checkpointing in (Checkpointing.NONE, Checkpointing.FULL)
-    ),
-    RankCase(architecture="llama-3", strategy="fsdp1", precision=MIXED, accumulation=2, lora_rank=4),
-    *(
-        RankCase(
-            architecture="llama-3",
-            strategy="fsdp1",
-            precision=precision,
-            checkpointing=checkpointing,
-            lora_rank=4,
-            quantised=True,
-            changes={"hidden_size": 256, "intermediate_size": 512},
-        )
-        for precision, checkpointing in ((Precision.FP32, Checkpointing.FULL), (MIXED, Checkpointing.NONE))
-    ),
-)
-"""Adapters as units of their own inside frozen ones, as peft's policy wraps them."""
-MORE_LORA = (
-    *(
-        RankCase(architecture=name, strategy="fsdp1", precision=precision, checkpointing=checkpointing, lora_rank=4)
-        for name in ("qwen2", "gemma-2")
-        for precision, checkpointing in ((MIXED, Checkpointing.FULL), (Precision.FP32, Checkpointing.NONE))
-    ),
-    # In fp32: a CPU's autocast runs layer norms in 16 bits, CUDA's in 32.
-    RankCase(architecture="gpt2", strategy="fsdp1", checkpointing=Checkpointing.FULL, lora_rank=4),
-    RankCase(architecture="llama-3", strategy="fsdp1", precision=Precision.BF16, lora_rank=4),
-    *(
-        RankCase(
-            architecture="llama-3",
-            strategy="fsdp1",
-            checkpointing=Checkpointing.FULL,
-            lora_rank=4,
-            lora_targets=("q_proj", projection),
-        )
-        for projection in ("up_proj", "down_proj")
-    ),
-    RankCase(
-        architecture="llama-3",
-        strategy="fsdp1",
-        precision=MIXED,
-        accumulation=2,
-        checkpointing=Checkpointing.FULL,
-        lora_rank=4,
-    ),
-)
-HYBRID = (
-    RankCase(architecture="llama-3", strategy="hsdp", precision=MIXED, changes=UNEVEN),
-    RankCase(architecture="llama-3", strategy="hsdp", accumulation=2),
-    RankCase(architecture="qwen2", strategy="hsdp", precision=MIXED, accumulation=2),
-)
 _PADDING = 64
 
 
@@ -97,12 +23,14 @@ def _as_loaded(case: RankCase) -> bool:
     return case.lora_rank > 0 or not case.precision.is_mixed
 
 
-LAUNCHES = {"flat": (2, (*FLAT, *LORA)), "more flat": (2, (*MORE_FLAT, *MORE_LORA)), "hybrid": (4, HYBRID)}
+LAUNCHES = {"more flat": (2, (*MORE_FLAT, *MORE_LORA)), "hybrid": (4, HYBRID)}
 
 
 @cache
 def runs(launch: str) -> dict[str, RankRun]:
     """All runs of one launch, by case."""
+    if launch == "flat":
+        return sample_runs((*FLAT, *LORA))
     world_size, cases = LAUNCHES[launch]
     return {run.case.label(): run for run in run_ranks(cases, world_size)}
 

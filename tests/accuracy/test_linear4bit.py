@@ -63,7 +63,7 @@ def test_conv1d_is_quantised_as_transformers_does() -> None:
 def test_counts_are_of_unpacked_elements() -> None:
     model = build_model(ARCHITECTURES["llama-3"].config())
     base = spec_of(model, model_id="tiny")
-    adapted = adapt(model, base, Adapter(peft=Peft.QLORA, rank=4))
+    adapted = adapt(model, base, Adapter(peft=Peft("qlora"), rank=4))
     assert adapted.spec.adapted == ("q_proj", "v_proj")
     assert adapted.spec.num_parameters - base.num_parameters == adapted.spec.trainable_parameters
     # q: 64 -> 64, v: 64 -> 32, two layers
@@ -86,7 +86,7 @@ def test_product_gives_gradients_of_the_input_only() -> None:
 
 def test_experts_in_one_tensor_are_not_quantised_and_said_to_be_fp32() -> None:
     model = build_model(ARCHITECTURES["mixtral"].config())
-    adapted = adapt(model, spec_of(model, model_id="tiny"), Adapter(peft=Peft.QLORA))
+    adapted = adapt(model, spec_of(model, model_id="tiny"), Adapter(peft=Peft("qlora")))
     experts = [p for p in adapted.spec.parameters if "experts" in p.name]
     assert experts
     assert {p.dtype for p in experts} == {"float32"}

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A measurement of the four tiny cases, made as a user makes it."""
     out = tmp_path_factory.mktemp("measured")
     command = [sys.executable, str(SCRIPT), "--device", "cpu", "--tiny", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=out, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=out, timeout=1500, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return out
 

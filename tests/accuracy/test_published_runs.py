@@ -15,6 +15,7 @@ from benchmarks.published_runs import RESULTS, Estimator, replaced, trace_of
 from gpu_plan.cli import main
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.units import GIB
+from tests.support.sample import sample
 
 ROWS = {row["id"]: row for row in rows()}
 COMMITTED: dict[str, list[dict[str, Any]]] = json.loads((RESULTS / "published_runs.json").read_text())
@@ -62,7 +63,7 @@ def test_the_published_bytes_are_the_published_gib(name: str) -> None:
     assert line["measured_at_rest"] / GIB == pytest.approx(row["measured"]["steady_allocated_gib"], abs=1e-4)
 
 
-@pytest.mark.parametrize("name", [ACTIVATIONS, STATES, FLAT])
+@pytest.mark.parametrize("name", sample([ACTIVATIONS, STATES, FLAT], kept=[ACTIVATIONS]))
 def test_the_committed_figures_are_those_of_the_code(estimator: Estimator, name: str) -> None:
     line = estimator.figures(ROWS[name])
     committed = next(line for lines in COMMITTED.values() for line in lines if line["id"] == name)

@@ -69,7 +69,7 @@ def test_captured_equals_real(case: Script, tmp_path: Path) -> None:
     arguments = tuple(_checkpoint(tmp_path) if word == CHECKPOINT else word for word in case.arguments)
     real = real_run(case.path, arguments, tmp_path)
     request = CaptureRequest(
-        script=str(case.path), arguments=arguments, working_directory=str(tmp_path), device=CPU, seconds=240.0
+        script=str(case.path), arguments=arguments, working_directory=str(tmp_path), device=CPU, seconds=1200.0
     )
     before = {path: path.stat().st_mtime_ns for path in case.path.parent.iterdir()}
     outcome, content = capture(request)
@@ -114,7 +114,9 @@ def test_the_type_of_the_weights_is_read_in_their_headers(tmp_path: Path) -> Non
         "model(input_ids=ids, labels=ids).loss.backward()\noptimizer.step()\n"
     )
     device = PlannedDevice(name="NVIDIA H100", total_bytes=85 * 10**9, capability_major=9, sm_count=132)
-    outcome, _ = capture(CaptureRequest(script=str(path), working_directory=str(tmp_path), device=device, seconds=240))
+    outcome, _ = capture(
+        CaptureRequest(script=str(path), working_directory=str(tmp_path), device=device, seconds=1200.0)
+    )
     facts = outcome.facts
     assert facts is not None
     assert (facts.precision, facts.compiled) == ("bf16", True)

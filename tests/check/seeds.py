@@ -186,7 +186,7 @@ def plan_check(root: Path, cache: Path, *words: str) -> subprocess.CompletedProc
         env=environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1500,
         check=False,
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.executor import names
+from gpu_plan.executor.launch.environment import strategy_names
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.run_folder import RunFolder
 
@@ -72,7 +73,7 @@ def launch(
     precision: str = "no",
     options: dict | None = None,
     environment: dict[str, str | None] | None = None,
-    timeout: float = 480,
+    timeout: float = 1500,
 ) -> Launched:
     """`accelerate launch` of a job under the runner, with the traps of CPU launches avoided.
 
@@ -91,7 +92,7 @@ def launch(
 
 
 def torchrun(
-    folder: Path, job: str, *arguments: str, ranks: int = 2, options: dict | None = None, timeout: float = 480
+    folder: Path, job: str, *arguments: str, ranks: int = 2, options: dict | None = None, timeout: float = 1500
 ) -> Launched:
     """The same through torchrun alone."""
     command = [str(BIN / "torchrun"), "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
@@ -113,7 +114,7 @@ def directly(
 ) -> Launched:
     """One process without a launcher."""
     env = environment_for(folder, options or {}, "single") | (environment or {})
-    return run(folder, [sys.executable, "-m", "gpu_plan.executor.runner", str(JOBS / job), *arguments], env, 480)
+    return run(folder, [sys.executable, "-m", "gpu_plan.executor.runner", str(JOBS / job), *arguments], env, 1500)
 
 
 def run(folder: Path, command: list[str], env: dict[str, str], timeout: float) -> Launched:
@@ -143,6 +144,7 @@ def environment_for(folder: Path, options: dict, strategy: str) -> dict[str, str
         names.RUN_FOLDER: str(folder),
         names.ATTEMPT: "1",
         names.OPTIONS: json.dumps(options),
+        **strategy_names(),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "CUDA_VISIBLE_DEVICES": "",

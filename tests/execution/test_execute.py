@@ -92,7 +92,7 @@ def truths(folder: Path) -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("truth-*.json"))]
 
 
-def plan(folder: Path, *words: str, timeout: float = 300) -> subprocess.CompletedProcess:
+def plan(folder: Path, *words: str, timeout: float = 1500) -> subprocess.CompletedProcess:
     return subprocess.run(
         [PLAN, *words], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -154,7 +154,7 @@ def test_two_launchers_are_one_job(project: Path, strategy: str) -> None:
                 command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )
         )
-    outputs = [process.communicate(timeout=400)[0] for process in started]
+    outputs = [process.communicate(timeout=1500)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], "\n".join(outputs)
     found = [truth for rank in range(2) for truth in truths(project / f"machine-{rank}")]
     assert len(found) == 2
@@ -180,7 +180,7 @@ def test_exported_files_launch_the_job_by_themselves(project: Path, engine: str,
     assert main(words) == 0
     assert main(["export", "plan.json", "--to", engine, "--script", "train.py", "-o", "out"]) == 0
     done = subprocess.run(
-        ["./out/command.sh"], cwd=project, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+        ["./out/command.sh"], cwd=project, env=ENVIRONMENT, capture_output=True, text=True, timeout=1500, check=False
     )
     assert done.returncode == 0, done.stderr
     found = truths(project)

@@ -30,7 +30,7 @@ class Ran:
             env={**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **more},
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=1500,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-4000:]

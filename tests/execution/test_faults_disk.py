@@ -3,8 +3,6 @@
 import contextlib
 import shutil
 import socket
-import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from gpu_plan.executor.run_folder import RunFolder
 from tests.support.fault_job import job
 from tests.support.fault_runs import run, steps_done, wait_until
+from tests.support.small_disk import small_disk
 
 
 def fill(path: Path) -> None:
@@ -22,22 +21,10 @@ def fill(path: Path) -> None:
             pass
 
 
-@contextlib.contextmanager
-def small_disk(place: Path) -> Iterator[Path]:
-    """A file system of one MiB; skips where mounting is not permitted."""
-    place.mkdir()
-    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", "size=1m", "plan-test", place), capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(("umount", "-l", place), check=True)
-
-
+@pytest.mark.slow
 def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
     """The checkpoint that did not fit is skipped; with room again the job goes on from the one before it."""
-    with small_disk(tmp_path / "disk") as disk:
+    with small_disk(1) as disk:
         filler = disk / "filler"
 
         def inject(folder: RunFolder) -> None:

@@ -42,7 +42,7 @@ def start(folder: Path, *arguments: str) -> "list[subprocess.Popen[str]]":
 @pytest.mark.slow
 def test_a_killed_rank_ends_both_hosts(tmp_path: Path) -> None:
     started = start(tmp_path, "--steps", "8", "--save-every", "1", "--fault", "kill", "--at", "4", "--rank", "1")
-    outputs = [process.communicate(timeout=300)[0] for process in started]
+    outputs = [process.communicate(timeout=1500)[0] for process in started]
     runs = [list_runs(tmp_path / f"machine-{machine}")[-1] for machine in range(2)]
     records = [run.read_run() for run in runs]
     assert [(record.status, len(record.attempts)) for record in records] == [("failed", 1)] * 2, "\n".join(outputs)

@@ -38,6 +38,7 @@ def test_a_rank_killed_at_a_random_moment_again(tmp_path: Path, seed: int) -> No
     _killed_at_random(tmp_path, seed)
 
 
+@pytest.mark.slow
 def test_an_exception_in_one_rank_is_the_cause_though_its_peers_complain(tmp_path: Path) -> None:
     ended = run(job(tmp_path, "--fault", "deaf-peer"))
     assert ended.record.status == "failed"

@@ -16,6 +16,7 @@ STEPS = 5000
 LONG = ("--steps", str(STEPS), "--pause", "0.1")
 
 
+@pytest.mark.slow
 def test_launcher_killed_then_told_to_end(tmp_path: Path) -> None:
     """A launcher that is killed is a crash and tried again; one that is told to end is an interrupt."""
 
@@ -70,7 +71,7 @@ def test_two_runs_at_once_keep_apart(tmp_path: Path) -> None:
     """Started in the same second in the same folder, each has a run folder, ranks and a rendezvous of its own."""
     first = command_line(tmp_path, "--steps", "60", "--pause", "0.1")
     second = run(job(tmp_path, "--steps", "5"))
-    first.process.communicate(timeout=480)
+    first.process.communicate(timeout=1500)
     assert first.process.returncode == 0
     assert second.record.status == "succeeded"
     assert first.folder.path != second.folder.path

@@ -76,6 +76,7 @@ def test_a_launch(project: Project, saved: Path) -> None:
     assert "told by 2 processes of 24" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_launch_under_deepspeed_with_a_path_of_the_users(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accelerate adds the working directory to PYTHONPATH then; the user's names it, and a folder in it, as well."""
     (project.directory / "lib").mkdir()
@@ -127,7 +128,7 @@ async def _explored(request: object) -> list[Reply]:
     async def ask(kind: str, ask: Ask, final: tuple[str, ...]) -> Reply:
         processes[kind].send(ask)
         while True:
-            reply = await asyncio.wait_for(told.get(), 120)
+            reply = await asyncio.wait_for(told.get(), 1500)
             if reply.kind in final:
                 return reply
 
@@ -163,7 +164,7 @@ def test_a_converter(project: Project) -> None:
     done = subprocess.run(
         [*own_command("gpu_plan.executor.checkpoints.convert"), "missing", "to", "--layout", "dcp"],
         cwd=project.directory, env=own_environment(os.environ, directory=project.directory),
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=1500,
     )  # fmt: skip
     project.check()
     assert done.returncode == 2

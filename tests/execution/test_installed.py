@@ -26,7 +26,7 @@ def start(folder: Path, *words: str, path: Path | None = None) -> str:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment = kept if path is None else {**kept, "PYTHONPATH": str(path)}
     done = subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=1500, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

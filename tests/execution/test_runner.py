@@ -67,6 +67,7 @@ def test_accelerate_loop_under_fsdp2_with_the_planned_checkpointing(tmp_path):
     assert "FSDPLlamaDecoderLayer" in done.ranks[0].actual.wrapped_classes
 
 
+@pytest.mark.slow
 def test_two_independent_jobs_are_not_believed(tmp_path):
     # Every process ends well and the launcher's exit code is 0; without ACCELERATE_USE_CPU none joins the other.
     done = launch(tmp_path, "accelerate_loop.py", environment={"ACCELERATE_USE_CPU": None})

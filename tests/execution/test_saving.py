@@ -10,6 +10,7 @@ import pytest
 from gpu_plan.executor import names
 from gpu_plan.executor.checkpoints.find import newest_complete, torn
 from tests.execution.launches import ROOT, directly, launch
+from tests.support.small_disk import small_disk
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
 
@@ -63,11 +64,7 @@ def test_a_folder_saved_over_again_is_torn_meanwhile(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_full_disk_leaves_the_last_complete_one(tmp_path: Path) -> None:
     """Two checkpoints fit on the disk: the third fails as the kernel says."""
-    small = tmp_path / "small"
-    small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small)], capture_output=True).returncode:
-        pytest.skip("a small disk can only be mounted by root")
-    try:
+    with small_disk(24) as small:
         run = tmp_path / "run"
         run.mkdir()
         words = ["--steps", "8", "--save_steps", "2", "--keep", "9", "--output_dir", str(small)]
@@ -78,10 +75,9 @@ def test_a_full_disk_leaves_the_last_complete_one(tmp_path: Path) -> None:
         assert found is not None
         assert found.manifest.step == 4
         assert [each.path.name for each in torn([small])] == ["step-6"]
-    finally:
-        subprocess.run(["umount", str(small)], check=False)
 
 
+@pytest.mark.slow
 def test_without_the_runner_the_examples_are_as_they_are(tmp_path: Path) -> None:
     """No record, no manifest, and the same losses."""
     script = str(ROOT / "examples" / "train.py")

@@ -22,8 +22,10 @@ CPU = PlannedDevice(name="cpu", total_bytes=2**34, capability_major=None)
 
 
 def real(body):
+    """Events of the body without oneDNN, which packs 16-bit operands on processors with instructions for them."""
     torch.manual_seed(0)
-    return counted(np.asarray([change.nbytes for change in measure(body).changes]))
+    with torch.backends.mkldnn.flags(enabled=False):
+        return counted(np.asarray([change.nbytes for change in measure(body).changes]))
 
 
 def recorded(body):
@@ -192,5 +194,5 @@ def test_the_first_block_of_a_process_takes_what_the_second_takes():
         "assert first.phase_peaks == second.phase_peaks, (first.phase_peaks, second.phase_peaks)",
     )
     command = [sys.executable, "-c", "\n".join(lines)]
-    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stderr

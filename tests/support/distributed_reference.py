@@ -1,5 +1,6 @@
 """What real ranks ask of the CPU allocator: one launch of processes for a whole list of cases (I/O)."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -12,9 +13,14 @@ from typing import Any
 
 from tests.support.cpu_reference import Change, Reference
 from tests.support.ranks.case import RankCase
+from tests.support.ranks.cases import SAMPLE
+from tests.support.ranks.flat_cases import FLAT, LORA
+from tests.support.ranks.zero_cases import SAMPLE as ZERO
 
 ROOT = Path(__file__).parents[2]
-SECONDS_PER_CASE, SECONDS_TO_START = 90, 300
+QUICK = (*SAMPLE, *FLAT, *LORA, *ZERO)
+"""What `make test` runs on two ranks; DeepSpeed, which changes torch where it is imported, comes last."""
+SECONDS_PER_CASE, SECONDS_TO_START = 60, 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +40,30 @@ def run_ranks(cases: Sequence[RankCase], world_size: int) -> list[RankRun]:
     RuntimeError with the ranks' own words when a process ends before its list.
     """
     with tempfile.TemporaryDirectory(prefix="plan-ranks-") as name:
-        folder = Path(name)
-        (folder / "cases.json").write_text(json.dumps([case.to_dict() for case in cases]))
-        seconds = SECONDS_TO_START + SECONDS_PER_CASE * len(cases)
-        launch_ranks("tests.support.ranks.worker", folder, world_size, seconds)
-        return [
-            _load([folder / f"case-{number}-rank-{rank}.json" for rank in range(world_size)], case)
-            for number, case in enumerate(cases)
-        ]
+        _launch(Path(name), cases, world_size)
+        return [_load(Path(name), number, case, world_size) for number, case in enumerate(cases)]
+
+
+def sample_runs(cases: Sequence[RankCase]) -> dict[str, RankRun]:
+    """The runs of `cases`, all of them in QUICK, by label.
+
+    All of QUICK is launched once in a test run, by whichever worker asks first; the others wait for it and read.
+    """
+    folder = Path(os.environ["PLAN_TEST_SCRATCH"], "ranks")
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            _launch(folder, QUICK, 2)
+            (folder / "done").touch()
+    return {case.label(): _load(folder, QUICK.index(case), case, 2) for case in cases}
+
+
+def _launch(folder: Path, cases: Sequence[RankCase], world_size: int) -> None:
+    (folder / "meeting").unlink(missing_ok=True)  # of a launch that failed
+    (folder / "cases.json").write_text(json.dumps([case.to_dict() for case in cases]))
+    seconds = SECONDS_TO_START + SECONDS_PER_CASE * len(cases)
+    launch_ranks("tests.support.ranks.worker", folder, world_size, seconds)
 
 
 def launch_ranks(module: str, folder: Path, world_size: int, seconds: int) -> None:
@@ -69,8 +91,8 @@ def launch_ranks(module: str, folder: Path, world_size: int, seconds: int) -> No
         raise RuntimeError(f"ranks ended with {codes}:\n{words}")
 
 
-def _load(paths: Sequence[Path], case: RankCase) -> RankRun:
-    ranks = [json.loads(path.read_text()) for path in paths]
+def _load(folder: Path, number: int, case: RankCase, world_size: int) -> RankRun:
+    ranks = [json.loads((folder / f"case-{number}-rank-{rank}.json").read_text()) for rank in range(world_size)]
     error = next((values["error"] for values in ranks if "error" in values), "")
     if error:
         return RankRun(case=case, references=(), error=error)

@@ -108,7 +108,7 @@ def app_of(canned, state=LLAMA_STATE, **options):
     return ExplorerApp(state, engines=canned.open, **options)
 
 
-async def until(pilot, condition, tries=6000):
+async def until(pilot, condition, tries=60_000):
     """Lets the application work until something holds; fails where it never does."""
     for _ in range(tries):
         if condition():

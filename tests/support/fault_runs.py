@@ -81,7 +81,7 @@ def alive(run_id: str) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 240.0) -> bool:
+def wait_until(condition: Callable[[], object], seconds: float = 1500.0) -> bool:
     """Whether `condition()` came true within `seconds`."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -102,7 +102,7 @@ def kill_a_rank(seed: int, steps: int) -> Callable[[RunFolder], None]:
 
     def inject(folder: RunFolder) -> None:
         after = chance.randrange(steps)
-        wait_until(lambda: len(list(folder.path.glob("rank-*.json"))) == 2 and steps_done(folder) >= after, 240)
+        wait_until(lambda: len(list(folder.path.glob("rank-*.json"))) == 2 and steps_done(folder) >= after)
         time.sleep(chance.uniform(0.0, 1.0))
         pids = [rank.pid for rank in folder.ranks()]
         if pids:
@@ -148,7 +148,7 @@ class CommandLine:
     def end(self, number: signal.Signals) -> int:
         """Sends it a signal and waits until no process of the run is left; its return code."""
         self.process.send_signal(number)
-        self.process.wait(240)
+        self.process.wait(1500)
         assert wait_until(lambda: not alive(self.folder.run_id))
         return self.process.returncode
 
@@ -163,7 +163,7 @@ def command_line(folder: Path, *arguments: str, restarts: int = 0) -> CommandLin
         cwd=folder, env={**os.environ, **ENVIRONMENT}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip
-    wait_until(lambda: process.poll() is not None or any(steps_done(run) >= 2 for run in list_runs(folder)), 120)
+    wait_until(lambda: process.poll() is not None or any(steps_done(run) >= 2 for run in list_runs(folder)))
     if process.poll() is not None or not list_runs(folder):
         process.kill()
         raise AssertionError(f"it did not start: {process.communicate()}")

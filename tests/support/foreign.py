@@ -55,7 +55,7 @@ class Project:
     marker: Path
     """Where planted modules that are imported write their files' names."""
 
-    def plan(self, *words: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+    def plan(self, *words: str, seconds: float = 1500) -> subprocess.CompletedProcess[str]:
         """`plan` in the working directory; without `-P`, python itself would import the types.py that lies there."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "gpu_plan", *words],

@@ -82,7 +82,7 @@ def _run_step(step, contexts, ran, workspace, temp):
     folder = workspace / _filled(step.get("working-directory", "."), contexts)
     assert step["shell"] == "bash"
     words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=1500, check=False)
     ran.names.append(step["name"])
     ran.code, ran.stdout, ran.stderr = done.returncode, ran.stdout + done.stdout, ran.stderr + done.stderr
     ran.summary += files["GITHUB_STEP_SUMMARY"].read_text()

@@ -60,7 +60,7 @@ def infer_plan(
     ranks = tensor * pipeline * replicas
     cluster = parse_cluster("cpu" if ranks == 1 else f"{ranks}xcpu", ram_bytes=16 * GIB)
     job = InferWorkload(
-        context=context, batch=batch * replicas, new_tokens=new_tokens, precision=WeightType.FP32, **workload
+        context=context, batch=batch * replicas, new_tokens=new_tokens, precision=WeightType("fp32"), **workload
     )
     name = "tensor" if tensor > 1 else "pipeline" if pipeline > 1 else "replicas" if replicas > 1 else "single"
     places = tuple(
@@ -146,7 +146,7 @@ def write_prompts(folder: Path, count: int = 7, *, vocab: int = 250, most: int =
 
 
 def execute(
-    folder: Path, plan: Path, *words: str, options: Sequence[str] = (), script: str = "@generate", seconds: float = 300
+    folder: Path, plan: Path, *words: str, options: Sequence[str] = (), script: str = "@generate", seconds: float = 1500
 ) -> subprocess.CompletedProcess[str]:
     """`plan --plan PLAN --execute @generate OPTIONS -- WORDS` in `folder`."""
     command = [str(Path(sys.executable).with_name("plan")), "--plan", str(plan), "--execute", script]

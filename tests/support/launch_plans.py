@@ -49,7 +49,7 @@ def saved(
     cluster = cluster_of(gpus)
     job = Workload(
         seq_len=2048,
-        precision=Precision.BF16_MIXED,
+        precision=Precision("bf16-mixed"),
         stack=Stack(stack),
         settings=tuple(sorted((settings or {}).items())),
         **workload,  # type: ignore[arg-type]

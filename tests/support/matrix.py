@@ -20,7 +20,7 @@ SCRIPTS = ROOT / "tests" / "execution" / "scripts"
 MODEL = ROOT / "examples" / "tiny-llama"
 PLAN = Path(sys.executable).parent / "plan"
 LENGTH, STEPS, GLOBAL_BATCH = 32, 4, 8
-SECONDS = 240
+SECONDS = 1500
 
 TOLERANCE = 2e-6
 """Relative, on losses of about 6 in fp32, whose precision is 6e-8. Ranks and micro batches add up in another order what
@@ -57,7 +57,6 @@ def sample() -> tuple[Cell, ...]:
     """What every test run launches, beside the reference."""
     return (
         Cell(loop="accelerate", strategy="fsdp"),
-        Cell(loop="accelerate", strategy="zero3"),
         Cell(loop="trainer", strategy="zero2"),
         Cell(loop="plain", strategy="ddp"),
     )

@@ -11,22 +11,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpu_plan.planner.memory.optimizer.steps import BITSANDBYTES
 from gpu_plan.planner.workload.training import Optimizer
 from tests.support.cpu_reference import mark, measure
 from tests.support.replay_cpu import counted
 
 _OPTIONS: dict[Optimizer, dict[str, Any]] = {
-    Optimizer.ADAMW: {"foreach": True},
-    Optimizer.ADAMW_FORLOOP: {"foreach": False},
-    Optimizer.ADAMW_FUSED: {"fused": True},
-    Optimizer.SGD: {"foreach": True},
-    Optimizer.SGD_MOMENTUM: {"foreach": True, "momentum": 0.9},
-    Optimizer.ADAFACTOR: {"scale_parameter": False, "relative_step": False},
-    Optimizer.MUON: {},
-    Optimizer.ADAMW_8BIT: {"optim_bits": 8},
-    Optimizer.LION: {},
-    Optimizer.LION_8BIT: {"optim_bits": 8},
+    Optimizer("adamw"): {"foreach": True},
+    Optimizer("adamw-forloop"): {"foreach": False},
+    Optimizer("adamw-fused"): {"fused": True},
+    Optimizer("sgd"): {"foreach": True},
+    Optimizer("sgd-momentum"): {"foreach": True, "momentum": 0.9},
+    Optimizer("adafactor"): {"scale_parameter": False, "relative_step": False},
+    Optimizer("muon"): {},
+    Optimizer("adamw-8bit"): {"optim_bits": 8},
+    Optimizer("lion"): {},
+    Optimizer("lion-8bit"): {"optim_bits": 8},
 }
 
 
@@ -45,17 +44,17 @@ class OptimizerReference:
 
 
 def _class(optimizer: Optimizer) -> Any:
-    if optimizer is Optimizer.ADAFACTOR:
+    if optimizer == Optimizer("adafactor"):
         from transformers.optimization import Adafactor
 
         return Adafactor
-    if optimizer is Optimizer.MUON:
+    if optimizer == Optimizer("muon"):
         return torch.optim.Muon
-    if optimizer in BITSANDBYTES:
+    if optimizer.traits.package == "bitsandbytes":
         import bitsandbytes
 
-        return bitsandbytes.optim.AdamW if optimizer is Optimizer.ADAMW_8BIT else bitsandbytes.optim.Lion
-    return torch.optim.SGD if optimizer in (Optimizer.SGD, Optimizer.SGD_MOMENTUM) else torch.optim.AdamW
+        return bitsandbytes.optim.AdamW if optimizer == Optimizer("adamw-8bit") else bitsandbytes.optim.Lion
+    return torch.optim.SGD if optimizer in (Optimizer("sgd"), Optimizer("sgd-momentum")) else torch.optim.AdamW
 
 
 def optimizer_reference(

@@ -12,8 +12,8 @@ def small_context(trace: StepTrace, **changes: Any) -> RankContext:
     """fp32 on four ranks without CUDA, clipping or accumulation, but for `changes`."""
     base = RankContext(
         trace=trace,
-        precision=Precision.FP32,
-        optimizer=Optimizer.ADAMW,
+        precision=Precision("fp32"),
+        optimizer=Optimizer("adamw"),
         stack=Stack.PLAIN,
         clipping=False,
         checkpointing=Checkpointing.NONE,

@@ -16,7 +16,7 @@ from gpu_plan.executor.launch.engines.registry import LATER_ENGINES
 from gpu_plan.planner.options import parser as options
 from gpu_plan.planner.options import settings
 from gpu_plan.planner.options import training as workload_options
-from gpu_plan.planner.strategy.registry import NOT_BUILT
+from gpu_plan.planner.strategy.known import NOT_BUILT
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 _LIST = re.compile(r"(<!-- not built -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -135,7 +135,7 @@ def real_run(script: Path, arguments: Sequence[str], folder: Path) -> dict[str, 
     root = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": root, "ACCELERATE_USE_CPU": "true", "HF_HUB_OFFLINE": "1",
                    "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # fmt: skip
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=1500, check=False)
     assert result.exists(), done.stderr[-3000:]
     document: dict[str, Any] = json.loads(result.read_text())
     return document

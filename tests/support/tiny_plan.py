@@ -13,7 +13,7 @@ def tiny_plan(
     strategy: str = "ddp", *, ranks: int = 2, accumulation: int = 1, micro_batch: int = 4, **more
 ) -> SavedPlan:
     """A plan without figures; `more` are further fields of the strategy, `optimizer` and `seq_len` of the workload."""
-    workload = workload_document(Workload(precision=Precision.FP32))
+    workload = workload_document(Workload(precision=Precision("fp32")))
     workload |= {"seq_len": more.pop("seq_len", 16), "optimizer": more.pop("optimizer", "adamw")}
     choice = {
         "name": strategy,

@@ -46,9 +46,9 @@ def test_what_does_not_trace_says_why_in_our_words(rows: dict[str, dict[str, Any
     "model_id",
     [
         "openai-community/gpt2",
-        "albert/albert-base-v1",
         "facebook/hiera-base-224",
-        "microsoft/swin-tiny-patch4-window7-224",
+        pytest.param("albert/albert-base-v1", marks=pytest.mark.slow),
+        pytest.param("microsoft/swin-tiny-patch4-window7-224", marks=pytest.mark.slow),
         pytest.param("openai/whisper-tiny", marks=pytest.mark.slow),
         pytest.param("facebook/wav2vec2-base-960h", marks=pytest.mark.slow),
         pytest.param("llava-hf/llava-1.5-7b-hf", marks=pytest.mark.slow),

@@ -13,7 +13,7 @@ from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.model.build.flash import flash_attn_func, flash_attn_varlen_func
 from gpu_plan.planner.model.catalog_index import CATALOG
 from gpu_plan.planner.strategy.base import RankContext
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import training_batch
 from gpu_plan.planner.trace.kernels.attention import attention_scratch
@@ -24,6 +24,7 @@ from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 
+PURE = Precision("bf16")
 SEQ, BATCH = 96, 2
 
 
@@ -33,7 +34,7 @@ A100 = CudaProfile(capability=(8, 0), sm_count=108)
 def trace(
     architecture: str,
     attention: str,
-    precision: Precision = Precision.BF16,
+    precision: Precision = PURE,
     batch: int = BATCH,
     profile: KernelProfile = A100,
 ) -> StepTrace:
@@ -54,12 +55,12 @@ def trace(
     return tracer.trace(variant, batch)
 
 
-def peaks(step: StepTrace, precision: Precision = Precision.BF16) -> dict[str, int]:
+def peaks(step: StepTrace, precision: Precision = PURE) -> dict[str, int]:
     plan = Single().rank(
         RankContext(
             trace=step,
             precision=precision,
-            optimizer=Optimizer.SGD,
+            optimizer=Optimizer("sgd"),
             stack=Stack.TRAINER,
             clipping=False,
             checkpointing=Checkpointing.NONE,
@@ -75,7 +76,7 @@ def square(step: StepTrace) -> list[str]:
     return [shape for shape in step.tensor_shape if f"{SEQ}, {SEQ}]" in shape]
 
 
-@pytest.mark.parametrize("precision", [Precision.BF16, Precision.BF16_MIXED])
+@pytest.mark.parametrize("precision", [Precision("bf16"), Precision("bf16-mixed")])
 def test_without_a_mask_it_takes_what_sdpa_takes(precision: Precision) -> None:
     flash, sdpa = trace("llama-3", "flash", precision), trace("llama-3", "sdpa", precision)
     assert "_flash_attention_forward" in flash.operator_names
@@ -100,7 +101,7 @@ def test_a_single_sample_is_told_that_it_is_not_packed() -> None:
 
 def test_fp32_is_refused_in_one_line() -> None:
     with pytest.raises(InputError, match="16 bit only"):
-        trace("llama-3", "flash", Precision.FP32)
+        trace("llama-3", "flash", Precision("fp32"))
 
 
 def test_a_class_without_flash_is_refused_by_name() -> None:

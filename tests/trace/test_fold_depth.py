@@ -1,6 +1,7 @@
 """Depth adds no tracing: the step of a deeper model runs the same operators. Counts, not clocks."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from gpu_plan.planner.trace.recording.recorder import Recorder
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
+from tests.support.sample import sample
 
 
 def traced(model_id: str, changes: dict[str, Any], checkpointing: Checkpointing) -> StepTrace:
@@ -36,17 +38,19 @@ def traced(model_id: str, changes: dict[str, Any], checkpointing: Checkpointing)
     return tracer.trace(variant, 1)
 
 
-@pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL])
+DEPTHS: dict[str, list[dict[str, Any]]] = {
+    "meta-llama/Llama-3.1-8B": [{"num_hidden_layers": depth} for depth in (8, 32, 96)],
+    "google/gemma-2-2b": [{"num_hidden_layers": depth, "layer_types": None} for depth in (12, 26, 60)],
+    "google-t5/t5-small": [{"num_layers": depth, "num_decoder_layers": depth + 4} for depth in (8, 24)],
+}
+KEPT = [("meta-llama/Llama-3.1-8B", Checkpointing.FULL), ("google/gemma-2-2b", Checkpointing.NONE)]
+
+
 @pytest.mark.parametrize(
-    ("model_id", "depths"),
-    [
-        ("meta-llama/Llama-3.1-8B", [{"num_hidden_layers": depth} for depth in (8, 32, 96)]),
-        ("google/gemma-2-2b", [{"num_hidden_layers": depth, "layer_types": None} for depth in (12, 26, 60)]),
-        ("google-t5/t5-small", [{"num_layers": depth, "num_decoder_layers": depth + 4} for depth in (8, 24)]),
-    ],
+    ("model_id", "checkpointing"), sample(product(DEPTHS, [Checkpointing.NONE, Checkpointing.FULL]), kept=KEPT)
 )
 def test_depth_adds_no_operators_to_run(
-    model_id: str, depths: list[dict[str, Any]], checkpointing: Checkpointing, monkeypatch: pytest.MonkeyPatch
+    model_id: str, checkpointing: Checkpointing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: list[int] = []
     dispatch = Recorder.__torch_dispatch__
@@ -57,7 +61,7 @@ def test_depth_adds_no_operators_to_run(
 
     monkeypatch.setattr(Recorder, "__torch_dispatch__", counting)
     traces = []
-    for changes in depths:
+    for changes in DEPTHS[model_id]:
         counts.append(0)
         traces.append(traced(model_id, changes, checkpointing))
     assert counts[0] > 0

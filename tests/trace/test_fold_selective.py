@@ -45,10 +45,10 @@ def _variant(regime: Regime, mode: Checkpointing, every: int) -> StepVariant:
 @pytest.mark.parametrize(
     ("regime", "mode", "every", "found"),
     [
-        (AUTOCAST, Checkpointing.SELECTIVE, 1, [(0, 1, 13)]),
-        (BF16, Checkpointing.FULL, 2, [(0, 2, 6)]),
+        pytest.param(AUTOCAST, Checkpointing.SELECTIVE, 1, [(0, 1, 13)], marks=pytest.mark.slow),
+        pytest.param(BF16, Checkpointing.FULL, 2, [(0, 2, 6)], marks=pytest.mark.slow),
         (AUTOCAST, Checkpointing.SELECTIVE, 2, [(0, 2, 6)]),
-        (AUTOCAST, Checkpointing.FULL, 5, []),
+        pytest.param(AUTOCAST, Checkpointing.FULL, 5, [], marks=pytest.mark.slow),
     ],
 )
 def test_folded_equals_full(regime: Regime, mode: Checkpointing, every: int, found: list[tuple[int, ...]]) -> None:

@@ -38,9 +38,9 @@ def tiny() -> Any:
 @pytest.mark.parametrize(
     ("adapter", "wrapped", "rest"),
     [
-        (Adapter(peft=Peft.QLORA, base="int8"), Lora8bit, "float32"),
-        (Adapter(peft=Peft.LORA, base="gptq-4bit-32"), GPTQLoraLinear, "bfloat16"),
-        (Adapter(peft=Peft.LORA, base="awq-4bit-32"), AwqLoraLinear, "bfloat16"),
+        (Adapter(peft=Peft("qlora"), base="int8"), Lora8bit, "float32"),
+        (Adapter(peft=Peft("lora"), base="gptq-4bit-32"), GPTQLoraLinear, "bfloat16"),
+        (Adapter(peft=Peft("lora"), base="awq-4bit-32"), AwqLoraLinear, "bfloat16"),
     ],
 )
 def test_peft_wraps_each_base_its_own_way(adapter: Adapter, wrapped: type, rest: str) -> None:
@@ -58,7 +58,7 @@ def test_peft_wraps_each_base_its_own_way(adapter: Adapter, wrapped: type, rest:
 def test_a_gptq_checkpoint_is_the_base_of_lora() -> None:
     config = {**ARCHITECTURES["llama-3"].config(), "quantization_config": GPTQ}
     model = build_model(config)
-    made = adapt(model, spec_of(model, model_id="tiny"), Adapter(peft=Peft.LORA), stored=scheme_of(config))
+    made = adapt(model, spec_of(model, model_id="tiny"), Adapter(peft=Peft("lora")), stored=scheme_of(config))
     assert any(isinstance(module, GPTQLoraLinear) for module in made.model.modules())
     assert not any("full weights" in note for note in made.spec.notes)
 
@@ -68,11 +68,11 @@ def read(peft: str, *settings: str, **words: str) -> Adapter | None:
 
 
 def test_bases_are_options() -> None:
-    assert read("qlora", "quant.base=INT8") == Adapter(peft=Peft.QLORA, base="int8")
+    assert read("qlora", "quant.base=INT8") == Adapter(peft=Peft("qlora"), base="int8")
     found = read("lora", "quant.base=gptq-8bit-channel")
     assert found is not None
     assert found.base == "gptq-8bit-channel"
-    assert Adapter(peft=Peft.QLORA, base="int8").key() != Adapter(peft=Peft.QLORA).key()
+    assert Adapter(peft=Peft("qlora"), base="int8").key() != Adapter(peft=Peft("qlora")).key()
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_older_libraries_keep_what_the_checkpoint_holds() -> None:
 def test_a_model_without_matching_layers_is_no_base() -> None:
     model = build_model(ARCHITECTURES["gpt2"].config())
     with pytest.raises(InputError, match="no layer that awq stores"):
-        adapt(model, spec_of(model, model_id="gpt2"), Adapter(peft=Peft.LORA, base="awq-4bit-128"))
+        adapt(model, spec_of(model, model_id="gpt2"), Adapter(peft=Peft("lora"), base="awq-4bit-128"))

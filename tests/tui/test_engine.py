@@ -17,7 +17,7 @@ from tests.support.explorer import screen_text, settled
 
 pytestmark = pytest.mark.asyncio
 TINY = State(model="EleutherAI/pythia-70m", gpus="2xT4").trying("strategy", "fsdp").trying("micro-batch", "2")
-PATIENCE = 600
+PATIENCE = 1500
 
 
 async def eventually(condition):

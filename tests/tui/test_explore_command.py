@@ -139,7 +139,7 @@ def test_it_draws_on_the_terminal_where_stderr_goes_elsewhere(tmp_path):
             stdin=its, stdout=its, stderr=elsewhere, env={**os.environ, "TERM": "xterm-256color"},
         )  # fmt: skip
     os.close(its)
-    drawn, end = b"", time.monotonic() + 240
+    drawn, end = b"", time.monotonic() + 1500
     try:
         while b"Export" not in drawn and time.monotonic() < end:
             drawn += os.read(own, 65536)
@@ -149,7 +149,7 @@ def test_it_draws_on_the_terminal_where_stderr_goes_elsewhere(tmp_path):
                 drawn += os.read(own, 65536)
             except OSError:  # Its end of the terminal is closed.
                 break
-        assert process.wait(timeout=240) == 0
+        assert process.wait(timeout=1500) == 0
     finally:
         process.kill()
         os.close(own)

@@ -13,6 +13,7 @@ from gpu_plan.planner.memory.allocator.heap import Heap
 from gpu_plan.planner.memory.allocator.replay import AllocatorResult, AllocatorSettings, replay
 from gpu_plan.planner.units import GIB, MIB
 from tests.support.naive_allocator import NaiveAllocator, Rules
+from tests.support.sample import sample
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def test_agrees_with_a_naive_allocator_on_long_runs(run: Run, rules: Rules) -> N
 
 @pytest.mark.parametrize("expandable", [False, True])
 @pytest.mark.parametrize("capacity", [float("inf"), 1200 * MIB, 500 * MIB])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sample(range(4), kept=[0]))
 def test_agrees_on_a_long_random_run(seed: int, capacity: float, expandable: bool) -> None:
     random = np.random.default_rng(seed)
     choices = np.concatenate([random.integers(1, 80 * MIB, 15), random.integers(1, 2 * MIB, 15)])

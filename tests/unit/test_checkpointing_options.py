@@ -21,8 +21,8 @@ def workload(
 ) -> Workload:
     return Workload(
         seq_len=64,
-        precision=Precision.BF16,
-        optimizer=Optimizer.ADAMW,
+        precision=Precision("bf16"),
+        optimizer=Optimizer("adamw"),
         attention=attention,
         stack=stack,
         checkpointing=checkpointing,

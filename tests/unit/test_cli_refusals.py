@@ -14,7 +14,7 @@ from gpu_plan.planner.model import catalog_index
 from gpu_plan.planner.options import parser as options
 from gpu_plan.planner.options import training as workload_options
 from gpu_plan.planner.options.words import join_negative
-from gpu_plan.planner.strategy.registry import NOT_BUILT
+from gpu_plan.planner.strategy.known import NOT_BUILT
 from tests.support.calls import calls_of
 from tests.support.refresh_readme import README, relisted
 

@@ -13,8 +13,8 @@ INDUCTOR = ("compile.backend", "inductor")
 def _workload(*settings: tuple[str, str]) -> Workload:
     return Workload(
         seq_len=128,
-        precision=Precision.BF16_MIXED,
-        optimizer=Optimizer.ADAMW,
+        precision=Precision("bf16-mixed"),
+        optimizer=Optimizer("adamw"),
         attention=Attention.SDPA,
         stack=Stack.ACCELERATE,
         settings=settings,

@@ -183,7 +183,7 @@ def test_the_solver_prints_nothing() -> None:
         "    budget = {0: int(share * total), 1: int(share * total), 'cpu': total, 'disk': None}\n"
         "    solve(Problem(units=units, devices=devices_of(budget)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1500, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 
 
@@ -300,7 +300,7 @@ def test_only_the_search_imports_scipy() -> None:
         "bad = {'torch', 'transformers', 'accelerate', 'scipy', 'numpy'} & set(sys.modules)\n"
         "assert not bad, bad\n"
     )
-    subprocess.run([sys.executable, "-c", code], timeout=240, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=1500, check=True)
 
 
 def test_rates_and_devices() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gpu_plan.planner.plan.document import HostFigures, PlanDocument, UncertainTerm, from_json, to_json
 from gpu_plan.planner.strategy.host_memory import HostJob, host_terms, shortage
+from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.events import ParameterInfo
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import GIB
@@ -25,11 +26,11 @@ AS_STORED, UNKNOWN = frozenset({"bfloat16"}), None
 
 def job(strategy: str, **changes: Any) -> HostJob:
     base = HostJob(
-        strategy=strategy,
+        host=traits_of(strategy).host,
         parameters=(BASE,),
         regime=FP32,
         mixed=True,
-        peft=Peft.NONE,
+        peft=Peft("none"),
         ranks=8,
         shards=8,
         stored=AS_STORED,
@@ -50,7 +51,7 @@ def job(strategy: str, **changes: Any) -> HostJob:
         (job("fsdp1", regime=BF16), (0, 0, 8 * 4 * P)),
         (job("zero2", regime=BF16), (0, 0, 8 * 4 * P)),
         (job("zero3", regime=BF16), (0, 0, 8 * 4 * P)),
-        (job("ddp", peft=Peft.QLORA), (0, 0, 0)),
+        (job("ddp", peft=Peft("qlora")), (0, 0, 0)),
     ],
 )
 def test_what_is_loaded_in_its_stored_dtype_is_a_mapped_file_and_what_is_cast_is_private(
@@ -59,7 +60,7 @@ def test_what_is_loaded_in_its_stored_dtype_is_a_mapped_file_and_what_is_cast_is
     load, _, _ = host_terms(case)
     assert (load.low, load.expected, load.high) == expected
     assert load.source
-    assert (load.basis == "source") == (load.low == load.high or case.strategy == "zero3")
+    assert (load.basis == "source") == (load.low == load.high or case.host.loads == "partitioned")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_what_is_loaded_in_its_stored_dtype_is_a_mapped_file_and_what_is_cast_is
         (job("fsdp", regime=BF16, parameters=(BASE,) * 1000), (8 * (10_000_000 + 4 * P // 8), 4000 * P)),
         (job("zero2", regime=BF16), (0, 8 * 2 * P)),
         (job("zero3", regime=BF16), (0, 2 * P)),
-        (job("ddp", parameters=(BASE, replace(BASE, trainable=False)), peft=Peft.LORA), (4 * P, 8 * P)),
+        (job("ddp", parameters=(BASE, replace(BASE, trainable=False)), peft=Peft("lora")), (4 * P, 8 * P)),
     ],
 )
 def test_a_save_takes_from_its_checkpoint_up_to_the_whole_weights(case: HostJob, expected: tuple[int, int]) -> None:

@@ -129,7 +129,7 @@ def test_a_planted_standard_library_is_not_imported_by_a_child(tmp_path):
     environment = own_environment({**os.environ, "PYTHONPATH": given}, directory=tmp_path)
     done = subprocess.run(
         [*own_command("gpu_plan.executor.runner"), "train.py"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     path, _, variable = done.stdout.rstrip("\n").rpartition(" ")

@@ -26,10 +26,10 @@ def test_nothing_asked_for_is_no_adapter() -> None:
 
 
 def test_defaults_and_given_values() -> None:
-    assert adapter({"peft": "lora"}) == Adapter(peft=Peft.LORA, rank=16)
+    assert adapter({"peft": "lora"}) == Adapter(peft=Peft("lora"), rank=16)
     words = {"peft": "QLoRA", "lora-rank": "64", "lora-targets": " q_proj, v_proj,q_proj ", "precision": "fp32"}
     assert adapter(words, "lora.dropout=0.05", "quant.double=true") == Adapter(
-        peft=Peft.QLORA,
+        peft=Peft("qlora"),
         rank=64,
         targets=("q_proj", "v_proj"),
         dropout=0.05,
@@ -62,14 +62,14 @@ def test_refused_in_one_line(words: dict[str, str], settings: tuple[str, ...], s
 
 
 def test_every_finer_value_is_part_of_the_cache_key() -> None:
-    plain = Adapter(peft=Peft.QLORA)
+    plain = Adapter(peft=Peft("qlora"))
     others = (
-        Adapter(peft=Peft.LORA),
-        Adapter(peft=Peft.QLORA, rank=8),
-        Adapter(peft=Peft.QLORA, targets=("q_proj",)),
-        Adapter(peft=Peft.QLORA, dropout=0.1),
-        Adapter(peft=Peft.QLORA, double_quant=True),
-        Adapter(peft=Peft.QLORA, compute_dtype="float16"),
+        Adapter(peft=Peft("lora")),
+        Adapter(peft=Peft("qlora"), rank=8),
+        Adapter(peft=Peft("qlora"), targets=("q_proj",)),
+        Adapter(peft=Peft("qlora"), dropout=0.1),
+        Adapter(peft=Peft("qlora"), double_quant=True),
+        Adapter(peft=Peft("qlora"), compute_dtype="float16"),
     )
     assert len({adapter.key() for adapter in (plain, *others)}) == 7
 
@@ -81,7 +81,7 @@ def variant(regime: Regime) -> str:
 
 
 def test_regimes_differ_in_their_keys() -> None:
-    mixed = [autocast_regime(Precision.BF16_MIXED, Stack.ACCELERATE, peft) for peft in Peft]
+    mixed = [autocast_regime(Precision("bf16-mixed"), Stack.ACCELERATE, peft) for peft in map(Peft, Peft.names())]
     assert [(regime.weights, regime.trained, regime.autocast) for regime in mixed] == [
         ("float32", "float32", "bfloat16"),
         ("bfloat16", "float32", "bfloat16"),
@@ -120,10 +120,10 @@ def tiny_spec() -> ModelSpec:
 
 
 def test_parameters_stand_as_the_regime_has_them() -> None:
-    trace = stepless_trace(tiny_spec(), autocast_regime(Precision.BF16_MIXED, Stack.ACCELERATE, Peft.LORA))
+    trace = stepless_trace(tiny_spec(), autocast_regime(Precision("bf16-mixed"), Stack.ACCELERATE, Peft("lora")))
     assert [parameter.dtype for parameter in trace.parameters] == ["bfloat16", "uint8", "float32"]
     for strategy in STRATEGIES.values():
-        regime = strategy.regime(Precision.BF16, Stack.ACCELERATE, Peft.LORA)
+        regime = strategy.regime(Precision("bf16"), Stack.ACCELERATE, Peft("lora"))
         assert stepless_trace(tiny_spec(), regime).parameters[1].dtype == "uint8"
 
 
@@ -135,5 +135,5 @@ def test_the_workload_echoes_what_was_used() -> None:
     given = read_given({"peft": "lora"}, ())
     workload = make_workload(given, False, H100, tiny_spec())
     basis = dict(workload.basis)
-    assert (workload.peft, workload.lora_rank, workload.lora_targets) == (Peft.LORA, 16, ("q",))
+    assert (workload.peft, workload.lora_rank, workload.lora_targets) == (Peft("lora"), 16, ("q",))
     assert (basis["peft"], basis["lora_rank"], basis["lora_targets"]) == ("given", "default", "default")

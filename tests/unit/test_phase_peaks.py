@@ -5,7 +5,7 @@ import pytest
 
 from gpu_plan.planner.memory.profile import measure, phase_at
 from gpu_plan.planner.memory.stream import Phase, RankStream
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.workload.training import Optimizer
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace
@@ -29,7 +29,7 @@ def counted(stream: RankStream) -> dict[Phase, int]:
     return peaks
 
 
-@pytest.mark.parametrize("optimizer", [Optimizer.SGD, Optimizer.ADAMW, Optimizer.ADAMW_FUSED])
+@pytest.mark.parametrize("optimizer", [Optimizer("sgd"), Optimizer("adamw"), Optimizer("adamw-fused")])
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_equal_what_is_counted_event_by_event(optimizer: Optimizer, accumulation: int) -> None:
     context = small_context(TRACE, world_size=1, optimizer=optimizer, accumulation_steps=accumulation)
@@ -38,7 +38,7 @@ def test_equal_what_is_counted_event_by_event(optimizer: Optimizer, accumulation
 
 
 def test_a_step_that_only_frees_peaks_where_it_begins() -> None:
-    stream = Single().rank(small_context(TRACE, world_size=1, optimizer=Optimizer.SGD)).stream
+    stream = Single().rank(small_context(TRACE, world_size=1, optimizer=Optimizer("sgd"))).stream
     first = int(np.searchsorted(stream.event_segment, stream.step_segments[0]))
     found = measure(stream, 1).phase_peaks[Phase.STEP]
     assert found >= int(stream.live(1)[first - 1]) >= 8 * NUMEL

@@ -14,7 +14,7 @@ from gpu_plan.planner.memory.allocator.replay import simulate
 from gpu_plan.planner.memory.snapshot import snapshot
 from gpu_plan.planner.snapshot.diff import SnapshotDiff, compare
 from gpu_plan.planner.snapshot.read import History, read_history
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.kinds.single import Single
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace
 

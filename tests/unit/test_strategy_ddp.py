@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_plan.planner.memory.stream import RankStream
-from gpu_plan.planner.strategy.ddp import BUCKET, FIRST_BUCKET, DistributedDataParallel, bucket_sizes
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.buckets import BUCKET, FIRST_BUCKET, bucket_sizes
+from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel
+from gpu_plan.planner.strategy.kinds.single import Single
 from tests.support.live_bytes import at_load, at_rest, labelled
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
 from gpu_plan.planner.strategy.fsdp2.units import shard, wrap_units
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
 from gpu_plan.planner.workload.training import Precision
 from tests.support.live_bytes import at_load, at_rest, peak
@@ -95,7 +95,7 @@ def test_the_last_gradient_outlives_the_reduction() -> None:
     quarter = WHOLE  # bytes of a shard in fp32
     # Shard; reduce-scatter input, the gradient itself, and the reduced shard.
     assert peak(stream, 1, backward=True) == quarter + BATCH + 4 * WHOLE + 4 * WHOLE + quarter
-    mixed = FullyShardedDataParallel().rank(small_context(chain(1, element_bytes=2), precision=Precision.BF16_MIXED))
+    mixed = FullyShardedDataParallel().rank(small_context(chain(1, element_bytes=2), precision=Precision("bf16-mixed")))
     # Half as wide, and the shard in both types while it is cast.
     assert peak(mixed.stream, 1, backward=True) == quarter + BATCH + 2 * WHOLE + 2 * WHOLE + quarter // 2 + quarter
 

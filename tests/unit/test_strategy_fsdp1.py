@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.fsdp1.flat import first_shard, flat_units
-from gpu_plan.planner.strategy.fsdp1.strategy import (
-    POST_BACKWARD_STREAM,
-    PRE_UNSHARD_STREAM,
-    UNSHARD_STREAM,
-    FullyShardedDataParallel1,
-)
+from gpu_plan.planner.strategy.fsdp1.rank import POST_BACKWARD_STREAM, PRE_UNSHARD_STREAM, UNSHARD_STREAM
+from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Peft, Precision, Stack
@@ -38,8 +34,8 @@ def blocks(shapes: tuple[tuple[int, ...], ...] = SHAPES, **changes: object) -> S
 def context(trace: StepTrace | None = None, **changes: object) -> RankContext:
     base = RankContext(
         trace=trace or blocks(),
-        precision=Precision.BF16_MIXED,
-        optimizer=Optimizer.ADAMW_FUSED,
+        precision=Precision("bf16-mixed"),
+        optimizer=Optimizer("adamw-fused"),
         stack=Stack.ACCELERATE,
         clipping=True,
         checkpointing=Checkpointing.NONE,
@@ -66,7 +62,7 @@ def test_masters_moments_and_the_last_gradient_rest_over_the_world(world: int) -
 
 
 def test_pure_bf16_rests_on_half() -> None:
-    found = run(context(precision=Precision.BF16))[1]
+    found = run(context(precision=Precision("bf16")))[1]
     assert found.at_rest_bytes == pytest.approx(8 * P / 8, abs=SLACK)
 
 
@@ -88,10 +84,10 @@ def test_accumulation_keeps_whole_flat_gradients() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16_MIXED, Precision.BF16])
-@pytest.mark.parametrize("optimizer", [Optimizer.ADAMW, Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT])
+@pytest.mark.parametrize("precision", [Precision("fp32"), Precision("bf16-mixed"), Precision("bf16")])
+@pytest.mark.parametrize("optimizer", [Optimizer("adamw"), Optimizer("adafactor"), Optimizer("adamw-8bit")])
 def test_everything_taken_is_given_back(steps: int, precision: Precision, optimizer: Optimizer) -> None:
-    trace = blocks(element_bytes=4 if precision is Precision.FP32 else 2)
+    trace = blocks(element_bytes=4 if precision == Precision("fp32") else 2)
     plan, _ = run(context(trace, accumulation_steps=steps, precision=precision, optimizer=optimizer))
     stream = plan.stream
     counts = np.bincount(stream.event_tensor, weights=stream.event_sign, minlength=len(stream.fixed))
@@ -136,12 +132,12 @@ def test_shards_cover_the_flat_parameter(sizes: list[int], world: int) -> None:
 def test_refusals_name_the_reason() -> None:
     strategy = FullyShardedDataParallel1()
     assert "one GPU" in str(strategy.refuses(context(world_size=1)))
-    assert "Muon" in str(strategy.refuses(context(optimizer=Optimizer.MUON)))
+    assert "Muon" in str(strategy.refuses(context(optimizer=Optimizer("muon"))))
     assert strategy.refuses(context()) is None
 
 
 def test_paged_state_is_said_and_counted_on_the_host() -> None:
-    plan, _ = run(context(optimizer=Optimizer.PAGED_ADAMW_8BIT))
+    plan, _ = run(context(optimizer=Optimizer("paged-adamw-8bit")))
     assert plan.host_bytes == pytest.approx(2 * P / 8, abs=64)
     assert any("managed memory" in note for note in plan.notes)
 
@@ -166,12 +162,12 @@ def test_what_side_streams_allocate_comes_from_their_own_pools(label: str, strea
 
 def adapted(**changes: object) -> RankContext:
     """A frozen model of which the last leaf module is trained."""
-    return replace(context(blocks(frozen=(0, 1, 2, 3)), peft=Peft.LORA), **changes)  # type: ignore[arg-type]
+    return replace(context(blocks(frozen=(0, 1, 2, 3)), peft=Peft("lora")), **changes)  # type: ignore[arg-type]
 
 
 def test_every_trained_leaf_is_a_unit_of_its_own_beside_frozen_ones() -> None:
-    regime = FullyShardedDataParallel1().regime(Precision.BF16_MIXED, Stack.TRAINER, Peft.LORA)
-    units = {unit.module: unit for unit in flat_units(adapted().trace, regime, 8, Peft.LORA)}
+    regime = FullyShardedDataParallel1().regime(Precision("bf16-mixed"), Stack.TRAINER, Peft("lora"))
+    units = {unit.module: unit for unit in flat_units(adapted().trace, regime, 8, Peft("lora"))}
     assert set(units) == {"m1", "m2", "m3", "m4", ""}
     assert [name for name, unit in units.items() if unit.trainable] == ["m4"]
 
@@ -200,7 +196,7 @@ def test_adapters_refuse_what_torch_refuses() -> None:
     strategy = FullyShardedDataParallel1()
     assert strategy.refuses(adapted()) is None
     assert "without autocast" in str(strategy.refuses(adapted(stack=Stack.PLAIN)))
-    assert strategy.refuses(adapted(stack=Stack.PLAIN, precision=Precision.BF16)) is None
+    assert strategy.refuses(adapted(stack=Stack.PLAIN, precision=Precision("bf16"))) is None
     trace = adapted().trace
     bias = replace(trace.parameters[4], name="m4.bias")
     odd = replace(trace, parameters=[*trace.parameters[:4], bias])
@@ -211,10 +207,10 @@ def test_packed_weights_take_their_bytes_in_the_type_of_the_flat_parameter() -> 
     trace = adapted().trace
     packed = replace(trace.parameters[1], dtype="uint8", shape=(BLOCK // 2, 1))
     trace = replace(trace, parameters=[trace.parameters[0], packed, *trace.parameters[2:]])
-    units = {unit.module: unit for unit in flat_units(trace, BF16, 8, Peft.QLORA)}
+    units = {unit.module: unit for unit in flat_units(trace, BF16, 8, Peft("qlora"))}
     assert units["m1"].flat_numel == BLOCK // 4
     assert units["m2"].flat_numel == BLOCK
-    told = run(adapted(peft=Peft.QLORA, trace=trace))[0].notes
+    told = run(adapted(peft=Peft("qlora"), trace=trace))[0].notes
     assert any("bnb_4bit_quant_storage=torch.bfloat16" in note for note in told)
 
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_plan.planner.strategy.base import Offload, RankContext
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import ModuleLayout
 from gpu_plan.planner.workload.training import Precision
 from tests.support.live_bytes import at_rest, labelled
@@ -20,7 +21,7 @@ def context(**changes: object) -> RankContext:
     """Three modules in units of their own; the second one computes in float8."""
     trace = tiny_trace([(4096, 4)] * COUNT, element_bytes=2)
     places = ModuleLayout(blocks=tuple(f"m{index}" for index in range(COUNT)), float8_linears=("m1",))
-    return small_context(replace(trace, layout=places), **{"precision": Precision.FP8_MIXED, **changes})
+    return small_context(replace(trace, layout=places), **{"precision": Precision("fp8-mixed"), **changes})
 
 
 def sizes(plan, label):
@@ -47,7 +48,7 @@ def test_fp32_copies_are_gone_before_the_gather() -> None:
 
 def test_switched_off_it_is_bf16_mixed() -> None:
     off = FullyShardedDataParallel().rank(context(settings=(("fp8.all_gather", "false"),)))
-    plain = FullyShardedDataParallel().rank(context(precision=Precision.BF16_MIXED))
+    plain = FullyShardedDataParallel().rank(context(precision=Precision("bf16-mixed")))
     assert not labelled(off.stream, "float8 weight shard")
     assert at_rest(off.stream) == at_rest(plain.stream)
     assert [c.bytes for c in off.collectives] == [c.bytes for c in plain.collectives]
@@ -56,7 +57,7 @@ def test_switched_off_it_is_bf16_mixed() -> None:
 @pytest.mark.parametrize("name", ["fsdp1", "zero1", "zero2", "zero3"])
 def test_where_it_is_not_modelled_it_is_refused(name: str) -> None:
     assert "float8" in (STRATEGIES[name].refuses(context()) or "")
-    assert "float8" not in (STRATEGIES[name].refuses(context(precision=Precision.BF16_MIXED)) or "")
+    assert "float8" not in (STRATEGIES[name].refuses(context(precision=Precision("bf16-mixed"))) or "")
 
 
 @pytest.mark.parametrize("name", ["ddp", "fsdp"])

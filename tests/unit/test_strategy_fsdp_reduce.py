@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_plan.planner.strategy.base import RankContext
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.trace.events import ModuleLayout
 from gpu_plan.planner.workload.training import Precision
 from tests.support.live_bytes import at_rest, labelled
@@ -20,7 +20,7 @@ FP32 = (("dtype.reduce", "float32"),)
 def mixed(**changes: object) -> RankContext:
     trace = tiny_trace([(4096, 4)] * COUNT, element_bytes=2)
     places = ModuleLayout(blocks=tuple(f"m{index}" for index in range(COUNT)))
-    return small_context(replace(trace, layout=places), precision=Precision.BF16_MIXED, **changes)
+    return small_context(replace(trace, layout=places), precision=Precision("bf16-mixed"), **changes)
 
 
 def test_collective_buffers_are_of_the_reduce_type() -> None:
@@ -55,12 +55,12 @@ def test_gradients_accumulate_whole_in_the_reduce_type() -> None:
 @pytest.mark.parametrize(
     ("precision", "reduce", "taken"),
     [
-        (Precision.BF16_MIXED, "float32", True),
-        (Precision.BF16_MIXED, "bfloat16", True),
-        (Precision.BF16, "float32", True),
-        (Precision.FP32, "float32", True),
-        (Precision.FP32, "bfloat16", False),
-        (Precision.FP16_MIXED, "float32", False),
+        (Precision("bf16-mixed"), "float32", True),
+        (Precision("bf16-mixed"), "bfloat16", True),
+        (Precision("bf16"), "float32", True),
+        (Precision("fp32"), "float32", True),
+        (Precision("fp32"), "bfloat16", False),
+        (Precision("fp16-mixed"), "float32", False),
     ],
 )
 def test_casts_that_copy_are_refused(precision: Precision, reduce: str, taken: bool) -> None:

@@ -11,8 +11,8 @@ from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.options.training import read_given
 from gpu_plan.planner.search.training.candidates import families
 from gpu_plan.planner.strategy.base import RankContext
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
-from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
+from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
 from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision, Stack, Workload
 from tests.support.tiny_trace import tiny_trace
 
@@ -25,8 +25,8 @@ def context(**changes: object) -> RankContext:
     trace = replace(trace, layout=replace(trace.layout, blocks=["m1", "m2", "m3"]))
     base = RankContext(
         trace=trace,
-        precision=Precision.BF16_MIXED,
-        optimizer=Optimizer.ADAMW_FUSED,
+        precision=Precision("bf16-mixed"),
+        optimizer=Optimizer("adamw-fused"),
         stack=Stack.ACCELERATE,
         clipping=True,
         checkpointing=Checkpointing.NONE,
@@ -71,7 +71,7 @@ def test_without_replicas_one_stands_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("precision", [Precision.BF16_MIXED, Precision.BF16])
+@pytest.mark.parametrize("precision", [Precision("bf16-mixed"), Precision("bf16")])
 def test_everything_taken_is_given_back(steps: int, precision: Precision) -> None:
     stream = HybridShardedDataParallel().rank(context(accumulation_steps=steps, precision=precision)).stream
     live = stream.live(1)
@@ -92,7 +92,7 @@ def test_refusals_name_the_reason() -> None:
     strategy = HybridShardedDataParallel()
     assert "--dp-replicate" in str(strategy.refuses(context(replicate=1, nodes=1, world_size=8)))
     assert "ddp" in str(strategy.refuses(context(replicate=16)))
-    assert "DTensor" in str(strategy.refuses(context(optimizer=Optimizer.ADAMW_8BIT)))
+    assert "DTensor" in str(strategy.refuses(context(optimizer=Optimizer("adamw-8bit"))))
     assert strategy.refuses(context()) is None
 
 

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_plan.planner.memory.profile import measure
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, Strategy
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
-from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.base import RankContext, RankPlan, Strategy
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
+from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.registry import STRATEGIES
-from gpu_plan.planner.strategy.zero.zero3 import Zero3
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import ModuleLayout, StepTrace
 from gpu_plan.planner.workload.training import Optimizer, Peft, Precision
 from tests.support.live_bytes import at_load, at_rest, labelled, live, peak
@@ -35,7 +36,7 @@ def zero3(trace: StepTrace, offload: Offload = Offload.ALL, **changes: Any) -> R
     more = changes.pop("settings", ())
     sizes = (("zero.reduce_bucket_size", str(BUCKET)), ("zero.param_persistence_threshold", "0"), *more)
     return Zero3().rank(
-        small_context(trace, offload=offload, precision=Precision.BF16_MIXED, settings=sizes, **changes)
+        small_context(trace, offload=offload, precision=Precision("bf16-mixed"), settings=sizes, **changes)
     )
 
 
@@ -84,7 +85,7 @@ def test_zero3_on_one_rank_copies_whole_weights_without_gathering() -> None:
 
 def test_zero3_fetches_persistent_weights_again_after_the_step() -> None:
     words = (("zero.param_persistence_threshold", str(WHOLE)),)
-    plan = Zero3().rank(small_context(chain(), offload=Offload.ALL, precision=Precision.BF16_MIXED, settings=words))
+    plan = Zero3().rank(small_context(chain(), offload=Offload.ALL, precision=Precision("bf16-mixed"), settings=words))
     assert copied(plan, "host_to_device", "step") == 2 * 4 * WHOLE // 4
     bucket = 2 * 500_000_000
     assert at_rest(plan.stream) == [bucket + BATCH + 2 * 4 * WHOLE] * 2
@@ -118,14 +119,14 @@ def test_fsdp_keeps_nothing_on_the_device_between_steps() -> None:
     assert plan.optimizer_work.on_host
     assert not fsdp(chain(element_bytes=4), Offload.NONE).optimizer_work.on_host
     # On the CPU torch's default Adam goes over its tensors one by one.
-    assert plan.optimizer_work == fsdp(chain(element_bytes=4), optimizer=Optimizer.ADAMW_FORLOOP).optimizer_work
+    assert plan.optimizer_work == fsdp(chain(element_bytes=4), optimizer=Optimizer("adamw-forloop")).optimizer_work
 
 
 def test_fsdp_host_has_shards_gradients_and_state() -> None:
     assert fsdp(chain(element_bytes=4)).host_bytes == 4 * (4 * WHOLE)
     # 1025 rows of 16 bytes: pinned blocks of 32 KiB for shard and gradient; state is pageable.
     assert fsdp(chain(1, element_bytes=4, rows=4100)).host_bytes == 2 * 32768 + 2 * 1025 * 16
-    sgd = fsdp(chain(element_bytes=4), optimizer=Optimizer.SGD)
+    sgd = fsdp(chain(element_bytes=4), optimizer=Optimizer("sgd"))
     assert sgd.host_bytes == 2 * (4 * WHOLE)
 
 
@@ -139,7 +140,7 @@ def test_fsdp_copies_shards_to_the_device_for_every_gather() -> None:
 
 
 def test_fsdp_casts_shards_on_the_device() -> None:
-    plan = fsdp(chain(1), precision=Precision.BF16_MIXED)
+    plan = fsdp(chain(1), precision=Precision("bf16-mixed"))
     quarter = WHOLE  # bytes of a shard in fp32
     arrived = labelled(plan.stream, "weight shard from host")
     assert {size for _, _, size in arrived} == {quarter}
@@ -174,10 +175,10 @@ def test_who_offers_it() -> None:
 
 
 def test_qlora_is_refused_where_nobody_counted_it() -> None:
-    context = small_context(chain(), offload=Offload.ALL, peft=Peft.QLORA)
+    context = small_context(chain(), offload=Offload.ALL, peft=Peft("qlora"))
     strategy = FullyShardedDataParallel()
     assert "not built" in (strategy.refuses(context) or "")
-    assert strategy.refuses(replace(context, peft=Peft.NONE)) is None
+    assert strategy.refuses(replace(context, peft=Peft("none"))) is None
     assert Zero3().refuses(context) is None
     assert "int8" in (Zero3().refuses(replace(context, settings=(("quant.base", "int8"),))) or "")
 
@@ -188,7 +189,7 @@ def test_qlora_is_refused_where_nobody_counted_it() -> None:
     st.integers(2, 9),
     st.sampled_from([Zero3(), FullyShardedDataParallel()]),
     st.integers(1, 3),
-    st.sampled_from([Precision.FP32, Precision.BF16_MIXED]),
+    st.sampled_from([Precision("fp32"), Precision("bf16-mixed")]),
 )
 def test_any_model_s_device_is_left_as_it_was_found(
     shapes: list[list[int]], world: int, strategy: Strategy, accumulation: int, precision: Precision

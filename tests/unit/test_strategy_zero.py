@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.memory.stream import Phase
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, Strategy
+from gpu_plan.planner.strategy.base import RankContext, RankPlan, Strategy
+from gpu_plan.planner.strategy.kinds.zero1 import Zero1
+from gpu_plan.planner.strategy.kinds.zero2 import Zero2
+from gpu_plan.planner.strategy.kinds.zero3 import Zero3
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero.common import pinned_bytes
 from gpu_plan.planner.strategy.zero.stage12.flat import FlatGroup, flatten_copies, worst_rank
 from gpu_plan.planner.strategy.zero.stage12.rank import flat_groups
-from gpu_plan.planner.strategy.zero.zero1 import Zero1
-from gpu_plan.planner.strategy.zero.zero2 import Zero2
-from gpu_plan.planner.strategy.zero.zero3 import Zero3
 from gpu_plan.planner.trace.events import Category, StepTrace
 from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision, Stack
 from tests.support.tiny_trace import tiny_trace
@@ -30,8 +31,8 @@ SETTINGS = (("zero.reduce_bucket_size", str(BUCKET)), ("zero.param_persistence_t
 def context(trace: StepTrace = BIG, world: int = 8, **changes: object) -> RankContext:
     base = RankContext(
         trace=trace,
-        precision=Precision.BF16_MIXED,
-        optimizer=Optimizer.ADAMW,
+        precision=Precision("bf16-mixed"),
+        optimizer=Optimizer("adamw"),
         stack=Stack.ACCELERATE,
         clipping=True,
         checkpointing=Checkpointing.NONE,
@@ -71,7 +72,7 @@ def test_stage_3_keeps_16_over_the_world_and_its_bucket(world: int) -> None:
 def test_fp32_keeps_masters_beside_the_weights(world: int) -> None:
     trace = tiny_trace([p.shape for p in BIG.parameters], element_bytes=4)
     for strategy in STAGES[:2]:
-        assert rest(strategy, world, trace=trace, precision=Precision.FP32) == pytest.approx(
+        assert rest(strategy, world, trace=trace, precision=Precision("fp32")) == pytest.approx(
             4 * P + 12 * P / world, abs=SLACK
         )
 
@@ -97,7 +98,7 @@ def test_stage_1_holds_whole_gradients_when_backward_ends() -> None:
 
 
 def test_step_of_stage_2_holds_16_bit_flat_and_fp32_gradients_at_once() -> None:
-    plan, measured = profile(STAGES[1], context(world=1, optimizer=Optimizer.ADAMW_FUSED))
+    plan, measured = profile(STAGES[1], context(world=1, optimizer=Optimizer("adamw-fused")))
     assert measured.at_peak[Category.GRADIENTS] == pytest.approx(2 * P + 2 * P + 4 * P, abs=SLACK)
     assert plan.stream.live(1).min() >= 0
 
@@ -133,7 +134,8 @@ def test_every_gradient_is_gone_and_both_iterations_rest_alike(
 def test_offload_moves_masters_and_state_to_host(strategy: Strategy) -> None:
     world = 4
     plan, measured = profile(strategy, context(world=world, offload=Offload.OPTIMIZER))
-    stays = 2 * P / world + 2 * BUCKET if strategy.zero_stage == 3 else 2 * P + 2 * max(p.numel for p in BIG.parameters)
+    largest = max(p.numel for p in BIG.parameters)
+    stays = 2 * P / world + 2 * BUCKET if strategy.traits.shards_model else 2 * P + 2 * largest
     assert measured.at_rest_bytes == pytest.approx(stays, abs=SLACK)
     assert 18 * P / world <= plan.host_bytes <= 2 * 18 * P / world + 4 * P
     assert plan.optimizer_work.on_host
@@ -197,7 +199,7 @@ def test_refusals_say_why() -> None:
         assert strategy.refuses(context()) is None
         assert "one GPU" in (strategy.refuses(context(world=1)) or "")
         assert strategy.refuses(context(world=1, offload=Offload.OPTIMIZER)) is None
-        assert "CPU Adam" in (strategy.refuses(context(offload=Offload.OPTIMIZER, optimizer=Optimizer.SGD)) or "")
+        assert "CPU Adam" in (strategy.refuses(context(offload=Offload.OPTIMIZER, optimizer=Optimizer("sgd"))) or "")
         nothing = tiny_trace([(4, 4)], frozen=[0])
         assert "trainable" in (strategy.refuses(context(trace=nothing)) or "")
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.strategy.kinds.zero1 import Zero1
+from gpu_plan.planner.strategy.kinds.zero2 import Zero2
+from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_modules, leaf_of, leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.partition import holders
 from gpu_plan.planner.strategy.zero.stage3.views import lookup_modules, recorded_exits, viewed_parameters
 from gpu_plan.planner.strategy.zero.stage12.rank import plan_of_rank
-from gpu_plan.planner.strategy.zero.zero1 import Zero1
-from gpu_plan.planner.strategy.zero.zero2 import Zero2
-from gpu_plan.planner.strategy.zero.zero3 import Zero3
 from gpu_plan.planner.trace.events import Kind, ModuleLayout, StepTrace
 from tests.support.live_bytes import live
 from tests.support.rank_contexts import small_context

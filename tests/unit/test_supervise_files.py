@@ -159,8 +159,8 @@ def test_the_guard_kills_what_a_dead_supervisor_left() -> None:
         time.sleep(0.2)
         assert sleeper.poll() is None
         guard.stdin.close()  # as the kernel closes it when the supervisor dies
-        assert sleeper.wait(240) == -signal.SIGKILL
-        assert guard.wait(240) == 0
+        assert sleeper.wait(1500) == -signal.SIGKILL
+        assert guard.wait(1500) == 0
     finally:
         sleeper.kill()
         guard.kill()

@@ -13,7 +13,7 @@ from gpu_plan.planner.memory.allocator.replay import simulate
 from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.memory.timeline import timeline
 from gpu_plan.planner.plan.timeline import Timeline
-from gpu_plan.planner.strategy.single import Single
+from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.units import GIB, MIB
 from gpu_plan.reports.plots.timeline import as_picture, draw
 from gpu_plan.reports.plots.timeline_file import as_csv, check_ending, write_timeline

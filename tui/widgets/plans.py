@@ -193,5 +193,5 @@ _REST_OF_NAME = re.compile(r"^(with \w+ offload|\d+ replicas|\d+( x \d+ replicas
 
 def _why(row: figures.Row) -> str:
     """Without the plan's own name, which stands before it."""
-    reason = row.reason.removeprefix(words.STRATEGIES.get(row.candidate.strategy.name, "")).lstrip()
+    reason = row.reason.removeprefix(words.strategy_title(row.candidate.strategy.name)).lstrip()
     return _REST_OF_NAME.sub("", reason)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpu_plan.executor.checkpoints.manifest import MANIFEST_FILE, MARKER_PREFIX, Manifest
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.strategy.known import traits_of
 
 EXTRACT_WORKERS = 1
 MERGE_WORKERS = 1
@@ -30,13 +31,13 @@ def to_universal(source: Path, target: Path, manifest: Manifest, strategy: str) 
         num_merge_workers=MERGE_WORKERS,
         keep_temp_folder=False,
         strict=True,
-        inject_missing_state=manifest.strategy != "zero3",
+        inject_missing_state=not traits_of(manifest.strategy).shards_model,
     )
     (target / name).mkdir(parents=True)
     with contextlib.redirect_stdout(io.StringIO()):
         ds_to_universal.main(wanted)
     shutil.rmtree(target / name / "tmp", ignore_errors=True)
-    if strategy == "zero3" and manifest.strategy != "zero3":
+    if traits_of(strategy).shards_model and not traits_of(manifest.strategy).shards_model:
         _for_stage_3(source / name, target / name)
     _copy_rest(source, target, name)
 

@@ -8,7 +8,7 @@ from gpu_plan.executor.doctor.flow import values as v
 from gpu_plan.executor.doctor.flow.events import Call, Context
 from gpu_plan.executor.doctor.flow.expressions import WATCHED, ExpressionReader
 from gpu_plan.executor.doctor.flow.guards import by_name
-from gpu_plan.executor.doctor.flow.names import dotted, last, wrapper
+from gpu_plan.executor.doctor.flow.names import dotted, last, wraps
 from gpu_plan.executor.doctor.flow.scope import Scope
 from gpu_plan.executor.doctor.flow.values import NOTHING, Value, flat, join, spread
 
@@ -114,7 +114,7 @@ class CallReader(ExpressionReader):
         first = arguments[0] if arguments else NOTHING
         if name == "torch.compile" and arguments:
             return first.with_marks(v.COMPILED)
-        if wrapper(name) is not None:
+        if wraps(name):
             self.flow.wrapped |= first.origins
             return Value(kind="model", marks=first.marks | {v.WRAPPED}, origins=first.origins)
         if last(name) == "fully_shard":

@@ -3,9 +3,17 @@
 import ast
 import re
 
+from gpu_plan.planner.workload.optimizers.registry import optimizers
+
+_OTHER_OPTIMIZERS = (
+    r"Adagrad\w*", r"RMSprop\w*", "Prodigy", "LAMB", "Lamb", "SOAP", "Shampoo", "RAdam", "NAdam", r"Sophia\w*",
+    r"\w+Optimizer", "SGDScheduleFree",
+)  # fmt: skip
+"""Class names of optimizers that scripts use and no plan knows."""
 _OPTIMIZER = re.compile(
-    r"^(?:Paged)?(?:Fused|CPU|Distributed|DeepSpeedCPU)?(?:Adam\w*|AdamW\w*|SGD|Adafactor|Lion\w*|Adagrad\w*|RMSprop\w*"
-    r"|Prodigy|LAMB|Lamb|Muon|SOAP|Shampoo|RAdam|NAdam|Sophia\w*|\w+Optimizer|AdamWScheduleFree|SGDScheduleFree)$"
+    r"^(?:Paged)?(?:Fused|CPU|Distributed|DeepSpeedCPU)?(?:"
+    + "|".join([*(name for traits in optimizers().values() for name in traits.classes), *_OTHER_OPTIMIZERS])
+    + ")$"
 )
 _OPTIMIZER_VARIABLES = re.compile(r"^(?:optimizer|optim)_(?:cls|class|cl)$")
 _SCHEDULER = re.compile(r"^get_(?:\w*schedule\w*)$")
@@ -18,12 +26,7 @@ _NOT_A_MODEL = re.compile(
 _LOSS = re.compile(
     r"^(?:\w*Loss|cross_entropy|nll_loss|mse_loss|binary_cross_entropy\w*|l1_loss|smooth_l1_loss|kl_div)$"
 )
-_WRAPPERS = {
-    "DistributedDataParallel": "ddp",
-    "DDP": "ddp",
-    "FullyShardedDataParallel": "fsdp",
-    "FSDP": "fsdp",
-}
+_WRAPPERS = frozenset({"DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"})
 
 
 def imports_of(tree: ast.Module) -> dict[str, str]:
@@ -100,6 +103,6 @@ def makes_loss(name: str) -> bool:
     return bool(_LOSS.match(last(name)))
 
 
-def wrapper(name: str) -> str | None:
-    """`ddp` or `fsdp` where calling `name` wraps a module so."""
-    return _WRAPPERS.get(last(name))
+def wraps(name: str) -> bool:
+    """Whether calling `name` wraps a module so that ranks share its work."""
+    return last(name) in _WRAPPERS

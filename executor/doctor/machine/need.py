@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.plan.saved import SavedPlan
-
-_OPTIMIZER_BYTES = {
-    "adamw-8bit": 2.0, "paged-adamw-8bit": 2.0, "lion": 4.0, "lion-8bit": 1.0, "sgd": 0.0, "sgd-momentum": 4.0,
-    "muon": 4.0, "adafactor": 0.1,
-}  # fmt: skip
-"""Bytes of saved optimizer state by trainable parameter; AdamW's two fp32 moments otherwise."""
-_PACKAGES_BY_STRATEGY = {"zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}
+from gpu_plan.planner.strategy.known import known_traits
+from gpu_plan.planner.workload.adapters import stored_adapters
+from gpu_plan.planner.workload.optimizers.registry import stored_optimizer
+from gpu_plan.planner.workload.precisions import stored_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,41 +71,40 @@ def checkpoint_bytes(saved: SavedPlan) -> int:
     Mixed precision keeps fp32 weights; DeepSpeed keeps 2-byte weights beside fp32 ones (accelerate/checkpointing.py,
     deepspeed/runtime/engine.py save_checkpoint). AdamW holds two fp32 values for each trainable parameter.
     """
-    precision = saved.plan.strategy.precision
-    pure = precision == "bf16"
-    weight = 2 if pure else 4
-    if saved.workload.get("peft") == "qlora":
-        weight = 1
-    state = _OPTIMIZER_BYTES.get(str(saved.workload.get("optimizer")), 4.0 if pure else 8.0)
+    precision = stored_precision(saved.plan.strategy.precision)
+    state = stored_optimizer(saved.workload.get("optimizer")).saved_bytes[precision.is_pure]
+    weight = _weight_bytes(saved)
     total = saved.model.parameters * weight + round(saved.model.trainable_parameters * state)
-    if saved.plan.strategy.name.startswith("zero") and precision != "fp32":
+    traits = known_traits(saved.plan.strategy.name)
+    if traits is not None and traits.uses_deepspeed and precision.deepspeed:
         total += saved.model.parameters * 2
     return total
 
 
 def _loading_bytes(saved: SavedPlan, ranks: int) -> int:
     """`from_pretrained` on every rank holds the model once for each; FSDP and ZeRO-3 can load it once."""
-    once = saved.plan.strategy.name in {"fsdp", "fsdp1", "hsdp", "zero3"}
-    width = 2 if saved.plan.strategy.precision == "bf16" else 4
-    if saved.workload.get("peft") == "qlora":
-        width = 1
-    return saved.model.parameters * width * (1 if once else ranks)
+    traits = known_traits(saved.plan.strategy.name)
+    once = traits is not None and traits.shards_model
+    return saved.model.parameters * _weight_bytes(saved) * (1 if once else ranks)
+
+
+def _weight_bytes(saved: SavedPlan) -> int:
+    """Bytes of a weight; 4-bit ones are taken with their scales and what is not quantised."""
+    if stored_adapters(saved.workload.get("peft")).quantises:
+        return 1
+    return element_bits(stored_precision(saved.plan.strategy.precision).weights) // 8
 
 
 def _packages(saved: SavedPlan) -> tuple[str, ...]:
-    names = ["torch", "accelerate", "transformers"]
-    by_strategy = _PACKAGES_BY_STRATEGY.get(saved.plan.strategy.name)
-    if by_strategy:
-        names.append(by_strategy)
-    if saved.workload.get("peft") in {"lora", "qlora"}:
-        names.append("peft")
-    if saved.workload.get("peft") == "qlora" or "8bit" in str(saved.workload.get("optimizer")):
-        names.append("bitsandbytes")
-    if saved.plan.strategy.precision.startswith("fp8"):
+    traits = known_traits(saved.plan.strategy.name)
+    names = ["torch", "accelerate", "transformers", *(() if traits is None else traits.packages)]
+    names += stored_adapters(saved.workload.get("peft")).packages
+    names += filter(None, [stored_optimizer(saved.workload.get("optimizer")).package])
+    if stored_precision(saved.plan.strategy.precision).float8:
         settings = saved.workload.get("settings")
         backend = settings.get("fp8.backend") if isinstance(settings, Mapping) else None
         names.append("transformer-engine" if backend == "te" else "torchao")
-    return tuple(names)
+    return tuple(dict.fromkeys(names))
 
 
 def _integer(value: object) -> int | None:

@@ -60,7 +60,7 @@ def _torch_clipping(flow: Flow, intent: Intent) -> Iterator[Hit]:
         if not call.name.startswith("torch.nn.utils") or not call.arguments or not flow.uses_accelerator:
             continue
         if call.arguments[0].kind == "parameters" and call.arguments[0].origins & flow.prepared:
-            severe = intent.precision == "fp16-mixed" or bool(intent.shards_model)
+            severe = bool(intent.scales_loss) or bool(intent.shards_model)
             yield Hit(line=call.line, what=text(call.node), severity="error" if severe else None)
 
 

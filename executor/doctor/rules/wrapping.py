@@ -9,6 +9,7 @@ from gpu_plan.executor.doctor.flow.values import Value
 from gpu_plan.executor.doctor.intent import Intent
 from gpu_plan.executor.doctor.rules.common import text
 from gpu_plan.executor.doctor.rules.rule import Hit, Rule
+from gpu_plan.planner.strategy.traits import Fault
 
 _NOT_FORWARDED = frozenset(
     {
@@ -31,7 +32,7 @@ def _after_compile(flow: Flow, intent: Intent) -> Iterator[Hit]:
         if call.receiver.kind == "accelerator" and call.method in {"prepare", "prepare_model"}:
             for value in v.flat(call.result):
                 if value.kind == "model" and value.has(v.COMPILED):
-                    severe = intent.strategy in {"fsdp1"}
+                    severe = intent.breaks_on(Fault.COMPILED_FIRST)
                     yield Hit(
                         line=call.line,
                         what=f"{text(call.node)} wraps a compiled model",
@@ -51,7 +52,7 @@ def _save_wrapped(flow: Flow, intent: Intent) -> Iterator[Hit]:
         if call.method == "save_pretrained" and _bare(call.receiver) and call.keyword("state_dict") is None:
             # FSDP2 and tensor parallelism keep the model's own class: there it is no missing attribute.
             own_class = "accelerate.parallelism_config.ParallelismConfig" in flow.imports
-            severe = not own_class and intent.strategy in {None, "ddp", "fsdp", "zero3"}
+            severe = not own_class and (intent.strategy is None or intent.breaks_on(Fault.SAVES_WRAPPED))
             yield Hit(
                 line=call.line, what=f"{text(call.node)} on the wrapped model", severity="error" if severe else None
             )
@@ -96,7 +97,7 @@ def _not_forwarded(flow: Flow, intent: Intent) -> Iterator[Hit]:
         asked = any(_asks_for_wrapper(test.node) for test in access.context.tests) or _asked_inline(flow, access.node)
         if not asked and access.node.lineno not in seen:
             seen.add(access.node.lineno)
-            severe = intent.strategy == "ddp"
+            severe = intent.breaks_on(Fault.ASKS_WRAPPER)
             yield Hit(
                 line=access.node.lineno,
                 what=f"{text(access.node)} on a prepared model",
@@ -120,7 +121,7 @@ def _prepared_apart(flow: Flow, intent: Intent) -> Iterator[Hit]:
             sources = made.get(optimizer, frozenset())
             apart = sources & flow.prepared
             if apart and not any((model, optimizer) in together for model in sources):
-                severe = intent.strategy in {"fsdp", "fsdp1", "hsdp", "zero1", "zero2", "zero3"}
+                severe = intent.breaks_on(Fault.PREPARED_APART)
                 what = f"{text(call.node)} prepares an optimizer apart from its model"
                 yield Hit(line=call.line, what=what, severity="error" if severe else None)
 

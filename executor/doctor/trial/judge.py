@@ -7,8 +7,9 @@ from gpu_plan.executor.doctor.finding import SEVERITIES, Finding, Severity
 from gpu_plan.executor.doctor.trial.outcome import RankResult, Speed
 from gpu_plan.executor.records.run import RunRecord
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.strategy.known import known_traits
+from gpu_plan.planner.workload.precisions import stored_precision
 
-_MIXED = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp8-mixed": "fp8", "fp32": "no", "bf16": "no"}
 _SLOW = 0.25
 """A link below this share of the speed that the plan reckons with is reported."""
 
@@ -55,7 +56,10 @@ def judge(
     """`seen`: the strategy that the ranks' own records tell; `last_words`: of a job that failed."""
     strategy = saved.plan.strategy
     findings = [*_ended(record, results, strategy.world_size, last_words), *_joined(results, strategy.world_size)]
-    if seen is not None and seen != strategy.name and not (seen == "single" and strategy.world_size == 1):
+    ran = known_traits(seen)
+    # One device has nothing to share out: a wrapper may well be left away.
+    left_away = ran is not None and ran.one_device and strategy.world_size == 1
+    if seen is not None and seen != strategy.name and not left_away:
         what = f"the model ran under {seen}; the plan says {strategy.name}"
         why = "memory and speed of the plan hold for another strategy"
         findings.append(_finding("strategy", "error", what, why, "report this with the output of `plan export`"))
@@ -110,9 +114,9 @@ def _joined(results: Sequence[RankResult], world: int) -> list[Finding]:
 
 
 def _precision(results: Sequence[RankResult], planned: str) -> list[Finding]:
-    wanted = _MIXED.get(planned)
+    wanted = stored_precision(planned).launcher
     found = {result.mixed_precision for result in results}
-    if wanted is None or not found or found == {wanted}:
+    if not found or found == {wanted}:
         return []
     what = f"mixed precision was {', '.join(sorted(found))}; the plan says {planned}"
     why = "memory and speed of the plan hold for another precision"

@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from gpu_plan.executor.current_plan import current_plan
 from gpu_plan.executor.doctor.trial import collectives, training
 from gpu_plan.executor.doctor.trial.outcome import OUT, RankResult, Speed, Tested
+from gpu_plan.planner.workload.precisions import stored_precision
 
 _LARGEST_ON_CPU = 16 * 2**20
 _LARGEST_ON_GPU = 256 * 2**20
@@ -25,8 +26,9 @@ def main() -> None:
     if accelerator.gradient_accumulation_steps != steps and accelerator.gradient_accumulation_steps == 1:
         accelerator.gradient_accumulation_steps = steps
     tested = list(collectives.tests(accelerator))
+    weights = getattr(torch, stored_precision(plan.precision).weights)
     wrapped = ""
-    for result, around in training.tests(accelerator, micro_batch, plan.precision == "bf16"):
+    for result, around in training.tests(accelerator, micro_batch, weights):
         tested.append(result)
         wrapped = around
     on_gpu = accelerator.device.type == "cuda"

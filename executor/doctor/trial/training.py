@@ -16,6 +16,8 @@ from gpu_plan.executor.doctor.trial.outcome import Tested
 WIDTH = 64
 _LAYERS = 2
 _RATE = 10.0
+_MODE = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+"""accelerate's word for a computation in a type that the weights have as well."""
 _TOLERANCE = {"no": 1e-3, "bf16": 0.25, "fp16": 0.1, "fp8": 0.5}
 """Of the step's length. A step on one rank's samples alone is about its whole length away."""
 _TRIES = 24
@@ -82,12 +84,11 @@ class Trained:
     wrapped: str
 
 
-def tests(accelerator: Accelerator, micro_batch: int, pure_bf16: bool) -> Iterator[tuple[Tested, str]]:
+def tests(accelerator: Accelerator, micro_batch: int, dtype: torch.dtype) -> Iterator[tuple[Tested, str]]:
     """Shares of the data, then the step; beside each the class around the model."""
     world, steps = accelerator.num_processes, accelerator.gradient_accumulation_steps
     count = world * micro_batch * steps + world * micro_batch + 1
     data = Samples(count)
-    dtype = torch.bfloat16 if pure_bf16 else torch.float32
     torch.manual_seed(5)
     model = Small().to(dtype)
     before = {name: tensor.detach().clone().float() for name, tensor in model.state_dict().items()}
@@ -99,7 +100,7 @@ def tests(accelerator: Accelerator, micro_batch: int, pure_bf16: bool) -> Iterat
         yield tested, wrapped
     seen = _step(accelerator, model, optimizer, loader, steps, dtype)
     after = _full_state(accelerator, model)
-    mode = "bf16" if pure_bf16 else accelerator.mixed_precision
+    mode = accelerator.mixed_precision if dtype is torch.float32 else _MODE[dtype]
     everyone = list(gather_object([seen])) if world > 1 else [seen]
     told = ""
     if accelerator.is_main_process and after is not None:

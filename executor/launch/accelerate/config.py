@@ -1,20 +1,15 @@
 """A target as Accelerate's configuration file. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import DEEPSPEED_FILE
+from gpu_plan.planner.strategy.traits import Engine
 
 RENDEZVOUS = "c10d"
 """torchrun's elastic store, held by the first host's agent."""
 RENDEZVOUS_CONF = "join_timeout=900,read_timeout=300"
 """Seconds: how long hosts wait for each other, and for the store of one that is not up yet."""
-_MIXED: Mapping[str, str] = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp8-mixed": "fp8"}
-
-
-def mixed_precision(precision: str) -> str:
-    """Accelerate's word for a precision; `no` where the whole model has one type."""
-    return _MIXED.get(precision, "no")
 
 
 def accelerate_config(target: Target) -> dict[str, object]:
@@ -32,14 +27,14 @@ def accelerate_config(target: Target) -> dict[str, object]:
         **_rendezvous(target),
     }
     if not target.uses_deepspeed:
-        config["mixed_precision"] = mixed_precision(target.strategy.precision)
-    if target.strategy.precision == "fp8-mixed":
+        config["mixed_precision"] = target.precision.launcher
+    if target.precision.float8:
         config["fp8_config"] = _float8(target)
     if target.uses_deepspeed:
         config["deepspeed_config"] = _deepspeed(target)
     if target.uses_fsdp:
-        config["fsdp_config"] = _fsdp1(target) if target.strategy.name == "fsdp1" else _fsdp2(target)
-    if target.strategy.name == "hsdp":
+        config["fsdp_config"] = _SHARDED[target.traits.engine](target)
+    if target.traits.replicates:
         config["parallelism_config"] = _replicas(target)
     if target.compiler is not None:
         config["dynamo_config"] = _dynamo(target, target.compiler)
@@ -76,7 +71,7 @@ def _deepspeed(target: Target) -> dict[str, object]:
     """All else stands in the DeepSpeed file: Accelerate refuses it in both."""
     config: dict[str, object] = {
         "deepspeed_config_file": str(target.folder / DEEPSPEED_FILE),
-        "zero3_init_flag": target.strategy.zero_stage == 3,
+        "zero3_init_flag": target.traits.shards_model,
     }
     if target.nodes > 1:
         config["deepspeed_multinode_launcher"] = "standard"
@@ -100,7 +95,7 @@ def _fsdp2(target: Target) -> dict[str, object]:
         "fsdp_reshard_after_forward": target.setting("fsdp.reshard_after_forward", "true") == "true",
         "fsdp_offload_params": target.strategy.offload == "all",
         # Accelerator refuses it beside torchao's float8 layers.
-        "fsdp_cpu_ram_efficient_loading": target.strategy.precision != "fp8-mixed",
+        "fsdp_cpu_ram_efficient_loading": not target.precision.float8,
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_activation_checkpointing": target.wrapper_checkpoints,
     }
@@ -121,6 +116,9 @@ def _fsdp1(target: Target) -> dict[str, object]:
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_activation_checkpointing": target.wrapper_checkpoints,
     }
+
+
+_SHARDED: Mapping[Engine, Callable[[Target], dict[str, object]]] = {Engine.FSDP2: _fsdp2, Engine.FSDP1: _fsdp1}
 
 
 def _dynamo(target: Target, backend: str) -> dict[str, object]:

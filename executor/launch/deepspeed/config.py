@@ -36,9 +36,8 @@ def deepspeed_config(target: Target) -> dict[str, object]:
     if target.clipping:
         config["gradient_clipping"] = _AUTO if auto else 1.0
     # Under fp8 what surrounds the float8 products is bf16 (accelerate: DeepSpeedPlugin.set_mixed_precision).
-    around = strategy.precision.removesuffix("-mixed").replace("fp8", "bf16")
     for kind in ("bf16", "fp16"):
-        wanted = around == kind
+        wanted = target.precision.deepspeed == kind
         config[kind] = {"enabled": _AUTO if auto else wanted}
     config["zero_optimization"] = _zero(target)
     config["zero_allow_untested_optimizer"] = True
@@ -49,7 +48,7 @@ def deepspeed_config(target: Target) -> dict[str, object]:
 
 
 def _zero(target: Target) -> dict[str, object]:
-    stage = target.strategy.zero_stage
+    stage = target.traits.stage
     zero: dict[str, object] = {"stage": stage}
     for key, (name, default, third_only) in _SIZES.items():
         if third_only and stage != 3:

@@ -23,9 +23,9 @@ def launch_files(target: Target) -> LaunchFiles:
 
 def _command(target: Target) -> tuple[str, ...]:
     words = [*target.launcher, "launch", "--config_file", str(target.folder / ACCELERATE_FILE)]
-    if target.uses_deepspeed and target.strategy.precision == "fp8-mixed":
+    if target.uses_deepspeed and target.precision.float8:
         # DeepSpeed's plugin refuses it in the file, and reads it from the launcher's environment.
-        words += ["--mixed_precision", "fp8"]
+        words += ["--mixed_precision", target.precision.launcher]
     if target.nodes > 1:
         # The file's rdzv_backend is passed over: the option's own default, `static`, is there already
         # (commands/launch.py: _validate_launch_command). is_host: which agent holds the store is said, not guessed.

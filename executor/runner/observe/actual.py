@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gpu_plan.executor.runner import wrapping
+
 MAX_CLASSES = 16
 
 
@@ -19,9 +21,10 @@ def inspect_models(roots: Iterable[Any], autocast: str | None) -> dict[str, Any]
         counts.add(model)
     main = models[0] if models else None
     state = process_state()
-    strategy = strategy_of(main) if main is not None else None
+    found = wrapping_of(main) if main is not None else None
+    strategy = None if found is None else wrapping.strategy_called(found)
     if state["distributed_type"] is None and strategy is not None:  # without accelerate
-        state["distributed_type"] = "NO" if strategy == "single" else strategy.upper()
+        state["distributed_type"] = "NO" if found == wrapping.NOTHING else strategy.upper()
     return {
         **state,
         "strategy": strategy,
@@ -107,21 +110,20 @@ def _whole(parameter: Any) -> int:
     return int(parameter.numel())  # a DTensor's is that of the whole
 
 
-def strategy_of(model: Any) -> str:
-    """As the plan names it, by what is found around and inside the model."""
+def wrapping_of(model: Any) -> str:
+    """What is found around and inside the model, in the words of gpu_plan.executor.runner.wrapping."""
     engine, ddp, fsdp1, fsdp2 = (_class(module, name) for module, name in _WRAPPERS)
     for layer in layers(model):
         if engine is not None and isinstance(layer, engine):
-            stage = int(layer.zero_optimization_stage())
-            return f"zero{stage}" if stage else "ddp"
+            return wrapping.deepspeed(int(layer.zero_optimization_stage()))
     for module in model.modules():
         if fsdp1 is not None and isinstance(module, fsdp1):
-            return _FSDP1.get(module.sharding_strategy.name, "fsdp1")
+            return wrapping.fsdp1(module.sharding_strategy.name)
         if fsdp2 is not None and isinstance(module, fsdp2):
-            return "hsdp" if _mesh_dimensions(model) > 1 else "fsdp"
+            return wrapping.FSDP2_OVER_REPLICAS if _mesh_dimensions(model) > 1 else wrapping.FSDP2
         if ddp is not None and isinstance(module, ddp):
-            return "ddp"
-    return "single"
+            return wrapping.DDP
+    return wrapping.NOTHING
 
 
 _WRAPPERS = (
@@ -130,7 +132,6 @@ _WRAPPERS = (
     ("torch.distributed.fsdp", "FullyShardedDataParallel"),
     ("torch.distributed.fsdp", "FSDPModule"),
 )
-_FSDP1 = {"HYBRID_SHARD": "hsdp", "_HYBRID_SHARD_ZERO2": "hsdp", "NO_SHARD": "ddp"}
 
 
 def _mesh_dimensions(model: Any) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_plan.executor.checkpoints.manifest import DEEPSPEED_UNIVERSAL, REPLICATED, ManifestError, read_manifest
+from gpu_plan.executor.runner import wrapping
 from gpu_plan.executor.runner.imports import PostImport
 from gpu_plan.executor.runner.recorder import Recorder
 from gpu_plan.executor.runner.saving.loads import after_load, fills_optimizer, number_next
@@ -42,11 +43,12 @@ def facts_of(
     plugin = getattr(accelerator.state, "fsdp_plugin", None) if kind == "FSDP" else None
     state_dict = getattr(getattr(plugin, "state_dict_type", None), "name", None)
     layout = layout_of(kind, state_dict)
+    found = _wrapping(accelerator, kind, plugin)
     one = layout == REPLICATED and len(models) == len(optimizers) == 1
     return Facts(
         stack=stack,
         layout=layout,
-        strategy=_strategy(accelerator, kind, plugin),
+        strategy=wrapping.strategy_called(found) or found,
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
         step=step,
@@ -63,16 +65,16 @@ def numbered_names(model: Any, optimizer: Any) -> tuple[str, ...]:
     return tuple(known) if len(known) == len(found) else ()
 
 
-def _strategy(accelerator: Any, kind: str, plugin: Any) -> str:
+def _wrapping(accelerator: Any, kind: str, plugin: Any) -> str:
     if kind == "DEEPSPEED":
-        stage = accelerator.state.deepspeed_plugin.zero_stage
-        return f"zero{stage}" if stage else "ddp"
+        return wrapping.deepspeed(accelerator.state.deepspeed_plugin.zero_stage)
     if kind == "FSDP":
         replicas = getattr(getattr(accelerator, "parallelism_config", None), "dp_replicate_size", 1)
         if replicas > 1:
-            return "hsdp"
-        return "fsdp" if plugin.fsdp_version == 2 else "fsdp1"
-    return "ddp" if accelerator.num_processes > 1 else "single"
+            return wrapping.FSDP2_OVER_REPLICAS
+        # Whatever FSDP1's sharding strategy is, its files hold flat shards.
+        return wrapping.FSDP2 if plugin.fsdp_version == 2 else wrapping.fsdp1("FULL_SHARD")
+    return wrapping.DDP if accelerator.num_processes > 1 else wrapping.NOTHING
 
 
 def _accelerate(module: Any, saving: Saving, recorder: Recorder) -> None:

@@ -4,10 +4,12 @@ Smaller micro batch with more accumulation, then activation checkpointing, then 
 offload. Rungs are cumulative: a later one keeps what the earlier ones changed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.planner.strategy.known import traits_of
+from gpu_plan.planner.strategy.traits import Traits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,24 +23,6 @@ class Abilities:
     """Whether DeepSpeed is installed."""
 
 
-_HIGHER: Mapping[str, tuple[str, ...]] = {
-    "ddp": ("fsdp", "zero2", "zero3"),
-    "zero1": ("zero2", "zero3"),
-    "zero2": ("zero3",),
-    "hsdp": ("fsdp",),
-}
-"""Strategies that share out more among the same ranks. Engines are not mixed where they need not be: a checkpoint of
-one is rarely read by the other."""
-_OFFLOADS: Mapping[str, tuple[str, ...]] = {
-    "fsdp": ("all",),
-    "fsdp1": ("all",),
-    "zero1": ("optimizer",),
-    "zero2": ("optimizer",),
-    "zero3": ("optimizer", "all"),
-}
-_STAGE: Mapping[str, int] = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp1": 3, "hsdp": 3}
-
-
 def rungs(strategy: StrategyChoice, able: Abilities) -> Iterator[StrategyChoice]:
     """Strategies to try after `strategy`, mildest first."""
     at = strategy
@@ -50,20 +34,24 @@ def rungs(strategy: StrategyChoice, able: Abilities) -> Iterator[StrategyChoice]
     if able.checkpointing and strategy.checkpointing != "full":
         at = replace(at, checkpointing="full")
         yield at
-    for name in _HIGHER.get(strategy.name, ()):
-        if able.deepspeed or not name.startswith("zero"):
-            higher = replace(at, name=name, zero_stage=_STAGE[name])
-            yield higher
-            yield from _offloaded(higher)
+    ladder = traits_of(strategy.name).ladder
+    for traits in _runnable(ladder.then, able):
+        higher = replace(at, name=traits.name, zero_stage=traits.stage)
+        yield higher
+        yield from _offloaded(higher)
     yield from _offloaded(at)
-    if strategy.name == "single" and able.deepspeed:
-        # On one device nothing can be shared out, but DeepSpeed can move states to the host.
-        for name in ("zero2", "zero3"):
-            yield from _offloaded(replace(at, name=name, zero_stage=_STAGE[name]))
+    for traits in _runnable(ladder.only_offloaded, able):
+        yield from _offloaded(replace(at, name=traits.name, zero_stage=traits.stage))
+
+
+def _runnable(names: Iterable[str], able: Abilities) -> Iterator[Traits]:
+    for traits in map(traits_of, names):
+        if able.deepspeed or not traits.uses_deepspeed:
+            yield traits
 
 
 def _offloaded(strategy: StrategyChoice) -> Iterator[StrategyChoice]:
-    known = _OFFLOADS.get(strategy.name, ())
+    known = [str(offload) for offload in traits_of(strategy.name).ladder.offloads]
     start = known.index(strategy.offload) + 1 if strategy.offload in known else 0
     for offload in known[start:]:
         yield replace(strategy, offload=offload)

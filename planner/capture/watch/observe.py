@@ -11,6 +11,8 @@ import torch
 
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.request import OptimizerFacts
+from gpu_plan.planner.workload.optimizers.registry import optimizers
+from gpu_plan.planner.workload.optimizers.traits import Seen
 
 _OPTIONS = ("fused", "foreach", "momentum", "amsgrad", "nesterov", "maximize", "capturable", "differentiable")
 
@@ -147,30 +149,8 @@ def optimizer_facts(made: Any) -> OptimizerFacts:
 def planned_name(facts: OptimizerFacts) -> str | None:
     """The `--optimizer` that allocates as this one does; None where there is none."""
     module, _, name = facts.class_name.rpartition(".")
-    if name in ("AdamW", "Adam") and module.startswith("torch.optim"):
-        if facts.options.get("fused"):
-            return "adamw-fused"
-        return "adamw-forloop" if facts.options.get("foreach") is False else "adamw"
-    if name == "SGD" and module.startswith("torch.optim"):
-        return "sgd-momentum" if facts.options.get("momentum") else "sgd"
-    if module.startswith("bitsandbytes"):
-        return _of_bitsandbytes(name, facts)
-    return {"Adafactor": "adafactor", "Muon": "muon"}.get(name)
-
-
-_OF_BITSANDBYTES = {
-    ("adam", 8, False): "adamw-8bit",
-    ("adam", 8, True): "paged-adamw-8bit",
-    ("lion", 32, False): "lion",
-    ("lion", 8, False): "lion-8bit",
-}
-
-
-def _of_bitsandbytes(name: str, facts: OptimizerFacts) -> str | None:
-    """By algorithm, bits and paging: the Trainer asks for `AdamW(optim_bits=8)`, others for `AdamW8bit`."""
-    algorithm = next((one for one in ("adam", "lion") if one in name.lower()), "")
-    key = (algorithm, facts.options.get("optim_bits"), facts.options.get("is_paged"))
-    return _OF_BITSANDBYTES.get(key)  # type: ignore[arg-type]
+    seen = Seen(module=module, name=name, options=facts.options)
+    return next((traits.name for traits in optimizers().values() if traits.captured(seen)), None)
 
 
 def waiting(observed: Observed) -> list[Any]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from gpu_plan.planner.memory.optimizer.local_tensor import LocalTensor
 from gpu_plan.planner.memory.stream import StreamBuilder
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor
 
 _NORM_CHUNK = 65_536
 _SCALAR = 4

@@ -1,12 +1,14 @@
 """What the search tries: combinations of strategy, offload, checkpointing and batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.strategy.base import Offload, Strategy
-from gpu_plan.planner.strategy.registry import ONLY_ON_REQUEST, STRATEGIES, find_strategy
+from gpu_plan.planner.strategy.base import Strategy
+from gpu_plan.planner.strategy.known import unsharded
+from gpu_plan.planner.strategy.registry import STRATEGIES, find_strategy
+from gpu_plan.planner.strategy.traits import ENGINE_TITLES, Offload, Traits
 from gpu_plan.planner.workload.training import Checkpointing, Workload
 
 LARGEST_MICRO_BATCH = 256
@@ -53,18 +55,20 @@ def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
         return [find_strategy(workload.strategy)]
     if cluster.gpu.is_cpu:
         # Accelerate runs neither FSDP nor DeepSpeed on CPU processes without patches: only what was asked for.
-        return [STRATEGIES["single" if cluster.world_size == 1 else "ddp"]]
+        return [STRATEGIES[unsharded(cluster.world_size).name]]
+    return [strategy for strategy in STRATEGIES.values() if _tried(strategy.traits, cluster)]
+
+
+def _tried(traits: Traits, cluster: Cluster) -> bool:
+    """Whether the search tries a strategy that nobody asked for."""
     if cluster.world_size == 1:
-        return [STRATEGIES["single"], *(s for s in STRATEGIES.values() if s.zero_stage in (2, 3))]
-    out = {"single", *ONLY_ON_REQUEST} | ({"hsdp"} if cluster.nodes == 1 else set())
-    return [strategy for strategy in STRATEGIES.values() if strategy.name not in out]
+        return bool(traits.searched.alone)
+    return traits.searched.over == "devices" or (traits.searched.over == "nodes" and cluster.nodes > 1)
 
 
 def _offloads(workload: Workload, cluster: Cluster, strategy: Strategy) -> list[Offload]:
-    known = strategy.offloads
-    if cluster.world_size == 1 and strategy.zero_stage == 3 and workload.strategy is None:
-        # Over one GPU ZeRO-3 partitions nothing: all that it adds to ZeRO-2 is that parameters can leave the device.
-        known = (Offload.ALL, Offload.NVME)
+    searched_alone = cluster.world_size == 1 and not cluster.gpu.is_cpu and workload.strategy is None
+    known = strategy.traits.searched.alone if searched_alone else strategy.offloads
     if workload.offload is None:
         # A CPU rank's device is the host: moving things there saves nothing.
         # Whether nodes have a fast disk is not known: swap files are tried when they are asked for.
@@ -73,10 +77,18 @@ def _offloads(workload: Workload, cluster: Cluster, strategy: Strategy) -> list[
     if wanted in known:
         return [wanted]
     if workload.strategy is not None:
-        able = ", ".join(name for name, other in STRATEGIES.items() if wanted in other.offloads)
-        what = {Offload.OPTIMIZER: "ZeRO", Offload.NVME: "ZeRO-3"}.get(wanted, "another --strategy")
-        raise UsageError(f"--offload {wanted} needs {what} ({able}): {strategy.name} does not have it")
+        able = [other.traits for other in STRATEGIES.values() if wanted in other.offloads]
+        names = ", ".join(traits.name for traits in able)
+        raise UsageError(f"--offload {wanted} needs {_together(able)} ({names}): {strategy.name} does not have it")
     return []
+
+
+def _together(able: Sequence[Traits]) -> str:
+    """What strategies are called together: by their only one, by their engine, or not at all."""
+    if len(able) == 1:
+        return able[0].title
+    engines = {traits.engine for traits in able}
+    return ENGINE_TITLES[engines.pop()] if len(engines) == 1 else "another --strategy"
 
 
 def _checkpointing(workload: Workload, can_checkpoint: bool) -> list[Checkpointing]:

@@ -8,15 +8,14 @@ from gpu_plan.planner.memory.allocator.words import allocator_variable
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
 from gpu_plan.planner.search.training.notes.liger import liger_words
-from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.fsdp2.units import blocks_around_embeddings
+from gpu_plan.planner.strategy.traits import Engine, Offload
 from gpu_plan.planner.strategy.zero.stage3.nvme import SWAP_DEFAULTS
-from gpu_plan.planner.workload.training import NVME_PATH, Checkpointing, Precision, Stack, Workload
+from gpu_plan.planner.workload.training import NVME_PATH, Checkpointing, Stack, Workload
 
 DATA_LOADER_SETTINGS = frozenset(
     {"data.split_batches", "data.dispatch_batches", "data.even_batches", "data.seedable_sampler"}
 )
-_MIXED = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16", Precision.FP8_MIXED: "fp8"}
 
 
 def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluster, captured: str | None = None) -> str:
@@ -33,20 +32,21 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
     if cluster.nodes > 1:
         words += ["--num_machines", str(cluster.nodes), "--machine_rank", "$NODE_RANK"]
         words += ["--main_process_ip", "$HEAD_NODE", "--main_process_port", "29500"]
-    words += ["--mixed_precision", _MIXED.get(workload.precision, "no")]
+    words += ["--mixed_precision", workload.precision.traits.launcher]
     words += _float8_words(judgement, workload)
     words += _compilation_words(workload)
     words += _strategy_words(judgement, workload, cluster)
+    traits = judgement.family.strategy.traits
     steps = judgement.batch.accumulation_steps
     if workload.stack is Stack.TRAINER:
         words += [script, *(_trainer_words(judgement, workload) if captured is None else ())]
     else:
-        if steps > 1 and judgement.family.strategy.zero_stage is not None:
+        if steps > 1 and traits.uses_deepspeed:
             words += ["--gradient_accumulation_steps", str(steps)]
         words.append(script)
     # On a CPU `--cpu` starts a single process whatever is asked: the environment variable keeps all of them.
     start = "ACCELERATE_USE_CPU=true " if cluster.gpu.is_cpu else ""
-    if steps > 1 and workload.stack is not Stack.TRAINER and judgement.family.strategy.zero_stage is None:
+    if steps > 1 and workload.stack is not Stack.TRAINER and not traits.uses_deepspeed:
         # The launcher hands its own option for it to DeepSpeed alone (utils/launch.py: prepare_multi_gpu_env).
         start += f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={steps} "
     variable = allocator_variable(dict(workload.settings))
@@ -57,22 +57,22 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
 
 def _beyond_options(judgement: StepJudgement, workload: Workload, cluster: Cluster) -> bool:
     """Whether files or the runner are needed: for DeepSpeed's and the DataLoader's settings, for sharded CPU ranks."""
-    strategy = judgement.family.strategy
+    traits = judgement.family.strategy.traits
     settings = dict(workload.settings)
     own = settings.keys() - {"zero.nvme_path"} if judgement.family.offload is Offload.NVME else settings.keys()
-    sized = strategy.zero_stage is not None and any(key.startswith("zero.") for key in own)
+    sized = traits.uses_deepspeed and any(key.startswith("zero.") for key in own)
     # What was chosen for the run, such as the number of swap buffers, has no option of the launcher.
     sized = sized or any(value != SWAP_DEFAULTS.get(key) for key, value in judgement.plan.chosen)
     loaded = any(key in settings for key in DATA_LOADER_SETTINGS)
-    return sized or loaded or (cluster.gpu.is_cpu and strategy.name not in ("single", "ddp"))
+    return sized or loaded or (cluster.gpu.is_cpu and not traits.cpu_ranks)
 
 
 def _float8_words(judgement: StepJudgement, workload: Workload) -> list[str]:
-    if workload.precision is not Precision.FP8_MIXED:
+    if not workload.precision.is_float8:
         return []
     te = workload.setting("fp8.backend", "torchao") == "te"
     words = ["--fp8_backend", "te" if te else "ao"]
-    if judgement.family.strategy.name in ("fsdp", "hsdp") and not te:
+    if judgement.family.strategy.traits.engine is Engine.FSDP2 and not te:
         words += ["--fp8_enable_fsdp_float8_all_gather", workload.setting("fp8.all_gather", "true")]
         # On by default, and refused beside torchao (accelerator.py: Accelerator.__init__).
         words += ["--fsdp_cpu_ram_efficient_loading", "false"]
@@ -90,37 +90,30 @@ def _compilation_words(workload: Workload) -> list[str]:
 
 
 def _strategy_words(judgement: StepJudgement, workload: Workload, cluster: Cluster) -> list[str]:
-    strategy = judgement.family.strategy
+    traits = judgement.family.strategy.traits
+    words = list(traits.flags)
     # The launcher's flag checkpoints every wrapped layer in full; other ways are the script's, and a note says how.
     every = checkpoint_every(judgement.family.checkpointing, workload)
     full = judgement.family.checkpointing is Checkpointing.FULL and every == 1
-    if strategy.zero_stage is not None:
-        words = ["--use_deepspeed", "--zero_stage", str(strategy.zero_stage)]
+    if traits.uses_deepspeed:
         words += _offload_words(judgement.family.offload, workload)
         if workload.clipping:
             words += ["--gradient_clipping", "1.0"]
         return words
-    if strategy.name in ("fsdp", "hsdp"):
-        words = ["--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"]
+    if not traits.wraps_blocks:
+        return words
+    if traits.engine is Engine.FSDP2:
         words += ["--fsdp_reshard_after_forward", workload.setting("fsdp.reshard_after_forward", "true")]
-        words += _wrap_words(judgement)
-        if judgement.family.offload is Offload.ALL:
-            words += ["--fsdp_offload_params", "true"]
-        if full and workload.stack is not Stack.TRAINER:
-            words += ["--fsdp_activation_checkpointing", "true"]
-        if strategy.name == "hsdp":
-            replicas = workload.dp_replicate or cluster.nodes
-            words += ["--use_parallelism_config", "--parallelism_config_dp_replicate_size", str(replicas)]
-            words += ["--parallelism_config_dp_shard_size", str(cluster.world_size // replicas)]
-        return words
-    if strategy.name == "fsdp1":
-        words = ["--use_fsdp", "--fsdp_version", "1", "--fsdp_sharding_strategy", "FULL_SHARD"]
-        words += ["--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP", "--fsdp_backward_prefetch", "BACKWARD_PRE"]
-        words += ["--fsdp_use_orig_params", "true", *_wrap_words(judgement)]
-        if full and workload.stack is not Stack.TRAINER:
-            words += ["--fsdp_activation_checkpointing", "true"]
-        return words
-    return ["--multi_gpu"] if strategy.name == "ddp" else []
+    words += _wrap_words(judgement)
+    if judgement.family.offload is Offload.ALL:
+        words += ["--fsdp_offload_params", "true"]
+    if full and workload.stack is not Stack.TRAINER:
+        words += ["--fsdp_activation_checkpointing", "true"]
+    if traits.replicates:
+        replicas = workload.dp_replicate or cluster.nodes
+        words += ["--use_parallelism_config", "--parallelism_config_dp_replicate_size", str(replicas)]
+        words += ["--parallelism_config_dp_shard_size", str(cluster.world_size // replicas)]
+    return words
 
 
 def _offload_words(offload: Offload, workload: Workload) -> list[str]:
@@ -136,7 +129,7 @@ def _offload_words(offload: Offload, workload: Workload) -> list[str]:
 
 def wrapped_classes(judgement: StepJudgement) -> tuple[str, ...]:
     """The classes whose instances the plan counts as FSDP's units: accelerate does not find them in every model."""
-    if judgement.family.strategy.name not in ("fsdp", "fsdp1", "hsdp"):
+    if not judgement.family.strategy.traits.wraps_blocks:
         return ()
     trace = judgement.plan.stream.trace
     left_out = set(blocks_around_embeddings(trace))
@@ -156,8 +149,8 @@ def _trainer_words(judgement: StepJudgement, workload: Workload) -> list[str]:
         "--gradient_accumulation_steps",
         str(judgement.batch.accumulation_steps),
     ]
-    if workload.precision in _MIXED:
-        words.append(f"--{_MIXED[workload.precision]}")
+    if workload.precision.is_mixed:
+        words.append(f"--{workload.precision.traits.launcher}")
     words += liger_words(workload)
     given = dict(workload.settings)
     if "eval.batch" in given:

@@ -4,10 +4,9 @@ from typing import Literal, cast
 
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.plan.document import Assumption
+from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.variant import Compilation
 from gpu_plan.planner.workload.training import Workload
-
-_HOOKED = ("fsdp", "fsdp1", "hsdp")
 
 
 def compilation_of(workload: Workload, strategy: str) -> Compilation | None:
@@ -19,9 +18,9 @@ def compilation_of(workload: Workload, strategy: str) -> Compilation | None:
     runs each operator as it stands.
     """
     backend = workload.setting("compile.backend", "eager")
-    if backend == "eager" or strategy == "zero3":
+    regions: Literal["model", "regional", "blocks"] | None = traits_of(strategy).compiled.regions
+    if backend == "eager" or regions is None:
         return None
-    regions: Literal["model", "regional", "blocks"] = "blocks" if strategy in _HOOKED else "model"
     if workload.setting("compile.regional", "false") == "true":
         regions = "regional"
     return Compilation(backend=cast("Literal['inductor', 'aot_eager']", backend), regions=regions)
@@ -45,20 +44,14 @@ def compilation_notes(workload: Workload, strategy: str) -> tuple[str, ...]:
     """What of a strategy's compiled step is only approximate."""
     if workload.setting("compile.backend", "eager") == "eager":
         return ()
-    whole = workload.setting("compile.regional", "false") != "true"
-    text = None
-    if strategy == "zero3":
-        text = "ZeRO-3's hooks cut every graph: the step is counted as it is written"
-    elif strategy == "ddp":
-        text = "Dynamo cuts graphs at DDP's buckets (torch._dynamo.config.optimize_ddp): they are counted uncut"
-    elif strategy in _HOOKED and whole:
-        text = "FSDP's hooks cut the model's graph: blocks are counted compiled, norm, head and loss as written"
-    return () if text is None else (text,)
+    compiled = traits_of(strategy).compiled
+    regional = workload.setting("compile.regional", "false") == "true"
+    return (compiled.note,) if compiled.note and (compiled.note_holds_regionally or not regional) else ()
 
 
 def is_approximate(workload: Workload, strategy: str) -> bool:
     """Whether less may be compiled than is counted: the uncompiled step is then the upper end."""
-    return strategy == "ddp" and compilation_of(workload, strategy) is not None
+    return traits_of(strategy).compiled.approximate and compilation_of(workload, strategy) is not None
 
 
 def uncompiled_term(more: int) -> Term:

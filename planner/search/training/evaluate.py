@@ -6,7 +6,6 @@ from gpu_plan.planner.memory.evaluation import with_evaluation
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.memory.stream import RankStream
-from gpu_plan.planner.options.settings import SETTINGS
 from gpu_plan.planner.search.evaluator import BaseEvaluator
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.training.candidates import Batch, Family
@@ -92,7 +91,7 @@ class Evaluator(BaseEvaluator[Workload]):
             return replace(regime, float8="te")
         if regime.float8 == "gathered" and self.workload.setting("fp8.all_gather", "true") == "false":
             return replace(regime, float8="cast")
-        if family.strategy.name in SETTINGS["dtype.params"].strategies:
+        if "dtype.params" in family.strategy.traits.settings:
             return loaded_in(regime, dict(self.workload.settings).get("dtype.params"))
         return regime
 
@@ -112,7 +111,7 @@ class Evaluator(BaseEvaluator[Workload]):
             offload=family.offload,
             hidden_size=trace.layout.hidden_size,
             peft=workload.peft,
-            replicate=(workload.dp_replicate or cluster.nodes) if family.strategy.name == "hsdp" else 1,
+            replicate=(workload.dp_replicate or cluster.nodes) if family.strategy.traits.replicates else 1,
             nodes=cluster.nodes,
             settings=workload.settings,
         )
@@ -171,7 +170,7 @@ class Evaluator(BaseEvaluator[Workload]):
     def _host_terms(self, family: Family, trace: StepTrace, step_bytes: int) -> tuple[Term, ...]:
         context = self.context(family, 1, trace)
         job = HostJob(
-            strategy=family.strategy.name,
+            host=family.strategy.traits.host,
             parameters=trace.parameters,
             regime=self._regime(family),
             mixed=self.workload.precision.is_mixed,

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpu_plan.planner.search.changes import without, without_reserve
-from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.registry import find_strategy
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import Checkpointing, Precision, Workload
 
 
@@ -22,8 +22,8 @@ def relaxed(workload: Workload, can_checkpoint: bool, is_cpu: bool) -> Iterator[
         yield from _more_offload(workload)
     if workload.strategy is not None:
         yield "another --strategy", replace(workload, strategy=None, offload=None)
-    if workload.precision is Precision.FP32:
-        yield "--precision bf16-mixed", replace(workload, precision=Precision.BF16_MIXED)
+    if half := workload.precision.traits.half:
+        yield f"--precision {half}", replace(workload, precision=Precision(half))
     if workload.seq_len > 512:
         yield f"--seq-len {workload.seq_len // 2}", replace(workload, seq_len=workload.seq_len // 2)
 

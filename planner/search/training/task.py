@@ -86,7 +86,7 @@ class TrainingTask:
         return StrategyChoice(
             name=family.strategy.name,
             data_parallel=self._cluster.world_size,
-            zero_stage=family.strategy.zero_stage or (3 if family.strategy.name in ("fsdp", "fsdp1", "hsdp") else 0),
+            zero_stage=family.strategy.traits.stage,
             offload=str(family.offload),
             micro_batch_size=batch.micro_batch,
             gradient_accumulation_steps=batch.accumulation_steps,

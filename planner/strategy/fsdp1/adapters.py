@@ -10,7 +10,7 @@ from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.fsdp1.flat import FlatUnit
 from gpu_plan.planner.units import MIB
-from gpu_plan.planner.workload.training import Peft, Stack
+from gpu_plan.planner.workload.training import Stack
 
 WRAPPING_NOTE = (
     "the loop sets accelerator.state.fsdp_plugin.auto_wrap_policy = fsdp_auto_wrap_policy(model) from "
@@ -24,7 +24,7 @@ _UNEXPLAINED = 1920 * MIB
 
 def unexplained(context: RankContext) -> tuple[Term, ...]:
     """What runs show beyond everything that is known of them, where a 4-bit base is sharded; it shows nowhere else."""
-    if context.peft is not Peft.QLORA:
+    if not context.peft.quantises:
         return ()
     return (
         Term(
@@ -42,7 +42,7 @@ def unexplained(context: RankContext) -> tuple[Term, ...]:
 def adapter_notes(context: RankContext, storage: str) -> tuple[str, ...]:
     """What the loop has to do for adapters to train so; `storage` is the type of the frozen flat parameters."""
     notes = [] if context.stack is Stack.TRAINER else [WRAPPING_NOTE]
-    if context.peft is Peft.QLORA:
+    if context.peft.quantises:
         # transformers' and trl's trainers leave prepare_model_for_kbit_training out for sharded QLoRA.
         notes.append(
             f"with QLoRA the base is loaded with bnb_4bit_quant_storage=torch.{storage} and the rest of it in "
@@ -53,7 +53,7 @@ def adapter_notes(context: RankContext, storage: str) -> tuple[str, ...]:
 
 def refuses_adapters(context: RankContext, units: Sequence[FlatUnit]) -> str | None:
     """Why adapters cannot be trained so, or None; `units` as the policy makes them."""
-    if context.peft is Peft.NONE:
+    if not context.peft.adapts:
         return None
     if context.precision.is_mixed and context.stack is Stack.PLAIN:
         return (

@@ -8,6 +8,7 @@ from gpu_plan.planner.memory.optimizer.steps import LocalTensor
 from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import ceil_div, round_up
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft
 
 ROOT = ""
@@ -37,7 +38,7 @@ class FlatUnit:
 
 
 def flat_units(
-    trace: StepTrace, regime: Regime, world_size: int, peft: Peft = Peft.NONE, ignored: frozenset[int] = frozenset()
+    trace: StepTrace, regime: Regime, world_size: int, peft: Peft = NO_ADAPTERS, ignored: frozenset[int] = frozenset()
 ) -> list[FlatUnit]:
     """Wrapped blocks in their order, then the root with everything else but the `ignored` parameters.
 
@@ -54,7 +55,7 @@ def flat_units(
 
 
 def _adapters(trace: StepTrace, peft: Peft) -> list[str]:
-    if peft is Peft.NONE:
+    if not peft.adapts:
         return []
     parents = {name.rpartition(".")[0] for name in trace.modules}
     trained = [p.module for p in trace.parameters if p.trainable and p.name == f"{p.module}.weight"]

@@ -8,14 +8,13 @@ computed once after each optimizer step (precompute_float8_dynamic_scale_for_fsd
 from gpu_plan.planner.memory.stream import Handle, Point, StreamBuilder
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.trace.events import Category
-from gpu_plan.planner.workload.training import Precision
 
 DTYPE = "float8_e4m3fn"
 
 
 def gathered(context: RankContext) -> frozenset[int]:
     """Parameters that are gathered in float8, by index."""
-    if context.precision is not Precision.FP8_MIXED or context.setting("fp8.all_gather", "true") != "true":
+    if not context.precision.is_float8 or context.setting("fp8.all_gather", "true") != "true":
         return frozenset()
     layers = set(context.trace.layout.float8_linears)
     parameters = enumerate(context.trace.parameters)

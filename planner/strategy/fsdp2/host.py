@@ -60,8 +60,11 @@ def host_optimizer_work(optimizer: Optimizer, elements: int, element_bytes: int,
 
     torch/optim/optimizer.py: _default_to_fused_or_foreach.
     """
-    chosen = Optimizer.ADAMW_FORLOOP if optimizer is Optimizer.ADAMW else optimizer
-    return replace(optimizer_work(chosen, elements, element_bytes, clipping=clipping), on_host=True)
+    traits = optimizer.traits
+    work = optimizer_work(
+        optimizer, elements, element_bytes, clipping=clipping, traffic=traits.cpu_traffic or traits.traffic
+    )
+    return replace(work, on_host=True)
 
 
 def transfers(forward: Sequence[int], backward: Sequence[int], gradients: Sequence[int]) -> list[Collective]:

@@ -7,13 +7,13 @@ from functools import cached_property
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.stream import StreamBuilder
-from gpu_plan.planner.strategy.base import MASTER, Offload, RankContext, nbytes
+from gpu_plan.planner.strategy.base import MASTER, RankContext, nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
 from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, Wrapping, shard, wrap_units
 from gpu_plan.planner.strategy.module_times import ModuleTimes, module_times
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.variant import Regime
-from gpu_plan.planner.workload.training import Peft
 
 
 class Layout:
@@ -62,7 +62,7 @@ class Layout:
         for index, parameter in enumerate(self.trace.parameters):
             own = self.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
             gathered = fsdp_float8.DTYPE if index in self.float8 else own
-            upcast = parameter.trainable or (self.context.peft is Peft.QLORA and is_floating(parameter.dtype))
+            upcast = parameter.trainable or (self.context.peft.quantises and is_floating(parameter.dtype))
             found.append((gathered, self.master if upcast else gathered))
         return tuple(found)
 

@@ -1,5 +1,1 @@
-"""ZeRO as DeepSpeed runs it: one module for each stage, which is what the registry lists.
-
-`common` is what the stages share; `stage12/` and `stage3/` hold the two ways that DeepSpeed itself has. Bytes per rank;
-neither torch nor DeepSpeed is imported.
-"""
+"""DeepSpeed's ZeRO: what its stages share; stages 1 and 2, and stage 3, in rooms of their own."""

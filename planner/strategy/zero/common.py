@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.memory.stream import StreamBuilder
-from gpu_plan.planner.strategy.base import Offload, RankContext, nbytes, refuses_float8
+from gpu_plan.planner.strategy.base import RankContext, nbytes, refuses_float8
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.variant import Regime
-from gpu_plan.planner.workload.training import Optimizer, Precision, Stack
+from gpu_plan.planner.workload.training import Precision, Stack
 
 MASTER = "float32"
 """Masters, their gradients and the optimizer's state (runtime/base_optimizer.py: _configure_master_weights)."""
 NORM = "float64"
 """Gradient norms are taken in fp64 (runtime/zero/utils.py: get_norm_dtype)."""
-
-_ADAMW = frozenset({Optimizer.ADAMW, Optimizer.ADAMW_FUSED, Optimizer.ADAMW_FORLOOP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +126,13 @@ def refuses(context: RankContext) -> str | None:
         return "nothing in the model is trainable"
     if (problem := refuses_float8(context)) is not None:
         return problem
-    if context.optimizer is Optimizer.MUON:
-        return "ZeRO flattens parameters, and torch's Muon takes matrices only"
-    if context.optimizer is Optimizer.PAGED_ADAMW_8BIT:
+    traits = context.optimizer.traits
+    if traits.matrices_only:
+        return f"ZeRO flattens parameters, and {traits.matrices_only} takes matrices only"
+    if traits.is_paged:
         return f"{context.optimizer} under ZeRO is not in this version"
     if context.offload is not Offload.NONE:
-        if context.optimizer not in _ADAMW:
+        if not traits.deepspeed_steps_on_host:
             return f"DeepSpeed's optimizer offload steps with its own CPU Adam, not with {context.optimizer}"
         return None
     return "there is only one GPU" if context.world_size == 1 else None
@@ -144,8 +144,9 @@ def notes(context: RankContext, config: ZeroConfig) -> tuple[str, ...]:
         f"DeepSpeed 0.19.8 semantics; reduce bucket {config.reduce_bucket} elements "
         + ("(auto, from the hidden size)" if context.stack is Stack.TRAINER and context.hidden_size else "(default)")
     ]
-    if context.precision is Precision.BF16:
-        said.append("DeepSpeed keeps fp32 masters behind bf16 weights: pure bf16 equals bf16-mixed here")
+    if alike := context.precision.traits.with_masters:
+        pure = context.precision
+        said.append(f"DeepSpeed keeps fp32 masters behind {pure} weights: pure {pure} equals {alike} here")
     if context.offload is not Offload.NONE:
         said.append(f"{context.optimizer} becomes DeepSpeedCPUAdam under optimizer offload")
     return tuple(said)

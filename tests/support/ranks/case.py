@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
+from gpu_plan.planner.workload.precisions import PLAIN_PRECISION
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision
 
 
@@ -12,8 +14,8 @@ class RankCase:
 
     architecture: str
     strategy: str = "fsdp"
-    precision: Precision = Precision.FP32
-    optimizer: Optimizer = Optimizer.ADAMW
+    precision: Precision = PLAIN_PRECISION
+    optimizer: Optimizer = DEFAULT_OPTIMIZER
     accumulation: int = 1
     micro_batch: int = 2
     seq_len: int = 40
@@ -50,10 +52,10 @@ class RankCase:
     def label(self) -> str:
         """Short text that names the case."""
         parts = [self.architecture, self.strategy, self.precision.value, f"accumulation {self.accumulation}"]
-        if self.optimizer is not Optimizer.ADAMW:
+        if self.optimizer != DEFAULT_OPTIMIZER:
             parts.append(self.optimizer.value)
         if self.checkpointing is not Checkpointing.NONE:
-            parts.append("checkpointing")
+            parts.append("checkpointing" if self.checkpointing is Checkpointing.FULL else "selective checkpointing")
         if self.lora_rank:
             parts.append(" ".join((f"{'QLoRA' if self.quantised else 'LoRA'} {self.lora_rank}", *self.lora_targets)))
         if self.layers:

@@ -4,7 +4,7 @@ from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precisi
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.ranks.case import RankCase
 
-FP32, MIXED, PURE = Precision.FP32, Precision.BF16_MIXED, Precision.BF16
+FP32, MIXED, PURE = Precision("fp32"), Precision("bf16-mixed"), Precision("bf16")
 UNEVEN = {"vocab_size": 259}
 """Rows that neither 2 nor 4 ranks share evenly."""
 BUCKETS = {"vocab_size": 16_000}
@@ -13,7 +13,7 @@ VIEWS = {"ddp.gradient_as_bucket_view": "true"}
 REDUCE_FP32 = {"dtype.reduce": "float32"}
 
 SAMPLE = (
-    RankCase(architecture="llama-3", strategy="single", optimizer=Optimizer.ADAMW_FORLOOP),
+    RankCase(architecture="llama-3", strategy="single", optimizer=Optimizer("adamw-forloop")),
     RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS),
     RankCase(architecture="gpt2", strategy="ddp", accumulation=2),
     RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS, settings=VIEWS),
@@ -22,9 +22,12 @@ SAMPLE = (
     RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN),
     RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN, settings=REDUCE_FP32),
     RankCase(architecture="gpt2", changes=UNEVEN),
-    RankCase(architecture="mixtral", optimizer=Optimizer.ADAMW_FORLOOP),
+    RankCase(architecture="mixtral", optimizer=Optimizer("adamw-forloop")),
+    RankCase(architecture="llama-3", accumulation=2, checkpointing=Checkpointing.SELECTIVE),
+    RankCase(architecture="llama-3", strategy="ddp", accumulation=2, checkpointing=Checkpointing.FULL, lora_rank=4),
+    RankCase(architecture="llama-3", precision=MIXED, lora_rank=4),
 )
-"""Run by every test run, on two ranks."""
+"""Run by every test run, on two ranks, in one launch: what starts a rank costs more than what a case does."""
 
 NOT_SHARDED_BY_ACCELERATE = ("t5", "bert", "esm-2", "vit")
 """accelerate 1.15 with torch 2.13 fails to wrap these for FSDP2: T5 shares a weight with a third module; the others'
@@ -41,10 +44,11 @@ _MATRIX = tuple(
 )
 _OTHERS = (
     RankCase(architecture="llama-3", precision=MIXED, accumulation=2, changes=UNEVEN, settings=REDUCE_FP32),
-    *(RankCase(architecture="llama-3", strategy=s, optimizer=Optimizer.ADAMW_FORLOOP) for s in ("ddp", "fsdp")),
+    *(RankCase(architecture="llama-3", strategy=s, optimizer=Optimizer("adamw-forloop")) for s in ("ddp", "fsdp")),
     *(RankCase(architecture="llama-3", strategy=s, precision=PURE, changes=UNEVEN) for s in ("ddp", "fsdp")),
     *(RankCase(architecture="llama-3", strategy=s, checkpointing=Checkpointing.FULL) for s in ("ddp", "fsdp")),
     RankCase(architecture="llama-3", precision=MIXED, accumulation=2, checkpointing=Checkpointing.FULL),
+    RankCase(architecture="llama-3", strategy="ddp", checkpointing=Checkpointing.SELECTIVE),
     RankCase(architecture="gpt2", strategy="ddp", changes={"vocab_size": 16_000}),
 )
 _EVERY_ARCHITECTURE = tuple(
@@ -54,11 +58,23 @@ _EVERY_ARCHITECTURE = tuple(
     if not (strategy == "fsdp" and name in NOT_SHARDED_BY_ACCELERATE)
     and not (strategy == "ddp" and name in UNUSED_PARAMETERS)
 )
+_LORA = tuple(
+    RankCase(
+        architecture="llama-3", strategy=strategy, accumulation=accumulation, checkpointing=checkpointing, lora_rank=4
+    )
+    for strategy, accumulation, checkpointing in (
+        ("ddp", 1, Checkpointing.NONE),
+        ("fsdp", 1, Checkpointing.NONE),
+        ("fsdp", 2, Checkpointing.NONE),
+        ("fsdp", 1, Checkpointing.FULL),
+    )
+)
 _LAYERS_NAMED = tuple(
     RankCase(architecture=name, layers=(layer,))
     for name, layer in (("bert", "BertLayer"), ("vit", "ViTLayer"), ("esm-2", "EsmLayer"))
 )
-TWO_RANKS = tuple({case.label(): case for case in (*_MATRIX, *_OTHERS, *_EVERY_ARCHITECTURE, *_LAYERS_NAMED)}.values())
+_TWO = (*_MATRIX, *_OTHERS, *_LORA, *_EVERY_ARCHITECTURE, *_LAYERS_NAMED)
+TWO_RANKS = tuple({case.label(): case for case in _TWO}.values())
 """The rest on two ranks."""
 
 FOUR_RANKS = tuple(

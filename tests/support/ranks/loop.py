@@ -73,7 +73,7 @@ def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[
         mark("built")
         model = wrap(model, case)
         mark("wrapped")
-        options = {"foreach": case.optimizer is Optimizer.ADAMW}
+        options = {"foreach": case.optimizer == Optimizer("adamw")}
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
         held: dict[str, Any] = {}
         for iteration in range(ITERATIONS):

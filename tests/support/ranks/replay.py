@@ -9,14 +9,14 @@ from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.build.construct import build_model, spec_of
 from gpu_plan.planner.model.family import has_sequence
 from gpu_plan.planner.strategy.base import RankContext, Strategy
-from gpu_plan.planner.strategy.ddp import DistributedDataParallel
-from gpu_plan.planner.strategy.fsdp1.strategy import FullyShardedDataParallel1
-from gpu_plan.planner.strategy.fsdp2.strategy import FullyShardedDataParallel
-from gpu_plan.planner.strategy.hsdp import HybridShardedDataParallel
-from gpu_plan.planner.strategy.single import Single
-from gpu_plan.planner.strategy.zero.zero1 import Zero1
-from gpu_plan.planner.strategy.zero.zero2 import Zero2
-from gpu_plan.planner.strategy.zero.zero3 import Zero3
+from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel
+from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
+from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
+from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.kinds.single import Single
+from gpu_plan.planner.strategy.kinds.zero1 import Zero1
+from gpu_plan.planner.strategy.kinds.zero2 import Zero2
+from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
@@ -44,8 +44,8 @@ def _batch(model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
 
 def _peft(case: RankCase) -> Peft:
     if not case.lora_rank:
-        return Peft.NONE
-    return Peft.QLORA if case.quantised else Peft.LORA
+        return Peft("none")
+    return Peft("qlora") if case.quantised else Peft("lora")
 
 
 def _stack(case: RankCase) -> Stack:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 _NAMES = ("all_gather", "all_gather_single", "reduce_scatter_single", "all_reduce")
 _DEEPSPEED_NAMES = ("all_gather_into_tensor", "reduce_scatter_tensor", "broadcast")
 """Those that DeepSpeed issues without waiting; here they are done when they return, and their handle holds nothing."""
-_PATIENCE = 60.0
+_PATIENCE = 900.0
 
 
 @contextlib.contextmanager

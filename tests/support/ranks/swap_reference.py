@@ -8,7 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpu_plan.planner.strategy.base import Offload, RankContext, nbytes
+from gpu_plan.planner.strategy.base import RankContext, nbytes
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero.common import MASTER, optimizer_groups, pinned_bytes
 from gpu_plan.planner.strategy.zero.stage3.nvme import flat_buffers
 from gpu_plan.planner.strategy.zero.stage3.rank import Stage3
@@ -50,14 +51,14 @@ CASES = (
     _case(
         settings={**BRIEF, "zero.sub_group_size": "1500000", "zero.prefetch_bucket_size": "0"},
         changes={**_LLAMA, "vocab_size": 4099},
-        precision=Precision.BF16_MIXED,
+        precision=Precision("bf16-mixed"),
     ),
     _case(settings={**BRIEF, "zero.sub_group_size": "2000000", "zero.max_in_cpu": "3000000"}),
     _case(settings={"zero.reduce_bucket_size": "3000000", "zero.offload_param": "none"}),
     _case(
         "qwen2",
         settings={"zero.reduce_bucket_size": "3000000", "zero.offload_param": "cpu"},
-        precision=Precision.BF16_MIXED,
+        precision=Precision("bf16-mixed"),
     ),
     _case(
         "gpt2",
@@ -116,7 +117,7 @@ def planned(case: RankCase, world_size: int) -> dict[str, Any]:
     # The weights' own buffer is pinned whatever is said, in a block of a power of two; a CPU pins nothing.
     exact = plan.host_bytes - stage.nvme.reserve_bytes - sum(pinned_bytes(size, True) - size for size in flat)
     found |= {"disk": plan.nvme_bytes, "host": exact}
-    return found if case.precision is Precision.FP32 else found | {"rests": rests}
+    return found if case.precision == Precision("fp32") else found | {"rests": rests}
 
 
 def measured(seen: dict[str, Any], case: RankCase) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def measured(seen: dict[str, Any], case: RankCase) -> dict[str, Any]:
     host = sum(seen[key] for key in HELD)
     found |= {"disk": seen["disk"], "host": host}
     # In fp32 a CPU's gradient partition is a view of all partitions: nothing is copied to it from the host.
-    return found if case.precision is Precision.FP32 else found | {"rests": seen["rests"][-1]}
+    return found if case.precision == Precision("fp32") else found | {"rests": seen["rests"][-1]}
 
 
 def died_of(words: str) -> str:

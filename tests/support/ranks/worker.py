@@ -21,7 +21,7 @@ from tests.support.ranks.case import RankCase
 from tests.support.ranks.loop import run_case
 from tests.support.ranks.settled import settled_collectives
 
-TIMEOUT = timedelta(seconds=400)
+TIMEOUT = timedelta(seconds=1500)
 
 
 def dump(reference: Reference) -> str:

@@ -7,7 +7,7 @@ from gpu_plan.planner.workload.training import Checkpointing, Precision
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.ranks.case import RankCase
 
-FP32, MIXED = Precision.FP32, Precision.BF16_MIXED
+FP32, MIXED = Precision("fp32"), Precision("bf16-mixed")
 BUCKET = {"zero.reduce_bucket_size": "50000"}
 UNEVEN = {"vocab_size": 259}
 """Rows that ranks do not share evenly."""

@@ -95,7 +95,7 @@ def zero_body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callab
         set_checkpointing(model, case.checkpointing)
         mark("built")
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=1e-3, foreach=case.optimizer is Optimizer.ADAMW)
+        optimizer = torch.optim.AdamW(trained, lr=1e-3, foreach=case.optimizer == Optimizer("adamw"))
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config_params=config)
         mark("wrapped")
         held: dict[str, Any] = {}

@@ -12,8 +12,9 @@ from dataclasses import replace
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
 from gpu_plan.planner.memory.stream import Handle, Pass, StreamBuilder
 from gpu_plan.planner.speed.model import Collective
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
-from gpu_plan.planner.strategy.single import optimizer_work
+from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes, place_buffers, place_workspaces
+from gpu_plan.planner.strategy.optimizer_step import optimizer_work
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero import common
 from gpu_plan.planner.strategy.zero.stage12.bucket import Bucket
 from gpu_plan.planner.strategy.zero.stage12.flat import (

@@ -5,7 +5,8 @@ Mirrors deepspeed/runtime/swap_tensor/partitioned_param_swapper.py: swap_in, whi
 
 from dataclasses import replace
 
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero.stage3.nvme import PARAMETER_BUFFERS, too_small
 from gpu_plan.planner.strategy.zero.stage3.rank import Stage3
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapError

@@ -16,8 +16,9 @@ from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
 from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from gpu_plan.planner.speed.model import Collective
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, nbytes, place_buffers, place_workspaces
-from gpu_plan.planner.strategy.single import optimizer_work
+from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes, place_buffers, place_workspaces
+from gpu_plan.planner.strategy.optimizer_step import optimizer_work
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero import common
 from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
 from gpu_plan.planner.strategy.zero.stage3.host import optimizer_host_bytes, weights_host_bytes
@@ -33,7 +34,7 @@ from gpu_plan.planner.strategy.zero.stage3.views import (
     viewed_parameters,
 )
 from gpu_plan.planner.trace.events import Category, Kind, Mark
-from gpu_plan.planner.workload.training import Peft, Stack
+from gpu_plan.planner.workload.training import Stack
 
 _NORM_CHUNK = 250_000_000
 """Elements per step of _constant_buffered_norm2."""
@@ -128,7 +129,7 @@ class Stage3:
             ),
             notes=(
                 *common.notes(self.context, self.config),
-                *(_QLORA if self.context.peft is Peft.QLORA else ()),
+                *(_QLORA if self.context.peft.quantises else ()),
                 *(() if self.nvme is None else nvme_notes(self.context, self.nvme, self.buffers)),
                 "all ranks hold equal, padded partitions: rank 0 is shown",
             ),
@@ -139,7 +140,7 @@ class Stage3:
     def _load(self) -> None:
         builder, parts = self.builder, self.parts
         weights = nbytes(parts.owned, self.dtype)
-        loaded = self._whole_model() if self.context.peft is Peft.QLORA else ()
+        loaded = self._whole_model() if self.context.peft.quantises else ()
         if not self.weights_on_host:
             self._place_frozen(loaded)
         else:

@@ -28,6 +28,7 @@ def _strategy(gpus: str) -> str:
     from gpu_plan.planner.hardware.detect import detect_cluster
     from gpu_plan.planner.hardware.ram import machine_ram_bytes
     from gpu_plan.planner.options.config import user_gpus
+    from gpu_plan.planner.strategy.known import unsharded
 
     cluster = detect_cluster() if gpus == "auto" else parse_cluster(gpus, user_gpus(), machine_ram_bytes())
-    return "ddp" if cluster.world_size > 1 else "single"
+    return unsharded(cluster.world_size).name

@@ -14,12 +14,11 @@ given back serves again only once the computation that used it is done (fsdp1_fl
 
 from dataclasses import replace
 
-from gpu_plan.planner.memory.optimizer.steps import BITSANDBYTES, LocalTensor, place_state, place_step
+from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
 from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import (
     MASTER,
-    Offload,
     RankContext,
     RankPlan,
     autocast_regime,
@@ -37,61 +36,52 @@ from gpu_plan.planner.strategy.module_times import module_times
 from gpu_plan.planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
 from gpu_plan.planner.trace.events import Category, Mark
 from gpu_plan.planner.trace.variant import Regime
-from gpu_plan.planner.workload.training import Optimizer, Peft, Precision, Stack
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _NORM = 4
 PRE_UNSHARD_STREAM, UNSHARD_STREAM, POST_BACKWARD_STREAM = 1, 2, 3
 """_runtime_utils.py: _init_streams; what is allocated on them comes from pools of their own."""
 
 
-class FullyShardedDataParallel1:
-    """torch's older FSDP as accelerate sets it up."""
+def flat_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
+    """16-bit weights and buffers; accelerate puts autocast around forward as well.
 
-    name = "fsdp1"
-    title = "FSDP1"
-    zero_stage: int | None = None
-    offloads: tuple[Offload, ...] = (Offload.NONE,)
-    broadcast_waits = False
-    """Whether NCCL's process group records its stream on what it is given, as it did before torch 2.8."""
+    Adapters show peft their fp32 shards, for they are gathered in 16 bits only once their own forward begins.
+    """
+    if not precision.is_mixed:
+        return autocast_regime(precision, stack, peft)
+    compute = precision.compute_dtype
+    wrapped = stack is not Stack.PLAIN
+    return Regime(
+        weights=compute,
+        autocast=compute if wrapped else None,
+        outputs_to_fp32=wrapped,
+        buffers_follow=True,
+        adapters_seen=MASTER if peft.adapts else None,
+    )
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
-        """16-bit weights and buffers; accelerate puts autocast around forward as well.
 
-        Adapters show peft their fp32 shards, for they are gathered in 16 bits only once their own forward begins.
-        """
-        if not precision.is_mixed:
-            return autocast_regime(precision, stack, peft)
-        compute = precision.compute_dtype
-        wrapped = stack is not Stack.PLAIN
-        return Regime(
-            weights=compute,
-            autocast=compute if wrapped else None,
-            outputs_to_fp32=wrapped,
-            buffers_follow=True,
-            adapters_seen=None if peft is Peft.NONE else MASTER,
-        )
+def refuses_flat(context: RankContext) -> str | None:
+    """Why FSDP1 cannot run a configuration, or None."""
+    if context.world_size == 1:
+        return "there is only one GPU"
+    if (problem := refuses_adapters(context, _units_of(context))) is not None:
+        return problem
+    if (problem := refuses_float8(context)) is not None:
+        return problem
+    if whose := context.optimizer.traits.matrices_only:
+        return f"FSDP1 flattens parameters, and {whose} takes matrices only"
+    return None
 
-    def refuses(self, context: RankContext) -> str | None:
-        if context.world_size == 1:
-            return "there is only one GPU"
-        if (problem := refuses_adapters(context, _units_of(context))) is not None:
-            return problem
-        if (problem := refuses_float8(context)) is not None:
-            return problem
-        if context.optimizer is Optimizer.MUON:
-            return "FSDP1 flattens parameters, and torch's Muon takes matrices only"
-        return None
 
-    def rank(self, context: RankContext) -> RankPlan:
-        return _Layout(context, self.ignored(context)).plan(broadcast_waits=self.broadcast_waits)
-
-    def ignored(self, context: RankContext) -> frozenset[int]:
-        """Indices of parameters in `ignored_modules`: whole on every rank, their gradients are not FSDP's affair."""
-        return frozenset()
+def flat_rank(context: RankContext, ignored: frozenset[int], *, broadcast_waits: bool) -> RankPlan:
+    """Rank 0's plan; `ignored` and `broadcast_waits` as the strategy has them."""
+    return _Layout(context, ignored).plan(broadcast_waits=broadcast_waits)
 
 
 def _regime_of(context: RankContext) -> Regime:
-    return FullyShardedDataParallel1().regime(context.precision, context.stack, context.peft)
+    return flat_regime(context.precision, context.stack, context.peft)
 
 
 def _units_of(context: RankContext, ignored: frozenset[int] = frozenset()) -> list[FlatUnit]:
@@ -122,7 +112,7 @@ class _Layout:
         whole = [LocalTensor(name=p.name, numel=p.numel, dtype=MASTER) for p in self._ignored if p.trainable]
         for tensor in whole:
             builder.alloc(builder.at_load(), tensor.nbytes, Category.PARAMETERS, "weight", tensor.name)
-        adapters = context.peft is not Peft.NONE
+        adapters = context.peft.adapts
         self._stale = place_wrapping(
             builder, self._units, self._master, adapters=adapters, broadcast_waits=broadcast_waits
         )
@@ -155,9 +145,9 @@ class _Layout:
 
     def _notes(self) -> tuple[str, ...]:
         notes = []
-        if self._context.optimizer in BITSANDBYTES or self._context.optimizer is Optimizer.ADAFACTOR:
+        if not self._context.optimizer.traits.takes_dtensors:
             notes.append(f"{self._context.optimizer} sees FSDP1's flat shards: vectors, cut at shard boundaries")
-        if self._context.peft is not Peft.NONE:
+        if self._context.peft.adapts:
             notes += adapter_notes(self._context, _regime_of(self._context).weights)
         return tuple(notes)
 

@@ -29,6 +29,14 @@ class LocalTensor:
     role: Role = Role.HIDDEN
 
     @property
+    def is_embedding(self) -> bool:
+        return self.role is Role.EMBEDDING
+
+    @property
+    def is_hidden(self) -> bool:
+        return self.role is Role.HIDDEN
+
+    @property
     def nbytes(self) -> int:
         return self.as_dtype(self.dtype)
 

@@ -6,15 +6,17 @@ trainer_optimizer.py: _get_adafactor sets them. Everything is computed in fp32, 
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from gpu_plan.planner.memory.optimizer.local_tensor import LocalTensor
-from gpu_plan.planner.memory.optimizer.scratch import Scratch
-from gpu_plan.planner.memory.optimizer.state import Kept
+from gpu_plan.planner.workload.optimizers.traits import Kept, OptimizerTraits, Scratch, passes
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor
 
 _FP32 = 4
 
 
-def adafactor_state(tensor: LocalTensor) -> Iterator[Kept]:
+def _state(tensor: "LocalTensor", full_embeddings: bool) -> Iterator[Kept]:
     """Row and column sums of matrices, all elements of vectors, and a scalar RMS."""
     rows, columns = _factors(tensor)
     if columns:
@@ -25,7 +27,7 @@ def adafactor_state(tensor: LocalTensor) -> Iterator[Kept]:
     yield Kept("RMS", _FP32)
 
 
-def _factors(tensor: LocalTensor) -> tuple[int, int]:
+def _factors(tensor: "LocalTensor") -> tuple[int, int]:
     """Bytes of the row and the column factor; no column factor for a vector."""
     dims = tensor.dims
     if len(dims) < 2:
@@ -33,7 +35,7 @@ def _factors(tensor: LocalTensor) -> tuple[int, int]:
     return _FP32 * math.prod(dims[:-1]), _FP32 * math.prod((*dims[:-2], dims[-1]))
 
 
-def adafactor_step(scratch: Scratch, tensors: Sequence[LocalTensor]) -> None:
+def _step(scratch: Scratch, tensors: Sequence["LocalTensor"]) -> None:
     """`grad`, `p_data_fp32` and `update` of one parameter stand until the next one's replace them."""
     for tensor in tensors:
         whole = tensor.as_dtype("float32")
@@ -52,7 +54,7 @@ def adafactor_step(scratch: Scratch, tensors: Sequence[LocalTensor]) -> None:
         scratch.drop("negative")
 
 
-def _scaled_update(scratch: Scratch, tensor: LocalTensor, whole: int) -> None:
+def _scaled_update(scratch: Scratch, tensor: "LocalTensor", whole: int) -> None:
     """_approx_sq_grad for matrices, rsqrt for vectors."""
     rows, columns = _factors(tensor)
     if columns:
@@ -65,3 +67,23 @@ def _scaled_update(scratch: Scratch, tensor: LocalTensor, whole: int) -> None:
         scratch.bind("c_factor", columns, tensor.name)
     scratch.bind("update", whole, tensor.name)
     scratch.drop("r_factor", "c_factor")
+
+
+KINDS = (
+    OptimizerTraits(
+        name="adafactor",
+        place=50,
+        help="transformers'",
+        state=_state,
+        step=_step,
+        # Square, plus epsilon, two means, outer product, times gradient, norm, two scalings, negation, addition, and
+        # the norm of the weights.
+        traffic=passes(17),
+        saved_bytes=(0.1, 0.1),
+        takes_dtensors=False,
+        optim="adafactor",
+        captured=lambda seen: seen.name == "Adafactor" and not seen.is_bitsandbytes,
+        classes=("Adafactor",),
+        explored=30,
+    ),
+)

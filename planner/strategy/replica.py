@@ -1,13 +1,11 @@
-"""One device, the whole model on it."""
+"""A rank that holds the whole model: on one device, or one replica of several."""
 
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor
 from gpu_plan.planner.memory.stream import StreamBuilder
 from gpu_plan.planner.speed.model import OptimizerWork
 from gpu_plan.planner.strategy.base import (
-    Offload,
     RankContext,
     RankPlan,
-    autocast_regime,
     keep_gradients,
     place_whole_model,
     place_workspaces,
@@ -15,29 +13,14 @@ from gpu_plan.planner.strategy.base import (
     whole_parameters,
 )
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work, place_optimizer, with_paged_state
-from gpu_plan.planner.trace.variant import Regime
-from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 
-class Single:
-    """No distribution: torch and accelerate as they are on one device."""
-
-    name = "single"
-    title = "single GPU"
-    zero_stage: int | None = None
-    offloads: tuple[Offload, ...] = (Offload.NONE,)
-
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
-        return autocast_regime(precision, stack, peft)
-
-    def refuses(self, context: RankContext) -> str | None:
-        return "there is more than one GPU" if context.world_size > 1 else None
-
-    def rank(self, context: RankContext) -> RankPlan:
-        builder = StreamBuilder(context.trace, context.accumulation_steps)
-        work = place_replica(builder, context)
-        plan = RankPlan(stream=builder.build(), optimizer_work=work)
-        return with_paged_state(plan, context, replica_tensors(context))
+def single_rank(context: RankContext) -> RankPlan:
+    """The plan of the only rank there is."""
+    builder = StreamBuilder(context.trace, context.accumulation_steps)
+    work = place_replica(builder, context)
+    plan = RankPlan(stream=builder.build(), optimizer_work=work)
+    return with_paged_state(plan, context, replica_tensors(context))
 
 
 def replica_tensors(context: RankContext) -> list[LocalTensor]:
@@ -59,6 +42,3 @@ def place_replica(builder: StreamBuilder, context: RankContext, *, keep: bool = 
         tensors[0].nbytes // max(1, tensors[0].numel) if tensors else 4,
         clipping=context.clipping,
     )
-
-
-__all__ = ["Single", "optimizer_work", "place_replica", "replica_tensors"]

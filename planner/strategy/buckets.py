@@ -1,4 +1,4 @@
-"""DistributedDataParallel: a replica per rank, gradients averaged in buckets.
+"""DistributedDataParallel's buckets: a replica per rank, gradients averaged in pieces.
 
 Mirrors torch/nn/parallel/distributed.py (torch 2.13: compute_bucket_size_limits, _pre_forward) and
 torch/csrc/distributed/c10d/reducer.cpp: initialize_buckets, rebuild_buckets, compute_bucket_assignment_by_size,
@@ -7,12 +7,10 @@ mark_variable_ready_dense.
 
 from gpu_plan.planner.memory.stream import StreamBuilder
 from gpu_plan.planner.speed.model import Collective
-from gpu_plan.planner.strategy.base import Offload, RankContext, RankPlan, autocast_regime, nbytes, replica_regime
+from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes, replica_regime
 from gpu_plan.planner.strategy.optimizer_step import with_paged_state
-from gpu_plan.planner.strategy.single import place_replica, replica_tensors
+from gpu_plan.planner.strategy.replica import place_replica, replica_tensors
 from gpu_plan.planner.trace.events import Category, Mark
-from gpu_plan.planner.trace.variant import Regime
-from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 FIRST_BUCKET = 1024 * 1024
 BUCKET = 25 * 1024 * 1024
@@ -20,35 +18,22 @@ BUCKET = 25 * 1024 * 1024
 _VIEWS = "gradients are views of the buckets: DistributedDataParallelKwargs(gradient_as_bucket_view=True) in the script"
 
 
-class DistributedDataParallel:
-    """torch's DDP as accelerate wraps it: gradients are not bucket views unless asked for."""
-
-    name = "ddp"
-    title = "DDP"
-    zero_stage: int | None = None
-    offloads: tuple[Offload, ...] = (Offload.NONE,)
-
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
-        return autocast_regime(precision, stack, peft)
-
-    def refuses(self, context: RankContext) -> str | None:
-        return "there is only one GPU" if context.world_size == 1 else None
-
-    def rank(self, context: RankContext) -> RankPlan:
-        builder = StreamBuilder(context.trace, context.accumulation_steps)
-        dtype = replica_regime(context).trained
-        views = context.setting("ddp.gradient_as_bucket_view", "false") == "true"
-        work = place_replica(builder, context, keep=not views)
-        if views:
-            view_gradients(builder)
-        buckets = place_buckets(builder, dtype)
-        reduce = tuple(
-            Collective(kind="all_reduce", bytes=size, count=1, overlap=True, phase="backward", per="step")
-            for size in buckets
-        )
-        notes = (*_unused(builder), *((_VIEWS,) if views else ()))
-        plan = RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work, notes=notes)
-        return with_paged_state(plan, context, replica_tensors(context))
+def bucketed_rank(context: RankContext) -> RankPlan:
+    """One replica's plan, its gradients averaged in buckets."""
+    builder = StreamBuilder(context.trace, context.accumulation_steps)
+    dtype = replica_regime(context).trained
+    views = context.setting("ddp.gradient_as_bucket_view", "false") == "true"
+    work = place_replica(builder, context, keep=not views)
+    if views:
+        view_gradients(builder)
+    buckets = place_buckets(builder, dtype)
+    reduce = tuple(
+        Collective(kind="all_reduce", bytes=size, count=1, overlap=True, phase="backward", per="step")
+        for size in buckets
+    )
+    notes = (*_unused(builder), *((_VIEWS,) if views else ()))
+    plan = RankPlan(stream=builder.build(), collectives=reduce, optimizer_work=work, notes=notes)
+    return with_paged_state(plan, context, replica_tensors(context))
 
 
 def place_buckets(builder: StreamBuilder, dtype: str) -> list[int]:

@@ -8,15 +8,12 @@ is sent.
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import (
-    BITSANDBYTES,
-    SHAPED,
     LocalTensor,
     place_clipping,
     place_state,
     place_step,
 )
 from gpu_plan.planner.strategy.base import (
-    Offload,
     RankContext,
     RankPlan,
     autocast_regime,
@@ -30,9 +27,11 @@ from gpu_plan.planner.strategy.fsdp2.collectives import collectives
 from gpu_plan.planner.strategy.fsdp2.layout import Layout
 from gpu_plan.planner.strategy.fsdp2.passes import Passes, Unsharded
 from gpu_plan.planner.strategy.fsdp2.units import Wrapping, wrap_units, wrapping_notes
-from gpu_plan.planner.strategy.single import optimizer_work
+from gpu_plan.planner.strategy.optimizer_step import optimizer_work
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Optimizer, Peft, Precision, Stack
 
 
@@ -42,46 +41,38 @@ def refuses_optimizer(optimizer: Optimizer) -> str | None:
     bitsandbytes' kernels and transformers' Adafactor mix them with plain tensors of state, which torch refuses; for
     Muon torch redistributes matrices in ways that are not modelled.
     """
-    if optimizer in BITSANDBYTES or optimizer is Optimizer.ADAFACTOR:
+    traits = optimizer.traits
+    if not traits.takes_dtensors:
         return f"{optimizer} keeps plain tensors beside FSDP2's DTensors, which torch refuses to mix; use fsdp1"
-    return f"{optimizer} over sharded matrices is not in this version" if optimizer in SHAPED else None
+    return f"{optimizer} over sharded matrices is not in this version" if traits.matrices_only else None
 
 
-class FullyShardedDataParallel:
-    """FSDP2 over all ranks, as accelerate sets it up."""
+def sharded_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
+    """accelerate's mixed precision gathers all parameters in the 16-bit type; without it dtypes stay."""
+    if precision.is_float8:
+        return Regime(weights=precision.compute_dtype, float8="gathered")
+    if precision.is_mixed:
+        return Regime(weights=precision.compute_dtype)
+    return autocast_regime(precision, stack, peft)
 
-    name = "fsdp"
-    title = "FSDP2"
-    zero_stage: int | None = None
-    offloads: tuple[Offload, ...] = (Offload.NONE, Offload.ALL)
 
-    def regime(self, precision: Precision, stack: Stack, peft: Peft = Peft.NONE) -> Regime:
-        """accelerate's mixed precision gathers all parameters in the 16-bit type; without it dtypes stay."""
-        if precision is Precision.FP8_MIXED:
-            return Regime(weights=precision.compute_dtype, float8="gathered")
-        if precision.is_mixed:
-            return Regime(weights=precision.compute_dtype)
-        return autocast_regime(precision, stack, peft)
-
-    def refuses(self, context: RankContext) -> str | None:
-        if context.world_size == 1:
-            return "there is only one GPU"
-        if context.offload is Offload.ALL and context.peft is Peft.QLORA:
-            return "QLoRA with its parameters on the host is not built yet"
-        if dict(context.settings).get("quant.base") == "int8":
-            return "bitsandbytes' int8 weights cannot be sharded"
-        if context.offload is Offload.ALL and context.precision is Precision.FP8_MIXED:
-            return "float8 training with its parameters on the host is not in this version"
-        gradients = self.regime(context.precision, context.stack, context.peft).trained
-        return refuses_reduce(gradients, context) or refuses_optimizer(context.optimizer)
-
-    def rank(self, context: RankContext) -> RankPlan:
-        return sharded_rank(context)
+def refuses_sharding(context: RankContext) -> str | None:
+    """Why FSDP2 cannot run a configuration, or None."""
+    if context.world_size == 1:
+        return "there is only one GPU"
+    if context.offload is Offload.ALL and context.peft.quantises:
+        return "QLoRA with its parameters on the host is not built yet"
+    if dict(context.settings).get("quant.base") == "int8":
+        return "bitsandbytes' int8 weights cannot be sharded"
+    if context.offload is Offload.ALL and context.precision.is_float8:
+        return "float8 training with its parameters on the host is not in this version"
+    gradients = sharded_regime(context.precision, context.stack, context.peft).trained
+    return refuses_reduce(gradients, context) or refuses_optimizer(context.optimizer)
 
 
 def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
     """One rank's plan, with as many replicas of the sharded whole as the context says; `wrap` is accelerate's way."""
-    regime = FullyShardedDataParallel().regime(context.precision, context.stack, context.peft)
+    regime = sharded_regime(context.precision, context.stack, context.peft)
     layout = Layout(context, regime, wrap)
     passes, builder = Passes(layout), layout.builder
     _place_shards(layout)

@@ -1,0 +1,36 @@
+"""What a rank finds around its model, in words of its own, and the strategy that the launching process calls so.
+
+A rank knows wrappers, not strategies: what `--strategy` calls them it is told, in `names.STRATEGIES`.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+
+from gpu_plan.executor import names
+
+NOTHING = "nothing"
+DDP = "DistributedDataParallel"
+FSDP2 = "FSDPModule"
+FSDP2_OVER_REPLICAS = "FSDPModule over replicas"
+
+
+def fsdp1(sharding: str) -> str:
+    """FSDP1 with a sharding strategy, as torch names it: `FULL_SHARD`."""
+    return f"FullyShardedDataParallel {sharding}"
+
+
+def deepspeed(stage: int) -> str:
+    """DeepSpeed's engine at a ZeRO stage; 0 is none."""
+    return f"DeepSpeedEngine {stage}"
+
+
+def strategy_called(wrapping: str, environment: Mapping[str, str] | None = None) -> str | None:
+    """The strategy that the launching process calls so; None where it has not said. Never raises."""
+    env = os.environ if environment is None else environment
+    try:
+        told = json.loads(env.get(names.STRATEGIES, "{}"))
+    except ValueError:
+        return None
+    found = told.get(wrapping) if isinstance(told, dict) else None
+    return found if isinstance(found, str) else None

@@ -1,0 +1,207 @@
+"""What tells strategies of training apart: values that everything but a strategy's own file reads.
+
+A strategy is one file in `gpu_plan.planner.strategy.kinds`. Nothing here imports torch or numpy: launch files, reports,
+the doctor and the explorer read traits where no step is replayed.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Literal
+
+
+class Offload(StrEnum):
+    """What lives in host memory instead of the device's."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+    ALL = "all"
+    """Parameters, gradients and the optimizer."""
+    NVME = "nvme"
+    """The same in files, which pass through buffers in host memory (ZeRO-Infinity)."""
+
+
+class Engine(StrEnum):
+    """Who wraps the model: the class that is found around it or around its blocks."""
+
+    NONE = "no wrapper"
+    DDP = "DistributedDataParallel"
+    FSDP2 = "FSDPModule"
+    FSDP1 = "FullyShardedDataParallel"
+    DEEPSPEED = "DeepSpeedEngine"
+
+
+ENGINE_TITLES = {
+    Engine.NONE: "",
+    Engine.DDP: "DDP",
+    Engine.FSDP2: "FSDP2",
+    Engine.FSDP1: "FSDP1",
+    Engine.DEEPSPEED: "ZeRO",
+}
+"""What an engine's strategies are called together."""
+
+
+class Fault(StrEnum):
+    """A mistake in a script that ends or spoils a run under some strategies, and is only unclean under others."""
+
+    COMPILED_FIRST = "a model is compiled before it is wrapped"
+    SAVES_WRAPPED = "save_pretrained is called on the wrapped model"
+    ASKS_WRAPPER = "the wrapped model is asked for what its class has"
+    PREPARED_APART = "model and optimizer are prepared apart"
+
+
+class Form(StrEnum):
+    """How a checkpoint's files hold model and optimizer: what one reader takes, another may refuse."""
+
+    WHOLE = "whole"
+    """One model and one optimizer, unsharded."""
+    FSDP2_SHARDS = "FSDP2 shards"
+    FSDP1_SHARDS = "FSDP1 shards"
+    ZERO_OPTIMIZER = "ZeRO stages 1 and 2"
+    """Whole weights beside a partitioned optimizer."""
+    ZERO_PARAMETERS = "ZeRO stage 3"
+    """Weights partitioned too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """Where the search tries a strategy that was not asked for."""
+
+    over: Literal["devices", "nodes"] | None
+    """`devices`: wherever there are several; `nodes`: only over several nodes; None: over no more than one."""
+    alone: tuple[Offload, ...]
+    """Kinds of offload with which it is tried on one device; none: it is not tried there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What torch.compile makes of a model under a strategy, as Accelerate calls it."""
+
+    regions: Literal["model", "blocks"] | None
+    """`model`: one graph; `blocks`: each block by itself; None: nothing worth the name, the step is as written."""
+    note: str = ""
+    """What of the compiled step is only approximate; empty: nothing."""
+    note_holds_regionally: bool = True
+    """Whether the note holds where blocks are compiled one by one because the user said so."""
+    approximate: bool = False
+    """Whether less may be compiled than is counted: the uncompiled step is then the upper end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """How ranks use their node's RAM while the model is loaded and saved."""
+
+    loads: Literal["as computed", "upcast", "unknown", "partitioned"]
+    """dtype of weights before they go to a device when training is mixed. `as computed`: that of the rank's regime;
+    `upcast`: what is trained in fp32; `unknown`: the plan does not say; `partitioned`: as unknown, and one rank reads
+    it, parameter by parameter."""
+    saves: Literal["whole", "shards", "every rank", "gathered"]
+    """`whole`: rank 0 writes its copy; `shards`: every rank its own; `every rank`: each clones the whole; `gathered`:
+    rank 0 collects it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What a checkpoint saved under a strategy is, and what can be made into one."""
+
+    form: Form
+    """What it is saved as, and what is read as it stands."""
+    made_from: tuple[Form, ...]
+    """Forms from which a converter makes one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """What is tried after an out-of-memory end, mildest first."""
+
+    then: tuple[str, ...]
+    """Strategies that share out more among the same ranks. Engines are not mixed where they need not be: a checkpoint
+    of one is rarely read by the other."""
+    offloads: tuple[Offload, ...]
+    """Kinds of offload that can still be switched on, mildest first."""
+    only_offloaded: tuple[str, ...] = ()
+    """Strategies that help by their offload alone: on one device nothing can be shared out, but states can leave it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """One strategy, as far as anything but its replay depends on it."""
+
+    name: str
+    """Value of `--strategy`; also the name of its module."""
+    title: str
+    """Name in reports: `ZeRO-2`."""
+    gpu_title: str = ""
+    """Name where devices are GPUs, as in the reasons of the search; empty: the title."""
+    place: int
+    """Order in which strategies are listed and tried, simplest first."""
+    engine: Engine
+    stage: int
+    """What data parallel ranks share out: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters."""
+    one_device: bool
+    """Whether it runs on one device and nowhere else."""
+    replicates: bool
+    """Whether groups of ranks hold one whole sharded copy each (`--dp-replicate`)."""
+    unreplicated: str = ""
+    """Strategy that it comes to with one group; empty where there are no groups."""
+    cpu_ranks: bool
+    """Whether Accelerate joins CPU processes so, without functions replaced in each."""
+    offloads: tuple[Offload, ...]
+    """Kinds of offload that it knows."""
+    settings: frozenset[str]
+    """Keys of `--set` that say something about some strategies only, this one among them."""
+    flags: tuple[str, ...]
+    """Words of `accelerate launch` that ask for it; those that depend on the job follow, by engine."""
+    packages: tuple[str, ...]
+    """Distributions that it needs besides torch, accelerate and transformers."""
+    wrapped_by: frozenset[str]
+    """Names of which one stands in a script that runs it in a loop of its own; empty where nothing has to."""
+    seen_as: tuple[str, ...]
+    """What a rank that runs it finds around its model: words of gpu_plan.executor.runner.wrapping."""
+    searched: Searched
+    compiled: Compiled
+    host: Host
+    checkpoint: Checkpoint
+    ladder: Ladder
+    faults: frozenset[Fault]
+    """Mistakes of a script that are errors under it."""
+
+    @property
+    def title_on_gpus(self) -> str:
+        """Name where devices are GPUs."""
+        return self.gpu_title or self.title
+
+    @property
+    def wraps_blocks(self) -> bool:
+        """Whether blocks of the model are wrapped one by one, as FSDP does."""
+        return self.engine in (Engine.FSDP1, Engine.FSDP2)
+
+    @property
+    def uses_deepspeed(self) -> bool:
+        """Whether DeepSpeed's engine runs the step."""
+        return self.engine is Engine.DEEPSPEED
+
+    @property
+    def shards_model(self) -> bool:
+        """Whether a rank holds only a part of the parameters."""
+        return self.stage == 3
+
+
+class HasTraits:
+    """A strategy's side that its traits answer for."""
+
+    traits: ClassVar[Traits]
+
+    @property
+    def name(self) -> str:
+        """Value of `--strategy`."""
+        return self.traits.name
+
+    @property
+    def title(self) -> str:
+        """Name in the reasons of the search: `ZeRO-2`."""
+        return self.traits.title_on_gpus
+
+    @property
+    def offloads(self) -> tuple[Offload, ...]:
+        """Kinds of offload that it knows."""
+        return self.traits.offloads

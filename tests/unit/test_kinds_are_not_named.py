@@ -1,0 +1,65 @@
+"""Outside their own files nothing tells optimizers, precisions and adapters apart by name."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
+from gpu_plan.planner.workload.optimizers.registry import Optimizer
+from gpu_plan.planner.workload.precisions import PRECISIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("planner", "executor", "reports", "tui", "src/gpu_plan")
+OWN = ("planner/workload/precisions.py", "planner/workload/adapters.py", "planner/workload/optimizers/")
+
+NAMES = frozenset({*Optimizer.names(), *PRECISIONS, *Peft.names()} - {NO_ADAPTERS})
+"""`none` is a word for much else as well: what `no adapters` means is read as a trait, `adapts`."""
+
+ALLOWED = {
+    # Words of other tools that happen to be spelt like ours.
+    "planner/from_config/shared.py": {"bf16", "fp16", "fp32"},  # flags of TrainingArguments, names of types
+    "planner/from_config/axolotl.py": {"bf16", "fp16"},  # its keys
+    "planner/from_config/llamafactory.py": {"bf16", "fp16"},  # its keys
+    "planner/from_config/trainer.py": {"bf16"},  # accelerate's word for what SFTConfig defaults to
+    "planner/from_config/deepspeed.py": {"bf16", "fp16", "adamw"},  # its sections, and the type it takes by default
+    "executor/launch/deepspeed/config.py": {"bf16", "fp16"},  # DeepSpeed's sections
+    "executor/launch/wishes.py": {"bf16", "fp16"},  # flags of TrainingArguments
+    "executor/launch/not_applied.py": {"bf16", "fp16"},  # names that stand in a script
+    "executor/script/options_dataclass.py": {"bf16", "fp16"},  # flags of TrainingArguments
+    "executor/doctor/trial/training.py": {"bf16", "fp16"},  # accelerate's mixed_precision
+    "executor/runner/observe/actual.py": {"bf16", "fp16"},  # accelerate's mixed_precision, as a rank sees it
+    "executor/doctor/flow/make.py": {"lora"},  # a variable's name
+    # Values of another option, --kv-dtype.
+    "planner/workload/generation.py": {"fp32", "bf16", "fp16"},
+}
+
+
+def _constants(tree: ast.Module) -> Iterator[str]:
+    """Every string that is no docstring."""
+    prose = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
+            yield node.value
+
+
+def named() -> dict[str, set[str]]:
+    """Names of kinds by the file that writes them."""
+    found: dict[str, set[str]] = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            where = path.relative_to(ROOT).as_posix()
+            linked = package.startswith("src") and any(part.is_symlink() for part in path.parents)
+            if linked or where.startswith(OWN):
+                continue
+            words = NAMES & set(_constants(ast.parse(path.read_text(encoding="utf-8"))))
+            if words:
+                found[where] = words
+    return found
+
+
+def test_only_other_tools_words_are_spelt_like_a_kind() -> None:
+    assert named() == ALLOWED
