@@ -1,20 +1,34 @@
 """The options that describe a job, as argparse reads them; words of the fixed machine interface."""
 
 import argparse
+import os
+import sys
+from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
-from gpu_plan.planner.workload.adapters import adapter_help
-from gpu_plan.planner.workload.optimizers.registry import optimizer_help
-from gpu_plan.planner.workload.precisions import precision_help
 
 _JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs")
 GPUS_HELP = "8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ..."
 _RUN_OPTIONS = ("hosts", "max-restarts")
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """argparse's own, as wide as it would find out by importing shutil and with it three compressors."""
+    columns = os.environ.get("COLUMNS", "")
+    try:
+        width = int(columns) if columns.isdigit() else 0
+        width = width or os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns
+    except (OSError, ValueError):
+        width = 0
+    return argparse.HelpFormatter(prog, width=(width or 80) - 2)
+
+
 class Parser(argparse.ArgumentParser):
     """Raises UsageError instead of printing usage and leaving."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{"formatter_class": _formatter, **given})
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
@@ -68,13 +82,33 @@ def job_option_names() -> tuple[str, ...]:
     return (*(name for name in names if name != "set"), *_RUN_OPTIONS)
 
 
+class _Words(str):
+    """Words of a help that are put together when it is printed: what they are about takes time to import."""
+
+    module: str
+    function: str
+
+    def strip(self, letters: str | None = None, /) -> str:
+        return str(self % {}).strip(letters)
+
+    def __mod__(self, params: Any, /) -> str:
+        words = getattr(import_module(f"gpu_plan.planner.workload.{self.module}"), self.function)()
+        return str(words % params)
+
+
+def _words(module: str, function: str) -> str:
+    made = _Words(function)
+    made.module, made.function = module, function
+    return made
+
+
 def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--task", choices=("train", "infer"), help="default: train")
-    group.add_argument("--precision", metavar="P", help=precision_help())
+    group.add_argument("--precision", metavar="P", help=_words("precisions", "precision_help"))
     group.add_argument(
         "--optimizer",
         metavar="O",
-        help=optimizer_help(),
+        help=_words("optimizers.registry", "optimizer_help"),
     )
     group.add_argument("--checkpointing", metavar="C", help="none, selective, full")
     group.add_argument("--attention", metavar="A", help="eager, sdpa, flash")
@@ -135,7 +169,7 @@ def _add_inference(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_adapters(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--peft", metavar="P", help=adapter_help())
+    group.add_argument("--peft", metavar="P", help=_words("adapters", "adapter_help"))
     group.add_argument("--lora-rank", metavar="N", help="default: 16")
     group.add_argument(
         "--lora-targets", metavar="A,B", help="modules to adapt, or all-linear; default: peft's own for the model type"

@@ -5,7 +5,6 @@ from enum import StrEnum
 from typing import TypeVar
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
-from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.workload.named import Named, known_names
 
 E = TypeVar("E", bound=StrEnum | Named)
@@ -21,6 +20,9 @@ def choice(kind: type[E], value: str | None, option: str, *, where: str = "", la
     try:
         return kind(value.lower())
     except ValueError:
+        # Imported where it is needed: `--help` must start at once.
+        from gpu_plan.planner.nearest import did_you_mean
+
         if value.lower() in later:
             raise NotBuiltError(f"{option} {value.lower()}") from None
         names = known_names(kind)

@@ -156,7 +156,7 @@ class Traits:
     wrapped_by: frozenset[str]
     """Names of which one stands in a script that runs it in a loop of its own; empty where nothing has to."""
     seen_as: tuple[str, ...]
-    """What a rank that runs it finds around its model: words of gpu_plan.executor.runner.wrapping."""
+    """What a rank that runs it finds around its model: words of gpu_plan.executor.runner.observe.wrapping."""
     searched: Searched
     compiled: Compiled
     host: Host

@@ -27,7 +27,7 @@ from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.environment import strategy_names
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.records.rank import Actual, RankRecord
-from gpu_plan.executor.runner.wrapping import strategy_called
+from gpu_plan.executor.runner.observe.wrapping import strategy_called
 from gpu_plan.executor.script.read import Script
 from gpu_plan.executor.supervise.ladder.rungs import Abilities, rungs
 from gpu_plan.planner.errors import UsageError

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gpu_plan.executor.runner import wrapping
+from gpu_plan.executor.runner.observe import wrapping
 
 MAX_CLASSES = 16
 
@@ -111,7 +111,7 @@ def _whole(parameter: Any) -> int:
 
 
 def wrapping_of(model: Any) -> str:
-    """What is found around and inside the model, in the words of gpu_plan.executor.runner.wrapping."""
+    """What is found around and inside the model, in the words of gpu_plan.executor.runner.observe.wrapping."""
     engine, ddp, fsdp1, fsdp2 = (_class(module, name) for module, name in _WRAPPERS)
     for layer in layers(model):
         if engine is not None and isinstance(layer, engine):

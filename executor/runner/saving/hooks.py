@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu_plan.executor.checkpoints.manifest import DEEPSPEED_UNIVERSAL, REPLICATED, ManifestError, read_manifest
-from gpu_plan.executor.runner import wrapping
 from gpu_plan.executor.runner.imports import PostImport
+from gpu_plan.executor.runner.observe import wrapping
 from gpu_plan.executor.runner.recorder import Recorder
 from gpu_plan.executor.runner.saving.loads import after_load, fills_optimizer, number_next
 from gpu_plan.executor.runner.saving.protocol import Facts, Saving, layout_of, resume_folder

@@ -3,8 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-from gpu_plan.commands.job.asking import check_subject, find_plans
-from gpu_plan.commands.job.output import check_targets, write_report, write_snapshot_of
 from gpu_plan.planner.errors import ExitCode, UsageError
 from gpu_plan.planner.options.parser import refuse_what_is_not_built
 from gpu_plan.planner.options.values import positive
@@ -50,6 +48,9 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
 
 
 def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
+    from gpu_plan.commands.job.asking import check_subject, find_plans
+    from gpu_plan.commands.job.output import check_targets, write_report, write_snapshot_of
+
     if args.sweep:
         from gpu_plan.commands.sweep import sweep
 
