@@ -50,7 +50,7 @@ def sample_runs(cases: Sequence[RankCase]) -> dict[str, RankRun]:
     All of QUICK is launched once in a test run, by whichever worker asks first; the others wait for it and read.
     """
     folder = Path(os.environ["PLAN_TEST_SCRATCH"], "ranks")
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "done").exists():
