@@ -19,7 +19,7 @@ CPU_FLOAT8 = "GPU_PLAN_CPU_FLOAT8"
 OPTIONS = "GPU_PLAN_RUNNER"
 """JSON object of options for the in-rank runner: see gpu_plan.executor.runner.options."""
 STRATEGIES = "GPU_PLAN_STRATEGIES"
-"""JSON object: name of a strategy by what a rank finds around its model, see gpu_plan.executor.runner.observe.wrapping. Set for
+"""JSON object: name of a strategy by what a rank finds around its model, see runner/observe/wrapping.py. Set for
 every rank that is observed."""
 HANG_SECONDS = "GPU_PLAN_HANG_SECONDS"
 """For whoever launches: the least time without a step that is a hang, in seconds; 0 never."""
