@@ -269,7 +269,7 @@ def test_a_strategy_is_described_without_numpy() -> None:
 
 
 ALLOWED = {
-    "planner/strategy/generation/layout.py": "inference's own ways to spread a model; one of them is called single, too",
+    "planner/strategy/generation/layout.py": "inference's own ways to spread a model; one is called single, too",
     "planner/options/generation.py": "as above",
     "executor/inference/job.py": "as above",
     "executor/inference/session.py": "as above",
