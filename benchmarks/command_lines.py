@@ -118,7 +118,7 @@ def _files(folder: Path) -> dict[str, str]:
 _DATE = r"\b20\d\d-?\d\d-?\d\d"
 _MACHINE = (
     (re.compile(_DATE + r"[T-]\d\d:?\d\d:?\d\d(?:[.]\d+)?(?:Z|[+]\d\d:\d\d)?(?:-[0-9a-z]{4,8})?\b"), "WHEN"),
-    (re.compile(r"[\d.]+ GiB (of [\d.]+ GiB available|free)"), r"SOME GiB \1"),
+    (re.compile(r"[\d.]+ GiB (of [\d.]+ GiB available|free in)"), r"SOME GiB \1"),
 )
 
 

@@ -92,7 +92,7 @@ def never(seen: Seen) -> bool:
 
 
 class OptimizerTraits(NamedTuple):
-    """One optimizer. What has no default, every optimizer must say."""
+    """One optimizer. What has no default, every optimizer must say: the rest, left unsaid, is refused or told."""
 
     name: str
     """Value of `--optimizer`."""
@@ -103,6 +103,13 @@ class OptimizerTraits(NamedTuple):
     """On a GPU. A fused kernel passes over memory once; operators that are not fused pass over it one by one."""
     saved_bytes: tuple[float, float]
     """Of state in a checkpoint, by trainable parameter: behind fp32 weights, and behind pure 16-bit ones."""
+    package: str
+    """Distribution that brings it, beside torch and transformers; empty: none."""
+    takes_dtensors: bool
+    """Whether its step works on DTensors (FSDP2), not on plain tensors of its own beside them. One that does not,
+    sees FSDP1's flat shards as vectors and is cut at their boundaries."""
+    explored: int | None
+    """Where the explorer's key stops at it: ascending; None: it passes over it."""
     step: StepRule = in_place
     shared: SharedRule = nothing_shared
     cpu_traffic: Traffic | None = None
@@ -112,11 +119,6 @@ class OptimizerTraits(NamedTuple):
 
     # -- what its kernels know ---------------------------------------------------------------------------------
 
-    package: str = ""
-    """Distribution that brings it, beside torch and transformers."""
-    takes_dtensors: bool = True
-    """Whether its step works on DTensors (FSDP2), not on plain tensors of its own beside them. One that does not,
-    sees FSDP1's flat shards as vectors and is cut at their boundaries."""
     matrices_only: str = ""
     """Whose class it is, where that steps matrices alone, so that flattened or sharded parameters are none for it."""
     is_paged: bool = False
@@ -144,9 +146,6 @@ class OptimizerTraits(NamedTuple):
     """Whether a rank's class is it; None: the class's name holds the optimizer's."""
     classes: tuple[str, ...] = ()
     """Patterns of the class names by which scripts make it, prefixes such as `Paged` and `Fused` aside."""
-
-    explored: int | None = None
-    """Where the explorer's key stops at it: ascending; None: it passes over it."""
 
     def is_what_ran(self, found: Ran) -> bool:
         """Whether a rank's class is this optimizer."""

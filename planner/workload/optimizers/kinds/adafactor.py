@@ -80,6 +80,7 @@ KINDS = (
         # the norm of the weights.
         traffic=passes(17),
         saved_bytes=(0.1, 0.1),
+        package="",
         takes_dtensors=False,
         optim="adafactor",
         captured=lambda seen: seen.name == "Adafactor" and not seen.is_bitsandbytes,

@@ -74,6 +74,8 @@ KINDS = (
         traffic=_FOREACH,
         cpu_traffic=_LOOP,
         saved_bytes=_SAVED,
+        package="",
+        takes_dtensors=True,
         deepspeed_steps_on_host=True,
         optim="adamw_torch",
         deepspeed_torch=("adam", "adamw"),
@@ -90,6 +92,8 @@ KINDS = (
         state=_fused_state,
         traffic=FUSED,
         saved_bytes=_SAVED,
+        package="",
+        takes_dtensors=True,
         deepspeed_steps_on_host=True,
         optim="adamw_torch_fused",
         optim_read=("adamw_apex_fused",),  # transformers up to 4.x
@@ -105,11 +109,14 @@ KINDS = (
         step=_loop_step,
         traffic=_LOOP,
         saved_bytes=_SAVED,
+        package="",
+        takes_dtensors=True,
         deepspeed_steps_on_host=True,
         optim_read=("adamw_hf",),  # transformers up to 4.x
         captured=lambda seen: (
             _captured(seen) and not seen.options.get("fused") and seen.options.get("foreach") is False
         ),
         ran=lambda found: _ran(found, fused=False),
+        explored=None,
     ),
 )
