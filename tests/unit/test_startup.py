@@ -77,14 +77,16 @@ print(json.dumps(added), file=sys.stderr)
 
 
 def test_help_reads_little():
-    """Modules and source text above those of a bare interpreter: 62 and 1.0 MB, nearly all the standard library's.
+    """Modules and source text above those of a bare interpreter, nearly all of it the standard library's.
+
+    Of this package's own modules a third are the optimizers' files, whose words stand in the help.
 
     What a start costs is what it imports: these are four interpreter starts.
     """
     done = subprocess.run([sys.executable, "-c", _ADDED], capture_output=True, text=True, timeout=1500, check=True)
     added = json.loads(done.stderr.splitlines()[-1])
     own = {name for name in added if name.partition(".")[0] == "gpu_plan"}
-    assert len(own) <= 18, sorted(own)
+    assert len(own) <= 30, sorted(own)
     assert not {name for name in own if name.startswith(("gpu_plan.reports", "gpu_plan.executor", "gpu_plan.tui"))}
     assert len(added) <= 80, sorted(added)
     assert sum(os.path.getsize(file) for file in added.values() if file and file.endswith(".py")) < 1_250_000
