@@ -51,9 +51,9 @@ class RankCase:
 
     def label(self) -> str:
         """Short text that names the case."""
-        parts = [self.architecture, self.strategy, self.precision.value, f"accumulation {self.accumulation}"]
+        parts = [self.architecture, self.strategy, str(self.precision), f"accumulation {self.accumulation}"]
         if self.optimizer != DEFAULT_OPTIMIZER:
-            parts.append(self.optimizer.value)
+            parts.append(str(self.optimizer))
         if self.checkpointing is not Checkpointing.NONE:
             parts.append("checkpointing" if self.checkpointing is Checkpointing.FULL else "selective checkpointing")
         if self.lora_rank:
