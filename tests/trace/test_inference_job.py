@@ -78,7 +78,7 @@ def test_the_longest_context_fits_and_one_step_more_does_not(models: Path, capsy
     assert planned(capsys, *words, "--context", str(longest))["plans"][0]["fits"]
     beyond = planned(capsys, *words, "--context", str(longest + 64))
     assert not any(plan["fits"] for plan in beyond["plans"])
-    assert beyond["nearest_change"].startswith("--batch ")
+    assert beyond["nearest_change"].startswith("without --set memory.reserve it would fit")
 
 
 def test_replicas_stages_and_tensor_parallel_share_a_node(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
