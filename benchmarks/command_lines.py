@@ -124,7 +124,7 @@ _MACHINE = (
 
 def _plain(text: str, folder: Path, tree: Path) -> str:
     """Without what another machine, folder or moment would have changed."""
-    for path, word in ((folder, "FOLDER"), (tree / "src", "TREE"), (tree, "TREE"), (Path(sys.prefix), "ENV")):
+    for path, word in ((folder, "FOLDER"), (Path(sys.prefix), "ENV"), (tree / "src", "TREE"), (tree, "TREE")):
         text = text.replace(str(path), word)
     for pattern, word in _MACHINE:
         text = pattern.sub(word, text)
