@@ -8,7 +8,6 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.plan.inference import InferenceFigures, Placement
 from gpu_plan.planner.search.evaluator import BaseEvaluator, J
-from gpu_plan.planner.search.judgement import Judgement
 
 F = TypeVar("F")
 """A family of candidates: everything but what is found by trying sizes."""
@@ -92,4 +91,3 @@ class Task(Protocol[F, J]):
 
 
 AnyTask = Task[Any, Any]
-AnyJudgement = Judgement

@@ -1,7 +1,7 @@
 """Training, as the search sees a task."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
@@ -20,6 +20,11 @@ class TrainingTask:
     """A training job: families are a strategy, what it offloads and how it checkpoints; sizes are micro batches."""
 
     evaluator: Evaluator
+    cuts: list[Batch] = field(init=False, compare=False)
+    """Ways to cut the global batch, smallest micro batch first; UsageError where it does not divide."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cuts", batches(self._workload, self._cluster.world_size))
 
     def families(self) -> Iterator[Family]:
         """As the options leave them, simplest first. UsageError for checkpointing that the model does not have."""
@@ -37,11 +42,6 @@ class TrainingTask:
     def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
         """The best micro batch, and the smallest that fails."""
         return explored(self.evaluator, family, self.cuts, exhaustive=exhaustive)
-
-    @property
-    def cuts(self) -> list[Batch]:
-        """Ways to cut the global batch, smallest micro batch first."""
-        return batches(self._workload, self._cluster.world_size)
 
     def smaller(self) -> Iterator[tuple[str, "TrainingTask"]]:
         """Options that the user fixed, with less asked."""
@@ -61,7 +61,7 @@ class TrainingTask:
 
     def fitting(self) -> StepJudgement | None:
         """The first fitting candidate at the smallest batch; traces are shared with the first search."""
-        trial = TrainingTask(self._with(replace(self._workload, grad_accum=None, global_batch=None)).evaluator)
+        trial = self._with(replace(self._workload, grad_accum=None, global_batch=None))
         batch = Batch(micro_batch=self._workload.micro_batch or 1, accumulation_steps=1)
         for family in trial.families():
             if trial.refusal(family) is not None:

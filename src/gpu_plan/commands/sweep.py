@@ -1,12 +1,10 @@
 """`plan ... --sweep OPTION=A,B`: one job after the other, as a table, a heat map, or one document."""
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpu_plan.commands.job.output import check_targets, form_of, write_out
+from gpu_plan.commands.job.output import check_targets, form_of, screen_of, write_out
 from gpu_plan.commands.job.points import check, run, show_progress
 from gpu_plan.planner.errors import ExitCode
 
@@ -39,16 +37,7 @@ def _write(args: argparse.Namespace, document: "SweepDocument") -> None:
 
 
 def _terminal(args: argparse.Namespace, document: "SweepDocument") -> str:
-    import shutil
-
-    from gpu_plan.reports.plan.terminal import wants_color
     from gpu_plan.reports.sweep.text import render_sweep_text
 
-    to_terminal = args.output is None and sys.stdout.isatty()
-    encodable = args.output is not None or (sys.stdout.encoding or "").lower().startswith("utf")
-    return render_sweep_text(
-        document,
-        width=shutil.get_terminal_size((100, 24)).columns,
-        ascii_only=args.ascii or not encodable,
-        color=wants_color(os.environ, to_terminal),
-    )
+    width, ascii_only, color = screen_of(args)
+    return render_sweep_text(document, width=width, ascii_only=ascii_only, color=color)

@@ -102,20 +102,24 @@ def write_out(args: argparse.Namespace, text: str) -> None:
 
 
 def _terminal(args: argparse.Namespace, document: "PlanDocument", top: int) -> str:
+    from gpu_plan.reports.plan.terminal import render_terminal
+
+    width, ascii_only, color = screen_of(args)
+    return render_terminal(document, width=width, ascii_only=ascii_only, color=color, top=top, explain=args.explain)
+
+
+def screen_of(args: argparse.Namespace) -> tuple[int, bool, bool]:
+    """Columns of whatever a text goes to, whether it takes ASCII alone, and whether it shows colours."""
     import shutil
 
-    from gpu_plan.reports.plan.terminal import render_terminal, wants_color
+    from gpu_plan.reports.plan.terminal import wants_color
 
     to_terminal = args.output is None and sys.stdout.isatty()
     encodable = args.output is not None or (sys.stdout.encoding or "").lower().startswith("utf")
-    width = shutil.get_terminal_size((100, 24)).columns
-    return render_terminal(
-        document,
-        width=width,
-        ascii_only=args.ascii or not encodable,
-        color=wants_color(os.environ, to_terminal),
-        top=top,
-        explain=args.explain,
+    return (
+        shutil.get_terminal_size((100, 24)).columns,
+        args.ascii or not encodable,
+        wants_color(os.environ, to_terminal),
     )
 
 
