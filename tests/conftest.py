@@ -10,8 +10,6 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.widening import WIDENING
-
 # A shell starts what it puts in the background with SIGINT ignored, and children inherit that: tests that interrupt
 # would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -40,14 +38,6 @@ for _name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "TRANSFORMER
 # The same examples each time, however long a busy machine takes to draw them.
 settings.register_profile("any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What only widens a sample is slow."""
-    for item in items:
-        if item.nodeid in WIDENING:
-            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -14,6 +14,7 @@ from benchmarks.accuracy_table import markdown, spread, summary
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.overheads import cuda_context
+from tests.support.sample import sample
 
 DATA = HERE / "data" / "published_memory.json"
 COMMITTED: dict[str, Any] = json.loads((HERE / "results" / "accuracy.json").read_text())
@@ -29,7 +30,11 @@ def estimator() -> Estimator:
 
 
 @pytest.mark.parametrize(
-    "name", ["tm-fms-acceleration-0119", "tm-fms-acceleration-0209", "tm-torchtitan-0048", "tm-litgpt-0058"]
+    "name",
+    sample(
+        ["tm-fms-acceleration-0119", "tm-fms-acceleration-0209", "tm-torchtitan-0048", "tm-litgpt-0058"],
+        kept=["tm-fms-acceleration-0209", "tm-litgpt-0058"],
+    ),
 )
 def test_the_committed_figures_are_those_of_the_code(estimator: Estimator, name: str) -> None:
     assert line_of(estimator, LIVED[name]) == LINES[name]

@@ -21,7 +21,7 @@ def both(case: Case) -> tuple[Figures, Figures]:
     return replayed(trace_of(case), case.micro_batch), measured(reference_of(case))
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", sample(SAMPLE, kept=["gpt2", "mixtral", "vit"]))
 def test_peak_and_held_bytes_equal(name: str) -> None:
     replay, real = both(Case(architecture=name))
     assert replay == real

@@ -13,6 +13,7 @@ NEAR = 0.02
 """Of the model: what the process takes for anything else meanwhile (threads' arenas, the list of weights)."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells private memory apart")
 def test_what_is_cast_is_private_and_what_is_not_stays_a_mapped_file(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.support.loaded_memory", str(tmp_path)]

@@ -61,6 +61,7 @@ def check(architectures: str, words: str) -> None:
             assert differences(architecture, word, real) == [], f"{architecture} {word}"
 
 
+@pytest.mark.slow
 def test_every_stored_tensor_is_the_real_one() -> None:
     check("llama-3", "int8,nf4-dq,torchao-int8")
 

@@ -8,6 +8,7 @@ import pytest
 
 from gpu_plan.planner.capture.parent import CaptureError, capture
 from gpu_plan.planner.capture.request import CaptureRequest, PlannedDevice
+from tests.support.sample import sample
 
 H100 = PlannedDevice(name="NVIDIA H100", total_bytes=85 * 10**9, capability_major=9, sm_count=132)
 MODEL = "import torch\nmodel = torch.nn.Linear(4, 4)\n"
@@ -44,7 +45,6 @@ FAILING = {
         MODEL + "x = model(torch.ones(2, 4).cuda())\nrows = x.detach().cpu().numpy()\n", 4, "meta",
     ),
 }  # fmt: skip
-QUICK = ("raises", "no_step")
 
 
 def _request(script: Path, **changes: object) -> CaptureRequest:
@@ -52,9 +52,7 @@ def _request(script: Path, **changes: object) -> CaptureRequest:
     return CaptureRequest(script=str(script), working_directory=str(script.parent), device=H100, **limits)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAILING]
-)
+@pytest.mark.parametrize("name", sample(FAILING, kept=["no_step"]))
 def test_one_line_that_says_where(name: str, tmp_path: Path) -> None:
     text, line, words = FAILING[name]
     script = tmp_path / f"{name}.py"

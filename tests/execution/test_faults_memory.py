@@ -50,6 +50,7 @@ def planned(folder: Path, *arguments: str, micro_batch: int = 32) -> Job:
     return replace(job(folder, *arguments), saved=load(folder / "plan.json"), check_parameters=True)
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_replanned_and_resumed(tmp_path: Path) -> None:
     batches = tmp_path / "batches"
     ended = run(planned(tmp_path, *BUDGET, "--fault", "memory", "--batches", str(batches)))

@@ -49,6 +49,7 @@ def check(run: Ran, reference: Ran) -> None:
     assert all(line.phases.keys() == {"forward", "backward", "optimizer"} for line in run.comparison.ranks)
 
 
+@pytest.mark.slow
 def test_losses_fall_apart_without_the_same_samples(ran):
     """The tolerance is far below what any step changes: a job that skipped or repeated one would not pass."""
     losses = ran(REFERENCE).losses

@@ -59,6 +59,7 @@ def scalars_of(folder):
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
+@pytest.mark.slow
 def test_accelerate_loop_under_fsdp2_with_the_planned_checkpointing(tmp_path):
     options = OPTIONS | {"checkpointing": "full"}
     done = launch(tmp_path, "accelerate_loop.py", strategy="fsdp", accumulation=2, options=options)

@@ -40,6 +40,7 @@ def test_a_killed_save_leaves_the_last_complete_one_and_the_next_attempt_goes_on
     assert len(os.listdir(tmp_path / "project" / "torn")) == 1
 
 
+@pytest.mark.slow
 def test_a_first_rank_that_saves_alone_does_not_wait_for_the_others(tmp_path: Path) -> None:
     ended = launch(tmp_path, "saving.py", "main", "3", strategy="ddp", ranks=2)
     assert ended.code == 0, ended.output

@@ -57,7 +57,6 @@ def sample() -> tuple[Cell, ...]:
     """What every test run launches, beside the reference."""
     return (
         Cell(loop="accelerate", strategy="fsdp"),
-        Cell(loop="trainer", strategy="zero2"),
         Cell(loop="plain", strategy="ddp"),
     )
 

@@ -46,7 +46,7 @@ def test_what_does_not_trace_says_why_in_our_words(rows: dict[str, dict[str, Any
     "model_id",
     [
         "openai-community/gpt2",
-        "facebook/hiera-base-224",
+        pytest.param("facebook/hiera-base-224", marks=pytest.mark.slow),
         pytest.param("albert/albert-base-v1", marks=pytest.mark.slow),
         pytest.param("microsoft/swin-tiny-patch4-window7-224", marks=pytest.mark.slow),
         pytest.param("openai/whisper-tiny", marks=pytest.mark.slow),

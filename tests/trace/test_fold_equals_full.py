@@ -17,6 +17,7 @@ from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.support.same_trace import assert_same_trace
+from tests.support.sample import sample
 
 BF16 = Regime(weights="bfloat16")
 AUTOCAST = Regime(weights="float32", autocast="bfloat16", outputs_to_fp32=True)
@@ -170,7 +171,7 @@ def _check(name: str, variant: str, micro_batch: int) -> None:
     assert_same_trace(folded, full)
 
 
-@pytest.mark.parametrize(("name", "variant"), SAMPLE)
+@pytest.mark.parametrize(("name", "variant"), sample(SAMPLE, kept=[("llama", "autocast"), ("t5", "bf16")]))
 def test_folded_equals_full(name: str, variant: str) -> None:
     _check(name, variant, 1)
 

@@ -142,7 +142,7 @@ def test_agrees_with_a_naive_allocator_on_long_runs(run: Run, rules: Rules) -> N
 
 
 @pytest.mark.parametrize("expandable", [False, True])
-@pytest.mark.parametrize("capacity", [float("inf"), 1200 * MIB, 500 * MIB])
+@pytest.mark.parametrize("capacity", sample([float("inf"), 1200 * MIB, 500 * MIB], kept=[500 * MIB]))
 @pytest.mark.parametrize("seed", sample(range(4), kept=[0]))
 def test_agrees_on_a_long_random_run(seed: int, capacity: float, expandable: bool) -> None:
     random = np.random.default_rng(seed)
