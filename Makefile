@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
+# Images for containers often set it: each of some hundred processes of the tests would compile this project anew.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help env demo test prove pythons check format readme clean
 
 PYTHON ?= python3

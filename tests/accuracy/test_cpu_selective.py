@@ -28,12 +28,14 @@ def test_every_allocation_and_free_in_order(name: str, mode: Checkpointing, ever
     assert same_stream(trace_of(case, fold=False), case.micro_batch, reference_of(case))
 
 
-@pytest.mark.parametrize(("mode", "every"), sample(WAYS, kept=[(Checkpointing.SELECTIVE, 2)]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "every"), WAYS)
 def test_layers_that_are_traced_once_and_copied(mode: Checkpointing, every: int) -> None:
     case = Case(architecture="llama-3", checkpointing=mode, every=every, changes=DEEP)
     assert replayed(trace_of(case), case.micro_batch) == measured(reference_of(case))
 
 
+@pytest.mark.slow
 def test_what_is_held_lies_between_none_and_full() -> None:
     def held(mode: Checkpointing, every: int = 1) -> int:
         case = Case(architecture="llama-3", checkpointing=mode, every=every, changes=DEEP)

@@ -33,6 +33,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return compare_gpu.read_rows(folder)
 
 
+@pytest.mark.slow
 def test_every_case_has_a_row_with_phases(rows: list[dict[str, Any]]) -> None:
     cases = [row for row in rows if row["kind"] == "case"]
     assert [row["case"]["id"] for row in cases] == [case.id for case in groups(True)["tiny"]]
@@ -47,12 +48,14 @@ def test_every_case_has_a_row_with_phases(rows: list[dict[str, Any]]) -> None:
     assert rows[-1] == {"kind": "end", "measured": 4, "left_out": []}
 
 
+@pytest.mark.slow
 def test_memory_at_rest_settles(rows: list[dict[str, Any]]) -> None:
     for row in (row for row in rows if row["kind"] == "case"):
         first, last = row["phases"][0]["at_rest"]["allocated"], row["phases"][-1]["at_rest"]["allocated"]
         assert abs(last - first) <= 16, row["case"]["id"]
 
 
+@pytest.mark.slow
 def test_estimates_are_near_what_was_measured(folder: Path, rows: list[dict[str, Any]]) -> None:
     """Blocks of 512 bytes are most of the difference at this size."""
     found = compare_gpu.compare(rows)
@@ -66,6 +69,7 @@ def test_estimates_are_near_what_was_measured(folder: Path, rows: list[dict[str,
     assert all(line["id"] in text for line in found["cases"])
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_read_up_to_its_last_whole_row(folder: Path, tmp_path: Path) -> None:
     content = (folder / "rows.jsonl").read_text()
     (tmp_path / "rows.jsonl").write_text(content[: content.index('"kind": "end"')])
@@ -158,6 +162,7 @@ def test_the_recorded_device_is_the_one_that_is_estimated() -> None:
         cluster_of({**gpu, "name": "Abacus 3000"})
 
 
+@pytest.mark.slow
 def test_a_case_without_an_estimate_costs_no_other(rows: list[dict[str, Any]]) -> None:
     unknown = {**groups(True)["tiny"][0].as_row(), "model": "nobody/nothing"}
     kept = [row for row in rows if row["kind"] != "case"]

@@ -27,14 +27,9 @@ def _killed_at_random(folder: Path, seed: int) -> None:
     assert ended.record.attempts[1].last_step == 40
 
 
-@pytest.mark.parametrize("seed", [0])
-def test_a_rank_killed_at_a_random_moment(tmp_path: Path, seed: int) -> None:
-    _killed_at_random(tmp_path, seed)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 20))
-def test_a_rank_killed_at_a_random_moment_again(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rank_killed_at_a_random_moment(tmp_path: Path, seed: int) -> None:
     _killed_at_random(tmp_path, seed)
 
 

@@ -36,6 +36,7 @@ def same_losses(done, *, rank=0, tolerance=1e-5):
     assert found == pytest.approx(done.truth(rank)["losses"], rel=tolerance)
 
 
+@pytest.mark.slow
 def test_accelerate_loop_under_ddp(tmp_path):
     words = ("--tracker", "tensorboard", "--evaluate")
     done = launch(tmp_path, "accelerate_loop.py", *words, strategy="ddp", accumulation=2, options=OPTIONS)

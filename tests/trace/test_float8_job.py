@@ -22,6 +22,7 @@ def planned(capsys, *words, gpus="2xH100"):
     return document, (document["plans"] + document["rejected"])[0]
 
 
+@pytest.mark.slow
 def test_ddp_and_fsdp(capsys):
     document, ddp = planned(capsys, "--precision", "fp8-mixed")
     _, mixed = planned(capsys)
