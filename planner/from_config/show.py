@@ -1,46 +1,48 @@
 """What was read, as a command line, as a `[tool.plan]` table, as text and as a JSON document: pure."""
 
-import json
 import shlex
+from collections.abc import Callable
 
 from gpu_plan.planner.from_config.convert import Converted
+from gpu_plan.planner.options.given.named import named, shown_words
+from gpu_plan.planner.toml_text import toml_comment, toml_string, toml_value
 
 
-def words(converted: Converted) -> list[str]:
-    """Words of the options, MODEL and --gpus apart."""
-    found: list[str] = []
-    for said in converted.options:
-        if said.setting:
-            found += ["--set", f"{said.option}={said.value}"]
-        elif said.option == "fused-loss":
-            found.append("--fused-loss" if said.value == "true" else "--no-fused-loss")
-        else:
-            found += [f"--{said.option}", said.value]
-    return found
+def values(converted: Converted) -> dict[str, object]:
+    """The job by named values, as `options.named` takes it."""
+    options = {said.option: _flag(said.value) for said in converted.options if not said.setting}
+    settings = {said.option: said.value for said in converted.options if said.setting}
+    return {"model": converted.model, "gpus": converted.gpus, **options, "set": settings}
 
 
 def command(converted: Converted) -> str:
-    """The whole command, quoted; MODEL stands for a model that the file does not name."""
-    start = ["plan", shlex.quote(converted.model) if converted.model else "MODEL"]
-    gpus = ["--gpus", shlex.quote(converted.gpus)] if converted.gpus else []
-    return " ".join([*start, *gpus, *(shlex.quote(word) for word in words(converted))])
+    """The whole command, quoted, to be shown; MODEL stands for a model that the file does not name."""
+    return shlex.join(["plan", *shown_words(named({**values(converted), "model": converted.model or "MODEL"}))])
+
+
+def _flag(value: str) -> str | bool:
+    return value == "true" if value in ("true", "false") else value
 
 
 def toml(converted: Converted) -> str:
     """The same as a table for pyproject.toml."""
-    lines = ["[tool.plan]", f"# from {converted.path}, {converted.title}"]
+    lines = ["[tool.plan]", toml_comment(f"from {converted.path}, {converted.title}")]
     if converted.model:
-        lines.append(f"model = {_text(converted.model)}")
+        lines.append(f"model = {toml_string(converted.model)}")
     if converted.gpus:
-        lines.append(f"gpus = {_text(converted.gpus)}")
+        lines.append(f"gpus = {toml_string(converted.gpus)}")
     elif converted.processes:
-        lines.append(f"# gpus: {counted(converted)}")
+        lines.append(toml_comment(f"gpus: {counted(converted)}"))
     for said in converted.options:
         if not said.setting:
-            lines.append(f"{said.option} = {_value(said.value)}")
+            lines.append(f"{said.option} = {toml_value(said.value)}")
     settings = [said for said in converted.options if said.setting]
     if settings:
-        lines += ["", "[tool.plan.set]", *(f"{_text(said.option)} = {_value(said.value)}" for said in settings)]
+        lines += [
+            "",
+            "[tool.plan.set]",
+            *(f"{toml_string(said.option)} = {toml_value(said.value)}" for said in settings),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -65,11 +67,17 @@ def document(converted: Converted) -> dict[str, object]:
     }
 
 
-def text(converted: Converted) -> str:
-    """For people: what follows from which key, the command, what is planned otherwise, what is passed over."""
+def text(converted: Converted, clean: Callable[[str], str]) -> str:
+    """For people: what follows from which key, the command, what is planned otherwise, what is passed over.
+
+    `clean` makes a file's own words safe for a terminal.
+    """
     by = f" (by {', '.join(converted.signs[:4])})" if converted.signs else ""
-    lines = [f"{converted.path}: {converted.title}{by}", ""]
-    rows = [(("--set " if said.setting else "--") + said.option, said.value, said.source) for said in converted.options]
+    lines = [clean(f"{converted.path}: {converted.title}{by}"), ""]
+    rows = [
+        (("--set " if said.setting else "--") + said.option, clean(said.value), clean(said.source))
+        for said in converted.options
+    ]
     wide = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
     lines += [f"  {name:<{wide[0]}}  {value:<{wide[1]}}  {source}" for name, value, source in rows]
     lines += ["", command(converted)]
@@ -78,9 +86,10 @@ def text(converted: Converted) -> str:
         lines += ["", f"GPUs: {wanted}no file says which; name them with --gpus, such as --gpus H100"]
     for title, listed in (("Planned otherwise", converted.approximated), ("Notes", converted.notes)):
         if listed:
-            lines += ["", f"{title}:", *(f"  {line}" for line in listed)]
+            lines += ["", f"{title}:", *(f"  {clean(line)}" for line in listed)]
     if converted.passed_over:
-        lines += ["", f"No meaning here ({len(converted.passed_over)} keys): {', '.join(converted.passed_over)}"]
+        keys = clean(", ".join(converted.passed_over))
+        lines += ["", f"No meaning here ({len(converted.passed_over)} keys): {keys}"]
     return "\n".join(lines) + "\n"
 
 
@@ -89,13 +98,3 @@ def counted(converted: Converted) -> str:
     count, nodes = converted.processes or 1, converted.nodes or 1
     where = f" on {nodes} nodes" if nodes > 1 else ""
     return f"{count} process{'es' * (count > 1)}{where}"
-
-
-def _text(value: str) -> str:
-    return json.dumps(value)
-
-
-def _value(value: str) -> str:
-    if value in ("true", "false") or value.isdigit():
-        return value
-    return _text(value)

@@ -11,6 +11,8 @@ from gpu_plan.planner.errors import NotBuiltError, UsageError
 _JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs")
 GPUS_HELP = "8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ..."
 _RUN_OPTIONS = ("hosts", "max-restarts")
+COMPILED = {"compile.backend": "inductor"}
+"""The setting for which `--compile` is short."""
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
@@ -201,8 +203,8 @@ class _Compile(argparse.Action):
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         given = list(namespace.settings)
-        if not any(word.startswith("compile.backend=") for word in given):
-            namespace.settings = [*given, "compile.backend=inductor"]
+        missing = {key: value for key, value in COMPILED.items() if not any(w.startswith(f"{key}=") for w in given)}
+        namespace.settings = [*given, *(f"{key}={value}" for key, value in missing.items())]
 
 
 class _Later(NamedTuple):

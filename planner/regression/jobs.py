@@ -19,6 +19,7 @@ from pathlib import Path
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.config import CheckTables, flat
+from gpu_plan.planner.options.given.named import named
 from gpu_plan.planner.options.parser import job_option_names
 from gpu_plan.planner.regression.limits import FAIL, WARN, Budget, Threshold, parse_budget, parse_threshold
 from gpu_plan.planner.regression.places import toml_line
@@ -105,13 +106,15 @@ def _checked(
     gpus = values.get("gpus") or next((budget.gpus for budget in budgets if budget.gpus), None)
     if not isinstance(gpus, str):
         raise InputError('names no GPUs: gpus = "8xA100-40GB", or budget = "fits 8xA100-40GB"')
+    options = {key: value for key, value in values.items() if key not in _OWN or key == "set"}
+    named({**options, "model": model, "gpus": gpus})  # refused here, with the table's line
     return CheckJob(
         name=name,
         path=tables.path,
         line=line,
         model=model,
         gpus=gpus,
-        options={key: value for key, value in values.items() if key not in _OWN or key == "set"},
+        options=options,
         args=tuple(args),
         budgets=budgets,
         warn=parse_threshold(str(values["warn"])) if "warn" in values else WARN,

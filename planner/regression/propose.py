@@ -12,6 +12,7 @@ from gpu_plan.planner.capture.files import project_files
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.from_config.convert import Converted, convert
 from gpu_plan.planner.from_config.reading import Fetch
+from gpu_plan.planner.toml_text import toml_comment, toml_string, toml_value
 
 Read = Callable[[Path], Mapping[str, object]]
 Fetching = Callable[[Path], Fetch]
@@ -69,20 +70,19 @@ def to_toml(proposals: Iterable[Proposal], prefix: str) -> str:
 
 
 def _table(proposal: Proposal, prefix: str) -> str:
-    lines = [f"# {note}" for note in proposal.notes]
+    lines = [toml_comment(note) for note in proposal.notes]
     lines.append(f"[{prefix}checks.{proposal.name}]")
     lines += [f"{key} = {_text(value)}" for key, value in proposal.values.items()]
     if proposal.settings:
-        inner = ", ".join(f"{json.dumps(key)} = {_text(value)}" for key, value in proposal.settings.items())
+        inner = ", ".join(f"{toml_string(key)} = {_text(value)}" for key, value in proposal.settings.items())
         lines.append(f"set = {{ {inner} }}")
     return "\n".join(lines) + "\n"
 
 
 def _text(value: object) -> str:
     if isinstance(value, list):
-        return "[" + ", ".join(map(json.dumps, value)) + "]"
-    text = str(value)
-    return text if text in ("true", "false") or text.isdigit() else json.dumps(text)
+        return "[" + ", ".join(map(toml_string, value)) + "]"
+    return toml_value(str(value))
 
 
 # -- what is found -------------------------------------------------------------------------------------------

@@ -357,17 +357,13 @@ def test_kind_overrides_and_toml_is_read_back(
     assert code == 0
     (tmp_path / "pyproject.toml").write_text((tmp_path / "plan").read_text())
     from gpu_plan.planner.options.config import job_options
-    from gpu_plan.planner.options.configured import job_words
+    from gpu_plan.planner.options.given.configured import configured
 
     found = job_options(tmp_path)
     assert found is not None
-    assert job_words(found) == {
-        "gpus": ["--gpus", "8xH100"],
-        "strategy": ["--strategy", "fsdp"],
-        "offload": ["--offload", "none"],
-        "precision": ["--precision", "fp32"],
-        "stack": ["--stack", "accelerate"],
-    }
+    job = configured(found)
+    assert job.gpus == "8xH100"
+    assert job.options == {"strategy": "fsdp", "offload": "none", "precision": "fp32", "stack": "accelerate"}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "fp16-mixed"])
@@ -447,7 +443,11 @@ def test_spoilt_files_end_in_one_line_or_in_a_table() -> None:
             ends["refused"] += 1
             continue
         tomllib.loads(show.toml(found))
-        json.dumps(show.document(found))
-        assert show.command(found) in show.text(found)
+        try:
+            assert show.command(found) in show.text(found, str)
+            json.dumps(show.document(found))
+        except PlanError:
+            ends["refused"] += 1
+            continue
         ends["read"] += 1
     assert min(ends.values()) > 300

@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Reads, converts, shows; with --plan the main job's own output and exit code."""
     from gpu_plan.planner.from_config.convert import convert
     from gpu_plan.planner.from_config.show import document, text, toml
+    from gpu_plan.reports.clean import one_line
 
     if args.json and args.toml:
         raise UsageError("--json and --toml contradict each other")
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         shown = json.dumps(document(converted), indent=2) + "\n"
     else:
-        shown = toml(converted) if args.toml else text(converted)
+        shown = toml(converted) if args.toml else text(converted, one_line)
     if args.toml:
         _say_rest(converted)
     _write(args, shown)
@@ -156,44 +157,45 @@ def _with_gpus(converted: "Converted", spec: str | None) -> "Converted":
 
 def _check(converted: "Converted") -> None:
     """What the options themselves refuse, such as offload that is not built, with the file's name before it."""
-    from gpu_plan.planner.from_config.show import words
-    from gpu_plan.planner.options.parser import refuse_what_is_not_built
+    from gpu_plan.planner.from_config.show import values
+    from gpu_plan.planner.options.given.named import named, namespace
+    from gpu_plan.planner.options.parser import given_job_words, refuse_what_is_not_built
     from gpu_plan.planner.options.training import read_given
-    from gpu_plan.planner.options.words import main_parser
 
-    args = main_parser().parse_args([converted.model or "MODEL", *words(converted)])
-    refuse_what_is_not_built(args)
-    names = {said.option for said in converted.options if not said.setting}
-    values = {name: getattr(args, name.replace("-", "_")) for name in names}
     try:
-        read_given(values, tuple(args.settings))
-    except UsageError as error:
+        args = namespace(named(values(converted)))
+        refuse_what_is_not_built(args)
+        read_given(dict(given_job_words(args)), tuple(args.settings))
+    except (UsageError, InputError) as error:
         raise InputError(f"{converted.path}: {error}") from None
 
 
 def _plan(args: argparse.Namespace, converted: "Converted") -> int:
     """The main job on what was read."""
-    from gpu_plan.commands.plan import run_words
-    from gpu_plan.planner.from_config.show import words
+    from gpu_plan.commands.plan import run_parsed
+    from gpu_plan.planner.from_config.show import values
+    from gpu_plan.planner.options.given.named import named, namespace, shown_words
 
     if converted.model is None:
         raise UsageError(f"which model? {args.file} names none: plan from-config {args.file} MODEL --gpus ... --plan")
     if converted.gpus is None:
         raise UsageError(f"which GPUs? no file says: add --gpus, such as --gpus H100, to {args.file}'s count")
     _say_rest(converted)
-    more = ["--json"] * args.json + ["--force"] * args.force
-    more += ["-o", args.output] if args.output is not None else []
-    return run_words([converted.model, "--gpus", converted.gpus, "--pin", *words(converted), *more], [])
+    job = named({**values(converted), "pin": True})
+    asked = namespace(job)
+    asked.json, asked.force, asked.output = args.json, args.force, args.output
+    return run_parsed(asked, shown_words(job), [])
 
 
 def _say_rest(converted: "Converted") -> None:
-    """What the words do not hold, on stderr."""
-    for line in converted.approximated:
-        print(f"plan: note: planned otherwise: {line}", file=sys.stderr)
-    for line in converted.notes:
-        print(f"plan: note: {line}", file=sys.stderr)
+    """What the options do not hold, on stderr."""
+    from gpu_plan.reports.clean import one_line
+
+    lines = [*(f"planned otherwise: {line}" for line in converted.approximated), *converted.notes]
     if converted.passed_over:
-        print(f"plan: note: no meaning here: {', '.join(converted.passed_over)}", file=sys.stderr)
+        lines.append(f"no meaning here: {', '.join(converted.passed_over)}")
+    for line in lines:
+        print(f"plan: note: {one_line(line)}", file=sys.stderr)
 
 
 def _write(args: argparse.Namespace, shown: str) -> None:

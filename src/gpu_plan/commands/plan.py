@@ -23,6 +23,11 @@ def run_words(words: Sequence[str], script_words: Sequence[str]) -> int:
     if args.model is None and len(words) == 0:
         parser.print_help()
         return ExitCode.OK
+    return run_parsed(args, words, script_words)
+
+
+def run_parsed(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
+    """Runs the main job; `words` are the command line that is kept with the answer, and no more than shown."""
     refuse_what_is_not_built(args)
     if args.execute is not None:
         from gpu_plan.commands.execute.command import execute

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpu_plan.commands.report.of_check import FORMATS
 from gpu_plan.planner.errors import ExitCode, InputError, UsageError
-from gpu_plan.planner.options.config import CheckTables, JobOptions, check_tables
+from gpu_plan.planner.options.config import CheckTables, check_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,14 +105,12 @@ class _Planner:
     def __call__(self, job: "CheckJob", gpus: str) -> "Answer":
         from gpu_plan.commands.job.asking import request_of
         from gpu_plan.planner.job.run import run_job
-        from gpu_plan.planner.options.configured import job_words
+        from gpu_plan.planner.options.given.named import named, namespace, shown_words
         from gpu_plan.planner.options.parser import refuse_what_is_not_built
-        from gpu_plan.planner.options.words import main_parser
         from gpu_plan.planner.regression.computed import EXPLAINED
 
-        given = job_words(JobOptions(path=job.path, values=job.options))
-        words = [job.model, "--gpus", gpus, *(word for words in given.values() for word in words), "--pin"]
-        args = main_parser().parse_args(words)
+        asked = named({**job.options, "model": job.model, "gpus": gpus, "pin": True})
+        args, words = namespace(asked), shown_words(asked)
         refuse_what_is_not_built(args)
         args.explain = True
         # What a script or factory is made of is watched by the check itself, and over all of the project.

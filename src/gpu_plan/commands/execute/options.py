@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.options.config import JobOptions, job_options
-from gpu_plan.planner.options.configured import job_words
-from gpu_plan.planner.options.words import main_parser
+from gpu_plan.planner.options.given.configured import configured
+from gpu_plan.planner.options.given.named import Named, namespace, shown_words
+from gpu_plan.planner.options.parser import COMPILED
 
 if TYPE_CHECKING:
     from gpu_plan.planner.plan.saved import SavedPlan
@@ -59,23 +60,37 @@ def with_configuration(args: argparse.Namespace, words: Sequence[str], script: P
     found = _nearest(script)
     if found is None:
         return list(words), ""
-    added = {key: more for key, more in job_words(found).items() if key == "set" or not _is_given(args, key)}
-    new = [word for key, more in added.items() if key != "model" for word in more]
-    parsed = main_parser().parse_args([*added.get("model", []), *new])
-    for name, value in vars(parsed).items():
+    added = _missing(args, configured(found))
+    for name, value in vars(namespace(added)).items():
         if name == "settings":
-            # The command line's come last: the last of equal keys counts.
             args.settings = [*value, *args.settings]
         elif getattr(args, name) in (None, False):
             setattr(args, name, value)
-    if not added:
+    taken = {*added.options, *(("model",) if added.model else ()), *(("gpus",) if added.gpus else ())}
+    taken |= {"set"} if added.settings else set()
+    if not taken:
         return list(words), ""
-    keys = ", ".join(key for key in found.values if key in added)
-    return [*added.get("model", []), *new, *words], f"{keys}: from {found.path}"
+    keys = ", ".join(key for key in found.values if key in taken)
+    return [*shown_words(added), *words], f"{keys}: from {found.path}"
 
 
-def _is_given(args: argparse.Namespace, key: str) -> bool:
-    return getattr(args, key.replace("-", "_"), None) not in (None, False)
+def _missing(args: argparse.Namespace, job: Named) -> Named:
+    """What the configuration says and the command line does not."""
+    own = {word.partition("=")[0] for word in args.settings}
+
+    def is_given(name: str) -> bool:
+        return getattr(args, name.replace("-", "_"), None) not in (None, False)
+
+    return Named(
+        model=None if is_given("model") else job.model,
+        gpus=None if is_given("gpus") else job.gpus,
+        options={
+            name: value
+            for name, value in job.options.items()
+            if not is_given(name) and not (name == "compile" and own & set(COMPILED))
+        },
+        settings={key: value for key, value in job.settings.items() if key not in own},
+    )
 
 
 def _nearest(script: Path) -> JobOptions | None:
