@@ -16,7 +16,7 @@ _RUN = re.compile(r"^plan: run (\S+)$")
 
 def execute_words(plan: str, script: str, arguments: Sequence[str], *, dry: bool = False) -> list[str]:
     """Words after `plan` that apply a saved plan to a script."""
-    words = ["--plan", plan, "--execute", script, *(["--dry-run"] if dry else [])]
+    words = [f"--plan={plan}", f"--execute={script}", *(["--dry-run"] if dry else [])]
     return [*words, *(["--", *arguments] if arguments else [])]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.options.given.named import named
 from gpu_plan.planner.options.parser import given_job_words
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.words import main_parser
@@ -27,7 +28,7 @@ def initial_state(
         )
         if given:
             raise UsageError(f"--plan {args.plan} says what to begin with: leave out {given[0]}, or --plan")
-        return restored(args.plan)
+        return restored(args.plan, trusted=args.trust_remote_code)
     if args.model is None:
         raise UsageError("which model? plan explore MODEL --gpus 8xH100")
     if args.gpus is None:
@@ -57,20 +58,28 @@ def _state(args: argparse.Namespace, words: Sequence[tuple[str, str]], script_wo
     )
 
 
-def restored(path: str) -> State:
-    """The state in which a plan was made, with that plan in the picture. InputError where its command is no plan's."""
+def restored(path: str, *, trusted: bool = False) -> State:
+    """The state in which a plan was made, with that plan in the picture. InputError where its command is no plan's.
+
+    `trusted`: whether code of the model's repository may run. That is for who opens the plan to say, not for the file.
+    """
     from gpu_plan.planner.plan.files import load_any
 
     plan = load_any(path)
-    words = shlex.split(plan.command)
+    try:
+        words = shlex.split(plan.command)
+    except ValueError:
+        words = []
     at = words.index("--") if "--" in words else len(words)
     words, script_words = words[:at], words[at + 1 :]
     try:
-        args, unknown = main_parser().parse_known_args(words[1:])
+        args, unknown = main_parser(add_help=False).parse_known_args(words[1:])
     except UsageError:
         args, unknown = None, ["?"]
     if unknown or args is None or words[:1] != ["plan"] or args.model is None or args.gpus is None:
         raise InputError(f"{path} was made by {plan.command[:80]!r}, which names no MODEL and --gpus to explore")
+    args.trust_remote_code = trusted
+    named({"model": args.named_model or args.model, "gpus": args.gpus, "revision": args.revision})  # or refused
     if args.named_model is not None:
         # Of a model that a script is compared with: the model is what is planned.
         args.model, script_words = args.named_model, []

@@ -36,9 +36,9 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
-def job_parser(description: str | None = None, epilog: str | None = None) -> Parser:
+def job_parser(description: str | None = None, epilog: str | None = None, *, add_help: bool = True) -> Parser:
     """Parser of `MODEL --gpus SPEC` and the options that describe a job."""
-    parser = Parser(prog="plan", allow_abbrev=False, description=description, epilog=epilog)
+    parser = Parser(prog="plan", allow_abbrev=False, description=description, epilog=epilog, add_help=add_help)
     parser.add_argument(
         "model",
         metavar="MODEL",

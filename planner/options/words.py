@@ -7,11 +7,15 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.options.parser import Parser, job_parser
 
 
-def main_parser(verbs: Iterable[str] = ()) -> Parser:
-    """Parser of `plan MODEL --gpus SPEC [options]`; `verbs` are named in its help."""
+def main_parser(verbs: Iterable[str] = (), *, add_help: bool = True) -> Parser:
+    """Parser of `plan MODEL --gpus SPEC [options]`; `verbs` are named in its help.
+
+    Without `add_help`, no word prints and leaves: for a command line that was kept, not typed.
+    """
     parser = job_parser(
         description="Plan a training job: which strategy, batch and offload fit, how fast, and why the others lose.",
         epilog=f"Verbs: {', '.join(verbs)}, each with its own --help. A folder named like a verb is written ./models.",
+        add_help=add_help,
     )
     _add_output(parser.add_argument_group("output"))
     _add_execution(parser.add_argument_group("running"))

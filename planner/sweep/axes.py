@@ -30,15 +30,9 @@ class Axis:
         """Whether it is a key of `--set`."""
         return "." in self.name
 
-    def words(self, value: str) -> list[str]:
-        """Words of a command line that give it `value`; a model stands alone."""
-        if self.name == "model":
-            return [value]
-        if self.is_setting:
-            return ["--set", f"{self.name}={value}"]
-        if self.name in _FLAGS:
-            return [f"--{self.name}" if value == "true" else f"--no-{self.name}"]
-        return [f"--{self.name}", value]
+    def given(self, value: str) -> str | bool:
+        """`value` as `options.given.named` takes it: a flag is true or false."""
+        return value == "true" if self.name in _FLAGS else value
 
 
 def parse_axes(words: Sequence[str]) -> tuple[Axis, ...]:

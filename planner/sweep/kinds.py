@@ -43,12 +43,12 @@ def sequence_axes(document: PlanDocument) -> tuple[Axis, ...]:
     )
 
 
-def sequence_words(document: PlanDocument) -> list[str] | None:
-    """Options and values that hold the best plan fast while its sequences grow; None where nothing fits."""
+def sequence_values(document: PlanDocument) -> dict[str, object] | None:
+    """Options by name that hold the best plan fast while its sequences grow; None where nothing fits."""
     if document.best is None:
         return None
     choice = document.best.strategy
-    return ["--strategy", choice.name, "--offload", choice.offload, "--checkpointing", choice.checkpointing]
+    return {"strategy": choice.name, "offload": choice.offload, "checkpointing": choice.checkpointing}
 
 
 def _whole(value: object) -> int:

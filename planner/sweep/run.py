@@ -12,8 +12,8 @@ from gpu_plan.planner.plan.document import PlanDocument
 from gpu_plan.planner.sweep.axes import Axis, points
 from gpu_plan.planner.sweep.document import SweepAxis, SweepDocument, SweepPoint, point_of, refused_point
 
-MakeRequest = Callable[[Sequence[str]], Request]
-"""From words that are added to the command line to the request of one point; raises PlanError."""
+MakeRequest = Callable[[Mapping[str, object]], Request]
+"""From named values that are added to the other options to the request of one point; raises PlanError."""
 Progress = Callable[[int, int], None]
 """Told how many points of how many are done."""
 
@@ -94,9 +94,12 @@ def _traces_kept(asked: Sequence[Request | PlanError]) -> Iterator[None]:
 
 def _ask(axes: Sequence[Axis], values: tuple[str, ...], make: MakeRequest) -> Request | PlanError:
     """The request of a point, checked as far as can be without work; else what is wrong with it."""
-    words = [word for axis, value in zip(axes, values, strict=True) for word in axis.words(value)]
+    pairs = tuple(zip(axes, values, strict=True))
+    settings = {axis.name: value for axis, value in pairs if axis.is_setting}
     try:
-        request = make(words)
+        request = make(
+            {**{axis.name: axis.given(value) for axis, value in pairs if not axis.is_setting}, "set": settings}
+        )
         _check(request)
     except (UsageError, InputError) as problem:
         return problem

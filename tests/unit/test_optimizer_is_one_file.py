@@ -14,7 +14,7 @@ from gpu_plan.executor.doctor.machine import need_of
 from gpu_plan.executor.launch.prepare import draw
 from gpu_plan.executor.records.rank import Actual, RankRecord, StepSummary
 from gpu_plan.executor.script.read import read_script
-from gpu_plan.executor.supervise.ladder.planner_process import plan_words
+from gpu_plan.executor.supervise.ladder.planner_process import asked_again
 from gpu_plan.planner.capture.request import OptimizerFacts
 from gpu_plan.planner.capture.watch.observe import planned_name
 from gpu_plan.planner.errors import UsageError
@@ -97,8 +97,7 @@ def test_a_rung_of_the_ladder_keeps_it(toy: Optimizer, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINER)
     plan = saved(optimizer=toy)
-    words = plan_words(job(plan, script), plan.plan.strategy)
-    assert words[words.index("--optimizer") + 1] == "toy"
+    assert asked_again(job(plan, script), plan.plan.strategy).options["optimizer"] == "toy"
 
 
 def test_the_doctor_asks_for_its_package_and_its_room(toy: Optimizer) -> None:

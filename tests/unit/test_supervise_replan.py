@@ -8,11 +8,13 @@ import pytest
 from gpu_plan.executor.job import Job
 from gpu_plan.executor.records.rank import Actual, RankError, RankRecord, StepSummary
 from gpu_plan.executor.supervise.causes.estimate import explain_estimate, real_capacity
-from gpu_plan.executor.supervise.ladder.planner_process import Evaluated, plan_words
+from gpu_plan.executor.supervise.ladder.planner_process import Evaluated, asked_again, evaluate
 from gpu_plan.executor.supervise.ladder.replan import replan
 from gpu_plan.executor.supervise.ladder.rungs import Abilities, change_words, rungs
+from gpu_plan.planner.options.given.document import asked_from_json, asked_to_json
+from gpu_plan.planner.options.given.named import namespace
 from gpu_plan.planner.plan.figures import StrategyChoice
-from tests.support.fault_job import SCRIPT, job, saved_plan
+from tests.support.fault_job import job, saved_plan
 from tests.support.plan_example import memory
 
 GIB = 2**30
@@ -209,13 +211,24 @@ def test_a_script_that_fixes_its_batch_keeps_it_and_that_is_said(tmp_path: Path)
 
 def test_the_planner_is_asked_for_the_same_job() -> None:
     asked = job(Path("/nowhere"), "--lr", "1")
-    words = plan_words(asked, choice("fsdp", 2, 4, checkpointing="full", offload="all"))
-    assert words[:4] == ("tiny", "--gpus", "2xcpu", "--pin")
-    pairs = dict(zip(words[5::2], words[6::2], strict=False))
-    assert pairs["--strategy"] == "fsdp"
-    assert (pairs["--micro-batch"], pairs["--grad-accum"]) == ("2", "4")
-    assert (pairs["--checkpointing"], pairs["--offload"]) == ("full", "all")
-    assert "--seq-len" not in pairs
-    assert "--lr" not in words
-    captured = replace(asked.saved, model=replace(asked.saved.model, id=str(SCRIPT)))
-    assert plan_words(replace(asked, saved=captured), choice())[-3:] == ("--", "--lr", "1")
+    found = asked_again(asked, choice("fsdp", 2, 4, checkpointing="full", offload="all"))
+    assert (found.model, found.gpus, found.options["pin"]) == ("tiny", "2xcpu", True)
+    assert found.options["strategy"] == "fsdp"
+    assert (found.options["micro-batch"], found.options["grad-accum"]) == ("2", "4")
+    assert (found.options["checkpointing"], found.options["offload"]) == ("full", "all")
+    assert "seq-len" not in found.options
+    assert asked_from_json(asked_to_json(found, ("--lr", "1"))) == (found, ("--lr", "1"))
+
+
+def test_a_plan_of_another_hand_asks_for_no_option() -> None:
+    """A saved plan is a file: what it says of itself stays a value, or is refused."""
+    asked = job(Path("/nowhere"))
+    for spoilt in ("--execute=evil.py", "--help", "a\nb"):
+        foreign = replace(asked.saved, model=replace(asked.saved.model, id=spoilt))
+        answer = evaluate(replace(asked, saved=foreign), choice())
+        assert (answer.saved, answer.impossible) == (None, True)
+        assert answer.reason.startswith("model ")
+    foreign = replace(asked.saved, workload={**asked.saved.workload, "precision": "--trust-remote-code"})
+    found = asked_again(replace(asked, saved=foreign), choice())
+    assert found.options["precision"] == "--trust-remote-code"
+    assert not namespace(found).trust_remote_code

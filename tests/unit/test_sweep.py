@@ -11,10 +11,11 @@ from rich.cells import cell_len
 
 from gpu_plan import cli
 from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.options.given.named import named, shown_words
 from gpu_plan.planner.plan.codec import dump
 from gpu_plan.planner.sweep.axes import MAX_POINTS, Axis, parse_axes, points
 from gpu_plan.planner.sweep.document import SweepDocument, sweep_from_json, sweep_to_json
-from gpu_plan.planner.sweep.kinds import scaling_axes, sequence_axes, sequence_words
+from gpu_plan.planner.sweep.kinds import scaling_axes, sequence_axes, sequence_values
 from gpu_plan.reports.html.sweep import JSON_ID, render_sweep_html
 from gpu_plan.reports.sweep.markdown import render_sweep_markdown
 from gpu_plan.reports.sweep.text import render_sweep_text
@@ -32,8 +33,8 @@ def test_axes_keep_names_values_and_order() -> None:
         Axis(name="zero.reduce_bucket_size", values=("1e8", "5e8")),
     )
     assert points(axes) == [("2k", "1e8"), ("2k", "5e8"), ("8k", "1e8"), ("8k", "5e8")]
-    assert axes[0].words("2k") == ["--seq-len", "2k"]
-    assert axes[1].words("1e8") == ["--set", "zero.reduce_bucket_size=1e8"]
+    assert axes[0].given("2k") == "2k"
+    assert [axis.is_setting for axis in axes] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -46,10 +47,10 @@ def test_axes_keep_names_values_and_order() -> None:
         ("lora-targets=q_proj,v_proj;all-linear", "q_proj,v_proj", ["--lora-targets", "q_proj,v_proj"]),
     ],
 )
-def test_every_kind_of_option_becomes_words(axis: str, value: str, words: list[str]) -> None:
+def test_every_kind_of_option_is_shown_in_words(axis: str, value: str, words: list[str]) -> None:
     (found,) = parse_axes([axis])
     assert value in found.values
-    assert found.words(value) == words
+    assert shown_words(named({found.name: found.given(value)})) == words
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_the_sweeps_behind_plots_follow_the_cluster_and_the_model() -> None:
     assert batches.values == ("1", "2", "4", "8")
     best = document.best
     assert best is not None
-    assert sequence_words(document) == ["--strategy", "fsdp", "--offload", "none", "--checkpointing", "none"]
-    assert sequence_words(nothing_fits()) is None
+    assert sequence_values(document) == {"strategy": "fsdp", "offload": "none", "checkpointing": "none"}
+    assert sequence_values(nothing_fits()) is None
     with pytest.raises(UsageError, match="name some in --gpus"):
         scaling_axes(replace(document, cluster={**document.cluster, "gpu": "cpu"}))

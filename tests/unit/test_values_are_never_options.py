@@ -28,17 +28,27 @@ FEW = (EVIL, "--help", "--", "a\nb", "a\x1b[2Jb", "a\x00b")
 UNSEEN = tuple(text for text in HOSTILE if any(mark in text for mark in "\n\x1b\x00\u2028"))
 DASHED = tuple(text for text in HOSTILE if text.startswith("-"))
 FILES = {
-    "axolotl.yaml": ("axolotl", {"base_model": "gpt2", "sequence_len": 64, "micro_batch_size": 1,
-        "optimizer": "adamw_torch", "adapter": "lora", "lora_r": 8, "lora_target_modules": ["c_attn"], "attn_implementation": "sdpa", "bf16": True,
-        "deepspeed": None, "rl": None, "gradient_checkpointing": True}),
-    "llamafactory.yaml": ("llamafactory", {"model_name_or_path": "gpt2", "stage": "sft", "finetuning_type": "lora",
-        "cutoff_len": 64, "lora_target": "c_attn", "lora_rank": 8, "flash_attn": "auto", "optim": "adamw_torch"}),
-    "trainer.json": ("trainer", {"output_dir": "o", "per_device_train_batch_size": 1, "optim": "adamw_torch",
-        "fsdp": "", "deepspeed": None, "model_name_or_path": "gpt2", "bf16": True}),
-    "accelerate.yaml": ("accelerate", {"distributed_type": "FSDP", "mixed_precision": "bf16", "num_processes": 2,
-        "fsdp_config": {"fsdp_version": 2, "fsdp_state_dict_type": "x"}, "model_name_or_path": "gpt2"}),
-    "deepspeed.json": ("deepspeed", {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
-        "bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"}}),
+    "axolotl.yaml": ("axolotl", {
+        "base_model": "gpt2", "sequence_len": 64, "micro_batch_size": 1, "optimizer": "adamw_torch", "adapter": "lora",
+        "lora_r": 8, "lora_target_modules": ["c_attn"], "attn_implementation": "sdpa", "bf16": True, "deepspeed": None,
+        "rl": None, "gradient_checkpointing": True,
+    }),
+    "llamafactory.yaml": ("llamafactory", {
+        "model_name_or_path": "gpt2", "stage": "sft", "finetuning_type": "lora", "cutoff_len": 64,
+        "lora_target": "c_attn", "lora_rank": 8, "flash_attn": "auto", "optim": "adamw_torch",
+    }),
+    "trainer.json": ("trainer", {
+        "output_dir": "o", "per_device_train_batch_size": 1, "optim": "adamw_torch", "fsdp": "", "deepspeed": None,
+        "model_name_or_path": "gpt2", "bf16": True,
+    }),
+    "accelerate.yaml": ("accelerate", {
+        "distributed_type": "FSDP", "mixed_precision": "bf16", "num_processes": 2, "model_name_or_path": "gpt2",
+        "fsdp_config": {"fsdp_version": 2, "fsdp_state_dict_type": "x"},
+    }),
+    "deepspeed.json": ("deepspeed", {
+        "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": True},
+        "train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"},
+    }),
 }  # fmt: skip
 """A file of each kind that is read, with the keys that hold words."""
 PLAIN = vars(main_parser().parse_args([]))

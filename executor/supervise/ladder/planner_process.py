@@ -2,11 +2,12 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_plan.executor.job import Job
-from gpu_plan.planner.errors import ExitCode, PlanError
+from gpu_plan.planner.errors import ExitCode, InputError, PlanError
+from gpu_plan.planner.options.given.document import asked_to_json
+from gpu_plan.planner.options.given.named import Named, named
 from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.plan.document import from_json
 from gpu_plan.planner.plan.figures import StrategyChoice
@@ -14,17 +15,10 @@ from gpu_plan.planner.plan.saved import SavedPlan, saved_plan
 
 _SECONDS = 300
 _REFUSED = int(ExitCode.USAGE)
-_OPTIONS: Mapping[str, str] = {
-    "seq_len": "--seq-len",
-    "precision": "--precision",
-    "optimizer": "--optimizer",
-    "attention": "--attention",
-    "stack": "--stack",
-    "dp_replicate": "--dp-replicate",
-    "peft": "--peft",
-    "lora_rank": "--lora-rank",
-    "lora_targets": "--lora-targets",
-}
+_OPTIONS = (
+    "seq_len", "precision", "optimizer", "attention", "stack", "dp_replicate", "peft", "lora_rank", "lora_targets",
+)  # fmt: skip
+"""Of the workload, those that a plan is asked with again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +37,14 @@ class Evaluated:
 
 def evaluate(job: Job, strategy: StrategyChoice) -> Evaluated:
     """The same job under another strategy, planned anew in its folder. Never raises for what the planner says."""
-    command = (*own_command("gpu_plan"), *plan_words(job, strategy))
+    try:
+        asked = asked_to_json(asked_again(job, strategy), job.arguments if job.saved.model.id.endswith(".py") else ())
+    except InputError as problem:
+        return Evaluated(saved=None, reason=str(problem), impossible=True)
     try:
         done = subprocess.run(
-            command,
+            own_command("gpu_plan.commands.asked"),
+            input=asked.encode(),
             cwd=job.working_directory,
             env=own_environment(os.environ, directory=job.working_directory),
             capture_output=True,
@@ -68,25 +66,25 @@ def evaluate(job: Job, strategy: StrategyChoice) -> Evaluated:
     return Evaluated(saved=saved_plan(document))
 
 
-def plan_words(job: Job, strategy: StrategyChoice) -> tuple[str, ...]:
-    """The command line that pins `strategy` for the job; a model that is a script is given the job's arguments."""
-    saved = job.saved
+def asked_again(job: Job, strategy: StrategyChoice) -> Named:
+    """The job pinned to `strategy`. InputError where its saved plan holds what no job can be asked with."""
+    saved, workload = job.saved, job.saved.workload
     folder = job.working_directory / saved.model.id
-    words = [str(folder) if folder.exists() else saved.model.id, "--gpus", str(saved.cluster["spec"])]
-    words += ["--pin", "--json", "--strategy", strategy.name, "--offload", strategy.offload]
-    words += ["--micro-batch", str(strategy.micro_batch_size)]
-    words += ["--grad-accum", str(strategy.gradient_accumulation_steps)]
-    words += ["--checkpointing", strategy.checkpointing]
-    workload = saved.workload
-    for key, option in _OPTIONS.items():
-        value = workload.get(key)
-        if value is not None and not (key == "seq_len" and not saved.model.has_sequence):
-            words += [option, ",".join(value) if isinstance(value, list) else str(value)]
-    if workload.get("fused_loss"):
-        words.append("--fused-loss")
-    settings = workload.get("settings")
-    for key, value in settings.items() if isinstance(settings, Mapping) else ():
-        words += ["--set", f"{key}={value}"]
-    if saved.model.id.endswith(".py") and job.arguments:
-        words += ["--", *job.arguments]
-    return tuple(words)
+    values = {name.replace("_", "-"): workload.get(name) for name in _OPTIONS}
+    if not saved.model.has_sequence:
+        del values["seq-len"]
+    return named(
+        {
+            **values,
+            "model": str(folder) if folder.exists() else saved.model.id,
+            "gpus": str(saved.cluster["spec"]),
+            "pin": True,
+            "strategy": strategy.name,
+            "offload": strategy.offload,
+            "micro-batch": strategy.micro_batch_size,
+            "grad-accum": strategy.gradient_accumulation_steps,
+            "checkpointing": strategy.checkpointing,
+            "fused-loss": True if workload.get("fused_loss") else None,
+            "set": workload.get("settings"),
+        }
+    )

@@ -54,18 +54,25 @@ def named(values: Mapping[str, object]) -> Named:
 
 def namespace(job: Named) -> argparse.Namespace:
     """What parsing the job's words would give, every other option at its default."""
-    args, actions = argparse.Namespace(**_defaults()), _actions()
-    args.model, args.gpus = job.model, job.gpus
+    return overlaid(argparse.Namespace(**_defaults()), job)
+
+
+def overlaid(before: argparse.Namespace, job: Named) -> argparse.Namespace:
+    """Parsed options with the job's values in place of theirs; what the job does not name stays."""
+    args, actions = argparse.Namespace(**vars(before)), _actions()
+    args.model, args.gpus = job.model or before.model, job.gpus or before.gpus
+    kept = [word for word in before.settings if word.partition("=")[0] not in job.settings]
     settings = dict(job.settings)
     for name, value in job.options.items():
         action = actions[name]
         if name == "compile":
-            settings = {**COMPILED, **settings} if value else settings
+            named_already = {*settings, *(word.partition("=")[0] for word in kept)}
+            settings |= {key: item for key, item in COMPILED.items() if value and key not in named_already}
         elif action.const is None or value is True:
             setattr(args, action.dest, value if action.const is None else action.const)
         elif name in _DECLINED:
             setattr(args, action.dest, actions[f"no-{name}"].const)
-    args.settings = [f"{key}={value}" for key, value in settings.items()]
+    args.settings = [*kept, *(f"{key}={value}" for key, value in settings.items())]
     return args
 
 

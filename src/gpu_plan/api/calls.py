@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from gpu_plan.api.results import Result, SweepResult
-from gpu_plan.api.words import JobOptions, option_words, sweep_words
-from gpu_plan.planner.errors import UsageError
+from gpu_plan.api.words import JobOptions, sweep_words, values_of
+from gpu_plan.planner.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -35,9 +35,8 @@ def plan(
     """
     from gpu_plan.commands.job.asking import check_subject, find_plans
 
-    words = [os.fspath(model), *([] if gpus is None else [f"--gpus={gpus}"]), *option_words(options)]
     arguments = [str(word) for word in script_arguments]
-    args = _parsed(words)
+    args, words = _asked(model, gpus, options)
     check_subject(args)
     answer = find_plans(args, words, arguments)
 
@@ -66,25 +65,33 @@ def sweep(
 
     if not over:
         raise UsageError("sweep() needs values to vary: over={'seq_len': [2048, 8192]}")
-    words = [*([] if model is None else [os.fspath(model)]), *([] if gpus is None else [f"--gpus={gpus}"])]
-    words += [*option_words(options), *sweep_words(over)]
-    args = _parsed(words)
+    args, words = _asked(model, gpus, options)
+    swept_words = sweep_words(over)
+    args.sweep = [word.removeprefix("--sweep=") for word in swept_words]
+    words += swept_words
     axes = parse_axes(args.sweep)
     check(args, axes)
-    swept = run(axes, words, [str(word) for word in script_arguments], progress or (lambda done, of: None))
+    swept = run(axes, args, words, [str(word) for word in script_arguments], progress or (lambda done, of: None))
     return SweepResult(document=swept.document, documents=swept.documents)
 
 
-def _parsed(words: Sequence[str]) -> "argparse.Namespace":
+def _asked(
+    model: str | os.PathLike[str] | None, gpus: str | None, options: Mapping[str, object]
+) -> tuple["argparse.Namespace", list[str]]:
+    """What the arguments ask for, and the command line that would ask for the same, to be shown."""
+    from gpu_plan.planner.options.given.named import named, namespace, shown_words
     from gpu_plan.planner.options.parser import refuse_what_is_not_built
-    from gpu_plan.planner.options.words import join_negative, main_parser, unknown_options
 
-    parser = main_parser()
-    args, unknown = parser.parse_known_args(join_negative(words))
-    if unknown:
-        raise unknown_options(parser, unknown)
+    try:
+        job = named({"model": None if model is None else os.fspath(model), "gpus": gpus, **values_of(options)})
+    except InputError as problem:
+        raise UsageError(str(problem)) from None
+    args = namespace(job)
+    args.explain = options.get("explain") is True
+    args.no_cache = options.get("use_cache") is False
     refuse_what_is_not_built(args)
-    return args
+    words = [*shown_words(job), *["--explain"] * args.explain, *["--no-cache"] * args.no_cache]
+    return args, words
 
 
 def _drawn(
@@ -102,4 +109,4 @@ def _drawn(
         finally:
             args.plot = None
     assert isinstance(document, PlanDocument)
-    return figure_of(kind, document, words, rest, lambda done, of: None)
+    return figure_of(kind, document, args, words, rest, lambda done, of: None)

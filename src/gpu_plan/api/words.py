@@ -1,4 +1,4 @@
-"""From a call's keyword arguments to the words of the command line that asks for the same. Pure."""
+"""From a call's keyword arguments to named values, as `planner.options.given` takes them. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -45,29 +45,16 @@ class JobOptions(TypedDict, total=False):
     use_cache: bool
 
 
-_SWITCHES = ("pin", "explain", "trust_remote_code")
-
-
-def option_words(options: Mapping[str, Any]) -> list[str]:
-    """Words of a command line. UsageError in one line for an option that there is not."""
-    words: list[str] = []
+def values_of(options: Mapping[str, Any]) -> dict[str, object]:
+    """Named values of the job. UsageError in one line for an option that there is not."""
+    values: dict[str, object] = {}
     for name, value in options.items():
         _check_name(name)
-        if value is None:
-            continue
-        option = "--" + name.replace("_", "-")
         if name == "settings":
-            for key, item in _mapping(value).items():
-                words += ["--set", f"{key}={text_of(item)}"]
-        elif name == "use_cache":
-            words += [] if value else ["--no-cache"]
-        elif value is True:
-            words.append(option)
-        elif value is False:
-            words += [] if name in _SWITCHES else ["--no-" + name.replace("_", "-")]
-        else:
-            words.append(f"{option}={text_of(value)}")
-    return words
+            values["set"] = None if value is None else _mapping(value)
+        elif name not in ("use_cache", "explain"):
+            values[name.replace("_", "-")] = value
+    return values
 
 
 def sweep_words(axes: Mapping[str, Iterable[object]]) -> list[str]:

@@ -19,7 +19,7 @@ def sweep(args: argparse.Namespace, words: Sequence[str], script_words: Sequence
     axes = parse_axes(args.sweep)
     check(args, axes)
     check_targets(args)
-    swept = run(axes, words, script_words, show_progress)
+    swept = run(axes, args, words, script_words, show_progress)
     _write(args, swept.document)
     if args.plot:
         from gpu_plan.commands.job.plots import write_sweep_plots

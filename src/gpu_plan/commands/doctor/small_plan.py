@@ -10,12 +10,11 @@ _MODEL = "EleutherAI/pythia-70m"
 def small_plan(gpus: str, strategy: str | None, precision: str | None) -> SavedPlan:
     """The plan of a small model on `gpus`. UsageError where the strategy cannot run there."""
     from gpu_plan.commands.job.asking import find_plans
-    from gpu_plan.planner.options.words import main_parser
+    from gpu_plan.planner.options.given.named import named, namespace, shown_words
 
-    words = [_MODEL, "--gpus", gpus, "--pin", "--seq-len", "64", "--micro-batch", "2"]
-    words += ["--strategy", strategy or _strategy(gpus)]
-    words += ["--precision", precision] if precision is not None else []
-    document = find_plans(main_parser().parse_args(words), words).document
+    values = {"model": _MODEL, "gpus": gpus, "pin": True, "seq-len": 64, "micro-batch": 2, "precision": precision}
+    job = named({**values, "strategy": strategy or _strategy(gpus)})
+    document = find_plans(namespace(job), shown_words(job)).document
     if document.best is None:
         reasons = [candidate.reason for candidate in document.rejected if candidate.reason]
         raise UsageError(f"{strategy or 'the trial'} cannot run on {gpus}: {reasons[0] if reasons else 'no plan fits'}")

@@ -24,7 +24,7 @@ def write_plots(args: argparse.Namespace, answer: "Answer", words: Sequence[str]
         if target.kind == "timeline":
             _write_timeline(args, target, answer)
             continue
-        figure = figure_of(target.kind, answer.document, words, script_words, show_progress)
+        figure = figure_of(target.kind, answer.document, args, words, script_words, show_progress)
         if figure is None:
             print(f"plan: note: nothing fits, so {target.path} was not written", file=sys.stderr)
         else:
@@ -58,24 +58,37 @@ def _write_timeline(args: argparse.Namespace, target: "PlotTarget", answer: "Ans
 
 
 def figure_of(
-    kind: str, document: "PlanDocument", words: Sequence[str], script_words: Sequence[str], progress: "Progress"
+    kind: str,
+    document: "PlanDocument",
+    args: argparse.Namespace,
+    words: Sequence[str],
+    script_words: Sequence[str],
+    progress: "Progress",
 ) -> "Figure | None":
-    """A figure of a plan document; None where nothing fits. `words` made it, further points are planned on top."""
+    """A figure of a plan document; None where nothing fits.
+
+    `args` made it, `words` are they as they are shown; further points are planned on top.
+    """
     if kind in ("breakdown", "pareto"):
         from gpu_plan.reports.plots.memory import breakdown, pareto
 
         return breakdown(document, titled=True) if kind == "breakdown" else pareto(document, titled=True)
-    from gpu_plan.planner.sweep.kinds import scaling_axes, sequence_axes, sequence_words
+    from gpu_plan.planner.options.given.named import named, overlaid, shown_words
+    from gpu_plan.planner.sweep.kinds import scaling_axes, sequence_axes, sequence_values
     from gpu_plan.reports.plots.sweep import curves
 
     if kind == "scaling":
         axes = scaling_axes(document)
-        return curves(run(axes, _without(words, "--gpus"), script_words, progress).document, scaling=True)
-    fixed = sequence_words(document)
+        return curves(run(axes, args, _without(words, "--gpus"), script_words, progress).document, scaling=True)
+    fixed = sequence_values(document)
     if fixed is None:
         return None
-    left = _without(words, "--seq-len", "--micro-batch", "--global-batch", "--grad-accum", *fixed[::2])
-    return curves(run(sequence_axes(document), [*left, *fixed], script_words, progress).document)
+    job = named(fixed)
+    whole = overlaid(args, job)
+    whole.global_batch = whole.grad_accum = None
+    left = _without(words, "--seq-len", "--micro-batch", "--global-batch", "--grad-accum", *(f"--{n}" for n in fixed))
+    axes = sequence_axes(document)
+    return curves(run(axes, whole, [*left, *shown_words(job)], script_words, progress).document)
 
 
 def _without(words: Sequence[str], *options: str) -> list[str]:

@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,37 +15,50 @@ if TYPE_CHECKING:
     from gpu_plan.planner.sweep.axes import Axis
     from gpu_plan.planner.sweep.run import MakeRequest, Progress, Swept
 
-_SHOWN = ("-o", "--output", "--format", "--plot", "--save", "--snapshot", "--top", "--sweep")
-"""Options with a value that say how a sweep is shown, and nothing of a point."""
-_SHOWN_FLAGS = ("--json", "--force", "--ascii")
+_SHOWN = ("output", "format", "plot", "save", "snapshot", "top", "sweep", "json", "force", "ascii")
+"""Options that say how a sweep is shown, and nothing of a point."""
 
 
-def run(axes: "Sequence[Axis]", words: Sequence[str], script_words: Sequence[str], progress: "Progress") -> "Swept":
-    """Every point of the axes on top of the other words."""
+def run(
+    axes: "Sequence[Axis]",
+    args: argparse.Namespace,
+    words: Sequence[str],
+    script_words: Sequence[str],
+    progress: "Progress",
+) -> "Swept":
+    """Every point of the axes on top of the other options; `words` are the command line as it is shown."""
     from gpu_plan.planner.sweep.run import run_sweep
 
     dashes = ["--", *script_words] if script_words else []
     command = "plan " + " ".join(shlex.quote(word) for word in [*words, *dashes])
-    return run_sweep(axes, maker(words, script_words), _notes(), command=command, progress=progress)
+    return run_sweep(axes, maker(args, words, script_words), _notes(), command=command, progress=progress)
 
 
-def maker(words: Sequence[str], script_words: Sequence[str]) -> "MakeRequest":
-    """Makes the request of a point: the command line but for how the sweep is shown, and the point's own words."""
+def maker(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> "MakeRequest":
+    """Makes the request of a point: the options but for how the sweep is shown, and the point's own values."""
+    from gpu_plan.planner.options.given.named import Named, named, namespace, overlaid, shown_words
     from gpu_plan.planner.options.parser import refuse_what_is_not_built
     from gpu_plan.planner.options.request import Request
-    from gpu_plan.planner.options.words import join_negative, main_parser
 
-    base = without_shown(words)
+    plain = vars(namespace(Named()))
+    base = argparse.Namespace(**{**vars(args), **{name: plain[name] for name in _SHOWN}})
+    shown = without_shown(words)
 
-    def make(added: Sequence[str]) -> Request:
-        # A model goes first, where MODEL stands.
-        whole = [*added, *base] if added and not added[0].startswith("-") else [*base, *added]
-        parsed = main_parser().parse_args(join_negative(whole))
+    def make(added: "Mapping[str, object]") -> Request:
+        job = named(added)
+        parsed = overlaid(base, job)
         refuse_what_is_not_built(parsed)
         check_subject(parsed)
+        # A model goes first, where MODEL stands.
+        extra = shown_words(job)
+        whole = [*extra, *shown] if job.model is not None else [*shown, *extra]
         return replace(request_of(parsed, whole, script_words), suggest=False)
 
     return make
+
+
+_VALUED = ("-o", "--output", "--format", "--plot", "--save", "--snapshot", "--top", "--sweep")
+_FLAGS = ("--json", "--force", "--ascii")
 
 
 def without_shown(words: Sequence[str]) -> list[str]:
@@ -56,9 +69,9 @@ def without_shown(words: Sequence[str]) -> list[str]:
         name = word.partition("=")[0]
         if skip:
             skip = False
-        elif name in _SHOWN:
+        elif name in _VALUED:
             skip = "=" not in word
-        elif word not in _SHOWN_FLAGS and not (word.startswith("-o") and not word.startswith("--")):
+        elif word not in _FLAGS and not (word.startswith("-o") and not word.startswith("--")):
             kept.append(word)
     return kept
 
