@@ -27,13 +27,51 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises UsageError instead of printing usage and leaving."""
+    """Raises UsageError instead of printing usage and leaving, and for an option that is given twice.
+
+    Options that gather values may come several times; of the others argparse would keep the last, and say nothing.
+    """
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**{"formatter_class": _formatter, **given})
+        self._seen: dict[str, str] = {}
+        """Options of the command line that is being read, by where their value goes."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._seen = {}
+        found, rest = super().parse_known_args(args, namespace)
+        if getattr(found, "compile", None) is not None:
+            settle_compilation(found)
+        return found, rest
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        # Every occurrence of an option comes through here.
+        if action.option_strings and not isinstance(action, argparse._AppendAction):
+            option = action.option_strings[-1]
+            before = self._seen.get(action.dest)
+            if before is not None:
+                raise UsageError(
+                    f"{option} is given twice: keep one"
+                    if before == option
+                    else f"{before} and {option} contradict each other: keep one"
+                )
+            self._seen[action.dest] = option
+        return super()._get_values(action, arg_strings)
+
+
+def settle_compilation(args: argparse.Namespace) -> None:
+    """`--compile` as the setting that it is short for; a backend that is named overrules it.
+
+    UsageError for a backend beside `--no-compile`.
+    """
+    keys = {word.partition("=")[0] for word in args.settings}
+    if args.compile == "true":
+        args.settings = [*args.settings, *(f"{key}={value}" for key, value in COMPILED.items() if key not in keys)]
+    elif keys & set(COMPILED):
+        raise UsageError(f"--no-compile and --set {next(iter(COMPILED))} contradict each other: keep one")
 
 
 def job_parser(description: str | None = None, epilog: str | None = None, *, add_help: bool = True) -> Parser:
@@ -135,12 +173,12 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--compile",
-        action=_Compile,
-        nargs=0,
-        dest="settings",
+        action="store_const",
+        const="true",
+        dest="compile",
         help="torch.compile with inductor, as Accelerate calls it: --set compile.backend=inductor",
     )
-    group.add_argument("--no-compile", action="store_true", dest="_off", help=argparse.SUPPRESS)
+    group.add_argument("--no-compile", action="store_const", const="false", dest="compile", help=argparse.SUPPRESS)
     group.add_argument("--trust-remote-code", action="store_true", help="allow code from the model's repository")
     group.add_argument("--revision", metavar="REV", help="branch, tag or commit on the hub")
 
@@ -196,15 +234,6 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
         help="none, optimizer (ZeRO), all (ZeRO-3, FSDP2, HSDP; inference: CPU, then disk), nvme (ZeRO-3)",
     )
     group.add_argument("--pin", action="store_true", help="search nothing: options not given take their neutral value")
-
-
-class _Compile(argparse.Action):
-    """`--compile`: the short form of a setting, which a backend named by `--set` overrules."""
-
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
-        given = list(namespace.settings)
-        missing = {key: value for key, value in COMPILED.items() if not any(w.startswith(f"{key}=") for w in given)}
-        namespace.settings = [*given, *(f"{key}={value}" for key, value in missing.items())]
 
 
 class _Later(NamedTuple):

@@ -139,6 +139,8 @@ def parse_settings(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
         if setting is None:
             hint = did_you_mean(key, (*SETTINGS, *LATER), limit=1)
             raise UsageError(f"--set {key}: unknown setting.{hint} Known: {', '.join(SETTINGS)}")
+        if key in found:
+            raise UsageError(f"--set {key} is given twice: keep one")
         value = value.strip()
         found[key] = _path(key, value) if setting.kind == "path" else _checked(key, setting, value.lower())
     return tuple(sorted(found.items()))

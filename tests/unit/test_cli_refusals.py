@@ -242,3 +242,33 @@ def test_negative_counts_stay_with_their_option():
 def test_words_split_at_the_first_dashes():
     assert split_at_dashes(["a", "--", "b", "--", "c"]) == (["a"], ["b", "--", "c"])
     assert split_at_dashes(["a"]) == (["a"], [])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seq-len", "64", "--seq-len", "128"], "--seq-len is given twice: keep one"),
+        (["--seq-len=64", "--seq-len=64"], "--seq-len is given twice: keep one"),
+        (["--pin", "--pin"], "--pin is given twice: keep one"),
+        (["-o", "a", "--output", "b"], "--output is given twice: keep one"),
+        (["--gpus", "1xT4"], "--gpus is given twice: keep one"),
+        (["--fused-loss", "--no-fused-loss"], "--fused-loss and --no-fused-loss contradict each other: keep one"),
+        (["--no-compile", "--compile"], "--no-compile and --compile contradict each other: keep one"),
+        (["--set", "zero.pin_memory=true", "--set", "zero.pin_memory=true"], "--set zero.pin_memory is given twice"),
+        (["--no-compile", "--set", "compile.backend=eager"], "--no-compile and --set compile.backend contradict"),
+        (["--set", "compile.backend=eager", "--no-compile"], "--no-compile and --set compile.backend contradict"),
+    ],
+)
+def test_an_option_given_twice_is_an_error(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["EleutherAI/pythia-70m", "--gpus", "2xT4", *words]) == 2
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.out == ""
+
+
+def test_every_verb_refuses_an_option_given_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["check", "--format", "text", "--format", "md"], ["from-config", "a", "--gpus", "a", "--gpus", "b"]):
+        assert main(words) == 2
+        assert "is given twice: keep one" in capsys.readouterr().err

@@ -179,7 +179,7 @@ def test_named_values_are_what_words_would_be() -> None:
         job = named({"model": "gpt2", "gpus": "8xH100", **given})
         parsed = main_parser().parse_args(shown_words(job))
         assert sorted(parsed.settings) == sorted(namespace(job).settings)
-        same = {"settings": [], "_off": False}
+        same = {"settings": [], "compile": None}
         assert {**vars(parsed), **same} == {**vars(namespace(job)), **same}
     assert given_job_words(namespace(Named())) == ()
 

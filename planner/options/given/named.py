@@ -13,7 +13,7 @@ from functools import cache
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.nearest import did_you_mean
-from gpu_plan.planner.options.parser import COMPILED, job_option_names
+from gpu_plan.planner.options.parser import COMPILED, job_option_names, settle_compilation
 from gpu_plan.planner.options.words import main_parser
 
 _DECLINED = ("compile", "fused-loss")
@@ -62,17 +62,15 @@ def overlaid(before: argparse.Namespace, job: Named) -> argparse.Namespace:
     args, actions = argparse.Namespace(**vars(before)), _actions()
     args.model, args.gpus = job.model or before.model, job.gpus or before.gpus
     kept = [word for word in before.settings if word.partition("=")[0] not in job.settings]
-    settings = dict(job.settings)
     for name, value in job.options.items():
         action = actions[name]
-        if name == "compile":
-            named_already = {*settings, *(word.partition("=")[0] for word in kept)}
-            settings |= {key: item for key, item in COMPILED.items() if value and key not in named_already}
-        elif action.const is None or value is True:
+        if action.const is None or value is True:
             setattr(args, action.dest, value if action.const is None else action.const)
         elif name in _DECLINED:
             setattr(args, action.dest, actions[f"no-{name}"].const)
-    args.settings = [*kept, *(f"{key}={value}" for key, value in settings.items())]
+    args.settings = [*kept, *(f"{key}={value}" for key, value in job.settings.items())]
+    if "compile" in job.options:
+        settle_compilation(args)
     return args
 
 
