@@ -259,9 +259,7 @@ def test_words_split_at_the_first_dashes():
         (["--set", "compile.backend=eager", "--no-compile"], "--no-compile and --set compile.backend contradict"),
     ],
 )
-def test_an_option_given_twice_is_an_error(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_given_twice_is_an_error(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["EleutherAI/pythia-70m", "--gpus", "2xT4", *words]) == 2
     told = capsys.readouterr()
     assert message in told.err
