@@ -31,3 +31,5 @@ class Job:
     """The command line that executes it, for the headers of the launch files."""
     check_parameters: bool = True
     """Whether a script whose model has another parameter count than the plan's ends as a preflight failure."""
+    leave_running: tuple[str, ...] = ()
+    """Programs that the user wants to live on where the job starts them; everything else ends with the run."""

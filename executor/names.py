@@ -2,6 +2,8 @@
 
 RUN_ID = "GPU_PLAN_RUN_ID"
 """In the environment of every process of a run: how strays are found."""
+DAEMON = "GPU_PLAN_DAEMON"
+"""Set to 1 in the environment of a process that may outlive its run, by whoever starts it."""
 RUN_FOLDER = "GPU_PLAN_RUN_FOLDER"
 """Absolute path of the run folder; set for every rank."""
 ATTEMPT = "GPU_PLAN_ATTEMPT"

@@ -19,7 +19,10 @@ class ExitCode(IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     PREFLIGHT = 4
+    HUNG_UP = 129
     INTERRUPTED = 130
+    TERMINATED = 143
+    """128 and the number of SIGHUP, SIGINT, SIGTERM, as a shell shows them: what ended `plan --execute`."""
 
 
 class PlanError(Exception):

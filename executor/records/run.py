@@ -8,7 +8,8 @@ from gpu_plan.planner.notebook import shown
 
 SCHEMA_VERSION = 1
 
-RunStatus = Literal["preparing", "running", "succeeded", "failed", "interrupted", "launcher_failed"]
+RunStatus = Literal["preparing", "running", "succeeded", "failed", "interrupted", "launcher_failed", "lost"]
+"""`lost`: the supervisor was killed; its keeper ended the processes and wrote so."""
 Cause = Literal[
     "success", "oom", "host_oom", "signal", "exception", "exit", "hang", "interrupted", "launcher", "torn", "deviation"
 ]

@@ -31,6 +31,14 @@ class WholeRun:
         return "lost" if goes_on and not self.supervisor_alive else self.record.status
 
     @property
+    def last_sign(self) -> float:
+        """When something of the run was written last, by whomever; seconds since the epoch.
+
+        What a killed supervisor wrote is as old as the last attempt's beginning.
+        """
+        return max([self.record.updated, *(rank.updated for rank in self.ranks)])
+
+    @property
     def latest(self) -> Attempt | None:
         """The last attempt, None before the first."""
         return self.record.attempts[-1] if self.record.attempts else None

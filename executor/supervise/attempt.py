@@ -100,10 +100,10 @@ def run_attempt(
         directory=job.working_directory,
         logs=folder.logs,
         environment={names.RUN_FOLDER: str(folder.path), **strategy_names()},
+        leave=job.leave_running,
     )
     ending = Watch(
         started=started,
-        run_id=folder.run_id,
         folder=folder.path,
         logs=folder.logs,
         limits=limits,
@@ -113,7 +113,7 @@ def run_attempt(
     ranks = tuple(rank for rank in folder.ranks() if rank.attempt == attempt.number)
     evidence = _evidence(ending, ranks, folder, job, oom_kills() - kills)
     if not evidence.exits and ending.launcher_code:
-        evidence = replace(evidence, exits=own_exit(ranks, started.launcher.pid, ending.launcher_code))
+        evidence = replace(evidence, exits=own_exit(ranks, started.pid, ending.launcher_code))
     verdict = classify(evidence)
     settle_logs(folder.logs, limits.log_bytes)
     ended = replace(

@@ -30,23 +30,28 @@ class Limits:
     """The bound is this many times longer while a rank still computes, reads or writes."""
     hang_first: float = 900.0
     """Before the first step: loading, compiling, preparing data."""
+    hang_hosts: float = 900.0
+    """... and while other hosts have not come, if that is longer."""
     stacks: float = 2.0
     """For hung ranks to write their stacks."""
     log_bytes: int = 16 * 1024 * 1024
     """Each log file keeps no more than its last so many bytes (and as many again for a while)."""
 
 
-def read_limits(environment: Mapping[str, str]) -> Limits:
-    """The limits that the user's environment asks for. UsageError for a value that makes no sense."""
-    text = environment.get(HANG_SECONDS, "").strip()
-    if not text:
+def read_limits(environment: Mapping[str, str], option: str | None = None) -> Limits:
+    """The limits that the user asks for: by `--hang-seconds` (`option`), else by the environment.
+
+    A figure that is asked for holds before the first step too, and while nothing else is known. UsageError for one that
+    makes no sense.
+    """
+    name = HANG_SECONDS if option is None else "--hang-seconds"
+    text = (environment.get(HANG_SECONDS, "") if option is None else option).strip()
+    if not text and option is None:
         return Limits()
     try:
         seconds = float(text)
         if not 0 <= seconds < float("inf"):
             raise ValueError
     except ValueError:
-        raise UsageError(
-            f"{HANG_SECONDS}={text!r} is not a number of seconds: 0 turns the watch for hangs off"
-        ) from None
-    return Limits(hang=seconds)
+        raise UsageError(f"{name}={text!r} is not a number of seconds: 0 turns the watch for hangs off") from None
+    return Limits(hang=seconds, hang_first=seconds)

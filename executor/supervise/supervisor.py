@@ -11,7 +11,7 @@ from gpu_plan.executor.job import Job
 from gpu_plan.executor.records.run import Attempt, RunRecord, RunStatus
 from gpu_plan.executor.run_folder import RunFolder, create
 from gpu_plan.executor.supervise.attempt import Outcome, new_attempt, prepare_attempt, run_attempt
-from gpu_plan.executor.supervise.causes.classify import INTERRUPTED
+from gpu_plan.executor.supervise.causes.classify import interrupted_code
 from gpu_plan.executor.supervise.decide import decide
 from gpu_plan.executor.supervise.events import Event, EventKind
 from gpu_plan.executor.supervise.follow.pulse import Pulse
@@ -20,7 +20,7 @@ from gpu_plan.executor.supervise.ladder.replan import replan
 from gpu_plan.executor.supervise.ledger import Ledger, new_record
 from gpu_plan.executor.supervise.limits import Limits, read_limits
 from gpu_plan.executor.supervise.machine import describe_machine
-from gpu_plan.executor.supervise.processes.launch import adopt_orphans
+from gpu_plan.executor.supervise.processes.kernel import adopt_orphans
 from gpu_plan.executor.supervise.resumption import Resumption, checkpoint_roots, find_resumption, keeps_progress
 from gpu_plan.executor.supervise.watch import Listener
 from gpu_plan.planner.errors import PlanError
@@ -109,7 +109,8 @@ class _Run:
         return self.noted.first
 
     def _end_between(self, signal_name: str) -> RunRecord:
-        record = self.ledger.end("interrupted", INTERRUPTED, f"interrupted by {signal_name} between two attempts")
+        message = f"interrupted by {signal_name} between two attempts"
+        record = self.ledger.end("interrupted", interrupted_code(signal_name), message)
         self._tell("end")
         return record
 

@@ -17,7 +17,7 @@ from gpu_plan.executor.supervise.interrupts import Interrupts
 from gpu_plan.executor.supervise.limits import Limits
 from gpu_plan.executor.supervise.processes.activity import Activity
 from gpu_plan.executor.supervise.processes.launch import LAUNCHER_ERR, Started
-from gpu_plan.executor.supervise.processes.strays import end_all, processes_of, reap, send
+from gpu_plan.executor.supervise.processes.strays import reap, send
 
 _LEAVING = 2
 _CLOSING = "closing signal"
@@ -53,7 +53,6 @@ class Watch:
     """One wait. Use `wait` once."""
 
     started: Started
-    run_id: str
     folder: Path
     logs: Path
     limits: Limits
@@ -77,12 +76,11 @@ class Watch:
 
     def wait(self) -> Ending:
         """Returns when every process of the launch has ended."""
-        launcher = self.started.launcher
         interrupted, hung = None, None
         asked = False
         strays: list[int] = []
         try:
-            while launcher.poll() is None:
+            while self.started.poll() is None:
                 self._look()
                 interrupted = self.interrupts.first
                 if interrupted is not None:
@@ -100,7 +98,7 @@ class Watch:
             strays = self._clear()
         self._look(final=True)
         return Ending(
-            launcher_code=launcher.returncode,
+            launcher_code=self.started.wait(),
             interrupted=interrupted,
             hung_seconds=hung,
             asked_for_stacks=asked,
@@ -122,20 +120,24 @@ class Watch:
             self._heartbeat.see(pulses, now)
             self.listener.pulse(pulses)
         doubtful = self._heartbeat.silent(now) > self._heartbeat.bound / 2
-        if doubtful and self._activity.busy([pulse.pid for pulse in pulses if pulse.runs]):
+        if doubtful and self._activity.busy(self._at_work(pulses)):
             self._heartbeat.active(now)
         if now >= self._next_bound:
             self._next_bound = now + 10.0
             bound_logs(self.logs, self.limits.log_bytes)
 
+    def _at_work(self, pulses: tuple[Pulse, ...]) -> list[int]:
+        """Whose activity counts: the ranks', and before there are any the launcher's."""
+        return [pulse.pid for pulse in pulses if pulse.runs] or self.started.members.follow()
+
     def _end_politely(self) -> None:
         """SIGTERM to the elastic agent, which passes it on; a single rank gets it itself. Then SIGKILL to all."""
-        launcher = self.started.launcher
-        below = processes_of(self.run_id, without=(launcher.pid,))
+        launcher = self.started.pid
+        below = self.started.members.pids(without=(launcher,))
         agent = rank_logs(self.logs, 0, "stdout") is not None or not below
-        send([launcher.pid] if agent else below, signal.SIGTERM)
+        send([launcher] if agent else below, signal.SIGTERM)
         until = time.monotonic() + self.limits.end
-        while time.monotonic() < until and not self.interrupts.impatient and launcher.poll() is None:
+        while time.monotonic() < until and not self.interrupts.impatient and self.started.poll() is None:
             time.sleep(self.limits.poll)
 
     def _collect_stacks(self) -> bool:
@@ -160,7 +162,7 @@ class Watch:
             self._killed.update(left)
             send(left, signal.SIGKILL)
             if now - self._failed_at > patience + 3.0:
-                send([self.started.launcher.pid], signal.SIGKILL)
+                self.started.send(signal.SIGKILL)
 
     def _somebody_failed(self) -> bool:
         """By its own record, or because the agent has begun to end the ranks. A rank that is only gone may have left
@@ -179,17 +181,16 @@ class Watch:
 
     def _clear(self) -> list[int]:
         """Ends whatever is left. After a launcher that ended by itself, strays get a moment and SIGTERM first."""
-        launcher, guard = self.started.launcher, self.started.guard
-        alone = launcher.poll() is not None
+        started, members = self.started, self.started.members
+        alone = started.poll() is not None
         if not alone:
-            there = processes_of(self.run_id, without=(guard.pid,))
+            there = members.pids()
             self._killed.update(there)
             send(there, signal.SIGKILL)
-            launcher.kill()
-        launcher.wait()
-        killed = end_all(self.run_id, self.limits.end if alone else 0.0, without=(guard.pid,))
+            started.wait()
+        killed = members.end_all(self.limits.end if alone else 0.0)
         reap(pulse.pid for pulse in self._latest)
-        self.started.close_guard()
+        started.close()
         return killed if alone else []
 
 

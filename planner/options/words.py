@@ -87,3 +87,15 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--machine-rank", metavar="N", help="which host this is; default: SLURM_NODEID, NODE_RANK, or 0")
     group.add_argument("--max-restarts", metavar="N", help="new attempts after a crash or a hang; default: 3")
+    group.add_argument(
+        "--hang-seconds",
+        metavar="N",
+        help="idle time without a step that is a hang, before the first step too; 0: never; default: learnt from the"
+        " run, 15 minutes before its first step; or GPU_PLAN_HANG_SECONDS",
+    )
+    group.add_argument(
+        "--leave-running",
+        metavar="A,B",
+        help="programs that may outlive the run where it starts them; all else ends with it, but for what is started"
+        " with GPU_PLAN_DAEMON=1",
+    )

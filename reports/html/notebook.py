@@ -56,7 +56,7 @@ def run_fragment(run: WholeRun) -> str:
     parts: list[Child] = [*run_head(run), facts(told)]
     parts += [table(header, rows, label=heading) for heading, header, rows in run_words.tables(comparison)]
     if run.record.attempts:
-        rows = [run_words.attempt_row(attempt, run.record.updated) for attempt in run.record.attempts]
+        rows = [run_words.attempt_row(attempt, run.last_sign) for attempt in run.record.attempts]
         parts.append(table(run_words.ATTEMPT_HEADER, rows, text_columns=5, label="attempts"))
     return fragment(*parts)
 

@@ -103,7 +103,7 @@ def _attempts(run: WholeRun) -> Html:
     attempts = run.record.attempts
     if not attempts:
         return Html("")
-    rows = [run_words.attempt_row(attempt, run.record.updated) for attempt in attempts]
+    rows = [run_words.attempt_row(attempt, run.last_sign) for attempt in attempts]
     notes = [f"{one.number}: {text}" for one in attempts for text in run_words.attempt_notes(one)]
     return section("Attempts", table(run_words.ATTEMPT_HEADER, rows, text_columns=5, label="attempts"), bullets(notes))
 

@@ -19,7 +19,7 @@ def render_run_markdown(run: WholeRun, comparison: RunComparison) -> str:
         blocks += ["## Ranks of the latest attempt", _table(header, rank_rows)]
     attempts = run.record.attempts
     if attempts:
-        attempt_rows = [run_words.attempt_row(attempt, run.record.updated) for attempt in attempts]
+        attempt_rows = [run_words.attempt_row(attempt, run.last_sign) for attempt in attempts]
         blocks += ["## Attempts", _table(run_words.ATTEMPT_HEADER, attempt_rows)]
         notes = [f"{a.number}: {markdown(text)}" for a in attempts for text in run_words.attempt_notes(a)]
         blocks += [_bullets(notes)] if notes else []

@@ -20,7 +20,7 @@ def render_run_text(run: WholeRun, comparison: RunComparison, *, ascii_only: boo
         blocks.append(["Ranks of the latest attempt", *columns(run_words.rank_table(comparison), clean)])
     attempts = run.record.attempts
     if attempts:
-        attempt_rows = [run_words.attempt_row(attempt, run.record.updated) for attempt in attempts]
+        attempt_rows = [run_words.attempt_row(attempt, run.last_sign) for attempt in attempts]
         block = ["Attempts", *columns([run_words.ATTEMPT_HEADER, *attempt_rows], clean)]
         block += [f"  {a.number}: {clean(text)}" for a in attempts for text in run_words.attempt_notes(a)]
         blocks.append(block)

@@ -46,7 +46,7 @@ def facts(run: WholeRun) -> list[tuple[str, str]]:
         found.append(("plan", " · ".join([run.plan.model.id, words.strategy_words(choice), *batch])))
         found.append(("cluster", str(run.plan.cluster["spec"])))
     found.append(("started", stamp(record.started)))
-    found.append(("took", duration((record.ended or record.updated) - record.started)))
+    found.append(("took", duration((record.ended or run.last_sign) - record.started)))
     if run.status == "lost":
         found.append(("lost", f"process {record.supervisor_pid}, which looked after it, is gone"))
     if record.message:

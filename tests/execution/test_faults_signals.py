@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -9,6 +10,9 @@ import pytest
 
 from gpu_plan.executor.read_run import read_whole
 from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.reports.run.compare import compare_run
+from gpu_plan.reports.run.text import render_run_text
+from gpu_plan.reports.run.words import duration
 from tests.support.fault_job import job
 from tests.support.fault_runs import command_line, run, signal_launcher, steps_done, wait_until
 
@@ -28,7 +32,7 @@ def test_launcher_killed_then_told_to_end(tmp_path: Path) -> None:
     ended = run(job(tmp_path, *LONG, max_restarts=1), inject=inject)
     assert ended.causes == ["launcher", "interrupted"]
     assert "SIGKILL" in ended.record.attempts[0].explanation
-    assert (ended.record.status, ended.record.exit_code) == ("interrupted", 130)
+    assert (ended.record.status, ended.record.exit_code) == ("interrupted", 143)
     assert not ended.orphans
 
 
@@ -42,10 +46,11 @@ def test_launcher_interrupted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_plan_itself_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     started = command_line(tmp_path, *LONG)
-    assert started.end(number) == 130
+    code = 128 + number
+    assert started.end(number) == code
     assert steps_done(started.folder) < STEPS
     record = started.folder.read_run()
-    assert (record.status, record.exit_code, record.attempts[0].cause) == ("interrupted", 130, "interrupted")
+    assert (record.status, record.exit_code, record.attempts[0].cause) == ("interrupted", code, "interrupted")
     assert number.name in record.message
     out, err = started.process.communicate()
     assert "begin rank 0" in out
@@ -54,9 +59,17 @@ def test_plan_itself_is_interrupted(tmp_path: Path, number: signal.Signals) -> N
 
 def test_plan_itself_is_killed(tmp_path: Path) -> None:
     started = command_line(tmp_path, *LONG)
+    killed = time.time()
     assert started.end(signal.SIGKILL) == -signal.SIGKILL
     assert steps_done(started.folder) < STEPS
-    assert read_whole(started.folder).status == "lost"
+    assert wait_until(lambda: started.folder.read_run().ended is not None)
+    whole = read_whole(started.folder)
+    assert (whole.status, whole.record.status) == ("lost", "lost")
+    assert whole.record.ended is not None
+    assert abs(whole.record.ended - killed) < 60  # and not when the attempt began, nor when somebody looks
+    assert f"took     {duration(whole.record.ended - whole.record.started)}" in render_run_text(
+        whole, compare_run(whole)
+    )
 
 
 @pytest.mark.slow

@@ -146,7 +146,7 @@ def test_launcher_ended_by_a_signal(code: int, cause: str) -> None:
 def test_launcher_told_to_end_is_an_interrupt() -> None:
     whole = evidence([rank(0, "interrupted"), rank(1, "interrupted")], ended(0, -15, first=True), ended(1, -15))
     found = classify(replace(whole, launcher_signal="SIGTERM"))
-    assert (found.cause, found.exit_code) == ("interrupted", 130)
+    assert (found.cause, found.exit_code) == ("interrupted", 143)
 
 
 def test_interrupt_of_the_supervisor_beats_everything() -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,8 @@ from gpu_plan.executor.supervise.follow.pulse import Pulses, parse_pulse
 from gpu_plan.executor.supervise.interrupts import interrupts
 from gpu_plan.executor.supervise.limits import Limits, read_limits
 from gpu_plan.executor.supervise.machine import describe_machine
-from gpu_plan.executor.supervise.processes.strays import _by_psutil, end_all, processes_of
+from gpu_plan.executor.supervise.processes.strays import Members, _by_psutil
 from gpu_plan.planner.errors import UsageError
-from gpu_plan.planner.own_python import ROOT, own_command
 
 RECORD = {
     "rank": 1, "pid": 7, "status": "running", "started": 1.0, "updated": 2.0,
@@ -136,36 +134,15 @@ def test_processes_of_a_run_are_found_and_ended() -> None:
         assert child.stdout is not None
         child.stdout.readline()
         assert handles(os.getpid(), signal.SIGUSR1) is False
-        assert processes_of(name) == [child.pid]
-        assert processes_of(name + "x") == []
+        members = Members(run_id=name)
+        assert members.pids() == [child.pid]
+        assert Members(run_id=name + "x").pids() == []
         assert _by_psutil(name) == [child.pid]
-        assert end_all(name, 0.3) == [child.pid]
-        assert processes_of(name) == []
+        assert members.end_all(0.3) == [child.pid]
+        assert members.pids() == []
     finally:
         child.kill()
         child.wait()
-
-
-def test_the_guard_kills_what_a_dead_supervisor_left() -> None:
-    name = f"guarded-{os.getpid()}"
-    sleeper = subprocess.Popen(("sleep", "900"), env={**os.environ, RUN_ID: name}, start_new_session=True)
-    guard = subprocess.Popen(
-        (*own_command("gpu_plan.executor.supervise.processes.guard", "-S"), name),
-        stdin=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": ROOT},
-    )
-    try:
-        assert guard.stdin is not None
-        time.sleep(0.2)
-        assert sleeper.poll() is None
-        guard.stdin.close()  # as the kernel closes it when the supervisor dies
-        assert sleeper.wait(1500) == -signal.SIGKILL
-        assert guard.wait(1500) == 0
-    finally:
-        sleeper.kill()
-        guard.kill()
-        sleeper.wait()
-        guard.wait()
 
 
 def test_interrupts_are_noted_and_handlers_put_back() -> None:

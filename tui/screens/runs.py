@@ -67,7 +67,7 @@ class RunsScreen(Panel):
                 continue
             line = run_line(run)
             going = line.status in GOING
-            took = duration((time.time() if going else run.record.updated) - run.record.started)
+            took = duration((time.time() if going else run.record.ended or run.last_sign) - run.record.started)
             steps = "-" if line.steps is None else str(line.steps)
             script = Path(line.script or "-").name
             rows.append((line.id, line.status, script, line.strategy or "-", str(line.attempts), steps, took))

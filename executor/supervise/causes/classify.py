@@ -13,7 +13,7 @@ from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.records.run import Cause
 from gpu_plan.executor.supervise.causes.evidence import Evidence, RankExit
 
-LAUNCHER_FAILED, PREFLIGHT, INTERRUPTED = 125, 4, 130
+LAUNCHER_FAILED, PREFLIGHT = 125, 4
 PARAMETER_MISMATCH = "gpu_plan.ParameterMismatch"
 
 
@@ -31,7 +31,8 @@ class Verdict:
 def classify(evidence: Evidence) -> Verdict:
     """The verdict on one attempt."""
     if evidence.interrupted is not None:
-        return Verdict(cause="interrupted", exit_code=INTERRUPTED, explanation=f"interrupted by {evidence.interrupted}")
+        name = evidence.interrupted
+        return Verdict(cause="interrupted", exit_code=interrupted_code(name), explanation=f"interrupted by {name}")
     if evidence.hung_seconds is not None:
         return _hang(evidence)
     if evidence.launcher_code == 0:
@@ -41,6 +42,11 @@ def classify(evidence: Evidence) -> Verdict:
         if verdict is not None:
             return verdict
     return _rest(evidence)
+
+
+def interrupted_code(name: str) -> int:
+    """What a run ends with that was told to end by the signal of that name: 130 for SIGINT, 143 for SIGTERM."""
+    return 128 + signal.Signals[name]
 
 
 def _earliest(ranks: Sequence[RankRecord], *statuses: str) -> RankRecord | None:
@@ -209,7 +215,9 @@ def _launcher_signal(evidence: Evidence) -> Verdict | None:
     if name is None:
         return None
     if name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"):
-        return Verdict(cause="interrupted", exit_code=INTERRUPTED, explanation=f"the launcher was ended by {name}")
+        return Verdict(
+            cause="interrupted", exit_code=interrupted_code(name), explanation=f"the launcher was ended by {name}"
+        )
     kernel = name == "SIGKILL" and evidence.oom_kills > 0
     return Verdict(
         cause="host_oom" if kernel else "launcher",

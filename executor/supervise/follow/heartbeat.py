@@ -12,6 +12,8 @@ class Heartbeat:
 
     limits: Limits
     began: float
+    awaits_hosts: bool = False
+    """Whether other hosts have not come yet: this one can do nothing about it."""
     _steps: dict[int, int] = field(default_factory=dict)
     _moved: float | None = None
     _gap: float = 0.0
@@ -36,6 +38,12 @@ class Heartbeat:
         """The ranks computed, read or wrote since the last look."""
         self._quiet_since = None if now < self.began else now
 
+    def excuse(self, seconds: float) -> None:
+        """The supervisor itself stood still for so long, stopped or without its turn: nobody was silent meanwhile."""
+        self.began += seconds
+        self._moved = None if self._moved is None else self._moved + seconds
+        self._quiet_since = None if self._quiet_since is None else self._quiet_since + seconds
+
     @property
     def bound(self) -> float:
         """Seconds without a sign of life, with idle ranks, that are a hang; infinite where the watch is off."""
@@ -43,7 +51,7 @@ class Heartbeat:
         if limits.hang <= 0:
             return float("inf")
         if not self._any_step:
-            return max(limits.hang, limits.hang_first)
+            return max(limits.hang_first, limits.hang_hosts) if self.awaits_hosts else limits.hang_first
         return max(limits.hang, limits.hang_steps * self._median, limits.hang_gaps * self._gap)
 
     def silent(self, now: float) -> float:

@@ -47,6 +47,8 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
         ("--hosts", args.hosts),
         ("--machine-rank", args.machine_rank),
         ("--max-restarts", args.max_restarts),
+        ("--hang-seconds", args.hang_seconds),
+        ("--leave-running", args.leave_running),
     ):
         if value is not None:
             raise UsageError(f"{option} is about a script that runs: add --execute SCRIPT")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from gpu_plan.commands.execute.options import (
     check_options,
     hosts_of,
+    left_running,
+    limits_of,
     machine_rank_of,
     rendezvous_port,
     restarts_of,
@@ -25,6 +27,7 @@ from gpu_plan.planner.units import format_bytes
 if TYPE_CHECKING:
     from gpu_plan.executor.job import Job
     from gpu_plan.executor.launch.files import LaunchFiles
+    from gpu_plan.executor.supervise.limits import Limits
     from gpu_plan.planner.plan.document import PlanDocument
     from gpu_plan.planner.plan.saved import SavedPlan
 
@@ -49,13 +52,14 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         raise UsageError(f"{WORD} runs prompts, and the plan is for training: plan with --task infer")
     for warning in saved.warnings:
         say(warning)
-    hosts = hosts_of(args, saved)
+    hosts, limits = hosts_of(args, saved), limits_of(args)
     job = Job(
         saved=saved,
         script=script,
         arguments=tuple(script_words),
         working_directory=Path.cwd(),
         max_restarts=restarts_of(args),
+        leave_running=left_running(args),
         hosts=hosts,
         machine_rank=machine_rank_of(args, hosts),
         command=shlex.join(["plan", *words, *(["--", *script_words] if script_words else [])]),
@@ -71,7 +75,7 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     else:
         draw(job, parsed, folder=Path.cwd())
     check_port(hosts, job.machine_rank, rendezvous_port(hosts))
-    return _launch(job)
+    return _launch(job, limits)
 
 
 def _script(args: argparse.Namespace) -> Path:
@@ -190,10 +194,10 @@ def command_line(launch: "LaunchFiles") -> str:
     return " ".join([*variables, shlex.join(launch.command)])
 
 
-def _launch(job: "Job") -> int:
+def _launch(job: "Job", limits: "Limits") -> int:
     from gpu_plan.executor.live.show import live
     from gpu_plan.executor.supervise.supervisor import supervise
 
     with live() as observe:
-        record = supervise(job, observe=observe)
+        record = supervise(job, observe=observe, limits=limits)
     return record.exit_code if record.exit_code is not None else LAUNCHER_FAILED

@@ -14,6 +14,7 @@ from gpu_plan.planner.options.given.named import Named, namespace, shown_words
 from gpu_plan.planner.options.parser import COMPILED
 
 if TYPE_CHECKING:
+    from gpu_plan.executor.supervise.limits import Limits
     from gpu_plan.planner.plan.saved import SavedPlan
 
 _LOOKED_AT = (
@@ -137,6 +138,26 @@ def machine_rank_of(args: argparse.Namespace, hosts: Sequence[str]) -> int:
 def restarts_of(args: argparse.Namespace) -> int:
     """How many new attempts there may be."""
     return _RESTARTS if args.max_restarts is None else count(args.max_restarts, "--max-restarts")
+
+
+def limits_of(args: argparse.Namespace) -> "Limits":
+    """How long to wait for what; --hang-seconds wins over the environment. UsageError for what is no number."""
+    from gpu_plan.executor.supervise.limits import read_limits
+
+    return read_limits(os.environ, args.hang_seconds)
+
+
+def left_running(args: argparse.Namespace) -> tuple[str, ...]:
+    """Names of programs that may outlive the run. UsageError for a path, an interpreter or nothing."""
+    if args.leave_running is None:
+        return ()
+    found = tuple(name.strip() for name in args.leave_running.split(","))
+    for name in found:
+        if not name or "/" in name:
+            raise UsageError(f"--leave-running {args.leave_running!r}: {name!r} is not a program's name, such as `ray`")
+        if name.startswith("python"):
+            raise UsageError(f"--leave-running {name}: so are the ranks called; name the script, such as `serve.py`")
+    return found
 
 
 def count(text: str, option: str) -> int:
