@@ -5,12 +5,16 @@ PlanError
 │   └── NotBuiltError an option of the interface that does not exist yet  exit 2
 ├── InputError        a file or value that makes no sense          exit 2
 ├── UnreachableError  a model or file that cannot be reached       exit 3
+│   └── OutputError   stdout cannot be written                     exit 3
+│       └── ReaderGoneError  whoever read it has left              said to nobody
 └── PreflightError    the machine or script cannot run the plan    exit 4
 
 Every message is one line: what, where, what to do. The CLI's main prints it as `plan: error: ...`.
 """
 
 from enum import IntEnum
+
+from gpu_plan.planner.visible import visible
 
 
 class ExitCode(IntEnum):
@@ -19,6 +23,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     PREFLIGHT = 4
+    INTERNAL = 70
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
@@ -31,7 +36,7 @@ class PlanError(Exception):
     exit_code: ExitCode = ExitCode.USAGE
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(visible(" ".join(message.split())))
 
 
 class UsageError(PlanError):
@@ -53,6 +58,14 @@ class UnreachableError(PlanError):
     """A model or file that cannot be reached (network, permission, absence)."""
 
     exit_code = ExitCode.UNREACHABLE
+
+
+class OutputError(UnreachableError):
+    """What was asked for cannot be written to stdout: a full disk, a closed stream, a missing character."""
+
+
+class ReaderGoneError(OutputError):
+    """The reader of stdout has left, as in `plan ... | head`: nobody is there to be told."""
 
 
 class PreflightError(PlanError):

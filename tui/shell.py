@@ -65,6 +65,17 @@ class Shell(App[int]):
 
         return cast("type[Driver]", OnStdout)
 
+    @property
+    def failure(self) -> Exception | None:
+        """What ended the application from within: for the command's last net, which says it in one line."""
+        return self._exception
+
+    def _print_error_renderables(self) -> None:
+        """Not a screenful of traceback with every local value (textual/app.py: _fatal_error): see `failure`."""
+        if self._exception is not None:
+            self._exit_renderables.clear()
+        super()._print_error_renderables()
+
     @cached_property
     def session(self) -> "Session":
         """What is known; made once it is asked for."""

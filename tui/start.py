@@ -96,10 +96,12 @@ def draw_at_once() -> None:
 
 
 def explore(state: State, *, ascii_only: bool = False, readonly: bool = False) -> int:
-    """Runs the explorer until the person leaves; gives the exit code."""
+    """Runs the explorer until the person leaves; gives the exit code. Raises what ended it from within."""
     draw_at_once()
     from gpu_plan.tui.app import ExplorerApp
 
     app = ExplorerApp(state, ascii_only=ascii_only, readonly=readonly)
     code = app.run()
+    if app.failure is not None:
+        raise app.failure
     return code or app.return_code or 0

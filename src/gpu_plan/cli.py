@@ -1,33 +1,68 @@
 """The command `plan`: splits words, picks the verb, turns errors into one line and an exit code."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from gpu_plan.planner.errors import ExitCode, NotBuiltError, PlanError, UsageError
+from gpu_plan.planner.errors import ExitCode, NotBuiltError, PlanError, ReaderGoneError, UnreachableError, UsageError
 from gpu_plan.verbs import LATER_VERBS, VERBS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line; gives its exit code."""
+    """Runs one command line; gives its exit code, whatever happens: nothing but an answer is ever OK or 1."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        _check_working_directory()
         return int(_run(words))
-    except PlanError as problem:
-        print(f"plan: error: {problem}", file=sys.stderr)
-        return int(problem.exit_code)
-    except KeyboardInterrupt:
-        print("plan: interrupted", file=sys.stderr)
-        return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of stdout has gone (`plan ... | head`): nothing is left to say.
-        sys.stderr.close()
+    except ReaderGoneError:
+        # `plan ... | head`: nothing is left to say.
         return int(ExitCode.OK)
+    except PlanError as problem:
+        return _say(f"error: {problem}", problem.exit_code)
+    except KeyboardInterrupt:
+        return _say("interrupted", ExitCode.INTERRUPTED)
+    except Exception as problem:
+        return _internal(problem, words)
 
 
 def entry() -> None:
     """Entry point of the console script."""
-    sys.exit(main())
+    from gpu_plan.ending import streams
+
+    streams.guard()
+    try:
+        code = main()
+    except SystemExit as left:  # `--help` of a verb
+        code = left.code if isinstance(left.code, int) else int(ExitCode.OK)
+    problem = streams.emptied()
+    if problem is not None:
+        streams.abandon_stdout()
+        if code in (ExitCode.OK, ExitCode.NOTHING_FITS) and not isinstance(problem, ReaderGoneError):
+            code = _say(f"error: {problem}", problem.exit_code)
+    sys.exit(code)
+
+
+def _say(line: str, code: ExitCode) -> int:
+    print(f"plan: {line}", file=sys.stderr)
+    return int(code)
+
+
+def _internal(problem: Exception, words: list[str]) -> int:
+    from gpu_plan.ending.internal import keep, refusal
+
+    refused = refusal(problem)
+    if refused is not None:
+        return _say(f"error: this machine refuses to go on: {refused}", ExitCode.UNREACHABLE)
+    return _say(keep(problem, words), ExitCode.INTERNAL)
+
+
+def _check_working_directory() -> None:
+    """UnreachableError where it was deleted: every path is read from there, and children start there."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise UnreachableError("the working directory is not there any more: change to one that is") from None
 
 
 def _run(words: list[str]) -> int:

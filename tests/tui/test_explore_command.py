@@ -1,6 +1,7 @@
 """`plan explore` before there is a screen: what it begins with, and what it refuses."""
 
 import argparse
+import functools
 import importlib.util
 import os
 import pty
@@ -19,6 +20,8 @@ from gpu_plan.planner.plan.document import to_json
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.files import save
 from gpu_plan.planner.plan.saved import saved_plan
+from gpu_plan.tui import start
+from gpu_plan.tui.app import ExplorerApp
 from gpu_plan.tui.start import initial_state
 from tests.support.plan_example import llama_on_8xh100
 
@@ -156,3 +159,11 @@ def test_it_draws_on_the_terminal_where_stderr_goes_elsewhere(tmp_path):
     assert b"\x1b[?1049h" in drawn
     assert b"\x1b[?1049l" in drawn, "the terminal is given back as it was"
     assert notes.read_bytes() == b""
+
+
+def test_an_error_within_the_explorer_is_the_commands_to_tell(monkeypatch, capfd):
+    monkeypatch.setattr(ExplorerApp, "_furnish", lambda self: 1 / 0)
+    monkeypatch.setattr(ExplorerApp, "run", functools.partialmethod(ExplorerApp.run, headless=True))
+    with pytest.raises(ZeroDivisionError):
+        start.explore(state_of("gpt2", "--gpus", "1xT4"))
+    assert "Traceback" not in "".join(capfd.readouterr())
