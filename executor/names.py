@@ -47,3 +47,9 @@ def rank_file(rank: int) -> str:
 def attempt_folder(attempt: int) -> str:
     """Name of the folder to which an ended attempt's rank records and launch files move when the next one begins."""
     return f"attempt-{attempt}"
+
+
+def rank_of(stem: str) -> int | None:
+    """The rank in `rank-3`; None for anything else, `rank-²` and numbers that no job has among them."""
+    digits = stem.removeprefix("rank-")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 8 else None

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from gpu_plan.executor import names
 from gpu_plan.executor.names import LOGS_FOLDER, PLAN_FILE, RUN_FILE, RUNS_FOLDER, attempt_folder, rank_file
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.records.run import RunRecord
 from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.plan.codec import MAX_BYTES, decode, dump, load_object
 from gpu_plan.planner.plan.files import write_text
 
@@ -51,9 +53,9 @@ class RunFolder:
         """Records of the latest attempt, in rank order; unreadable ones are left out."""
         numbers = []
         for path in self.path.glob("rank-*.json"):
-            digits = path.stem.removeprefix("rank-")
-            if digits.isdigit():
-                numbers.append(int(digits))
+            number = names.rank_of(path.stem)
+            if number is not None:
+                numbers.append(number)
         for number in sorted(numbers):
             try:
                 yield self.read_rank(number)
@@ -117,8 +119,7 @@ def list_runs(working_directory: Path) -> list[RunFolder]:
 
 def _read(kind: type[T], path: Path) -> T:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_bytes(path, MAX_BYTES + 1)
     except FileNotFoundError:
         raise UnreachableError(f"{path} does not exist: the run did not get that far, or it was deleted") from None
     except OSError as error:

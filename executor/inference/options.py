@@ -1,7 +1,6 @@
 """Options of the prompt runner, and what they ask for."""
 
 import argparse
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,9 @@ from typing import NoReturn
 from gpu_plan.executor.inference.job import Place
 from gpu_plan.executor.inference.prompting.sampling import Sampling
 from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
+from gpu_plan.planner.foreign.as_json import json_value
+from gpu_plan.planner.foreign.files import read_bytes
+from gpu_plan.planner.foreign.limits import MalformedError
 
 _MAX_MAP = 16 * 2**20
 
@@ -91,12 +93,11 @@ def request_of(args: argparse.Namespace) -> Request:
 def read_device_map(path: Path) -> dict[str, Place]:
     """The map in a file. UnreachableError where it cannot be read, InputError where it is none."""
     try:
-        with path.open("rb") as file:
-            value = json.loads(file.read(_MAX_MAP))
+        value = json_value(read_bytes(path, _MAX_MAP))
     except OSError as error:
         raise UnreachableError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON: {error}") from None
+    except MalformedError as error:
+        raise InputError(f"{path} {error}") from None
     if not isinstance(value, dict) or not value:
         raise InputError(f'{path} is no device map: write {{"model.layers.0": 0, "lm_head": "cpu"}}')
     for name, place in value.items():

@@ -1,11 +1,13 @@
 """Reads a training script, without running it (I/O)."""
 
 import ast
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.foreign.as_json import json_value
+from gpu_plan.planner.foreign.files import read_bytes
 
 _MAX_BYTES = 4 * 2**20
 _NOTEBOOK = ".ipynb"
@@ -51,8 +53,7 @@ def _source(path: Path) -> tuple[str, tuple[int, ...]]:
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder: name the training script in it")
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+        content = read_bytes(path, _MAX_BYTES + 1)
     except FileNotFoundError:
         raise UnreachableError(f"there is no script {path}") from None
     except OSError as error:
@@ -75,10 +76,14 @@ def _decoded(content: bytes) -> str:
     return content.decode(encoding).replace("\r\n", "\n")
 
 
+def _parsed(text: str) -> Any:
+    return json_value(text)
+
+
 def _of_notebook(path: Path, text: str) -> tuple[str, tuple[int, ...]]:
     """The code cells as one program; lines that IPython alone understands become comments."""
     try:
-        cells = json.loads(text)["cells"]
+        cells = _parsed(text)["cells"]
         sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{path} is no notebook: it has no list of cells") from None

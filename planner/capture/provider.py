@@ -11,6 +11,7 @@ from gpu_plan.planner.capture.files import project_files
 from gpu_plan.planner.capture.parent import CaptureError, capture
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.spec import ModelSpec, spec_from
 from gpu_plan.planner.plan.codec import decode, dump, load_object
 from gpu_plan.planner.strategy.base import autocast_regime
@@ -133,7 +134,7 @@ def files_digest(script: Path) -> str:
     found = [script, *islice(beside, _MAX_FILES - 1)]
     for path in found:
         try:
-            digest.update(str(path).encode() + b"\0" + path.read_bytes()[: 2**20] + b"\0")
+            digest.update(str(path).encode() + b"\0" + read_bytes(path, 2**20) + b"\0")
         except OSError:
             continue
     return digest.hexdigest()

@@ -8,12 +8,14 @@ gpu_plan.planner.regression.jobs.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.foreign.as_toml import MAX_BYTES, toml_table
+from gpu_plan.planner.foreign.files import read_bytes
+from gpu_plan.planner.foreign.limits import MalformedError
 from gpu_plan.planner.hardware.catalog import load_platforms
 from gpu_plan.planner.hardware.names import squash
 from gpu_plan.planner.hardware.user_gpus import parse_user_gpu
@@ -174,14 +176,10 @@ def _read(path: Path) -> dict[str, object] | None:
     try:
         if not path.is_file():
             return None
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+        content = read_bytes(path, MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    if len(content) > _MAX_BYTES:
-        raise InputError(f"{path} is larger than 1 MiB: it cannot be a configuration")
     try:
-        return tomllib.loads(content.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise InputError(f"{path} is not valid TOML: {reason[:120]}") from None
+        return toml_table(content)
+    except MalformedError as error:
+        raise InputError(f"{path} {error}") from None

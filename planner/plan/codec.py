@@ -11,12 +11,13 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.foreign.as_json import json_value
+from gpu_plan.planner.foreign.limits import MalformedError
 
 T = TypeVar("T")
 
 MAX_BYTES = 64_000_000
 """A document of every candidate with its tensors is a few MB."""
-MAX_DIGITS = 40
 _AGAIN = "make the plan again"
 
 
@@ -62,18 +63,9 @@ def load_object(text: str | bytes, where: str) -> dict[str, object]:
     if len(text) > MAX_BYTES:
         raise InputError(f"{where} is {len(text):,} bytes long, a plan at most {MAX_BYTES:,}: {_AGAIN}")
     try:
-        string = text.decode("utf-8-sig") if isinstance(text, bytes) else text.removeprefix("\ufeff")
-        value = json.loads(string, parse_int=_integer, parse_float=_number, parse_constant=_refuse)
-    except RecursionError:
-        raise InputError(f"{where} is nested too deeply: {_AGAIN}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where} is not UTF-8 text (byte {error.start}): {_AGAIN}") from None
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        state = "is empty" if not string.strip() else f"is not complete JSON ({place}: {error.msg})"
-        raise InputError(f"{where} {state}: {_AGAIN}") from None
-    except ValueError as error:
-        raise InputError(f"{where} holds {error}: {_AGAIN}") from None
+        value = json_value(text)
+    except MalformedError as error:
+        raise InputError(f"{where} {error}: {_AGAIN}") from None
     if not isinstance(value, dict):
         raise InputError(f"{where} holds {_called(value)}, not an object: {_AGAIN}")
     return value
@@ -95,23 +87,6 @@ def decode(kind: type[T], value: object, where: str, key: str = "") -> T:
 
 class _WrongError(Exception):
     """What is wrong at which key."""
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > MAX_DIGITS:
-        raise ValueError(f"an integer of {len(digits)} digits")
-    return int(digits)
-
-
-def _number(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(f"a number beyond all bounds ({digits[:20]})")
-    return value
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name}, which is no number")
 
 
 @cache

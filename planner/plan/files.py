@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.plan.codec import MAX_BYTES, load_object
 from gpu_plan.planner.plan.document import PlanDocument, from_json
 from gpu_plan.planner.plan.saved import SavedPlan, saved_from_json, saved_to_json
@@ -29,8 +30,7 @@ def load_any(path: str | os.PathLike[str]) -> SavedPlan | PlanDocument:
 
 def _read(path: str | os.PathLike[str]) -> bytes:
     try:
-        with Path(path).open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+        return read_bytes(path, MAX_BYTES + 1)
     except FileNotFoundError:
         raise UnreachableError(
             f"there is no plan {os.fspath(path)}: make it with `plan MODEL --gpus ... --save`"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.foreign.as_json import json_value
 from gpu_plan.planner.plan.codec import canonical, decode, load_object, plain
 from gpu_plan.planner.regression.places import json_line
 
@@ -94,7 +95,8 @@ def baseline_from_json(text: str, where: str, name: str) -> Baseline:
         line = text.count("\n", 0, torn.start()) + 1
         raise InputError(f"{where}:{line}: torn by a merge conflict: {again}")
     try:
-        value = json.loads(text)
+        json.loads(text, parse_int=len, parse_float=len)  # for the line of what is cut off
+        value = json_value(text)
     except json.JSONDecodeError as problem:
         raise InputError(f"{where}:{problem.lineno}: no complete JSON ({problem.msg}): {again}") from None
     except (ValueError, RecursionError):

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.foreign.as_toml import MAX_BYTES
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.config import CheckTables, flat
 from gpu_plan.planner.options.given.named import named
@@ -68,7 +70,7 @@ def where(path: Path, line: int | None, name: str) -> str:
 
 def read_jobs(tables: CheckTables, names: Sequence[str] = ()) -> tuple[CheckJob, ...]:
     """The jobs of these names, all of them where none is named. InputError in one line with file and line."""
-    text = tables.path.read_text(encoding="utf-8")
+    text = read_bytes(tables.path, MAX_BYTES).decode("utf-8")
     for name in names:
         if name not in tables.tables:
             hint = did_you_mean(name[:40], tuple(tables.tables), limit=1)

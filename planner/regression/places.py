@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpu_plan.planner.foreign.files import read_bytes
+
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?")
 _PART = re.compile(r'"([^"]*)"|\'([^\']*)\'|([A-Za-z0-9_-]+)')
 _LONGEST = 80
@@ -87,7 +89,6 @@ class Sources:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(_MAX_BYTES).decode("utf-8", "replace")
+        return read_bytes(path, _MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

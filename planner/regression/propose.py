@@ -10,6 +10,8 @@ from pathlib import Path
 
 from gpu_plan.planner.capture.files import project_files
 from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.foreign.as_json import json_value
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.from_config.convert import Converted, convert
 from gpu_plan.planner.from_config.reading import Fetch
 from gpu_plan.planner.toml_text import toml_comment, toml_string, toml_value
@@ -101,7 +103,7 @@ def _scripts(root: Path) -> Iterator[_Script]:
         if set(path.relative_to(root).parts[:-1]) & set(_TESTS) or path.stat().st_size > _MAX_BYTES:
             continue
         try:
-            tree = ast.parse(path.read_bytes())
+            tree = ast.parse(read_bytes(path, _MAX_BYTES))
         except (SyntaxError, ValueError, OSError, RecursionError):
             continue
         if _has_main(tree) and _trains(tree):
@@ -155,8 +157,8 @@ def _models(root: Path) -> Iterator[Path]:
         if path.name != "config.json":
             continue
         try:
-            config = json.loads(path.read_bytes())
-        except (ValueError, OSError, RecursionError):
+            config = json_value(read_bytes(path, _MAX_BYTES), infinity=True)
+        except (ValueError, OSError):
             continue
         if isinstance(config, dict) and isinstance(config.get("model_type"), str):
             yield path.parent

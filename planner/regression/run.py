@@ -1,12 +1,14 @@
 """Checks the jobs of a project: computes each, compares it, and rewrites baselines where that is asked for (I/O)."""
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_plan.planner.errors import InputError, PlanError
+from gpu_plan.planner.foreign.as_json import json_value
+from gpu_plan.planner.foreign.files import read_bytes
+from gpu_plan.planner.model.config_reader import MAX_BYTES as MAX_CONFIG
 from gpu_plan.planner.options.config import CheckTables
 from gpu_plan.planner.options.request import Answer
 from gpu_plan.planner.plan.files import write_text
@@ -94,8 +96,7 @@ def _problem(job: CheckJob, said: str, relative: str) -> JobResult:
 def _read_baseline(job: CheckJob, relative: str, *, lenient: bool) -> Baseline | None:
     """None where there is none; with `lenient`, also where it makes no sense, for it is about to be replaced."""
     try:
-        with baseline_path(job).open("rb") as file:
-            text = file.read(_MAX_BYTES).decode("utf-8")
+        text = read_bytes(baseline_path(job), _MAX_BYTES).decode("utf-8")
         return baseline_from_json(text, relative, job.name)
     except FileNotFoundError:
         return None
@@ -145,8 +146,11 @@ def _own_config(path: Path, root: Path) -> OwnConfig:
     file = (path / "config.json" if path.is_dir() else path).resolve()
     if file.suffix != ".json" or not file.is_file() or not file.is_relative_to(root):
         return OwnConfig()
-    text = file.read_text(encoding="utf-8-sig")
-    value = json.loads(text)
+    try:
+        text = read_bytes(file, MAX_CONFIG).decode("utf-8-sig")
+        value = json_value(text, infinity=True)
+    except (OSError, ValueError):
+        return OwnConfig()  # its plan has refused it already
     if not isinstance(value, dict):
         return OwnConfig()
     where = file.relative_to(root).as_posix()

@@ -8,6 +8,7 @@ from pathlib import Path
 from gpu_plan.planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
 from gpu_plan.planner.capture.files import project_files
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.plan.codec import canonical, decode, dump, load_object
 from gpu_plan.planner.regression.computed import Computed
 from gpu_plan.planner.regression.jobs import CheckJob
@@ -31,7 +32,7 @@ def state_key(job: CheckJob) -> str:
         digest.update(str(path.relative_to(root)).encode(errors="surrogateescape") + b"\0")
         try:
             size = path.stat().st_size
-            digest.update(path.read_bytes() if size <= _MAX_BYTES else str(size).encode())
+            digest.update(read_bytes(path, _MAX_BYTES) if size <= _MAX_BYTES else str(size).encode())
         except OSError:
             digest.update(b"missing")
         digest.update(b"\0")

@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.foreign.memory import at_most
 
 MAX_BYTES = 2 * 2**30
 """Larger files are refused."""
+_PER_BYTE, _BESIDES = 24, 2**28
+"""Memory for reading: an empty dict is one byte of a pickle and 64 here, a place in its memo is 16 for every number."""
+_LONGEST = 4096
 _ALLOCATION, _FREES = "alloc", ("free", "free_completed")
 _TAKEN, _GIVEN_BACK = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 _OTHERS = ("free_requested", "snapshot", "oom", "user_defined", "workspace_snapshot", "annotation")
@@ -71,7 +75,8 @@ class _PlainOnly(pickle.Unpickler):
 def read_history(content: bytes, where: str) -> History:
     """The device with the longest record; InputError in one line for anything that is no snapshot."""
     try:
-        loaded = _PlainOnly(io.BytesIO(content)).load()
+        with at_most(_PER_BYTE * len(content) + _BESIDES):
+            loaded = _PlainOnly(io.BytesIO(content)).load()
     except _BROKEN as problem:
         words = str(problem).splitlines() or [type(problem).__name__]
         raise InputError(f"{where}: no memory snapshot, or only a part of one: {words[0][:200]}") from None
@@ -152,7 +157,7 @@ class _Reader:
                 continue
             held += self._integer(segment, "total_size", place)
             for block in _list(segment.get("blocks"), self.where, f"{place}.blocks"):
-                if isinstance(block, dict) and str(block.get("state", "")).startswith("active"):
+                if isinstance(block, dict) and _text(block.get("state")).startswith("active"):
                     key = "requested_size" if "requested_size" in block else "size"
                     requested += self._integer(block, key, f"{place}.blocks")
         return requested, held
@@ -161,9 +166,9 @@ class _Reader:
         stream, category = row.get("stream", 0), row.get("category")
         return Allocation(
             nbytes=size,
-            stream=stream if isinstance(stream, int) else 0,
+            stream=stream if isinstance(stream, int) and abs(stream) < 2**64 else 0,
             frames=self._stack(row.get("frames", []), place),
-            category=category if isinstance(category, str) else "",
+            category=_text(category),
         )
 
     def _stack(self, frames: object, place: str) -> tuple[Frame, ...]:
@@ -174,15 +179,22 @@ class _Reader:
 
     def _integer(self, row: dict[str, object], key: str, place: str) -> int:
         value = row.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
             raise InputError(f"{self.where}: {place}: {key} is no number of bytes")
         return value
+
+
+def _text(value: object) -> str:
+    """Text as it is, nothing else: `str` of lists that hold one another unfolds them."""
+    return value[:_LONGEST] if isinstance(value, str) else ""
 
 
 def _frame(row: dict[str, object]) -> Frame:
     line = row.get("line")
     return Frame(
-        file=str(row.get("filename", "")), line=line if isinstance(line, int) else 0, name=str(row.get("name", ""))
+        file=_text(row.get("filename")),
+        line=line if isinstance(line, int) and 0 <= line < 2**31 else 0,
+        name=_text(row.get("name")),
     )
 
 

@@ -287,7 +287,7 @@ def test_a_disk_without_room_is_said_before(checkpoint: Path, tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ('{"prompt": "a"', "line 1 is no JSON"),
+        ('{"prompt": "a"', "line 1 is not valid JSON"),
         ("[1, 2]", "line 1 is no object"),
         ('{"input_ids": [1]}\n{"input_ids": []}', "line 2: input_ids is no list of token numbers, or an empty one"),
         ('{"input_ids": [1, -1]}', "line 1: input_ids holds '-1'"),
@@ -298,7 +298,7 @@ def test_a_disk_without_room_is_said_before(checkpoint: Path, tmp_path: Path, mo
         ('{"messages": [{"role": "user"}]}', "line 1: messages is no list of"),
         ("", "has no prompt in it"),
         ("\n\n", "has no prompt in it"),
-        ("[" * 100_000, "line 1 is no JSON"),
+        ("[" * 100_000, "line 1 is nested too deeply"),
     ],
 )
 def test_prompts_that_make_no_sense_name_their_line(lines: str, said: str, tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_map_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "map.json"
     path.write_text('{"": "disk"}')
     assert read_device_map(path) == {"": "disk"}
-    for text, said in (("[]", "is no device map"), ('{"a": true}', "puts a on True"), ("{", "is no JSON")):
+    for text, said in (("[]", "is no device map"), ('{"a": true}', "puts a on True"), ("{", "is not valid JSON")):
         path.write_text(text)
         with pytest.raises(InputError, match=said):
             read_device_map(path)

@@ -103,7 +103,7 @@ def test_files_that_are_no_saved_plan(plan: SavedPlan, tmp_path: Path) -> None:
     save(plan, path, force=True)
     whole = path.read_text()
     path.write_text(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="is not complete JSON"):
+    with pytest.raises(InputError, match="is not valid JSON"):
         load(path)
 
 

@@ -1,6 +1,5 @@
 """Starts a small job under a plan, and judges what its ranks tell (I/O)."""
 
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,9 @@ from gpu_plan.executor.run_folder import RunFolder, create
 from gpu_plan.executor.supervise.limits import Limits
 from gpu_plan.executor.supervise.supervisor import supervise
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.plan.codec import decode
+from gpu_plan.planner.foreign.as_json import json_value
+from gpu_plan.planner.foreign.files import read_bytes
+from gpu_plan.planner.plan.codec import MAX_BYTES, decode
 from gpu_plan.planner.plan.saved import SavedPlan
 
 SCRIPT = Path(__file__).with_name("script.py")
@@ -48,7 +49,7 @@ def read_results(folder: Path) -> tuple[RankResult, ...]:
     found = []
     for path in sorted(folder.glob("trial-*.json")):
         try:
-            found.append(decode(RankResult, json.loads(path.read_text()), str(path)))
+            found.append(decode(RankResult, json_value(read_bytes(path, MAX_BYTES)), str(path)))
         except (OSError, ValueError, InputError):
             continue
     return tuple(sorted(found, key=lambda result: (result.rank, result.pid)))

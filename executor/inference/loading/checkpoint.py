@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.config_reader import MAX_BYTES, parse_config, parse_object
 from gpu_plan.planner.model.source.folder_headers import read_file
 from gpu_plan.planner.model.source.headers import INDEX_NAME, MAX_HEADER, SINGLE_NAME, shard_names
@@ -99,8 +100,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _read(path: Path, most: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(most + 1)
+    return read_bytes(path, most + 1)
 
 
 def _entry(folder: Path) -> tuple[Path, Mapping[str, str] | None]:

@@ -1,14 +1,17 @@
 """The prompts of a run: a text file with one in each line, or JSON Lines (I/O)."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.foreign.as_json import json_value
+from gpu_plan.planner.foreign.files import read_bytes
+from gpu_plan.planner.foreign.limits import MalformedError
 
 MAX_LINE = 64 * 2**20
+MAX_FILE = 4 * 2**30
 """Bytes of one line."""
 _FIELDS = ("prompt", "input_ids", "messages")
 
@@ -51,7 +54,7 @@ def read_prompts(path: Path) -> Prompts:
     UnreachableError where it cannot be read, InputError with the line for what makes no sense.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, MAX_FILE + 1)
     except FileNotFoundError:
         raise UnreachableError(f"there is no {path}: name a file of prompts with --prompts") from None
     except OSError as error:
@@ -86,9 +89,9 @@ def _items(path: Path, content: bytes, structured: bool) -> Iterator[Prompt]:
 
 def _object(text: str, index: int, number: int, where: str) -> Prompt:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is no JSON: {error}") from None
+        value = json_value(text)
+    except MalformedError as error:
+        raise InputError(f"{where} {error}") from None
     if not isinstance(value, dict):
         raise InputError(f'{where} is no object: write {{"prompt": "..."}} or {{"input_ids": [...]}}')
     given = [name for name in _FIELDS if value.get(name) is not None]

@@ -97,10 +97,11 @@ def _ends(checkpoint: Checkpoint, tokenizer: Any, ignore_stop: bool) -> Ends:
 
 
 def _generation_config(folder: Path) -> dict[str, Any]:
+    from gpu_plan.planner.foreign.files import read_bytes
     from gpu_plan.planner.model.config_reader import MAX_BYTES, parse_object
 
     path = folder / "generation_config.json"
-    return parse_object(path.read_bytes(), str(path), max_bytes=MAX_BYTES) if path.is_file() else {}
+    return parse_object(read_bytes(path, MAX_BYTES + 1), str(path), max_bytes=MAX_BYTES) if path.is_file() else {}
 
 
 def _list(value: object) -> tuple[int, ...]:

@@ -9,7 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_plan.executor import names
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.own_python import ROOT
+from gpu_plan.planner.plan.codec import MAX_BYTES
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>\S+)$', re.MULTILINE)
 _MAIN = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):\n((?:  .*\n?)+)", re.MULTILINE)
@@ -50,9 +53,10 @@ def places(logs: Path) -> tuple[Place, ...]:
     """Where the ranks that answered stand, from `rank-N.stacks`, in rank order."""
     found = []
     for path in logs.glob("rank-*.stacks"):
-        digits = path.stem.removeprefix("rank-")
+        rank = names.rank_of(path.stem)
         with contextlib.suppress(OSError):
-            place = parse_place(path.read_text(errors="replace"), int(digits)) if digits.isdigit() else None
+            text = read_bytes(path, MAX_BYTES).decode(errors="replace")
+            place = None if rank is None else parse_place(text, rank)
             if place is not None:
                 found.append(place)
     return tuple(sorted(found, key=lambda place: place.rank))

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_plan.planner.foreign.files import read_bytes
+from gpu_plan.planner.plan.codec import MAX_BYTES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
@@ -57,7 +60,7 @@ class Pulses:
                 mark = (status.st_mtime_ns, status.st_ino)
                 if self._seen.get(path) == mark:
                     continue
-                pulse = parse_pulse(path.read_bytes())
+                pulse = parse_pulse(read_bytes(path, MAX_BYTES))
             except OSError:
                 continue
             if pulse is not None:

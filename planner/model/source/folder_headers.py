@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.foreign.files import open_regular, read_bytes
 from gpu_plan.planner.model.source.headers import (
     INDEX_NAME,
     MAX_HEADER,
@@ -44,7 +45,7 @@ def read_folder(folder: Path) -> tuple[StoredWeights | None, tuple[str, ...]]:
 def read_file(path: Path) -> dict[str, StoredTensor]:
     """The tensors that one safetensors file declares. Raises InputError if corrupt, OSError if unreadable."""
     size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_regular(path) as file:
 
         def read(offset: int, length: int) -> bytes:
             file.seek(offset)
@@ -58,7 +59,7 @@ def _shards(folder: Path, names: list[str]) -> tuple[str, ...]:
         index = folder / INDEX_NAME
         if index.stat().st_size > MAX_HEADER:
             raise InputError(f"{index} is larger than any index: fetch it again")
-        return shard_names(index.read_bytes(), str(index))
+        return shard_names(read_bytes(index, MAX_HEADER + 1), str(index))
     if SINGLE_NAME in names:
         return (SINGLE_NAME,)
     # Mistral's repositories hold the same weights a second time as consolidated*.safetensors.
@@ -67,5 +68,5 @@ def _shards(folder: Path, names: list[str]) -> tuple[str, ...]:
 
 
 def _is_pointer(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(8) == b"version "

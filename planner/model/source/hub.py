@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpu_plan.planner.errors import InputError, PlanError, UnreachableError
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.catalog_index import nearest
 from gpu_plan.planner.model.config_reader import MAX_BYTES
 
@@ -26,6 +27,7 @@ CONNECT_SECONDS = 6.0
 TOTAL_SECONDS = 25.0
 """For all that is fetched; a config has a few kilobytes."""
 _REPO_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
+_MAX_REFERENCE = 1000
 _LOGIN = "set HF_TOKEN, or run `hf auth login`"
 
 
@@ -71,7 +73,7 @@ def find_cached(repo_id: str, revision: str | None) -> HubConfig | None:
     wanted = revision or "main"
     try:
         reference = repo / "refs" / wanted
-        commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else wanted
+        commit = read_bytes(reference, _MAX_REFERENCE).decode("utf-8").strip() if reference.is_file() else wanted
         path = repo / "snapshots" / commit / "config.json"
         if ".." in Path(wanted, commit).parts or not path.is_file():
             return None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.catalog_index import CatalogEntry, find_entry, nearest
 from gpu_plan.planner.model.config_reader import MAX_BYTES, canonical_bytes, parse_config, shown
 from gpu_plan.planner.model.config_sizes import validate_config
@@ -136,8 +137,7 @@ def _from_config(path: Path, *, kind: Kind, name: str, where: str | None = None)
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+        return read_bytes(path, MAX_BYTES + 1)
     except OSError as error:
         raise UnreachableError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
 

@@ -2,10 +2,10 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_plan.planner.errors import ExitCode, InputError, UnreachableError
+from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.plan.diff import Side, compare, side_of_document, side_of_saved
 from gpu_plan.planner.plan.files import load_any
 from gpu_plan.planner.plan.saved import SavedPlan
@@ -57,8 +57,7 @@ def _history(path: str) -> "History":
     from gpu_plan.planner.snapshot.read import MAX_BYTES, read_history
 
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_bytes(path, MAX_BYTES + 1)
     except OSError as error:
         raise UnreachableError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(content) > MAX_BYTES:

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_plan.planner.errors import ExitCode, InputError, UnreachableError, UsageError
+from gpu_plan.planner.foreign.as_json import json_value
+from gpu_plan.planner.foreign.files import read_bytes
+from gpu_plan.planner.foreign.limits import MalformedError
 
 if TYPE_CHECKING:
     from gpu_plan.planner.from_config.convert import Converted
@@ -62,16 +65,17 @@ def run(args: argparse.Namespace) -> int:
 def read_file(path: Path) -> Mapping[str, object]:
     """A YAML or JSON file's top-level table. UnreachableError where there is none, InputError for what is no table."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_BYTES + 1)
+        raw = read_bytes(path, _MAX_BYTES + 1)
     except OSError as error:
         raise UnreachableError(f"{path} cannot be read: {error.strerror}") from None
     if len(raw) > _MAX_BYTES:
         raise InputError(f"{path} is larger than 1 MiB: it cannot be a configuration")
     try:
-        content = _parsed(raw.decode("utf-8"), path)
+        content = _parsed(raw.decode("utf-8-sig"), path)
     except UnicodeDecodeError:
         raise InputError(f"{path} is not text: name a YAML or JSON file") from None
+    except MalformedError as error:
+        raise InputError(f"{path} {error}") from None
     if not isinstance(content, Mapping):
         raise InputError(f"{path} holds no keys: a configuration is a table of them")
     return {str(key): value for key, value in content.items()}
@@ -79,18 +83,15 @@ def read_file(path: Path) -> Mapping[str, object]:
 
 def _parsed(text: str, path: Path) -> object:
     """JSON is read as such: YAML would take its `1e8` for a word."""
-    import yaml
+    from gpu_plan.planner.foreign.as_yaml import yaml_value
 
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
+            return json_value(text)
+        except MalformedError:
             if path.suffix == ".json":
-                raise InputError(f"{path} is not valid JSON: {str(error)[:120]}") from None
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())[:160]}") from None
+                raise
+    return yaml_value(text)
 
 
 def fetcher(path: Path) -> "Fetch":

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.foreign.files import open_regular
 from gpu_plan.planner.model.config_reader import shown
 from gpu_plan.planner.model.source.headers import ReadAt
 from gpu_plan.planner.units import ceil_div, round_up
@@ -99,7 +100,7 @@ def read_gguf_file(path: Path) -> GgufFile:
     """The header of a file on this machine. UnreachableError where it cannot be read, InputError where it is none."""
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
 
             def read(offset: int, length: int) -> bytes:
                 file.seek(offset)

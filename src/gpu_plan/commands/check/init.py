@@ -2,10 +2,12 @@
 
 import argparse
 import sys
-import tomllib
 from pathlib import Path
 
 from gpu_plan.planner.errors import ExitCode, InputError
+from gpu_plan.planner.foreign.as_toml import MAX_BYTES, toml_table
+from gpu_plan.planner.foreign.files import read_bytes
+from gpu_plan.planner.foreign.limits import MalformedError
 from gpu_plan.planner.options.config import check_tables, job_options
 
 
@@ -60,11 +62,14 @@ def _append(target: Path, text: str) -> None:
     """Adds tables behind all that is there. InputError where the file could not hold them."""
     from gpu_plan.planner.plan.files import write_text
 
-    before = target.read_text(encoding="utf-8") if target.is_file() else ""
+    try:
+        before = read_bytes(target, MAX_BYTES + 1).decode("utf-8") if target.is_file() else ""
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(f"{target} cannot be read: {problem}") from None
     between = "" if not before else "\n" if before.endswith("\n") else "\n\n"
     whole = before + between + text
     try:
-        tomllib.loads(whole)
-    except tomllib.TOMLDecodeError as problem:
+        toml_table(whole.encode())
+    except MalformedError as problem:
         raise InputError(f"{target} cannot take further tables ({problem}): add them by hand") from None
     write_text(target, whole, force=True)

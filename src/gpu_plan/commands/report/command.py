@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpu_plan.commands.report.of_check import FORMATS
 from gpu_plan.planner.errors import ExitCode, InputError, UsageError
+from gpu_plan.planner.foreign.files import read_bytes
 
 if TYPE_CHECKING:
     from gpu_plan.executor.records.whole import WholeRun
@@ -83,9 +84,10 @@ def _write(args: argparse.Namespace, text: str) -> None:
 def _file_report(args: argparse.Namespace, path: Path) -> int:
     """Shows what a plan, a sweep or a check found; its exit code is not given again."""
     from gpu_plan.commands.report.kept import read_kept, rendered_file
+    from gpu_plan.planner.plan.codec import MAX_BYTES
 
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, MAX_BYTES + 1)
     except OSError as problem:
         raise InputError(f"{path} cannot be read: {problem.strerror}") from None
     kept = read_kept(content, str(path))
