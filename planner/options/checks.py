@@ -8,13 +8,14 @@ from gpu_plan.planner.model.liger_models import check_liger
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.precisions import default_precision, in_float8, mixed_in
-from gpu_plan.planner.workload.training import Workload
+from gpu_plan.planner.workload.training import MOST_TOKENS, Workload
 
 _EVALUATION = ("eval.keep_logits", "eval.samples", "eval.accumulation_steps")
 
 
 def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> None:
     """UsageError, or another PlanError, where the job makes no sense on this cluster or for this model."""
+    check_tokens(workload, cluster, spec)
     _check_settings(workload, cluster)
     _check_float8(workload, cluster)
     _check_loaded(workload)
@@ -25,6 +26,18 @@ def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> Non
     if "loss" in workload.fused and workload.setting("loss.variant", "installed") != "installed":
         raise UsageError("--set loss.variant is about transformers' own loss, which --fused-loss replaces: drop one")
     check_liger(workload.fused, spec.model_type, spec.class_name)
+
+
+def check_tokens(workload: Workload, cluster: Cluster, spec: ModelSpec) -> None:
+    """A micro batch beyond MOST_TOKENS fits nowhere: its token ids and labels alone, int64, are more than 1 GB."""
+    samples, length = workload.micro_batch or 1, workload.seq_len if spec.has_sequence else 1
+    if workload.micro_batch is None and workload.global_batch is not None and workload.grad_accum is not None:
+        samples = max(1, workload.global_batch // (workload.grad_accum * cluster.world_size))
+    if samples * length > MOST_TOKENS:
+        raise UsageError(
+            f"a micro batch of {samples:,} x {length:,} tokens is more than the {MOST_TOKENS:,}"
+            " that are planned for one step of a GPU: give a smaller --micro-batch, and --grad-accum for the rest"
+        )
 
 
 def _check_settings(workload: Workload, cluster: Cluster) -> None:

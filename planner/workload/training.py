@@ -8,6 +8,8 @@ from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Opt
 from gpu_plan.planner.workload.precisions import DEFAULT_PRECISION, Precision
 from gpu_plan.planner.workload.settled import Basis, Settled
 
+MOST_TOKENS = 2**26
+"""Of one micro batch: ten times what any GPU has been given, and few enough for every count to be exact."""
 NVME_PATH = "./nvme"
 """Folder of the swap files where `zero.nvme_path` names none; DeepSpeed has no default."""
 

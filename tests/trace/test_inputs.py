@@ -214,3 +214,15 @@ def test_a_step_of_every_class_of_the_catalog_runs_on_meta() -> None:
     assert len(pairs) == 85
     for name, config in pairs:
         assert_runs(name, config, 600)
+
+
+def test_tokens_beyond_what_is_followed_are_not_filled_in():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                                             num_attention_heads=1, vocab_size=16))  # fmt: skip
+    batch = training_batch(model, batch=1 << 20, seq_len=64)
+    assert batch.tensors["input_ids"].shape == (1 << 20, 64)
+    assert batch.tensors["input_ids"].is_meta
+    assert batch.values == {}

@@ -22,6 +22,7 @@ from gpu_plan.planner.model.family import (
     text_config_of,
     vocab_size_of,
 )
+from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS
 
 IGNORED_LABEL = -100
 
@@ -101,10 +102,15 @@ class _Builder:
         return TrainingBatch(tensors=tensors, values=values, loss=loss, notes=tuple(self.notes))
 
     def _ids(self, length: int, vocab: int | None) -> torch.Tensor:
-        """[batch, length] int64 token ids: arbitrary, fixed, none of the config's special tokens."""
+        """[batch, length] int64 token ids: arbitrary, fixed, none of the config's special tokens.
+
+        Without values where no host read would be followed: a batch of GBs is not filled for nothing.
+        """
         size = vocab or 2
         special = set(special_tokens(self.config))
         usable = [token for token in range(min(size, 1000)) if token not in special] or [0]
+        if self.batch * length > MAX_ELEMENTS:
+            return torch.empty(self.batch, length, dtype=torch.int64, device="meta")
         row = torch.tensor(usable, device="cpu")[torch.arange(length, device="cpu") % len(usable)]
         return row.repeat(self.batch, 1)
 

@@ -79,7 +79,7 @@ def _add_patch_grid(vision: Any, config: Any, given: dict[str, Any], names: froz
     rows = batch * side * side
     shape = (rows, channels * frames * patch * patch) if frames else (rows, channels, patch, patch)
     given["pixel_values"] = torch.empty(shape, device="meta")
-    given["image_grid_thw"] = torch.tensor([[1, side, side]] * batch, device="cpu")
+    given["image_grid_thw"] = torch.tensor([[1, side, side]], device="cpu").repeat(batch, 1)
     count = (side // merge) ** 2
     mask = _place(config, given, count)
     if "mm_token_type_ids" in names:
@@ -95,7 +95,7 @@ def _add_positioned_patches(vision: Any, config: Any, given: dict[str, Any]) -> 
     columns, rows = count // height * pool, height * pool
     ys, xs = torch.meshgrid(torch.arange(rows, device="cpu"), torch.arange(columns, device="cpu"), indexing="ij")
     positions = torch.stack((xs, ys), dim=-1).reshape(1, rows * columns, 2)
-    given["image_position_ids"] = positions.repeat(batch, 1, 1)
+    given["image_position_ids"] = positions.to(given["input_ids"].device).repeat(batch, 1, 1)
     given["pixel_values"] = torch.empty(batch, rows * columns, 3 * int(vision.patch_size) ** 2, device="meta")
     given["mm_token_type_ids"] = _place(config, given, count)
     size = f"{columns * vision.patch_size} x {rows * vision.patch_size}"
@@ -111,7 +111,7 @@ def _add_tiled_cross_attention(vision: Any, config: Any, given: dict[str, Any]) 
     mask = torch.zeros(batch, 1, tiles, dtype=torch.int64, device="cpu")
     mask[:, :, 0] = 1
     given["aspect_ratio_mask"] = mask
-    cross = torch.zeros(batch, length, 1, tiles, dtype=torch.int64, device="cpu")
+    cross = torch.zeros(batch, length, 1, tiles, dtype=torch.int64, device=given["input_ids"].device)
     cross[:, :, :, 0] = 1
     given["cross_attention_mask"] = cross
     _place(config, given, 1)

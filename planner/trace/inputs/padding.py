@@ -13,6 +13,7 @@ import torch
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.model.family import forward_names
 from gpu_plan.planner.trace.inputs.batch import IGNORED_LABEL, TrainingBatch
+from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS
 
 NONE, LONGEST = "none", "longest"
 _SHORTER = 2
@@ -27,10 +28,15 @@ def padded(model: Any, batch: TrainingBatch, padding: str) -> TrainingBatch:
     if padding == NONE:
         return batch
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    tokens = batch.values.get("input_ids")
+    tokens = batch.tensors.get("input_ids")
     if tokens is None or "attention_mask" not in forward_names(base):
         raise UsageError(f"--set data.padding={padding}: {type(base).__name__} takes no attention mask beside tokens")
     samples, length = tokens.shape
+    if "input_ids" not in batch.values:
+        raise UsageError(
+            f"--set data.padding={padding}: of a micro batch of {samples:,} x {length:,} tokens no mask is followed, at"
+            f" most of {MAX_ELEMENTS:,}: give a smaller --micro-batch"
+        )
     kept = [_kept(sample, length, padding) for sample in range(samples)]
     mask = (torch.arange(length, device="cpu")[None, :] < torch.tensor(kept, device="cpu")[:, None]).long()
     values = {**batch.values, "attention_mask": mask}
