@@ -37,31 +37,45 @@ class Torn:
     """One line: what is missing or differs."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What lies at or below some folders."""
+
+    newest: Checkpoint | None
+    """Whole in every byte that its manifest covers."""
+    passed_over: tuple[Torn, ...]
+    """Torn ones, and damaged ones that would have been newer."""
+
+
 def newest_complete(roots: Iterable[Path], *, run_id: str | None = None) -> Checkpoint | None:
+    """The newest whole checkpoint, as `search` finds it."""
+    return search(roots, run_id=run_id).newest
+
+
+def search(roots: Iterable[Path], *, run_id: str | None = None) -> Found:
     """The complete checkpoint with the most steps at or below `roots`; of equally many the original rather than a
     converted one, then the later one.
 
-    `run_id`: only those that this run saved. Torn ones and those without an optimizer are passed over. None where there
-    is none. Files of a candidate are checked newest first, so that older ones cost nothing.
+    `run_id`: only those that this run saved. Torn ones and those without an optimizer are passed over. Files of a
+    candidate are read newest first, so that older ones cost nothing.
     """
-    for manifest, path in _newest_first(roots, run_id):
+    candidates, passed = [], []
+    for path in _folders(roots):
+        try:
+            manifest = read_manifest(path)
+        except ManifestError as error:
+            passed.append(Torn(path=path, reason=str(error)))
+            continue
+        if manifest.resumable and run_id in (None, manifest.run_id):
+            candidates.append((manifest, path))
+    for manifest, path in sorted(candidates, key=_newness, reverse=True):
         try:
             check_files(path, manifest)
-        except ManifestError:
-            continue
-        return Checkpoint(path=path, manifest=manifest)
-    return None
-
-
-def torn(roots: Iterable[Path]) -> tuple[Torn, ...]:
-    """Folders at or below `roots` in which ranks began to save and which are not complete, each with why."""
-    found = []
-    for path in _folders(roots, markers=True):
-        try:
-            check_files(path, read_manifest(path))
         except ManifestError as error:
-            found.append(Torn(path=path, reason=str(error)))
-    return tuple(found)
+            passed.append(Torn(path=path, reason=str(error)))
+            continue
+        return Found(newest=Checkpoint(path=path, manifest=manifest), passed_over=tuple(passed))
+    return Found(newest=None, passed_over=tuple(passed))
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -80,25 +94,13 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(path=folder, manifest=manifest)
 
 
-def _newest_first(roots: Iterable[Path], run_id: str | None) -> list[tuple[Manifest, Path]]:
-    found = []
-    for path in _folders(roots):
-        try:
-            manifest = read_manifest(path)
-        except ManifestError:
-            continue
-        if manifest.resumable and run_id in (None, manifest.run_id):
-            found.append((manifest, path))
-    return sorted(found, key=_newness, reverse=True)
-
-
 def _newness(found: tuple[Manifest, Path]) -> tuple[int, bool, float]:
     manifest, _ = found
     return manifest.step, manifest.converted_from is None, manifest.created
 
 
-def _folders(roots: Iterable[Path], *, markers: bool = False) -> Iterator[Path]:
-    """Folders with a manifest, with `markers` also those with a rank's marker; each once."""
+def _folders(roots: Iterable[Path]) -> Iterator[Path]:
+    """Folders with a manifest, or in which ranks began to save; each once."""
     seen: set[Path] = set()
     for root in roots:
         top = Path(root).absolute()
@@ -106,7 +108,7 @@ def _folders(roots: Iterable[Path], *, markers: bool = False) -> Iterator[Path]:
             path = Path(place)
             deep = len(path.parts) - len(top.parts) >= MAX_DEPTH
             folders[:] = [] if deep else [name for name in folders if not name.startswith(".")]
-            marked = MANIFEST_FILE in files or (markers and any(name.startswith(MARKER_PREFIX) for name in files))
+            marked = MANIFEST_FILE in files or any(name.startswith(MARKER_PREFIX) for name in files)
             if marked and path not in seen:
                 seen.add(path)
                 folders.clear()

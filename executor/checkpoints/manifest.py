@@ -4,16 +4,22 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 1
+from gpu_plan.executor.checkpoints.digest import PIECE, Digest, digest_files, first_difference
+
+SCHEMA_VERSION = 2
+_READ_VERSIONS = (1, 2)
+"""Version 1 had a digest of files up to 64 KiB only, and none of itself."""
 MANIFEST_FILE = "plan-checkpoint.json"
 MARKER_PREFIX = ".plan-rank-"
-DIGEST_LIMIT = 64 * 1024
-"""Bytes up to which a file's content is digested too."""
+_SEAL = re.compile(rb',\n "crc32": "([0-9a-f]{8})"\n\}\n\Z')
+"""The end of a manifest: the CRC-32 of all that stands before it."""
 
 REPLICATED = "replicated"
 """One whole model and optimizer: accelerate's `model.safetensors` and `optimizer.bin`, the Trainer's `optimizer.pt`."""
@@ -37,8 +43,10 @@ class FileEntry:
     """One file of a checkpoint."""
 
     bytes: int
+    crc32: str | None = None
+    """Of every byte, as `digest.Digest.crc32` has it; None in a manifest of version 1."""
     sha256: str | None = None
-    """Of files up to DIGEST_LIMIT bytes."""
+    """Only in a manifest of version 1, and there of small files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,36 +91,59 @@ class Manifest:
         return sum(entry.bytes for entry in self.files.values())
 
 
-def list_files(folder: Path, *, flush: bool = False) -> dict[str, FileEntry]:
+def list_files(folder: Path, *, flush: bool = False, known: Mapping[str, Digest] | None = None) -> dict[str, FileEntry]:
     """Every file of a checkpoint but markers and manifest; `flush` waits until each has reached the disk.
 
+    `known`: what ranks have read, and flushed, of files that they wrote: holds where the file has not changed since.
     Raises OSError.
     """
-    found: dict[str, FileEntry] = {}
+    files, entries, unread = dict(files_of(folder)), dict[str, FileEntry](), dict[str, Path]()
+    for name, path in files.items():
+        digest, seen = (known or {}).get(name), path.stat()
+        if digest is not None and (digest.bytes, digest.changed) == (seen.st_size, seen.st_mtime_ns):
+            entries[name] = FileEntry(bytes=digest.bytes, crc32=digest.crc32)
+        else:
+            unread[name] = path
+    read = digest_files(unread.values(), flush=flush)
+    for name, path in unread.items():
+        entries[name] = FileEntry(bytes=read[path].bytes, crc32=read[path].crc32)
+    return {name: entries[name] for name in files}
+
+
+def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Names, relative to the folder, and paths of a checkpoint's own files, sorted. Raises OSError."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file() or name == MANIFEST_FILE or path.name.startswith((MARKER_PREFIX, f".{MANIFEST_FILE}")):
-            continue
-        with path.open("rb") as file:
-            if flush:
-                os.fsync(file.fileno())
-            size = os.fstat(file.fileno()).st_size
-            digest = hashlib.sha256(file.read()).hexdigest() if size <= DIGEST_LIMIT else None
-        found[name] = FileEntry(bytes=size, sha256=digest)
-    return found
+        ours = name == MANIFEST_FILE or path.name.startswith((MARKER_PREFIX, f".{MANIFEST_FILE}"))
+        if path.is_file() and not ours:
+            yield name, path
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Puts the manifest into the folder in one piece. Raises OSError."""
-    write_json(folder / MANIFEST_FILE, asdict(manifest))
+    value = asdict(manifest)
+    for entry in value["files"].values():
+        if entry["sha256"] is None:
+            del entry["sha256"]
+    _write(folder / MANIFEST_FILE, sealed(value))
+
+
+def sealed(value: Mapping[str, Any]) -> bytes:
+    """A manifest's fields as the text of its file, which ends with a digest of itself."""
+    head = json.dumps(value, indent=1, allow_nan=False).removesuffix("\n}").encode("ascii")
+    return head + f',\n "crc32": "{zlib.crc32(head):08x}"\n}}\n'.encode()
 
 
 def write_json(path: Path, value: object) -> None:
     """Replaces `path` in one piece and waits for the disk. Raises OSError; nothing is left behind then."""
+    _write(path, json.dumps(value, indent=1, allow_nan=False).encode("ascii"))
+
+
+def _write(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with partial.open("w", encoding="ascii") as file:
-            json.dump(value, file, indent=1, allow_nan=False)
+        with partial.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -125,21 +156,30 @@ def write_json(path: Path, value: object) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder, its files not looked at. ManifestError where there is none that makes sense."""
     try:
-        value = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        content = (folder / MANIFEST_FILE).read_bytes()
     except FileNotFoundError:
         raise ManifestError(f"it has no {MANIFEST_FILE}: saving did not end, or nobody recorded that it did") from None
     except OSError as error:
         raise ManifestError(f"its {MANIFEST_FILE} cannot be read: {error.strerror or error}") from None
+    seal = _SEAL.search(content)
+    if seal is not None and int(seal[1], 16) != zlib.crc32(content[: seal.start()]):
+        raise ManifestError(f"its {MANIFEST_FILE} is damaged: its digest differs")
+    try:
+        value = json.loads(content)
     except (ValueError, RecursionError):
         raise ManifestError(f"its {MANIFEST_FILE} is not complete JSON") from None
-    return _parse(value)
+    return _parse(value, whole=seal is not None)
 
 
-def _parse(value: Any) -> Manifest:
+def _parse(value: Any, *, whole: bool) -> Manifest:
+    """`whole`: whether the text ended with its own digest, and that was right."""
     if not isinstance(value, dict):
         raise ManifestError(f"its {MANIFEST_FILE} holds no object")
-    if value.get("schema_version") != SCHEMA_VERSION:
-        raise ManifestError(f"its {MANIFEST_FILE} has schema version {value.get('schema_version')!r:.20}")
+    version = value.get("schema_version")
+    if type(version) is not int or version not in _READ_VERSIONS:
+        raise ManifestError(f"its {MANIFEST_FILE} has schema version {version!r:.20}")
+    if version > 1 and not whole:
+        raise ManifestError(f"its {MANIFEST_FILE} is damaged: it does not end with its digest")
     known = {entry.name for entry in fields(Manifest)}
     given = {name: item for name, item in value.items() if name in known}
     try:
@@ -163,30 +203,43 @@ def _parse(value: Any) -> Manifest:
 
 
 def _entry(item: Any) -> FileEntry:
-    size, digest = item["bytes"], item.get("sha256")
-    if type(size) is not int or not isinstance(digest, (str, type(None))):
+    size, crc32, sha256 = item["bytes"], item.get("crc32"), item.get("sha256")
+    if type(size) is not int or not all(isinstance(digest, (str, type(None))) for digest in (crc32, sha256)):
         raise TypeError
-    return FileEntry(bytes=size, sha256=digest)
+    return FileEntry(bytes=size, crc32=crc32, sha256=sha256)
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """Compares the folder with its manifest: sizes of all files, content of the small ones. Raises ManifestError."""
+    """Compares every byte of the folder with its manifest, as far as that covers them. Raises ManifestError."""
+    covered: dict[Path, str] = {}
+    top = folder.resolve()
     for name, entry in manifest.files.items():
         path = folder / name
         try:
-            if not path.resolve().is_relative_to(folder.resolve()):
+            if not path.resolve().is_relative_to(top):
                 raise ManifestError(f"its {MANIFEST_FILE} names {name!r:.60}, which lies outside")
             size = path.stat().st_size
-            same = entry.sha256 is None or size != entry.bytes or _digest(path) == entry.sha256
         except FileNotFoundError:
             raise ManifestError(f"{name} is missing") from None
         except OSError as error:
             raise ManifestError(f"{name} cannot be read: {error.strerror or error}") from None
         if size != entry.bytes:
             raise ManifestError(f"{name} has {size:,} bytes, {entry.bytes:,} were saved")
-        if not same:
-            raise ManifestError(f"{name} is not what was saved: its digest differs")
+        covered[path] = name
+    try:
+        read = digest_files(path for path, name in covered.items() if manifest.files[name].crc32 is not None)
+        for path, name in covered.items():
+            _compare(name, manifest.files[name], path, read.get(path))
+    except OSError as error:
+        where = Path(error.filename).name if error.filename else "a file"
+        raise ManifestError(f"{where} cannot be read: {error.strerror or error}") from None
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _compare(name: str, entry: FileEntry, path: Path, read: Digest | None) -> None:
+    if entry.sha256 is not None and hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+        raise ManifestError(f"{name} is not what was saved: its digest differs")
+    if entry.crc32 is None or read is None or read.crc32 == entry.crc32:
+        return
+    first = first_difference(entry.crc32, read.crc32)
+    last = min(first + PIECE, entry.bytes) - 1
+    raise ManifestError(f"{name} is not what was saved: it is damaged somewhere in bytes {first:,} to {last:,}")

@@ -5,20 +5,26 @@ The standard library only: this runs in the ranks. No rank waits for another.
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpu_plan.executor.checkpoints.digest import Digest, digest_files
 from gpu_plan.executor.checkpoints.manifest import (
     MANIFEST_FILE,
     MARKER_PREFIX,
     Manifest,
+    files_of,
     list_files,
     write_json,
     write_manifest,
 )
+
+_NUMBERED = re.compile(r"(?:^__|_rank_|^random_states_|^rng_state_)(\d+)")
+"""In the names of torch.distributed.checkpoint (`__0_0.distcp`), DeepSpeed, accelerate and the Trainer: whose it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +48,35 @@ def begin(part: Part) -> None:
 
 
 def finish(part: Part) -> None:
-    """After a rank has saved. Raises OSError."""
-    _mark(part, done=True)
+    """After a rank has saved: reads back what it wrote, while that is still in memory. Raises OSError.
+
+    So each rank reads its own shards and none those of all. Which files are its own is told by their names; one that is
+    taken for another's, or changes afterwards, is read by the rank that completes the checkpoint.
+    """
+    own = {path: name for name, path in files_of(part.folder) if _writer(path.name) == part.rank}
+    read = digest_files(own, flush=True)
+    _mark(part, done=True, read={own[path]: asdict(digest) for path, digest in read.items()})
 
 
-def _mark(part: Part, *, done: bool) -> None:
-    content = {"key": part.key, "done": done, "samples": part.samples}
+def _writer(name: str) -> int:
+    """The rank that writes a file of this name; the first one, where the name has no number."""
+    found = _NUMBERED.search(name)
+    return int(found[1]) if found else 0
+
+
+def _mark(part: Part, *, done: bool, read: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    content = {"key": part.key, "done": done, "samples": part.samples, "read": read or {}}
     write_json(part.folder / f"{MARKER_PREFIX}{part.rank}.json", content)
+
+
+def _read_by_ranks(part: Part, world_size: int) -> dict[str, Digest]:
+    """What the ranks have read of this saving's files."""
+    found: dict[str, Digest] = {}
+    for rank in range(world_size):
+        marker = _read(part.folder / f"{MARKER_PREFIX}{rank}.json")
+        if marker.get("key") == part.key and marker.get("done") is True:
+            found |= {name: Digest(**digest) for name, digest in marker.get("read", {}).items()}
+    return found
 
 
 def finished(folder: Path, key: str, world_size: int) -> list[int | None] | None:
@@ -76,7 +104,7 @@ def complete(part: Part, facts: Manifest, *, only_this_rank: bool = False) -> bo
         consumed = [part.samples] * facts.world_size
         manifest = replace(facts, random_states=facts.world_size == 1)
     samples = None if None in consumed or facts.samples is None else facts.samples + sum(n for n in consumed if n)
-    files = list_files(part.folder, flush=True)
+    files = list_files(part.folder, flush=True, known=_read_by_ranks(part, facts.world_size))
     write_manifest(part.folder, replace(manifest, samples=samples, files=files, created=time.time()))
     return True
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_plan.executor.checkpoints.find import newest_complete, torn
+from gpu_plan.executor.checkpoints.find import newest_complete, search
 from gpu_plan.executor.checkpoints.resume import decide_resume, make_ready, plan_resume
 from gpu_plan.executor.inference.job import is_inference
 from gpu_plan.executor.job import Job
@@ -32,8 +32,9 @@ def find_resumption(job: Job, folder: RunFolder, roots: Iterable[Path]) -> Resum
     if is_inference(job.saved):
         return Resumption()  # each prompt that is done lies beside the output: its ranks look there
     places = (folder.path, *roots)
-    notes = [f"skipped {one.path}: {one.reason}" for one in torn(places)]
-    found = newest_complete(places, run_id=folder.run_id)
+    looked = search(places, run_id=folder.run_id)
+    notes = [f"skipped {one.path}: {one.reason}" for one in looked.passed_over]
+    found = looked.newest
     if found is None:
         return Resumption(notes=(*notes, "this run has no complete checkpoint: from the beginning"))
     strategy = job.saved.plan.strategy

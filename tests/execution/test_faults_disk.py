@@ -68,6 +68,18 @@ def test_a_corrupt_checkpoint_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_one_flipped_bit_of_a_large_file(tmp_path: Path) -> None:
+    """As long as before, and far beyond the sizes of which everything is cheap to read: it was resumed once."""
+    words = ("--steps", "8", "--width", "512", "--save-every", "2", "--fault", "flip", "--at", "5")
+    ended = run(job(tmp_path, *words, max_restarts=1))
+    assert ended.causes == ["signal", "success"]
+    second = ended.record.attempts[1]
+    assert str(second.resumed_from).endswith("step-2")
+    assert any("step-4" in line and "model.safetensors is not what was saved" in line for line in second.changes)
+    assert not ended.orphans
+
+
+@pytest.mark.slow
 def test_a_run_folder_that_breaks_while_the_job_runs(tmp_path: Path) -> None:
     """Records that make no sense are passed over, and a folder that vanishes does not end the training."""
 

@@ -94,13 +94,21 @@ def fault(kind: str) -> None:
 
 
 def corrupt(kind: str, saves: Path) -> None:
-    """Cuts a file of the newest checkpoint, then dies."""
-    if kind == "corrupt":
+    """Cuts a file of the newest checkpoint, or flips one bit of it, then dies."""
+    if kind in ("corrupt", "flip"):
         newest = max(saves.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
         while not (newest / "plan-checkpoint.json").is_file():  # its peer may still be saving
             time.sleep(0.01)
         weights = newest / "model.safetensors"
-        os.truncate(weights, weights.stat().st_size // 2)
+        middle = weights.stat().st_size // 2
+        if kind == "corrupt":
+            os.truncate(weights, middle)
+        else:
+            with weights.open("r+b") as file:
+                file.seek(middle)
+                byte = file.read(1)[0]
+                file.seek(middle)
+                file.write(bytes([byte ^ 0x40]))
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,21 +1,25 @@
 """What counts as a complete checkpoint, which is the newest, and what a plan can go on from."""
 
+import hashlib
 import json
 import os
+import random
 import time
 from pathlib import Path
 
 import pytest
 
-from gpu_plan.executor.checkpoints.find import newest_complete, open_checkpoint, torn
+from gpu_plan.executor.checkpoints import digest
+from gpu_plan.executor.checkpoints.digest import PIECE, digest_files
+from gpu_plan.executor.checkpoints.find import newest_complete, open_checkpoint, search
 from gpu_plan.executor.checkpoints.manifest import (
-    DIGEST_LIMIT,
     MANIFEST_FILE,
     REPLICATED,
     Manifest,
     ManifestError,
     list_files,
     read_manifest,
+    sealed,
     write_manifest,
 )
 from gpu_plan.executor.checkpoints.markers import Part, begin, complete, finish
@@ -30,11 +34,20 @@ def facts(step: int = 4, **changed: object) -> Manifest:
 def save(folder: Path, step: int = 4, **changed: object) -> Path:
     """A checkpoint with one large and one small file."""
     folder.mkdir(parents=True)
-    (folder / "model.safetensors").write_bytes(os.urandom(DIGEST_LIMIT + 1))
+    (folder / "model.safetensors").write_bytes(os.urandom(65_537))
     (folder / "inner").mkdir()
     (folder / "inner" / "scheduler.bin").write_bytes(b"schedule")
     write_manifest(folder, facts(step, files=list_files(folder, flush=True), **changed))
     return folder
+
+
+def flip(path: Path, at: int, bits: int = 1) -> None:
+    """Changes one byte where it stands; `at` below 0 counts from the end."""
+    with path.open("r+b") as file:
+        file.seek(at, os.SEEK_SET if at >= 0 else os.SEEK_END)
+        old = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([old ^ bits]))
 
 
 def part(folder: Path, rank: int, key: str = "r/1/4/0") -> Part:
@@ -101,6 +114,10 @@ def _change(folder: Path) -> None:
     (folder / "inner" / "scheduler.bin").write_bytes(b"SCHEDULE")
 
 
+def _flip(folder: Path) -> None:
+    flip(folder / "model.safetensors", 40_000)
+
+
 def _cut_manifest(folder: Path) -> None:
     path = folder / MANIFEST_FILE
     path.write_bytes(path.read_bytes()[:-20])
@@ -110,7 +127,10 @@ def _cut_manifest(folder: Path) -> None:
     ("harm", "says"),
     [
         (_cut, "model.safetensors has 65,536 bytes, 65,537 were saved"),
-        (_change, "inner/scheduler.bin is not what was saved"),
+        (_flip, "model.safetensors is not what was saved: it is damaged somewhere in bytes 0 to 65,536"),
+        (lambda folder: flip(folder / MANIFEST_FILE, 30), "plan-checkpoint.json is damaged: its digest differs"),
+        (lambda folder: flip(folder / MANIFEST_FILE, -20), "plan-checkpoint.json is damaged: it does not end with"),
+        (_change, "inner/scheduler.bin is not what was saved: it is damaged somewhere in bytes 0 to 7"),
         (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda folder: (folder / MANIFEST_FILE).unlink(), "has no plan-checkpoint.json"),
         (_cut_manifest, "is not complete JSON"),
@@ -128,7 +148,7 @@ def test_a_torn_one_is_passed_over_and_says_why(tmp_path: Path, harm: object, sa
     found = newest_complete([tmp_path])
     assert found is not None
     assert found.path == tmp_path / "step-2"
-    reasons = {each.path.name: each.reason for each in torn([tmp_path])}
+    reasons = {each.path.name: each.reason for each in search([tmp_path]).passed_over}
     assert says in reasons["step-4"]
     assert set(reasons) == {"step-4", "unrelated"}
     with pytest.raises(InputError, match="is not a complete checkpoint") as raised:
@@ -154,7 +174,9 @@ def test_a_folder_that_is_absent_is_unreachable(tmp_path: Path) -> None:
         {"files": {"../../etc/passwd": {"bytes": 1}}},
         {"files": []},
         {"files": {"a": {"bytes": True}}},
-        {"schema_version": 2},
+        {"schema_version": 3},
+        {"schema_version": True},
+        {"files": {"a": {"bytes": 1, "crc32": 5}}},
         {"world_size": None},
         {"created": "never"},
         {"parameter_names": [1]},
@@ -163,10 +185,95 @@ def test_a_folder_that_is_absent_is_unreachable(tmp_path: Path) -> None:
 def test_nonsense_in_a_manifest_is_no_checkpoint(tmp_path: Path, changed: dict[str, object]) -> None:
     folder = save(tmp_path / "step-2", 2)
     path = folder / MANIFEST_FILE
-    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    path.write_bytes(sealed(json.loads(path.read_text()) | {"files": {}} | changed))
     assert newest_complete([tmp_path]) is None
     with pytest.raises(InputError):
         open_checkpoint(folder)
+
+
+def test_what_the_nonsense_is_put_into_is_sound(tmp_path: Path) -> None:
+    folder = save(tmp_path / "step-2", 2)
+    path = folder / MANIFEST_FILE
+    path.write_bytes(sealed(json.loads(path.read_text()) | {"files": {}}))
+    assert newest_complete([tmp_path]) is not None
+
+
+def test_a_manifest_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """It covers sizes, and the content of small files."""
+    folder = save(tmp_path / "step-2", 2)
+    content = {name: (folder / name).read_bytes() for name in ("model.safetensors", "inner/scheduler.bin")}
+    files = {
+        name: {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest() if len(value) < 65_537 else None}
+        for name, value in content.items()
+    }
+    value = json.loads((folder / MANIFEST_FILE).read_text()) | {"schema_version": 1, "files": files}
+    del value["crc32"]
+    (folder / MANIFEST_FILE).write_text(json.dumps(value, indent=1))
+    assert open_checkpoint(folder).manifest.step == 2
+    _change(folder)
+    with pytest.raises(InputError, match=r"scheduler\.bin is not what was saved: its digest differs"):
+        open_checkpoint(folder)
+
+
+def test_a_flip_anywhere_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bit of a byte, at the edges of pieces and at places drawn at random; undone again, all is whole."""
+    monkeypatch.setattr(digest, "PIECE", 4096)
+    folder = save(tmp_path / "step-2", 2)
+    size = {name: (folder / name).stat().st_size for name in ("model.safetensors", MANIFEST_FILE)}
+    chance = random.Random(14)
+    places = [("model.safetensors", at) for at in (0, 4095, 4096, 65_535, 65_536)]
+    places += [("inner/scheduler.bin", at) for at in range(8)]
+    places += [(name, chance.randrange(size[name])) for name in size for _ in range(40)]
+    for number, (name, at) in enumerate(places):
+        flip(folder / name, at, 1 << number % 8)
+        assert newest_complete([tmp_path]) is None, (name, at)
+        flip(folder / name, at, 1 << number % 8)
+    assert newest_complete([tmp_path]) is not None
+
+
+def test_what_ranks_have_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reads its own shards; what has changed since is read once more."""
+    names = ("model.safetensors", "random_states_0.pkl", "random_states_1.pkl", "optimizer_0/__1_0.distcp")
+    parts = [part(tmp_path, rank) for rank in range(2)]
+    for each in parts:
+        begin(each)
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    read: list[str] = []
+
+    def noting(paths: object, **options: bool) -> object:
+        given = list(paths)  # type: ignore[call-overload]
+        read.extend(path.relative_to(tmp_path).as_posix() for path in given)
+        return digest_files(given, **options)
+
+    monkeypatch.setattr("gpu_plan.executor.checkpoints.markers.digest_files", noting)
+    monkeypatch.setattr("gpu_plan.executor.checkpoints.manifest.digest_files", noting)
+    finish(parts[1])
+    assert sorted(read) == ["optimizer_0/__1_0.distcp", "random_states_1.pkl"]
+    finish(parts[0])
+    assert sorted(read) == sorted(names)
+    (tmp_path / "model.safetensors").write_bytes(b"changed afterwards")
+    read.clear()
+    assert complete(parts[0], facts())
+    assert read == ["model.safetensors"]
+    assert open_checkpoint(tmp_path).manifest.files.keys() == set(names)
+
+
+def test_a_file_of_several_pieces(tmp_path: Path) -> None:
+    """Where the damage lies is told to a piece."""
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(2 * PIECE + 1)
+    write_manifest(tmp_path, facts(files=list_files(tmp_path)))
+    assert len(read_manifest(tmp_path).files["large"].crc32 or "") == 3 * 8
+    flip(path, PIECE + 5)
+    with pytest.raises(InputError, match="in bytes 16,777,216 to 33,554,431"):
+        open_checkpoint(tmp_path)
+    flip(path, PIECE + 5)
+    flip(path, -1)
+    with pytest.raises(InputError, match="in bytes 33,554,432 to 33,554,432"):
+        open_checkpoint(tmp_path)
 
 
 def test_a_manifest_that_is_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
