@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.workload.adapters import stored_adapters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +34,10 @@ class Job:
     """Whether a script whose model has another parameter count than the plan's ends as a preflight failure."""
     leave_running: tuple[str, ...] = ()
     """Programs that the user wants to live on where the job starts them; everything else ends with the run."""
+
+    @property
+    def expected_parameters(self) -> int | None:
+        """How many parameters the script's model must have; None where they are not to be compared."""
+        # 4-bit weights are packed: their elements are not the model's parameters.
+        countable = self.check_parameters and not stored_adapters(self.saved.workload.get("peft")).quantises
+        return self.saved.model.parameters if countable else None

@@ -83,15 +83,28 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
     Raises UnreachableError where there is no such folder, InputError in one line where it is not complete.
     """
-    folder = path.absolute()
-    if not folder.is_dir():
+    if not path.is_dir():
         raise UnreachableError(f"{path} is no folder: name a checkpoint, such as one below runs/RUN/checkpoints")
     try:
-        manifest = read_manifest(folder)
-        check_files(folder, manifest)
+        return check_whole(path)
     except ManifestError as error:
         raise InputError(f"{path} is not a complete checkpoint: {error}; resume from an older one") from None
+
+
+def check_whole(path: Path) -> Checkpoint:
+    """The checkpoint at `path`, every byte of it compared. Raises ManifestError."""
+    folder = path.absolute()
+    manifest = read_manifest(folder)
+    check_files(folder, manifest)
     return Checkpoint(path=folder, manifest=manifest)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether ranks of a run have saved a checkpoint at `path`, or begun to."""
+    try:
+        return any(name == MANIFEST_FILE or name.startswith(MARKER_PREFIX) for name in os.listdir(path))
+    except (OSError, ValueError):
+        return False
 
 
 def _newness(found: tuple[Manifest, Path]) -> tuple[int, bool, float]:

@@ -68,6 +68,10 @@ class Manifest:
     strategy: str
     """`single`, `ddp`, `fsdp`, `fsdp1`, `hsdp`, `zero1`, `zero2`, `zero3`."""
     world_size: int
+    model_class: str = ""
+    """Class of the model that was saved, its wrappers taken away; empty: not seen, or several."""
+    parameters: int | None = None
+    """Their number, all models together, as in the plan; None: not seen."""
     micro_batch_size: int | None = None
     gradient_accumulation_steps: int | None = None
     random_states: bool = True
@@ -189,8 +193,8 @@ def _parse(value: Any, *, whole: bool) -> Manifest:
         sound = (
             made.layout in LAYOUTS
             and all(type(number) is int and number >= 0 for number in (made.step, made.world_size, made.attempt))
-            and (made.samples is None or type(made.samples) is int)
-            and all(isinstance(word, str) for word in (made.stack, made.strategy, made.run_id))
+            and all(number is None or type(number) is int for number in (made.samples, made.parameters))
+            and all(isinstance(word, str) for word in (made.stack, made.strategy, made.run_id, made.model_class))
             and all(isinstance(name, str) for name in order)
             and isinstance(made.versions, dict)
             and float(made.created) >= 0

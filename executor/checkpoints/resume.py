@@ -14,7 +14,6 @@ from gpu_plan.executor.checkpoints.find import Checkpoint, open_checkpoint
 from gpu_plan.executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, Manifest
 from gpu_plan.planner.errors import PreflightError
 from gpu_plan.planner.own_python import own_command, own_environment
-from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.strategy.known import all_traits, known_traits
 from gpu_plan.planner.strategy.traits import Form, Traits
 
@@ -46,14 +45,18 @@ class Resume:
     """What will differ from an uninterrupted run, one line each."""
 
 
-def plan_resume(checkpoint: Checkpoint, saved: SavedPlan, world_size: int) -> Resume:
-    """How `checkpoint` is resumed under the plan on `world_size` ranks."""
-    return decide_resume(checkpoint, saved.plan.strategy.name, world_size)
+def decide_resume(checkpoint: Checkpoint, strategy: str, world_size: int, *, parameters: int | None = None) -> Resume:
+    """How `checkpoint` is resumed under a strategy on `world_size` ranks.
 
-
-def decide_resume(checkpoint: Checkpoint, strategy: str, world_size: int) -> Resume:
-    """As `plan_resume`, for a strategy's name."""
+    `parameters`: how many the planned model has; None where that is not to be compared.
+    """
     manifest = checkpoint.manifest
+    if parameters is not None and manifest.parameters is not None and parameters != manifest.parameters:
+        which = f"a {manifest.model_class}" if manifest.model_class else "another model"
+        return Resume(
+            checkpoint=checkpoint,
+            refused=f"it holds {which} of {manifest.parameters:,} parameters, the plan is for {parameters:,}",
+        )
     if not manifest.resumable:
         return Resume(checkpoint=checkpoint, refused="it holds weights without an optimizer")
     found = _route(manifest, strategy, world_size)

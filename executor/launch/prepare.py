@@ -22,9 +22,9 @@ from gpu_plan.executor.script.option import ScriptOptions
 from gpu_plan.executor.script.options import options_of, training_options
 from gpu_plan.executor.script.plan_use import asks_for
 from gpu_plan.executor.script.read import Script, read_script
+from gpu_plan.executor.script.resume_words import going_on_from
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.own_python import own_command
-from gpu_plan.planner.workload.adapters import stored_adapters
 
 RECORD_SECONDS = 0.5
 """How often at most a rank writes its record."""
@@ -105,10 +105,11 @@ def draw(
         port=job.main_process_port,
         made_by=job.command or job.saved.command,
     )
+    given = job.arguments if resume_from is None else going_on_from(job.arguments, str(resume_from))
     told = tell(
-        wishes(draft, options, resume_from), options, job.arguments, frozenset() if script is None else asks_for(script)
+        wishes(draft, options, resume_from), options, given, frozenset() if script is None else asks_for(script)
     )
-    words = (*told.words, *job.arguments)
+    words = (*told.words, *given)
     reason = None if script is None else rejected(script, words)
     if reason is not None:
         raise UsageError(reason)
@@ -144,11 +145,9 @@ def accelerate_words() -> tuple[str, ...]:
 def _runner_options(job: Job, drawn: Drawn) -> Mapping[str, object]:
     """What the in-rank runner is told; see gpu_plan.executor.runner.options."""
     target = drawn.target
-    # 4-bit weights are packed: their elements are not the model's parameters.
-    countable = job.check_parameters and not stored_adapters(job.saved.workload.get("peft")).quantises
     elsewhere = target.in_trainer or target.script_checkpoints or target.wrapper_checkpoints
     return {
-        "expected_parameters": job.saved.model.parameters if countable else None,
+        "expected_parameters": job.expected_parameters,
         "rebatch": drawn.rebatches,
         "checkpointing": "none" if elsewhere else target.strategy.checkpointing,
         "record_seconds": RECORD_SECONDS,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.script.option import ScriptOptions
+from gpu_plan.executor.script.resume_words import RESUME_WORDS
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, optimizers
 from gpu_plan.planner.workload.precisions import stored_precision
@@ -60,7 +61,6 @@ _CHECKPOINTING_WORDS = (
     "use_gradient_checkpointing",
     "checkpointing",
 )
-_RESUME_WORDS = ("resume_from_checkpoint", "resume_from", "resume")
 
 _ATTENTION: Mapping[str, str] = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 
@@ -106,7 +106,7 @@ def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> 
         asked.append(
             Wish(
                 what=f"resume from {resume_from}",
-                words=_RESUME_WORDS,
+                words=RESUME_WORDS,
                 value=str(resume_from),
                 field="resume_from",
                 needed=True,

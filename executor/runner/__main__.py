@@ -17,6 +17,7 @@ from gpu_plan.executor.runner.hooks.registry import install_hooks
 from gpu_plan.executor.runner.observe.expected import ParameterMismatch
 from gpu_plan.executor.runner.options import read_options
 from gpu_plan.executor.runner.recorder import Recorder
+from gpu_plan.executor.runner.saving.fits import CheckpointMismatch
 from gpu_plan.executor.runner.script import run_script
 
 RESERVE = 2**20
@@ -65,7 +66,7 @@ def _run(recorder: Recorder, arguments: Sequence[str]) -> int:
 
 def _report(error: BaseException) -> None:
     """Prints what python would print."""
-    if isinstance(error, ParameterMismatch):
+    if isinstance(error, (ParameterMismatch, CheckpointMismatch)):
         print(f"plan: {error}", file=sys.stderr)
         return
     if isinstance(error, SystemExit):

@@ -5,7 +5,9 @@
                          options_argparse, options_click, options_dataclass
     check_arguments      whether its argparse would refuse the words after `--`
     accelerator, loop    what it gives its Accelerator, who runs its training loop
+    resume_words         which of a script's own words name a checkpoint to go on from
     plan_use             what of the plan it asks for itself
 
-`launch` uses all of it, `doctor`, `supervise` and the commands `read`. Standard library and planner errors only.
+`launch` uses all of it, `doctor`, `supervise` and the commands `read`, `checkpoints` `resume_words`. Standard library
+and planner errors only.
 """

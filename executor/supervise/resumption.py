@@ -1,16 +1,18 @@
 """From which checkpoint the next attempt goes on (I/O)."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_plan.executor.checkpoints.find import newest_complete, search
-from gpu_plan.executor.checkpoints.resume import decide_resume, make_ready, plan_resume
+from gpu_plan.executor.checkpoints.given import Given, given_checkpoint
+from gpu_plan.executor.checkpoints.resume import decide_resume, make_ready
 from gpu_plan.executor.inference.job import is_inference
 from gpu_plan.executor.job import Job
 from gpu_plan.executor.names import CONVERTED_FOLDER
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.executor.script.resume_words import replaced
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.plan.figures import StrategyChoice
 
@@ -38,7 +40,7 @@ def find_resumption(job: Job, folder: RunFolder, roots: Iterable[Path]) -> Resum
     if found is None:
         return Resumption(notes=(*notes, "this run has no complete checkpoint: from the beginning"))
     strategy = job.saved.plan.strategy
-    resume = plan_resume(found, job.saved, strategy.world_size)
+    resume = decide_resume(found, strategy.name, strategy.world_size, parameters=job.expected_parameters)
     try:
         path = make_ready(resume, folder.path / CONVERTED_FOLDER)
     except PlanError as error:
@@ -48,12 +50,49 @@ def find_resumption(job: Job, folder: RunFolder, roots: Iterable[Path]) -> Resum
     return Resumption(path=path, step=found.manifest.step, notes=(*notes, *resume.notes))
 
 
-def keeps_progress(folder: RunFolder, roots: Iterable[Path]) -> Callable[[StrategyChoice], bool]:
-    """Whether a strategy can go on from what this run has saved; true for any where nothing was saved."""
+def start_from_given(job: Job, folder: RunFolder) -> tuple[Job, Resumption]:
+    """Where an attempt begins that has no checkpoint of its own: where the user's words say.
+
+    The job's words name a converted checkpoint instead, where theirs does not go with its strategy as it stands. Raises
+    PreflightError in one line where it cannot be resumed.
+    """
+    given = given_in(job)
+    if given is None:
+        return job, Resumption()
+    source, strategy = given.resume.checkpoint, job.saved.plan.strategy
+    path = make_ready(given.resume, folder.path / CONVERTED_FOLDER / "given")
+    notes = given.resume.notes
+    if path != source.path:
+        job = replace(job, arguments=replaced(job.arguments, given.named, str(path)))
+        saved = f"{source.manifest.strategy} on {source.manifest.world_size}"
+        notes = (f"{source.path}, saved under {saved}, was converted for {strategy.name}", *notes)
+    return job, Resumption(path=path, step=source.manifest.step, notes=notes)
+
+
+def given_in(job: Job, *, whole: bool = True) -> Given | None:
+    """The checkpoint that the job's own words name. As `given_checkpoint`."""
+    if is_inference(job.saved):
+        return None
+    strategy = job.saved.plan.strategy
+    return given_checkpoint(
+        job.arguments,
+        job.working_directory,
+        strategy=strategy.name,
+        world_size=strategy.world_size,
+        parameters=job.expected_parameters,
+        whole=whole,
+    )
+
+
+def keeps_progress(job: Job, folder: RunFolder, roots: Iterable[Path]) -> Callable[[StrategyChoice], bool]:
+    """Whether a strategy can go on from what this run has saved, or else from where the user's words say; true for any
+    where there is nothing."""
     found = newest_complete((folder.path, *roots), run_id=folder.run_id)
+    given = given_in(job, whole=False) if found is None else None
+    checkpoint = given.resume.checkpoint if given is not None else found
 
     def keeps(strategy: StrategyChoice) -> bool:
-        return found is None or decide_resume(found, strategy.name, strategy.world_size).refused is None
+        return checkpoint is None or decide_resume(checkpoint, strategy.name, strategy.world_size).refused is None
 
     return keeps
 

@@ -21,7 +21,13 @@ from gpu_plan.executor.supervise.ledger import Ledger, new_record
 from gpu_plan.executor.supervise.limits import Limits, read_limits
 from gpu_plan.executor.supervise.machine import describe_machine
 from gpu_plan.executor.supervise.processes.kernel import adopt_orphans
-from gpu_plan.executor.supervise.resumption import Resumption, checkpoint_roots, find_resumption, keeps_progress
+from gpu_plan.executor.supervise.resumption import (
+    Resumption,
+    checkpoint_roots,
+    find_resumption,
+    keeps_progress,
+    start_from_given,
+)
 from gpu_plan.executor.supervise.watch import Listener
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.plan.codec import dump
@@ -122,7 +128,7 @@ class _Run:
             outcome.ranks,
             self._folder.path,
             data_limits=outcome.data_limits,
-            keeps=keeps_progress(self._folder, self._roots),
+            keeps=keeps_progress(self.job, self._folder, self._roots),
             stop=self._interrupted,
         )
         self._changes = found.changes
@@ -136,7 +142,10 @@ class _Run:
 
     def _attempt(self, resumed: Resumption) -> Outcome:
         number = len(self.ledger.record.attempts) + 1
-        files = prepare_attempt(self.job, number, self._folder, resumed.path)
+        job, begins = (self.job, resumed) if resumed.path else start_from_given(self.job, self._folder)
+        for line in begins.notes if begins is not resumed else ():
+            self._tell("note", text=line)
+        files = prepare_attempt(job, number, self._folder, resumed.path)
         write_text(
             self._folder.path / names.ENVIRONMENT_FILE, dump(describe_machine(files.environment)) + "\n", force=True
         )
@@ -148,9 +157,9 @@ class _Run:
             self.job,
             number,
             files,
-            resume_from=resumed.path,
-            first_step=resumed.step + 1,
-            changes=(*self._changes, *resumed.notes),
+            resume_from=begins.path,
+            first_step=begins.step + 1,
+            changes=(*self._changes, *resumed.notes, *(begins.notes if begins is not resumed else ())),
         )
         self.ledger.begin(attempt)
         self._tell("launch", command=files.command, plan=self.job.saved)

@@ -12,7 +12,9 @@ from typing import Any
 from gpu_plan.executor.checkpoints.manifest import DEEPSPEED_UNIVERSAL, REPLICATED, ManifestError, read_manifest
 from gpu_plan.executor.runner.imports import PostImport
 from gpu_plan.executor.runner.observe import wrapping
+from gpu_plan.executor.runner.observe.actual import Counts, layers
 from gpu_plan.executor.runner.recorder import Recorder
+from gpu_plan.executor.runner.saving.fits import check_fits
 from gpu_plan.executor.runner.saving.loads import after_load, fills_optimizer, number_next
 from gpu_plan.executor.runner.saving.protocol import Facts, Saving, layout_of, resume_folder
 
@@ -39,11 +41,7 @@ def facts_of(
     resumable: bool = True,
 ) -> Facts:
     """What an Accelerator tells of what is saved."""
-    kind = accelerator.distributed_type.value
-    plugin = getattr(accelerator.state, "fsdp_plugin", None) if kind == "FSDP" else None
-    state_dict = getattr(getattr(plugin, "state_dict_type", None), "name", None)
-    layout = layout_of(kind, state_dict)
-    found = _wrapping(accelerator, kind, plugin)
+    layout, found = _spread(accelerator)
     one = layout == REPLICATED and len(models) == len(optimizers) == 1
     return Facts(
         stack=stack,
@@ -54,7 +52,36 @@ def facts_of(
         step=step,
         resumable=resumable,
         parameter_names=numbered_names(models[0], optimizers[0]) if one else (),
+        model_class=_class_name(models[0]) if len(models) == 1 else "",
+        parameters=_elements(models),
     )
+
+
+def _spread(accelerator: Any) -> tuple[str, str]:
+    """The layout of its checkpoints, and what it wraps a model in. ValueError for a layout without a name here."""
+    kind = accelerator.distributed_type.value
+    plugin = getattr(accelerator.state, "fsdp_plugin", None) if kind == "FSDP" else None
+    state_dict = getattr(getattr(plugin, "state_dict_type", None), "name", None)
+    return layout_of(kind, state_dict), _wrapping(accelerator, kind, plugin)
+
+
+def _check_fits(accelerator: Any, folder: Any) -> None:
+    """Raises CheckpointMismatch for a checkpoint that must be converted first."""
+    layout, found = _spread(accelerator)
+    check_fits(folder, layout=layout, strategy=wrapping.strategy_called(found), world_size=accelerator.num_processes)
+
+
+def _class_name(model: Any) -> str:
+    """`LlamaForCausalLM`, whatever is around it; FSDP2 gives a model a class of its own, named after its first one."""
+    *_, inner = layers(model)
+    return type(inner).__name__.removeprefix("FSDP")
+
+
+def _elements(models: Sequence[Any]) -> int:
+    counts = Counts()
+    for model in models:
+        counts.add(model)
+    return counts.total
 
 
 def numbered_names(model: Any, optimizer: Any) -> tuple[str, ...]:
@@ -109,6 +136,8 @@ def _accelerate(module: Any, saving: Saving, recorder: Recorder) -> None:
     @functools.wraps(load)
     def load_state(self: Any, input_dir: Any = None, *args: Any, **kwargs: Any) -> Any:
         given = resume_folder() if input_dir is None else input_dir
+        if given is not None:
+            recorder.guard("what is loaded", _check_fits, self, given)
         with recorder.ignoring_steps():
             found = load(self, given, *args, **kwargs)
         if given is not None:
@@ -190,6 +219,10 @@ def _trainer(module: Any, saving: Saving, recorder: Recorder) -> None:
         if not begun and not resume_from_checkpoint:
             resume_from_checkpoint = resume_folder()
         begun.append(True)
+        if resume_from_checkpoint:
+            last = module.get_last_checkpoint
+            found = last(self.args.output_dir) if resume_from_checkpoint is True else resume_from_checkpoint
+            recorder.guard("what is loaded", _check_fits, self.accelerator, found)
         return train(self, resume_from_checkpoint, *args, **kwargs)
 
     kind._save_checkpoint = _save_checkpoint

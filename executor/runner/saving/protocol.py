@@ -33,6 +33,8 @@ class Facts:
     """Optimizer steps, where the library counts them; else the recorder's."""
     resumable: bool = True
     parameter_names: tuple[str, ...] = ()
+    model_class: str = ""
+    parameters: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,6 +120,8 @@ class Saving:
                 layout=found.layout,
                 strategy=found.strategy,
                 world_size=found.world_size,
+                model_class=found.model_class,
+                parameters=found.parameters,
                 micro_batch_size=recorder.actual.get("micro_batch_size"),
                 gradient_accumulation_steps=latest.micro_batches if latest is not None else None,
                 resumable=found.resumable,

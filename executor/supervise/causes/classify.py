@@ -14,7 +14,8 @@ from gpu_plan.executor.records.run import Cause
 from gpu_plan.executor.supervise.causes.evidence import Evidence, RankExit
 
 LAUNCHER_FAILED, PREFLIGHT = 125, 4
-PARAMETER_MISMATCH = "gpu_plan.ParameterMismatch"
+MISMATCHES = ("gpu_plan.ParameterMismatch", "gpu_plan.CheckpointMismatch")
+"""Exceptions of the runner that end a script which is not what was planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ def _last(ranks: Sequence[RankRecord]) -> int:
 
 def _mismatch(evidence: Evidence) -> Verdict | None:
     for rank in evidence.ranks:
-        if rank.error is not None and rank.error.type == PARAMETER_MISMATCH:
+        if rank.error is not None and rank.error.type in MISMATCHES:
             return Verdict(
                 cause="deviation", exit_code=PREFLIGHT, culprit=rank.rank, explanation=_one_line(rank.error.message)
             )

@@ -64,6 +64,7 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         machine_rank=machine_rank_of(args, hosts),
         command=shlex.join(["plan", *words, *(["--", *script_words] if script_words else [])]),
     )
+    _say_where_it_begins(job)
     if args.dry_run:
         return _show(job)
     check_machine(saved)
@@ -76,6 +77,20 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         draw(job, parsed, folder=Path.cwd())
     check_port(hosts, job.machine_rank, rendezvous_port(hosts))
     return _launch(job, limits)
+
+
+def _say_where_it_begins(job: "Job") -> None:
+    """A note where the script's words name a checkpoint that must be converted; PreflightError where it cannot be."""
+    from gpu_plan.executor.supervise.resumption import given_in
+
+    given = given_in(job, whole=False)
+    if given is None or given.resume.conversion is None:
+        return
+    manifest, to = given.resume.checkpoint.manifest, given.resume.conversion
+    say(
+        f"{given.named.option} {given.named.value} was saved under {manifest.strategy} on {manifest.world_size} ranks:"
+        f" it is converted for {to.strategy} on {to.world_size} before the launch, the original left as it is"
+    )
 
 
 def _script(args: argparse.Namespace) -> Path:
