@@ -10,6 +10,7 @@ from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.options.given.named import named
 from gpu_plan.planner.options.parser import given_job_words
 from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.options.values import script_seconds
 from gpu_plan.planner.options.words import main_parser
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.tui.state import State
@@ -54,6 +55,8 @@ def _state(args: argparse.Namespace, words: Sequence[tuple[str, str]], script_wo
         revision=args.revision,
         no_cache=args.no_cache,
         script_words=tuple(script_words),
+        script_seconds=script_seconds(args.script_seconds),
+        unwalled=args.unwalled,
         following=not args.pin,
     )
 

@@ -37,6 +37,8 @@ class State:
     no_cache: bool = False
     script_words: tuple[str, ...] = ()
     """Arguments of the training script, where `model` is one."""
+    script_seconds: float | None = None
+    unwalled: bool = False
     focus: Words = ()
     """Searched options of the configuration in the picture; what is missing is neutral there."""
     following: bool = True
@@ -203,6 +205,10 @@ class State:
             words += ["--revision", self.revision]
         if self.no_cache:
             words.append("--no-cache")
+        if self.script_seconds is not None:
+            words += ["--script-seconds", f"{self.script_seconds:g}"]
+        if self.unwalled:
+            words.append("--unwalled")
         return tuple(words)
 
     def _script_words(self) -> tuple[str, ...]:
@@ -221,6 +227,8 @@ class State:
             use_cache=not self.no_cache,
             command=command,
             script_words=self.script_words,
+            script_seconds=self.script_seconds,
+            unwalled=self.unwalled,
         )
 
 

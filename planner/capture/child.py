@@ -1,8 +1,8 @@
-"""The capturing child: `-m gpu_plan.planner.capture.child REQUEST RESULT`. Runs the user's own code, behind walls.
+"""The capturing child, `-m gpu_plan.planner.capture.child REQUEST PIPE SCRATCH`: runs the user's own code behind walls.
 
-RESULT is a folder outside the walls: `outcome.json`, and `trace.npz` where the step was reached. It is opened before
-the walls go up; the process ends with os._exit as soon as the outcome is written, so that nothing of the script's own
-clean-up runs.
+PIPE is a descriptor through which the outcome leaves, and the only way out; SCRATCH an empty folder for what is written
+where no wall can redirect it. The process ends with os._exit as soon as the outcome is written, so that nothing of the
+script's own clean-up runs.
 """
 
 import contextlib
@@ -10,50 +10,49 @@ import os
 import resource
 import runpy
 import sys
+import tempfile
 import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpu_plan.planner.capture import sandbox
-from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outcome
+from gpu_plan.planner.capture import refusals
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outcome, framed
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.neighbours import admit
 from gpu_plan.planner.plan.codec import decode, dump, load_object
+from gpu_plan.planner.walls.behind import Asked, Standing, go_behind, stay_outside
+from gpu_plan.planner.walls.namespaces import Room
+from gpu_plan.planner.walls.privileges import Bounds
 
 
 class Result:
-    """Files of the outcome, reached through a descriptor that the walls do not cover."""
+    """The outcome's way out."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-    def _write(self, name: str, content: bytes) -> None:
-        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._folder)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
 
     def end(self, outcome: Outcome, trace: bytes | None = None) -> NoReturn:
         """Writes and leaves at once."""
-        sandbox.lift_refusals()
-        if trace is not None:
-            self._write("trace.npz", trace)
-        self._write("outcome.json", dump(outcome).encode())
+        waiting = memoryview(framed(dump(outcome).encode(), trace))
+        while waiting:
+            waiting = waiting[os.write(self.pipe, waiting) :]
         os._exit(0)
 
 
 def main(words: list[str]) -> NoReturn:
     request = decode(CaptureRequest, load_object(Path(words[0]).read_bytes(), words[0]), words[0])
-    result = Result(words[1])
+    result, scratch = Result(int(words[1])), words[2]
     script = Path(request.script)
     os.chdir(request.working_directory)
     admit(os.path.dirname(os.path.realpath(script)))
     started = time.monotonic()
-    folders = [Path.cwd(), script.parent, Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
-    walls = sandbox.enter(folders, processes=request.processes)
-    _quiet_environment(request)
-    # Imported behind the walls: a process that has threads gets no user namespace, and torch starts some.
+    walls = _walls(request, result, scratch)
+    _quiet_environment(None if walls.kind == "namespaces" else scratch)
+    if walls.kind == "landlock":
+        refusals.explain(scratch)
+    # Imported behind the walls: a process that has threads gets no namespaces, and torch starts some.
     from gpu_plan.planner.capture.window import Window
 
     window = Window(request, lambda facts, trace: result.end(_captured(facts, started, walls), trace))
@@ -69,12 +68,33 @@ def main(words: list[str]) -> NoReturn:
         result.end(_no_step(script, window))
 
 
-def _captured(facts: CapturedFacts, started: float, walls: str) -> Outcome:
+def _walls(request: CaptureRequest, result: Result, scratch: str) -> Standing:
+    """Goes behind them; ends the capture where there are none, unless the user said to go on."""
+    asked = Asked(
+        scratch=scratch,
+        descriptors=(result.pipe,),
+        bounds=Bounds(processes=request.processes, file_bytes=request.written_bytes),
+        room=Room(written_bytes=request.written_bytes, shared_bytes=request.written_bytes),
+    )
+    walls = go_behind(asked)
+    if walls.kind == "none":
+        if not request.unwalled:
+            result.end(Outcome(stage="walls", message=refusals.NO_WALLS.format("; ".join(walls.refused))))
+        return stay_outside(asked)
+    return walls
+
+
+def _captured(facts: CapturedFacts, started: float, walls: Standing) -> Outcome:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    notes = facts.notes if walls == "namespaces" else (*facts.notes, "files and network were closed by refusal")
     return Outcome(
         stage="captured",
-        facts=replace(facts, seconds=time.monotonic() - started, resident_bytes=peak, notes=notes),
+        facts=replace(
+            facts,
+            seconds=time.monotonic() - started,
+            resident_bytes=peak,
+            walls=walls.kind,
+            notes=(*facts.notes, refusals.in_words(walls)),
+        ),
     )
 
 
@@ -124,8 +144,12 @@ def _own_frame(problem: BaseException, script: Path) -> tuple[str | None, int | 
     return str(script), None
 
 
-def _quiet_environment(request: CaptureRequest) -> None:
-    """No trackers, no hub, one process; the device that accelerate finds is meta."""
+def _quiet_environment(scratch: str | None) -> None:
+    """No trackers, no hub, one process; accelerate finds the meta device. What is temporary goes to `scratch`."""
+    if scratch is not None:
+        for name in ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR"):
+            os.environ[name] = scratch
+        tempfile.tempdir = None
     os.environ.update(
         WANDB_MODE="disabled",
         WANDB_SILENT="true",

@@ -14,8 +14,8 @@ from gpu_plan.planner.options.training import Given, make_workload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.workload.training import Workload
 
-_SECONDS, _FOLLOWED_SECONDS = 60.0, 240.0
-"""Until the first step, and until the third of a check, which runs where machines are slow and nobody waits."""
+_SECONDS, _FOLLOWED_SECONDS = 180.0, 720.0
+"""Of processor time until the first step, and until the third of a check."""
 
 
 OpenCaptures = Callable[[Request, Cluster, Path, Note], CapturedProvider]
@@ -62,7 +62,8 @@ def capture_request(request: Request, cluster: Cluster, script: Path) -> Capture
         device=planned_device(cluster),
         world_size=cluster.world_size,
         follow=request.follow,
-        seconds=_FOLLOWED_SECONDS if request.follow else _SECONDS,
+        seconds=request.script_seconds or (_FOLLOWED_SECONDS if request.follow else _SECONDS),
+        unwalled=request.unwalled,
     )
 
 

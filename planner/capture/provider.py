@@ -96,12 +96,16 @@ class CapturedProvider:
         """Name of a run of the script, as its files were when first looked at."""
         if self._digest is None:
             self._digest = files_digest(Path(request.script))
-        return entry_name("capture", self._digest, dump(request))
+        # What it may take at most, and whether it needs walls, is not what it finds.
+        asked = replace(request, seconds=0.0, resident_bytes=0, written_bytes=0, processes=0, unwalled=False)
+        return entry_name("capture", self._digest, dump(asked))
 
     def _run(self, request: CaptureRequest, key: str, folder: Path) -> tuple[CapturedFacts, StepTrace]:
         self.note("tracing")
-        self.note(f"executing {request.script} up to its first optimizer step: without network, its files go nowhere")
-        outcome, content = capture(request)
+        self.note(
+            f"executing {request.script} up to its first optimizer step{', behind walls' * (not request.unwalled)}"
+        )
+        outcome, content = capture(request, self.note)
         assert outcome.facts is not None
         trace = load(content)
         self._traces[key] = (outcome.facts, trace)

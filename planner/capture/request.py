@@ -1,5 +1,6 @@
 """What the planning process and the capturing child say to each other; plain values, no torch."""
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -44,9 +45,13 @@ class CaptureRequest:
     """Model configs by hub id, as JSON text: what the closed network would have given."""
     follow: bool = False
     """Whether the script is watched beyond its first step, for what it never gives back."""
-    seconds: float = 60.0
+    seconds: float = 180.0
+    """Of processor time, of the script and all that it starts; how long it may stand still follows from it."""
     resident_bytes: int = 4 * 2**30
+    written_bytes: int = 2**30
     processes: int = 64
+    unwalled: bool = False
+    """Whether it runs where the machine offers no walls, with the user's own rights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,8 @@ class CapturedFacts:
     """Norm to which gradients are clipped before the step; None where they are not."""
     compiled: bool = False
     models: int = 1
+    walls: Literal["namespaces", "landlock", "none"] = "none"
+    """What stood around it."""
     notes: tuple[str, ...] = ()
     places: Mapping[str, str] = field(default_factory=dict)
     """Lines of the user's files by kind: see gpu_plan.planner.capture.watch.noticed."""
@@ -104,12 +111,12 @@ class CapturedFacts:
     seconds: float = 0.0
 
 
-Stage = Literal["captured", "no_step", "raised", "exited", "input", "network", "unsupported", "limit"]
+Stage = Literal["captured", "no_step", "raised", "exited", "input", "network", "unsupported", "limit", "walls"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How the child ended; the trace, if there is one, stands beside it in a file."""
+    """How the child ended; the trace, if there is one, follows it in the same pipe: see `framed`."""
 
     stage: Stage
     message: str = ""
@@ -119,3 +126,21 @@ class Outcome:
     needs: str | None = None
     """A hub id whose config is not at hand."""
     facts: CapturedFacts | None = None
+
+
+MOST_BYTES = 2**29
+"""Of an outcome and its trace; what would be longer is none of ours."""
+_HEAD = struct.Struct(">Q")
+
+
+def framed(outcome: bytes, trace: bytes | None) -> bytes:
+    """An outcome, as JSON, and its trace as they go through the pipe."""
+    return _HEAD.pack(len(outcome)) + outcome + (trace or b"")
+
+
+def unframed(content: bytes) -> tuple[bytes, bytes | None] | None:
+    """The two again, the trace unread; None where they are not whole."""
+    if len(content) < _HEAD.size:
+        return None
+    end = _HEAD.size + _HEAD.unpack_from(content)[0]
+    return (content[_HEAD.size : end], content[end:] or None) if len(content) >= end else None

@@ -91,9 +91,19 @@ def job_parser(description: str | None = None, epilog: str | None = None, *, add
     )
     parser.add_argument("--gpus", metavar="SPEC", help=GPUS_HELP)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
+    add_unwalled(parser)
     add_job_options(parser)
     _add_later(parser)
     return parser
+
+
+def add_unwalled(parser: argparse._ActionsContainer) -> None:
+    """`--unwalled`: of the command line alone. No file of a project can say it."""
+    parser.add_argument(
+        "--unwalled",
+        action="store_true",
+        help="execute a training script where this machine offers no walls around it, with your own rights",
+    )
 
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
@@ -179,6 +189,11 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
         help="torch.compile with inductor, as Accelerate calls it: --set compile.backend=inductor",
     )
     group.add_argument("--no-compile", action="store_const", const="false", dest="compile", help=argparse.SUPPRESS)
+    group.add_argument(
+        "--script-seconds",
+        metavar="N",
+        help="processor time that a training script may take to its first step while it is planned; default: 180",
+    )
     group.add_argument("--trust-remote-code", action="store_true", help="allow code from the model's repository")
     group.add_argument("--revision", metavar="REV", help="branch, tag or commit on the hub")
 

@@ -39,6 +39,10 @@ class Request:
     """Whether the nearest change that would fit is looked for where nothing fits."""
     follow: bool = False
     """Whether the user's own code is followed: a script beyond its first step, for what it never gives back."""
+    script_seconds: float | None = None
+    """Processor time that a training script may take to its first step; None: the default."""
+    unwalled: bool = False
+    """Whether a training script is executed where the machine offers no walls."""
     explained: int = 25
     """How many kinds of tensors are named."""
 

@@ -44,3 +44,19 @@ def positive(value: str | None, option: str) -> int | None:
     if not 0 < number < _LARGEST:
         raise UsageError(f"{option} {value!r} is not a positive integer")
     return number
+
+
+_WEEK = 7 * 24 * 3600
+
+
+def script_seconds(word: str | None) -> float | None:
+    """What `--script-seconds` says. UsageError for what is no number of seconds from 1 to a week."""
+    if word is None:
+        return None
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= _WEEK:
+        raise UsageError(f"--script-seconds {word[:40]}: give seconds of processor time, from 1 to {_WEEK}")
+    return seconds

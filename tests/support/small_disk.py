@@ -10,13 +10,13 @@ import pytest
 
 
 @contextlib.contextmanager
-def small_disk(mebibytes: int) -> Iterator[Path]:
+def small_disk(mebibytes: int, within: str | None = None) -> Iterator[Path]:
     """A file system of its own; skips where mounting is not permitted.
 
-    Not in the tests' temporary folder: a capture that another worker runs lays an overlay over that folder, which the
-    kernel refuses where something is mounted beneath.
+    In /dev/shm, or in the folder `within`.
     """
-    place = Path(tempfile.mkdtemp(prefix="plan-disk-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    folder = within or ("/dev/shm" if Path("/dev/shm").is_dir() else None)
+    place = Path(tempfile.mkdtemp(prefix="plan-disk-", dir=folder))
     words = ("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "plan-test", place)
     mounted = subprocess.run(words, capture_output=True, text=True)
     try:

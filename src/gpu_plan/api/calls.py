@@ -89,8 +89,14 @@ def _asked(
     args = namespace(job)
     args.explain = options.get("explain") is True
     args.no_cache = options.get("use_cache") is False
+    args.unwalled = options.get("unwalled") is True
     refuse_what_is_not_built(args)
-    words = [*shown_words(job), *["--explain"] * args.explain, *["--no-cache"] * args.no_cache]
+    words = [
+        *shown_words(job),
+        *["--explain"] * args.explain,
+        *["--no-cache"] * args.no_cache,
+        *["--unwalled"] * args.unwalled,
+    ]
     return args, words
 
 

@@ -43,6 +43,8 @@ class JobOptions(TypedDict, total=False):
     trust_remote_code: bool
     revision: str
     use_cache: bool
+    script_seconds: float
+    unwalled: bool
 
 
 def values_of(options: Mapping[str, Any]) -> dict[str, object]:
@@ -52,7 +54,7 @@ def values_of(options: Mapping[str, Any]) -> dict[str, object]:
         _check_name(name)
         if name == "settings":
             values["set"] = None if value is None else _mapping(value)
-        elif name not in ("use_cache", "explain"):
+        elif name not in ("use_cache", "explain", "unwalled"):
             values[name.replace("_", "-")] = value
     return values
 

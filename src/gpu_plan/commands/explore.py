@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from gpu_plan.planner.errors import UsageError
-from gpu_plan.planner.options.parser import GPUS_HELP, add_job_options, given_job_words
+from gpu_plan.planner.options.parser import GPUS_HELP, add_job_options, add_unwalled, given_job_words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", metavar="SPEC", help=GPUS_HELP)
     add_job_options(parser)
     group = parser.add_argument_group("explorer")
+    add_unwalled(group)
     group.add_argument("--plan", metavar="FILE", help="begin where a plan of --save or --json stands")
     group.add_argument(
         "--readonly", action="store_true", help="launch nothing; plans and reports are written where you name a file"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpu_plan.commands.report.of_check import FORMATS
 from gpu_plan.planner.errors import ExitCode, InputError, UsageError
 from gpu_plan.planner.options.config import CheckTables, check_tables
+from gpu_plan.planner.options.parser import add_unwalled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of stdout")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
+    add_unwalled(parser)
     parser.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
 
 
@@ -97,10 +99,10 @@ def _words(args: argparse.Namespace) -> list[str]:
 class _Planner:
     """Runs the main job for a check: pinned, its tensors named."""
 
-    def __init__(self, use_cache: bool) -> None:
+    def __init__(self, use_cache: bool, unwalled: bool) -> None:
         from gpu_plan.commands.job.asking import Notes
 
-        self._use_cache, self._note = use_cache, Notes()
+        self._use_cache, self._unwalled, self._note = use_cache, unwalled, Notes()
 
     def __call__(self, job: "CheckJob", gpus: str) -> "Answer":
         from gpu_plan.commands.job.asking import request_of
@@ -115,12 +117,13 @@ class _Planner:
         args.explain = True
         # What a script or factory is made of is watched by the check itself, and over all of the project.
         args.no_cache = job.runs_code or not self._use_cache
+        args.unwalled = self._unwalled
         request = replace(request_of(args, words, job.args), explained=EXPLAINED, follow=True)
         return run_job(request, self._note)
 
 
 def _planner(args: argparse.Namespace) -> _Planner:
-    return _Planner(use_cache=not args.no_cache)
+    return _Planner(use_cache=not args.no_cache, unwalled=args.unwalled)
 
 
 def _show(args: argparse.Namespace, report: "CheckReport") -> None:

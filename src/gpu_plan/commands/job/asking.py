@@ -51,6 +51,7 @@ def request_of(args: argparse.Namespace, words: Sequence[str], script_words: Seq
     # transformers' own log lines would stand between ours; who wants them says so in this variable.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from gpu_plan.planner.options.request import Request
+    from gpu_plan.planner.options.values import script_seconds
 
     return Request(
         model=args.named_model or args.model,
@@ -69,6 +70,8 @@ def request_of(args: argparse.Namespace, words: Sequence[str], script_words: Seq
         plot=any(target.kind == "timeline" for target in plot_targets(args)),
         timeline=form_of(args) == "html",
         script_words=tuple(script_words),
+        script_seconds=script_seconds(args.script_seconds),
+        unwalled=args.unwalled,
     )
 
 
