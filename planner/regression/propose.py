@@ -1,7 +1,6 @@
 """Jobs that a repository seems to have: its training scripts, other tools' configurations, its models (I/O)."""
 
 import ast
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
