@@ -8,7 +8,9 @@ import pytest
 from test_source_headers import safetensors
 
 from gpu_plan.planner.errors import InputError, UnreachableError
+from gpu_plan.planner.model.config_reader import MAX_BYTES
 from gpu_plan.planner.model.source import hub as source_hub
+from gpu_plan.planner.model.source import ranges
 from gpu_plan.planner.model.source.resolve import resolve
 
 CONFIG = json.dumps({"model_type": "llama", "hidden_size": 64}).encode()
@@ -38,6 +40,9 @@ class Hub(BaseHTTPRequestHandler):
         if repo == "stalls":
             server.released.wait(900)  # longer than any test may take: who returns has given up
             return
+        if body and repo.startswith("never-"):
+            self.never_ends(repo)
+            return
         if repo == "garbles":
             self.wfile.write(b"\x00\x01 this is no HTTP\r\n\r\n")
             self.close_connection = True
@@ -51,7 +56,8 @@ class Hub(BaseHTTPRequestHandler):
         if refusal is not None:
             self.reply(refusal[0], refusal[1], b"refused" if body else b"", 7)
             return
-        headers = {"ETag": f'"{hash(content):x}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        commit = {"climbs": "../../../climbed", "mute": ""}.get(repo, COMMIT)
+        headers = {"ETag": f'"{hash(content):x}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         span = self.headers.get("Range")
         if span and repo != "rangeless":
             first, last = (int(part) for part in span.removeprefix("bytes=").split("-"))
@@ -60,6 +66,31 @@ class Hub(BaseHTTPRequestHandler):
             self.reply(206, headers, piece if body else b"", len(piece))
         else:
             self.reply(200, headers, content if body else b"", len(content))
+
+    def never_ends(self, repo):
+        """Answers that go on, end early, or are not what they say; each ends where the reader hangs up."""
+        form = repo.removeprefix("never-")
+        self.close_connection = True
+        self.send_response(200)
+        if form == "chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+        elif form == "packed":
+            self.send_header("Content-Encoding", "gzip")
+        elif form == "short":
+            self.send_header("Content-Length", str(len(CONFIG)))
+        elif form == "huge":
+            self.send_header("Content-Length", str(2**62))
+        self.end_headers()
+        piece = b" " * 65536
+        try:
+            if form in ("short", "cut"):
+                self.wfile.write(CONFIG[:20])
+                return
+            while not self.server.released.is_set():
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if form == "chunked" else piece)
+                self.server.sent += len(piece)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
 
     def reply(self, status, headers, content, length):
         self.send_response(status)
@@ -185,7 +216,7 @@ def test_an_oversized_config_is_not_fetched(hub):
 
 def test_a_broken_config_names_the_repository(hub):
     hub.files["bad", "config.json"] = b'{"model_type": "llama", '
-    with pytest.raises(InputError, match=r"config\.json of me/bad .* is not valid JSON"):
+    with pytest.raises(InputError, match=r"config\.json of me/bad is not valid JSON"):
         resolve("me/bad")
 
 
@@ -207,6 +238,50 @@ def test_the_whole_conversation_is_bounded(hub, monkeypatch):
     monkeypatch.setattr(source_hub, "TOTAL_SECONDS", 0.3)
     with pytest.raises(UnreachableError, match="within 0 seconds"):
         resolve("me/stalls")
+
+
+@pytest.mark.parametrize("form", ["endless", "chunked", "packed", "short", "cut", "huge"])
+def test_bytes_are_bounded_whatever_the_hub_says(hub, tmp_path, capfd, form):
+    hub.files[(f"never-{form}", "config.json")] = CONFIG
+    with pytest.raises((InputError, UnreachableError)) as refused:
+        resolve(f"me/never-{form}")
+    assert str(refused.value).count("\n") == 0
+    assert hub.sent < 2 * MAX_BYTES + 8_000_000, "what the sockets hold may be on its way"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("repo", ["climbs", "mute"])
+def test_a_commit_is_no_path(hub, tmp_path, repo):
+    hub.files[(repo, "config.json")] = CONFIG
+    with pytest.raises(UnreachableError, match="does not say which commit"):
+        resolve(f"me/{repo}")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_what_is_no_config_is_not_kept(hub, tmp_path):
+    hub.files[("half", "config.json")] = CONFIG[:20]
+    with pytest.raises(InputError, match="not valid JSON"):
+        resolve("me/half")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_all_headers_together_are_bounded(hub, monkeypatch):
+    monkeypatch.setattr(ranges, "MAX_BYTES", 1000)
+    index = {"weight_map": {f"w{n}": f"model-{n}.safetensors" for n in range(40)}}
+    hub.files |= {("tiny", "model.safetensors.index.json"): json.dumps(index).encode()}
+    hub.files |= {("tiny", f"model-{n}.safetensors"): WEIGHTS for n in range(40)}
+    source = resolve("me/tiny")
+    assert source.stored is None
+    assert "more than 1,000 bytes" in source.notes[-1]
+
+
+def test_huggingface_hub_itself_finds_what_is_kept(hub, tmp_path):
+    from huggingface_hub import try_to_load_from_cache
+
+    source = resolve("me/tiny")
+    found = try_to_load_from_cache("me/tiny", "config.json", cache_dir=tmp_path / "hf" / "hub")
+    assert found == str(source.path)
 
 
 def test_offline_mode_asks_nothing(hub, monkeypatch):

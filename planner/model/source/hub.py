@@ -5,9 +5,10 @@ huggingface_hub is imported only when the network is really needed: importing it
 
 import os
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 from gpu_plan.planner.errors import InputError, PlanError, UnreachableError
 from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.catalog_index import nearest
-from gpu_plan.planner.model.config_reader import MAX_BYTES
+from gpu_plan.planner.model.config_reader import MAX_BYTES, parse_object
+from gpu_plan.planner.model.source.download import Allowance, get
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
@@ -28,6 +30,7 @@ TOTAL_SECONDS = 25.0
 """For all that is fetched; a config has a few kilobytes."""
 _REPO_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
 _MAX_REFERENCE = 1000
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _LOGIN = "set HF_TOKEN, or run `hf auth login`"
 
 
@@ -63,13 +66,17 @@ def is_offline() -> bool:
     return value.upper() in {"1", "ON", "YES", "TRUE"}
 
 
+def _cached_repo(repo_id: str) -> Path:
+    return cache_folder() / ("models--" + repo_id.replace("/", "--"))
+
+
 def find_cached(repo_id: str, revision: str | None) -> HubConfig | None:
     """The cached config.json of `repo_id` at `revision` (default main), or None.
 
     Mirrors huggingface_hub's file_download.py `try_to_load_from_cache`. Raises UnreachableError if the cache
     cannot be read.
     """
-    repo = cache_folder() / ("models--" + repo_id.replace("/", "--"))
+    repo = _cached_repo(repo_id)
     wanted = revision or "main"
     try:
         reference = repo / "refs" / wanted
@@ -141,25 +148,28 @@ def endpoint() -> str:
 
 
 def _fetch(repo_id: str, revision: str | None) -> HubConfig:
-    from huggingface_hub import get_hf_file_metadata, get_token, hf_hub_download, hf_hub_url
+    from huggingface_hub import get_hf_file_metadata, get_token, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     url = hf_hub_url(repo_id, "config.json", revision=revision, endpoint=endpoint())
-    bars = not are_progress_bars_disabled()
-    disable_progress_bars()
     try:
         found = get_hf_file_metadata(url, token=get_token(), timeout=CONNECT_SECONDS, endpoint=endpoint())
         if found.size is not None and found.size > MAX_BYTES:
             raise InputError(f"config.json of {repo_id} has {found.size:,} bytes, at most {MAX_BYTES:,} are read")
-        path = hf_hub_download(
-            repo_id,
-            "config.json",
-            revision=revision,
-            cache_dir=cache_folder(),
-            etag_timeout=CONNECT_SECONDS,
-            endpoint=endpoint(),
+        commit = found.commit_hash
+        if commit is None or not _COMMIT.fullmatch(commit):
+            raise UnreachableError(f"{endpoint()} does not say which commit {repo_id} is at: it is no hub")
+        content = get(
+            hf_hub_url(repo_id, "config.json", revision=commit, endpoint=endpoint()),
+            f"config.json of {repo_id}",
+            Allowance(MAX_BYTES, TOTAL_SECONDS),
         )
+        if found.size is not None and len(content) != found.size:
+            raise UnreachableError(
+                f"the hub gave {len(content):,} of the {found.size:,} bytes of config.json of {repo_id}: try again"
+            )
+        parse_object(content, f"config.json of {repo_id}", max_bytes=MAX_BYTES)
+        path = _keep(repo_id, revision, commit, content)
     except HfHubHTTPError as error:
         raise refusal(error, repo_id, revision) from None
     except PlanError:
@@ -167,10 +177,34 @@ def _fetch(repo_id: str, revision: str | None) -> HubConfig:
     except Exception as error:
         # httpx's errors, OSError from the cache's disk, huggingface_hub's own: nothing was reached.
         raise _no_answer(repo_id, error) from None
-    finally:
-        if bars:
-            enable_progress_bars()
-    return HubConfig(path=Path(path), commit=found.commit_hash or Path(path).parent.name)
+    return HubConfig(path=path, commit=commit)
+
+
+def _keep(repo_id: str, revision: str | None, commit: str, content: bytes) -> Path:
+    """Puts a config where `find_cached`, and huggingface_hub itself, will find it. Raises OSError.
+
+    Its layout, without the blobs that snapshots are links to where several commits share a file
+    (file_download.py: _create_symlink copies the same where there are no links).
+    """
+    repo = _cached_repo(repo_id)
+    path = repo / "snapshots" / commit / "config.json"
+    _replace(path, content)
+    if (revision or "main") != commit and ".." not in Path(revision or "").parts:
+        _replace(repo / "refs" / (revision or "main"), commit.encode())
+    return path
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def refusal(error: "HfHubHTTPError", repo_id: str, revision: str | None) -> PlanError:

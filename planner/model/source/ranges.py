@@ -1,9 +1,11 @@
 """Safetensors headers of a hub repository by range requests: first bytes of each shard, never its data."""
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.source.download import AbsentError, Allowance, get
 from gpu_plan.planner.model.source.headers import (
     INDEX_NAME,
     SINGLE_NAME,
@@ -13,21 +15,21 @@ from gpu_plan.planner.model.source.headers import (
     read_header,
     shard_names,
 )
-from gpu_plan.planner.model.source.hub import CONNECT_SECONDS, endpoint, within
+from gpu_plan.planner.model.source.hub import endpoint, within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+T = TypeVar("T")
 
 FIRST_BYTES = 100_000
 """Of each shard: enough for most headers, so that one request does."""
 MAX_INDEX = 25_000_000
 MAX_REMOTE_HEADER = 25_000_000
 MAX_SHARDS = 512
+MAX_BYTES = 64_000_000
+"""Of all headers together; the largest published checkpoints have some 20 MB of them."""
 SECONDS = 20.0
-
-
-class _Absent(Exception):
-    pass
 
 
 def read_remote(repo_id: str, revision: str | None) -> tuple[StoredWeights | None, tuple[str, ...]]:
@@ -37,7 +39,7 @@ def read_remote(repo_id: str, revision: str | None) -> tuple[StoredWeights | Non
     """
     try:
         return within(SECONDS, lambda: _read(repo_id, revision or "main"), "the hub did not give the headers")
-    except _Absent:
+    except AbsentError:
         return None, ("the hub has no safetensors weights of this model: stored sizes not compared",)
     except Exception as error:
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
@@ -45,53 +47,76 @@ def read_remote(repo_id: str, revision: str | None) -> tuple[StoredWeights | Non
 
 
 def _read(repo_id: str, revision: str) -> tuple[StoredWeights | None, tuple[str, ...]]:
+    hub = _Repository(repo_id, revision, Allowance(MAX_BYTES, SECONDS))
     try:
-        index = _get(repo_id, INDEX_NAME, revision, 0, MAX_INDEX, whole=True)
-    except _Absent:
-        return collect([_header(repo_id, SINGLE_NAME, revision)]), ()
+        index = hub.whole(INDEX_NAME, MAX_INDEX)
+    except AbsentError:
+        return collect([hub.header(SINGLE_NAME)]), ()
     names = shard_names(index, f"{INDEX_NAME} of {repo_id}")
     if len(names) > MAX_SHARDS:
         return None, (f"the checkpoint has {len(names):,} shards: headers not read",)
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        shards = list(pool.map(lambda name: _header(repo_id, name, revision), names))
-    return collect(shards), ()
+    return collect(_each(hub.header, names)), ()
 
 
-def _header(repo_id: str, name: str, revision: str) -> "Mapping[str, StoredTensor]":
-    first = _get(repo_id, name, revision, 0, FIRST_BYTES)
+def _each(work: "Callable[[str], T]", names: "Sequence[str]") -> "list[T]":
+    """`work` on every name, eight at once. Raises the first error.
 
-    def read(offset: int, length: int) -> bytes:
-        if length > MAX_REMOTE_HEADER:
-            raise InputError(f"the header of {name} claims {length:,} bytes")
-        if offset + length <= len(first):
-            return first[offset : offset + length]
-        return _get(repo_id, name, revision, offset, length)
+    Not concurrent.futures, whose threads Python waits for at its end: a server that drips would hold it.
+    """
+    results: dict[str, T] = {}
+    errors: list[BaseException] = []
+    left = iter(names)
+    lock = threading.Lock()
 
-    return read_header(read, None, f"{name} of {repo_id}")
+    def run() -> None:
+        while not errors:
+            with lock:
+                name = next(left, None)
+            if name is None:
+                return
+            try:
+                results[name] = work(name)
+            except BaseException as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(8, len(names)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return [results[name] for name in names]
 
 
-def _get(repo_id: str, name: str, revision: str, offset: int, length: int, *, whole: bool = False) -> bytes:
-    """At most `length` bytes of a file from `offset`; a server that ignores ranges is cut off."""
-    from huggingface_hub import get_session, get_token, hf_hub_url
-    from huggingface_hub.utils import build_hf_headers
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    id: str
+    revision: str
+    allowance: Allowance
 
-    headers: dict[str, Any] = dict(build_hf_headers(token=get_token()))
-    headers["Accept-Encoding"] = "identity"
-    if not whole:
-        headers["Range"] = f"bytes={offset}-{offset + length - 1}"
-    url = hf_hub_url(repo_id, name, revision=revision, endpoint=endpoint())
-    session = get_session()
-    with session.stream("GET", url, headers=headers, timeout=CONNECT_SECONDS, follow_redirects=True) as answer:
-        if answer.status_code == 404:
-            raise _Absent(name)
-        if answer.status_code not in (200, 206):
-            raise InputError(f"the hub answered {answer.status_code} for {name}")
-        skip = offset if answer.status_code == 200 else 0
-        kept = bytearray()
-        for chunk in answer.iter_bytes(65_536):
-            kept += chunk
-            if len(kept) >= skip + length:
-                break
-    if whole and len(kept) >= length:
-        raise InputError(f"{name} is larger than {length:,} bytes")
-    return bytes(kept[skip : skip + length])
+    def whole(self, name: str, most: int) -> bytes:
+        """A file of at most `most` bytes."""
+        content = self._get(name, 0, most + 1)
+        if len(content) > most:
+            raise InputError(f"{name} is larger than {most:,} bytes")
+        return content
+
+    def header(self, name: str) -> "Mapping[str, StoredTensor]":
+        """The tensors that one shard declares."""
+        first = self._get(name, 0, FIRST_BYTES)
+
+        def read(offset: int, length: int) -> bytes:
+            if length > MAX_REMOTE_HEADER:
+                raise InputError(f"the header of {name} claims {length:,} bytes")
+            if offset + length <= len(first):
+                return first[offset : offset + length]
+            return self._get(name, offset, length)
+
+        return read_header(read, None, f"{name} of {self.id}")
+
+    def _get(self, name: str, offset: int, length: int) -> bytes:
+        from huggingface_hub import hf_hub_url
+
+        url = hf_hub_url(self.id, name, revision=self.revision, endpoint=endpoint())
+        return get(url, name, self.allowance, offset=offset, length=length)
