@@ -27,10 +27,11 @@ the job. The position counts in samples, so that it holds when micro batch, accu
     manifest    `plan-checkpoint.json`; the standard library only, since ranks write it
     markers     what ranks leave while they save, and the manifest that follows the last marker; standard library only
     find        complete checkpoints, the newest, torn ones
-    resume      `plan_resume`, `decide_resume`: as it stands, converted first, or not at all; `make_ready` converts
+    resume      `plan_resume`, `decide_resume`: as it stands, converted first, or not at all; `make_ready` and
+                `convert_into` convert
     given       one that the user's own words name: looked at before anything is launched
     convert/    the converter, in a process of its own
 
-`runner/saving` uses `manifest` and `markers`; `supervise` uses `find`, `given` and `resume`. No torch but in
-`convert/`.
+`runner/saving` uses `manifest` and `markers`; `supervise` uses `find`, `given` and `resume`, `plan convert` the first
+and the last of them. No torch but in `convert/`.
 """

@@ -140,18 +140,30 @@ def make_ready(resume: Resume, into: Path) -> Path:
     wanted = resume.conversion
     if wanted is None:
         return source
-    target = into.absolute() / f"{source.name}-as-{wanted.strategy}-{wanted.world_size}"
-    if target.is_dir():
-        return open_checkpoint(target).path
+    target = into / converted_name(source, wanted)
+    return open_checkpoint(target).path if target.is_dir() else convert_into(resume.checkpoint, wanted, target)
+
+
+def converted_name(source: Path, wanted: Conversion) -> str:
+    """`step-4-as-fsdp-2`."""
+    return f"{source.name}-as-{wanted.strategy}-{wanted.world_size}"
+
+
+def convert_into(checkpoint: Checkpoint, wanted: Conversion, target: Path) -> Path:
+    """Makes the new checkpoint `target`, whole or not at all; the original is left alone.
+
+    Raises PreflightError in one line where the disk is too small, or where converting fails.
+    """
+    source, target = checkpoint.path, target.absolute()
     try:
-        into.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(into).free
+        target.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(target.parent).free
     except OSError as error:
-        raise PreflightError(f"{into} cannot be written: {error.strerror or error}") from None
+        raise PreflightError(f"{target.parent} cannot be written: {error.strerror or error}") from None
     if free < wanted.needed_bytes:
         raise PreflightError(
             f"converting {source} for {wanted.strategy} takes {wanted.needed_bytes / 1e9:.1f} GB, "
-            f"{into} has {free / 1e9:.1f} GB free: make room, or resume under {resume.checkpoint.manifest.strategy}"
+            f"{target.parent} has {free / 1e9:.1f} GB free: make room, or resume under {checkpoint.manifest.strategy}"
         )
     command = [*own_command("gpu_plan.executor.checkpoints.convert"), str(source), str(target)]
     command += ["--layout", wanted.layout, "--strategy", wanted.strategy, "--world-size", str(wanted.world_size)]

@@ -5,6 +5,7 @@ VERBS = {
     "gpus": "gpu_plan.commands.gpus",
     "diff": "gpu_plan.commands.diff",
     "export": "gpu_plan.commands.export",
+    "convert": "gpu_plan.commands.convert",
     "report": "gpu_plan.commands.report.command",
     "runs": "gpu_plan.commands.runs",
     "doctor": "gpu_plan.commands.doctor.command",

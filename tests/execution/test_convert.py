@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gpu_plan.cli import main
 from gpu_plan.executor.checkpoints.convert.__main__ import convert
 from gpu_plan.executor.checkpoints.convert.torch_layouts import by_name, by_number
 from gpu_plan.executor.checkpoints.find import open_checkpoint
@@ -79,3 +80,48 @@ def test_what_torch_cannot_read_ends_in_one_line_and_leaves_nothing(replicated: 
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-2"]
+
+
+def test_the_command_makes_one_and_prints_where(
+    replicated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", str(replicated), "--to", "hsdp", "--ranks", "4"]) == 0
+    said = capsys.readouterr()
+    made = tmp_path / "step-2-as-hsdp-4"
+    assert said.out == f"{made}\n"
+    assert "step 2, saved under ddp on 2, for hsdp on 4" in said.err
+    assert open_checkpoint(made).manifest.converted_from == str(replicated)
+    assert main(["convert", str(made), "--to", "single", "-o", str(tmp_path / "back")]) == 0
+    assert differing(replicated, tmp_path / "back") == []
+    capsys.readouterr()
+    assert main(["convert", str(replicated), "--to", "ddp", "--ranks", "8"]) == 0
+    assert capsys.readouterr().out == f"{replicated}\n", "it is read as it stands"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("step-2", "--to", "zero3"), 2, "cannot be converted for zero3 on 2 ranks: no converter"),
+        (("step-2", "--to", "zerro3"), 2, "--to 'zerro3' is no strategy: use single, ddp"),
+        (("step-2", "--to", "fsdp", "--ranks", "none"), 2, "--ranks 'none' is not a number of 1 or more"),
+        (("step-2", "--to", "single", "--ranks", "2"), 2, "--ranks 2: single runs on one"),
+        (("step-2", "--to", "fsdp", "-o", "step-2"), 2, "step-2 is there already"),
+        (("nothing", "--to", "fsdp"), 3, "nothing is no folder"),
+        ((".", "--to", "fsdp"), 2, ". is not a complete checkpoint: it has no plan-checkpoint.json"),
+    ],
+)
+def test_the_command_refuses_in_one_line_and_writes_nothing(
+    words: tuple[str, ...],
+    code: int,
+    says: str,
+    replicated: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", *words]) == code
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert says in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["step-2"]
