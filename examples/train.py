@@ -49,6 +49,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seq_length", type=int, default=(under_plan and plan.sequence_length) or 128)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--max_grad_norm", type=float, default=1.0, help="0: gradients are not clipped")
     parser.add_argument("--warmup_steps", type=int, default=2)
     parser.add_argument("--optimizer", default=(under_plan and plan.optimizer) or "adamw")
     parser.add_argument("--dtype", default="bfloat16" if under_plan and plan.precision == "bf16" else "float32")
@@ -139,8 +140,8 @@ def main() -> None:
                 loss = model(**batch).loss
                 accelerator.backward(loss)
                 loss_sum += loss.detach()
-                if accelerator.sync_gradients:
-                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                if accelerator.sync_gradients and args.max_grad_norm > 0:
+                    accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm)
                 optimizer.step()
                 if accelerator.sync_gradients:
                     scheduler.step()

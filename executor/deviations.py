@@ -153,10 +153,35 @@ def _steps(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     if actual.checkpointing is not None and actual.checkpointing != (planned.checkpointing != "none"):
         state = "on" if actual.checkpointing else "off"
         yield f"activation checkpointing was {state}, planned is {planned.checkpointing}"
+    yield from _clipping(saved, actual)
+    yield from _replaced(actual)
     yield from _compilation(saved, actual)
     name = str(saved.workload.get("optimizer", ""))
     if actual.optimizers and name and not any(_is_optimizer(name, found) for found in actual.optimizers):
         yield f"the optimizer was {', '.join(actual.optimizers)}, planned is {name}"
+
+
+def _clipping(saved: SavedPlan, actual: Actual) -> Iterator[str]:
+    """What was asked for is what the user set, else what the script called; DeepSpeed's engine goes by its file."""
+    settings = saved.workload.get("settings")
+    given = settings.get("clip.max_norm") if isinstance(settings, Mapping) else None
+    script = actual.clipping_asked or 0.0
+    ran, who = (script, "the script") if actual.clipping_of_engine is None else (actual.clipping_of_engine, "DeepSpeed")
+    asked, whose = (script, "the script asks for") if given is None else (float(str(given)), "planned is")
+    if ran != asked:
+        yield f"{who} {_clips(ran)}, {whose} {f'norm {asked:g}' if asked else 'no clipping'}"
+
+
+def _replaced(actual: Actual) -> Iterator[str]:
+    """Accelerate gives DeepSpeed's CPU Adam the place of any optimizer whose state is offloaded."""
+    taken = any("DeepSpeedCPUAdam" in name for name in actual.optimizers)
+    other = [name for name in actual.optimizers_given if "adam" not in name.lower()]
+    if taken and other:
+        yield f"DeepSpeed's CPU Adam stepped in place of the script's {', '.join(other)}: offload none keeps it"
+
+
+def _clips(norm: float) -> str:
+    return f"clipped gradients to norm {norm:g}" if norm else "did not clip gradients"
 
 
 def _compilation(saved: SavedPlan, actual: Actual) -> Iterator[str]:

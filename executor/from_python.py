@@ -33,7 +33,7 @@ class RunResult:
     @property
     def succeeded(self) -> bool:
         """Whether every rank ended well."""
-        return self.record.status == "succeeded"
+        return self.record.succeeded
 
     @property
     def exit_code(self) -> int | None:
@@ -70,12 +70,15 @@ def run(
     environment: Mapping[str, str] | None = None,
     max_restarts: int = 3,
     check_parameters: bool = True,
+    allow_deviation: bool = False,
+    stop_on_nan: bool = False,
 ) -> RunResult:
     """Executes `plan` with a script, or with a function as Accelerate's `notebook_launcher` runs it.
 
     `plan`: what `plan ... --save` wrote (loaded, or its path), or a plan document, whose best plan is taken.
     `arguments`: the script's words, or the function's positional arguments. A function is run once: it is neither
     resumed nor replanned, and no hang is looked for; it must not have used a GPU in this process before.
+    `allow_deviation`, `stop_on_nan`: as on the command line, for a script.
 
     Raises a PlanError for a plan or script that cannot be run at all: for other GPUs than this machine's, or read from
     a path and stale. A run that fails is told by the result.
@@ -105,6 +108,8 @@ def run(
             max_restarts=max_restarts,
             environment=dict(environment or {}),
             check_parameters=check_parameters,
+            allow_deviation=allow_deviation,
+            stop_on_nan=stop_on_nan,
         )
         record = supervise(job)
     from gpu_plan.executor.names import RUNS_FOLDER

@@ -34,6 +34,10 @@ class Job:
     """Whether a script whose model has another parameter count than the plan's ends as a preflight failure."""
     leave_running: tuple[str, ...] = ()
     """Programs that the user wants to live on where the job starts them; everything else ends with the run."""
+    allow_deviation: bool = False
+    """Whether a job is launched that is known to train otherwise than planned: another batch, other clipping."""
+    stop_on_nan: bool = False
+    """Whether the run ends where a loss is no finite number."""
 
     @property
     def expected_parameters(self) -> int | None:

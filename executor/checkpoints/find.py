@@ -47,17 +47,19 @@ class Found:
     """Torn ones, and damaged ones that would have been newer."""
 
 
-def newest_complete(roots: Iterable[Path], *, run_id: str | None = None) -> Checkpoint | None:
+def newest_complete(
+    roots: Iterable[Path], *, run_id: str | None = None, before: int | None = None
+) -> Checkpoint | None:
     """The newest whole checkpoint, as `search` finds it."""
-    return search(roots, run_id=run_id).newest
+    return search(roots, run_id=run_id, before=before).newest
 
 
-def search(roots: Iterable[Path], *, run_id: str | None = None) -> Found:
+def search(roots: Iterable[Path], *, run_id: str | None = None, before: int | None = None) -> Found:
     """The complete checkpoint with the most steps at or below `roots`; of equally many the original rather than a
     converted one, then the later one.
 
-    `run_id`: only those that this run saved. Torn ones and those without an optimizer are passed over. Files of a
-    candidate are read newest first, so that older ones cost nothing.
+    `run_id`: only those that this run saved; `before`: only those of fewer steps. Torn ones and those without an
+    optimizer are passed over. Files of a candidate are read newest first, so that older ones cost nothing.
     """
     candidates, passed = [], []
     for path in _folders(roots):
@@ -66,7 +68,8 @@ def search(roots: Iterable[Path], *, run_id: str | None = None) -> Found:
         except ManifestError as error:
             passed.append(Torn(path=path, reason=str(error)))
             continue
-        if manifest.resumable and run_id in (None, manifest.run_id):
+        early = before is None or manifest.step < before
+        if manifest.resumable and early and run_id in (None, manifest.run_id):
             candidates.append((manifest, path))
     for manifest, path in sorted(candidates, key=_newness, reverse=True):
         try:

@@ -1,7 +1,7 @@
 """The words that a plan adds to a script's own, and what the script cannot be told. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gpu_plan.executor.launch.wishes import Wish
 from gpu_plan.executor.script.option import Option, ScriptOptions
@@ -21,6 +21,10 @@ class Told:
     """What the user's own words say instead."""
     by_script: frozenset[str] = frozenset()
     """What the script asks for itself."""
+    user_counts: Mapping[str, int] = field(default_factory=dict)
+    """Whole numbers that the user's own words say, by field."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why the script cannot be told what is not needed whatever the script: one line by field."""
     not_applied: tuple[str, ...] = ()
     """One line each."""
 
@@ -36,11 +40,16 @@ def tell(asked: Iterable[Wish], options: ScriptOptions, user: Sequence[str], rea
     """
     words: list[str] = []
     by_option, by_user, by_script, lost = set[str](), set[str](), set[str](), list[str]()
+    counts: dict[str, int] = {}
+    reasons: dict[str, str] = {}
     for wish in asked:
         option = options.by_word(*wish.words)
         given = None if option is None else given_as(option, options, user)
         if given is not None:
             by_user.add(wish.field)
+            count = user_value(option, options, user)
+            if count is not None:
+                counts[wish.field] = count
             if not _says_the_same(wish, option, given):
                 lost.append(f"{wish.what}: your own {given} wins")
             continue
@@ -52,11 +61,15 @@ def tell(asked: Iterable[Wish], options: ScriptOptions, user: Sequence[str], rea
             by_script.add(wish.field)
         elif wish.needed:
             lost.append(_why(wish, option, options))
+        elif wish.field:
+            reasons[wish.field] = _why(wish, option, options)
     return Told(
         words=tuple(words),
         by_option=frozenset(by_option),
         by_user=frozenset(by_user),
         by_script=frozenset(by_script),
+        user_counts=counts,
+        reasons=reasons,
         not_applied=tuple(lost),
     )
 

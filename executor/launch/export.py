@@ -27,4 +27,4 @@ def export(job: Job, script: Script | None, *, engine: str, folder: Path) -> Lau
         own = (f"micro batch {size} and the other values that are the script's own: no script is named",)
     elif drawn.rebatches:
         own = (f"micro batch {size}: the script takes it from nowhere, set it there",)
-    return replace(launch, not_applied=(*own, *drawn.not_applied))
+    return replace(launch, not_applied=(*own, *drawn.refused, *drawn.not_applied))

@@ -12,6 +12,7 @@ from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.not_applied import not_applied
+from gpu_plan.executor.launch.refusals import Seen, agreed_norm, length_is_the_datas, refusals, unknown
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.launch.wishes import wishes
 from gpu_plan.executor.run_folder import RunFolder
@@ -23,7 +24,9 @@ from gpu_plan.executor.script.options import options_of, training_options
 from gpu_plan.executor.script.plan_use import asks_for
 from gpu_plan.executor.script.read import Script, read_script
 from gpu_plan.executor.script.resume_words import going_on_from
-from gpu_plan.planner.errors import UsageError
+from gpu_plan.executor.script.values.batch import batch_of
+from gpu_plan.executor.script.values.clipping import clips_of
+from gpu_plan.planner.errors import PreflightError, UsageError
 from gpu_plan.planner.own_python import own_command
 
 RECORD_SECONDS = 0.5
@@ -34,14 +37,15 @@ _BATCH = ("micro_batch_size", "gradient_accumulation_steps")
 def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | None) -> LaunchFiles:
     """How `job` is launched through Accelerate, each rank observed. Writes nothing; reads the script.
 
-    Raises InputError or UnreachableError for the script, UsageError for arguments that it would refuse.
+    Raises InputError or UnreachableError for the script, UsageError for arguments that it would refuse, PreflightError
+    as `check` does.
     """
     if is_inference(job.saved):
         from gpu_plan.executor.launch.prompts import prepare_inference
 
         return prepare_inference(job, attempt=attempt, folder=folder, resume_from=resume_from)
     script = read_script(job.script)
-    drawn = draw(job, script, folder=folder.path, resume_from=resume_from)
+    drawn = check(draw(job, script, folder=folder.path, resume_from=resume_from), job)
     target = replace(drawn.target, logs=folder.logs, launcher=accelerate_words())
     environment = {
         **target.environment,
@@ -66,18 +70,40 @@ class Drawn:
     told: Told
     use: AcceleratorUse
     not_applied: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    """What would train otherwise than planned, one line each: see `refusals`."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        if not self.rebatches:
-            return ()
-        size = self.target.strategy.micro_batch_size
-        return (f"the script takes its micro batch from nowhere: its DataLoader is rebuilt with {size} on each rank",)
+        found = []
+        strategy, inside = self.target.strategy, self.set_inside
+        if self.rebatches and self.target.in_trainer:
+            what = {
+                "micro_batch_size": f"micro batch {strategy.micro_batch_size}",
+                "gradient_accumulation_steps": f"{strategy.gradient_accumulation_steps} accumulation steps",
+            }
+            words = " and ".join(words for name, words in what.items() if name in inside)
+            found.append(f"the script's own TrainingArguments are given what is planned: {words}")
+        elif self.rebatches:
+            found.append(
+                "the script takes its micro batch from nowhere: its DataLoader is rebuilt with"
+                f" {strategy.micro_batch_size} on each rank"
+            )
+        if length_is_the_datas(self.target, self.told):
+            found.append(f"the data is taken to have the planned length: {self.told.reasons['sequence_length']}")
+        return (*found, *_of_defaults(self.target, self.told))
 
     @property
     def rebatches(self) -> bool:
-        """Whether DataLoaders are rebuilt from inside with the planned micro batch: nothing else tells the script."""
-        return self.target.loop == "accelerate" and not self.told.knows("micro_batch_size")
+        """Whether the planned batch is set inside the rank."""
+        return bool(self.set_inside)
+
+    @property
+    def set_inside(self) -> frozenset[str]:
+        """What of the batch is set inside the rank, as nothing else tells the script: of its DataLoader by an
+        Accelerator that prepares it, of its TrainingArguments when it makes them."""
+        able = {"accelerate": ("micro_batch_size",), "trainer": _BATCH}.get(self.target.loop, ())
+        return frozenset(name for name in able if not self.told.knows(name))
 
 
 def draw(
@@ -113,15 +139,48 @@ def draw(
     reason = None if script is None else rejected(script, words)
     if reason is not None:
         raise UsageError(reason)
+    clips = () if script is None else clips_of(script, options, words)
     target = replace(
         draft,
         arguments=words,
         script_checkpoints=told.knows("checkpointing"),
         batch_is_users=any(name in told.by_user for name in _BATCH),
+        script_clips=agreed_norm(clips),
     )
     target = replace(target, environment={**batch_environment(target), **device_environment(target)})
-    lost = (*told.not_applied, *not_applied(target, use)) if script is not None else ()
-    return Drawn(target=target, told=told, use=use, not_applied=lost)
+    drawn = Drawn(target=target, told=told, use=use)
+    if script is None:
+        return drawn
+    own = batch_of(script, loop, options, words)
+    seen = Seen(use=use, clips=clips, batch=own, set_inside=drawn.set_inside if observed else frozenset())
+    lost = (*told.not_applied, *unknown(target, told, seen), *not_applied(target, use))
+    return replace(drawn, not_applied=lost, refused=refusals(target, told, seen))
+
+
+def check(drawn: Drawn, job: Job) -> Drawn:
+    """PreflightError, in one line, where the job would train otherwise than planned and nobody allowed it."""
+    if not drawn.refused:
+        return drawn
+    if not job.allow_deviation:
+        raise PreflightError(f"{'; '.join(drawn.refused)}; --allow-deviation runs it as it is")
+    return replace(drawn, not_applied=(*drawn.refused, *drawn.not_applied))
+
+
+def _of_defaults(target: Target, told: Told) -> tuple[str, ...]:
+    """What the plan has from nobody but its own defaults, and a run is told all the same: it changes losses."""
+    basis = target.saved.workload.get("basis")
+    if not isinstance(basis, Mapping):
+        return ()
+    found = [("precision", "--precision", target.strategy.precision)]
+    if "optimizer" in told.by_option:
+        found.append(("optimizer", "--optimizer", str(target.saved.workload["optimizer"])))
+    if "sequence_length" in told.by_option:
+        found.append(("seq_len", "--seq-len", str(target.saved.workload["seq_len"])))
+    return tuple(
+        f"{value} is the plan's own default, and the run has it: {option} names another"
+        for name, option, value in found
+        if basis.get(name) == "default"
+    )
 
 
 def _known(script: Script | None, job: Job) -> tuple[ScriptOptions, Loop, AcceleratorUse]:
@@ -148,9 +207,11 @@ def _runner_options(job: Job, drawn: Drawn) -> Mapping[str, object]:
     elsewhere = target.in_trainer or target.script_checkpoints or target.wrapper_checkpoints
     return {
         "expected_parameters": job.expected_parameters,
-        "rebatch": drawn.rebatches,
+        "rebatch": "micro_batch_size" in drawn.set_inside,
+        "reaccumulate": "gradient_accumulation_steps" in drawn.set_inside,
         "checkpointing": "none" if elsewhere else target.strategy.checkpointing,
         "record_seconds": RECORD_SECONDS,
+        "stop_on_nan": job.stop_on_nan,
         "oom_snapshot": False,
         "data_loader": {} if target.in_trainer else target.data_loader,
     }

@@ -50,11 +50,13 @@ class Target:
     made_by: str = ""
     """The command that makes these files, for their headers."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """What every rank finds in its environment besides what the engine itself sets."""
     script_checkpoints: bool = False
     """Whether the script itself switches activation checkpointing on where the plan has it."""
     batch_is_users: bool = False
     """Whether the user's own arguments set micro batch or accumulation: nothing else then does."""
-    """What every rank finds in its environment besides what the engine itself sets."""
+    script_clips: float | None = None
+    """Norm to which the script's text clips gradients; None where it does not, or does not tell."""
 
     @property
     def strategy(self) -> StrategyChoice:
@@ -123,8 +125,11 @@ class Target:
         return self.observed or self.needs_cpu_ranks or self.emulates_float8
 
     @property
-    def clipping(self) -> bool:
-        return bool(self.saved.workload.get("clipping", True))
+    def max_grad_norm(self) -> float | None:
+        """Norm to which DeepSpeed is to clip, 0 for not at all: as the user, the captured script, or the script's text
+        says. None where none of them does."""
+        planned = self.saved.workload.get("max_grad_norm")
+        return float(planned) if isinstance(planned, (int, float)) else self.script_clips
 
     @property
     def compiler(self) -> str | None:

@@ -61,13 +61,17 @@ _CHECKPOINTING_WORDS = (
     "use_gradient_checkpointing",
     "checkpointing",
 )
+_CLIPPING_WORDS = (
+    "max_grad_norm", "max_gradient_norm", "clip_grad_norm", "gradient_clipping", "gradient_clip_val", "grad_clip",
+    "clip_grad", "clip_norm", "grad_norm", "max_norm",
+)  # fmt: skip
 
 _ATTENTION: Mapping[str, str] = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 
 
 def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> list[Wish]:
     """Everything that the script should be told, most important first."""
-    saved, loop = target.saved, target.loop
+    saved = target.saved
     strategy, workload = saved.plan.strategy, saved.workload
     asked = [
         Wish(
@@ -75,15 +79,12 @@ def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> 
             words=_BATCH_WORDS,
             value=str(target.loader_batch),
             field="micro_batch_size",
-            # Accelerate's DataLoaders can be rebuilt from inside.
-            needed=loop != "accelerate",
         ),
         Wish(
             what=f"{strategy.gradient_accumulation_steps} accumulation steps",
             words=_ACCUMULATION_WORDS,
             value=str(strategy.gradient_accumulation_steps),
             field="gradient_accumulation_steps",
-            needed=strategy.gradient_accumulation_steps > 1 and loop != "accelerate",
         ),
     ]
     if saved.model.has_sequence:
@@ -94,13 +95,13 @@ def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> 
                 words=_LENGTH_WORDS,
                 value=length,
                 field="sequence_length",
-                needed=True,
             )
         )
     asked += _precision(strategy.precision, options, target.on_cpu and not target.needs_cpu_ranks)
     asked += _data_loader(target, options)
     asked += _checkpointing(saved, options)
     asked += _kernels(workload, options)
+    asked += _clipping(target)
     asked += _evaluation(target)
     if resume_from is not None:
         asked.append(
@@ -130,6 +131,14 @@ def _precision(precision: str, options: ScriptOptions, use_cpu: bool) -> list[Wi
             # TRL's configurations turn bf16 on by themselves.
             asked.append(Wish(what=f"{name} {mixed == name}".lower(), words=(name,), value=mixed == name))
     return asked
+
+
+def _clipping(target: Target) -> list[Wish]:
+    """Only where the user names a norm: a captured script has its own already."""
+    norm = target.setting("clip.max_norm")
+    if norm is None:
+        return []
+    return [Wish(what=f"clipping to {norm}", words=_CLIPPING_WORDS, value=norm, field="max_grad_norm")]
 
 
 _EVALUATION = {
@@ -187,6 +196,18 @@ def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[Wish]:
     return asked
 
 
+_OPTIMIZER_WORDS = ("optimizer", "optim", "optimizer_name")
+
+
+def _stays(workload: Mapping[str, object], options: ScriptOptions, optimizer: str, words: tuple[str, ...]) -> bool:
+    """Whether the script's own optimizer is kept: nobody asked for the plan's, and the script has another."""
+    basis = workload.get("basis")
+    nobody = isinstance(basis, Mapping) and basis.get("optimizer") == "default"
+    option = options.by_word(*_OPTIMIZER_WORDS)
+    own = None if option is None else option.default
+    return nobody and isinstance(own, str) and own not in (optimizer, *words)
+
+
 def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wish]:
     """Optimizer, attention, fused loss and compilation: the script's own to make, unless it has an option for them."""
     optimizer, attention = str(workload["optimizer"]), str(workload["attention"])
@@ -194,8 +215,10 @@ def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wis
     optim = "" if known is None else known.optim
     word = optim if options.training_arguments else optimizer
     asked = []
-    if word:
-        names = ("optim",) if options.training_arguments else ("optimizer", "optim", "optimizer_name")
+    if _stays(workload, options, optimizer, (word, optim)):
+        pass  # what ran is compared afterwards
+    elif word:
+        names = ("optim",) if options.training_arguments else _OPTIMIZER_WORDS
         asked.append(
             Wish(
                 what=f"optimizer {optimizer}",

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from gpu_plan.executor.records.run import Attempt, RunRecord
+from gpu_plan.executor.records.run import Attempt, RunRecord, status_words
+from gpu_plan.executor.supervise.causes.losses import loss_kind
 from gpu_plan.executor.supervise.follow.pulse import Pulse
 from gpu_plan.planner.plan.figures import MemoryFigures
 from gpu_plan.planner.units import format_bytes
@@ -77,6 +78,17 @@ def step_words(pulses: Sequence[Pulse]) -> str:
     return " · ".join(parts)
 
 
+def not_finite_words(pulses: Sequence[Pulse]) -> str:
+    """`the loss of rank 1 is NaN since step 3`, of the rank where it began; empty where all are finite numbers."""
+    odd = [pulse for pulse in pulses if pulse.first_not_finite is not None]
+    first = min(odd, key=lambda pulse: (pulse.first_not_finite or 0, pulse.rank), default=None)
+    if first is None:
+        return ""
+    what = loss_kind(first.not_finite)
+    whose = f" of rank {first.rank}" if len(pulses) > 1 else ""
+    return f"the loss{whose} is {what} at step {first.first_not_finite}; --stop-on-nan ends a run there"
+
+
 def progress_words(pulses: Sequence[Pulse], memory: MemoryFigures | None) -> str:
     """The same with memory: `... · most on rank 1: 61.2 GiB in use (plan 60.8 GiB, +0.7%)`."""
     words, full = step_words(pulses), fullest(pulses)
@@ -98,4 +110,4 @@ def end_words(record: RunRecord) -> str:
     number = len(record.attempts)
     tries = f" in {number} attempts" if number > 1 else ""
     code = f", exit code {record.exit_code}" if record.exit_code else ""
-    return f"{record.status.replace('_', ' ')}{tries}, {took}{code}: {record.message}"
+    return f"{status_words(record.status)}{tries}, {took}{code}: {record.message}"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from gpu_plan.executor.live.figures import attempt_words, end_words, progress_words, slowest
+from gpu_plan.executor.live.figures import attempt_words, end_words, not_finite_words, progress_words, slowest
 from gpu_plan.executor.supervise.events import Event
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class PlainView:
         self._memory: MemoryFigures | None = None
         self._next = 0.0
         self._first = True
-        self._said = ""
+        self._said = self._warned = ""
 
     def __call__(self, event: Event) -> None:
         """Shows one event."""
@@ -46,7 +46,7 @@ class PlainView:
 
     def _launch(self, event: Event) -> None:
         self._memory = event.plan.plan.memory if event.plan is not None else None
-        self._first, self._next = True, 0.0
+        self._first, self._next, self._warned = True, 0.0, ""
         attempt = event.record.attempts[-1]
         for change in attempt.changes:
             self._line(change)
@@ -57,6 +57,9 @@ class PlainView:
         behind = slowest(event.pulses)
         if behind is None or behind.last_step is None:
             return
+        if not self._warned:
+            self._warned = not_finite_words(event.pulses)
+            self._line(self._warned)
         now = self._clock()
         if self._first or now >= self._next:
             self._first, self._next = False, now + EVERY_SECONDS

@@ -14,6 +14,7 @@ from gpu_plan.executor.live.figures import (
     attempt_words,
     end_words,
     memory_words,
+    not_finite_words,
     planned_bytes,
     progress_words,
     seconds_words,
@@ -37,7 +38,7 @@ class ScreenView:
         self._console = Console(file=err, stderr=True, highlight=False)
         self._memory: MemoryFigures | None = None
         self._pulses: tuple[Pulse, ...] = ()
-        self._head = ""
+        self._head = self._warned = ""
         self._began = time.monotonic()
         self._pending: dict[bool, str] = {}
         self._ended = False
@@ -70,6 +71,9 @@ class ScreenView:
                 self._output(event.error_stream, event.text)
             case "pulse":
                 self._pulses = event.pulses
+                if not self._warned:
+                    self._warned = not_finite_words(event.pulses)
+                    self._say(self._warned, "bold red")
             case "note":
                 self._say(event.text)
             case "attempt" if event.attempt is not None:
@@ -86,7 +90,7 @@ class ScreenView:
     def _launch(self, event: Event) -> None:
         attempt = event.record.attempts[-1]
         self._memory = event.plan.plan.memory if event.plan is not None else None
-        self._pulses, self._began = (), time.monotonic()
+        self._pulses, self._began, self._warned = (), time.monotonic(), ""
         self._head = f"attempt {attempt.number}"
         for change in attempt.changes:
             self._say(change, "yellow")

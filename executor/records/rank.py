@@ -50,12 +50,18 @@ class Actual:
     parameters: int | None = None
     trainable_parameters: int | None = None
     optimizers: tuple[str, ...] = ()
+    optimizers_given: tuple[str, ...] = ()
+    """Classes that the script gave to its Accelerator."""
     batch_shapes: tuple[tuple[int, ...], ...] = ()
     """Distinct shapes of the first tensor of a batch, first seen first; at most 16."""
     micro_batch_size: int | None = None
     sequence_length: int | None = None
     gradient_accumulation_steps: int | None = None
     """Backward passes per optimizer step, counted."""
+    clipping_asked: float | None = None
+    """Norm to which the script last asked for its gradients to be clipped; None where it never did."""
+    clipping_of_engine: float | None = None
+    """Norm to which DeepSpeed's engine clips, 0 for not at all; None without one."""
     checkpointing: bool | None = None
     """Whether activation checkpointing was on."""
     compiled: bool | None = None
@@ -75,6 +81,8 @@ class StepRecord:
     samples: int | None = None
     tokens: int | None = None
     loss: float | None = None
+    not_finite: str | None = None
+    """`nan`, `inf` or `-inf` where the loss is that; `loss` is None then. Not of a step that a scaler skipped."""
     peak_allocated_bytes: int | None = None
     """CUDA: max_memory_allocated within the step. CPU: None."""
     peak_reserved_bytes: int | None = None
@@ -102,6 +110,18 @@ class StepSummary:
     peak_resident_bytes: int | None = None
     phases: Mapping[str, int] = field(default_factory=dict)
     last_loss: float | None = None
+    """Of the last step whose loss is known; None where that is no finite number."""
+    last_not_finite: str | None = None
+    """`nan`, `inf` or `-inf` where that step's loss is no finite number."""
+    not_finite_steps: int = 0
+    """How many steps had such a loss."""
+    first_not_finite: int | None = None
+    """The first of them, over the whole job."""
+
+    @property
+    def shown_loss(self) -> float | None:
+        """The last loss as a number, NaN and infinities included."""
+        return self.last_loss if self.last_not_finite is None else float(self.last_not_finite)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

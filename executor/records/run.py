@@ -8,13 +8,32 @@ from gpu_plan.planner.notebook import shown
 
 SCHEMA_VERSION = 1
 
-RunStatus = Literal["preparing", "running", "succeeded", "failed", "interrupted", "launcher_failed", "lost"]
-"""`lost`: the supervisor was killed; its keeper ended the processes and wrote so."""
+RunStatus = Literal[
+    "preparing", "running", "succeeded", "succeeded_not_as_planned", "failed", "interrupted", "launcher_failed", "lost"
+]
+"""`succeeded_not_as_planned`: the job ended well, and its ranks saw another job than the planned one: the attempts'
+`deviations` say which. `lost`: the supervisor was killed; its keeper ended the processes and wrote so."""
 Cause = Literal[
-    "success", "oom", "host_oom", "signal", "exception", "exit", "hang", "interrupted", "launcher", "torn", "deviation"
+    "success",
+    "oom",
+    "host_oom",
+    "signal",
+    "exception",
+    "exit",
+    "hang",
+    "interrupted",
+    "launcher",
+    "torn",
+    "deviation",
+    "nan",
 ]
 """Why an attempt ended. `oom`: a failed allocation that a rank could report (CUDA's, or the CPU allocator's);
-`host_oom`: the kernel killed a process for memory; `signal`: killed otherwise."""
+`host_oom`: the kernel killed a process for memory; `signal`: killed otherwise; `nan`: --stop-on-nan ended it."""
+
+
+def status_words(status: str) -> str:
+    """`succeeded, not as planned`, `launcher failed`: a status as people read it."""
+    return status.replace("succeeded_", "succeeded, ").replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +86,11 @@ class RunRecord:
     attempts: tuple[Attempt, ...] = ()
     message: str = ""
     """One line for people."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the job ended well, as planned or not."""
+        return self.status in ("succeeded", "succeeded_not_as_planned")
 
     def _repr_html_(self) -> str | None:
         return shown("run_record_fragment", self)

@@ -13,6 +13,7 @@ from gpu_plan.executor.runner.ending import (
     dump_stacks_on_signal,
     write_elastic_error,
 )
+from gpu_plan.executor.runner.figures.not_finite import NotFiniteLoss
 from gpu_plan.executor.runner.hooks.registry import install_hooks
 from gpu_plan.executor.runner.observe.expected import ParameterMismatch
 from gpu_plan.executor.runner.options import read_options
@@ -66,7 +67,7 @@ def _run(recorder: Recorder, arguments: Sequence[str]) -> int:
 
 def _report(error: BaseException) -> None:
     """Prints what python would print."""
-    if isinstance(error, (ParameterMismatch, CheckpointMismatch)):
+    if isinstance(error, (ParameterMismatch, CheckpointMismatch, NotFiniteLoss)):
         print(f"plan: {error}", file=sys.stderr)
         return
     if isinstance(error, SystemExit):

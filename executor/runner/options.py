@@ -30,6 +30,11 @@ class Options:
     """Elements that the script's model must have; None: not compared."""
     rebatch: bool = False
     """Whether Accelerate's training DataLoader is rebuilt with the planned micro batch."""
+    reaccumulate: bool = False
+    """Whether the script's TrainingArguments are given the planned accumulation."""
+    accumulation_steps: int | None = None
+    stop_on_nan: bool = False
+    """Whether the rank ends at the first step whose loss is no finite number."""
     checkpointing: str | None = None
     """`full`: switched on where the model can and the engine does not do it itself."""
     record_seconds: float = 0.5
@@ -59,6 +64,9 @@ def read_options(environment: Mapping[str, str] | None = None) -> Options:
         micro_batch_size=_count(env.get(names.MICRO_BATCH_SIZE)),
         expected_parameters=_count(given.get("expected_parameters")),
         rebatch=given.get("rebatch") is True,
+        reaccumulate=given.get("reaccumulate") is True,
+        accumulation_steps=_count(env.get(names.GRADIENT_ACCUMULATION_STEPS)),
+        stop_on_nan=given.get("stop_on_nan") is True,
         checkpointing=checkpointing if isinstance(checkpointing, str) else None,
         record_seconds=float(seconds) if isinstance(seconds, (int, float)) and seconds >= 0 else 0.5,
         oom_snapshot=given.get("oom_snapshot") is True,

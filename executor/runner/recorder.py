@@ -15,6 +15,7 @@ from gpu_plan.executor.runner.document import document
 from gpu_plan.executor.runner.figures.batches import Batch
 from gpu_plan.executor.runner.figures.ledger import Ledger, Row, most, plus
 from gpu_plan.executor.runner.figures.losses import HostLosses, Losses
+from gpu_plan.executor.runner.figures.not_finite import NotFiniteLoss
 from gpu_plan.executor.runner.figures.rounds import Rounds
 from gpu_plan.executor.runner.memory.process import Memory, ResidentMemory
 from gpu_plan.executor.runner.options import Options
@@ -245,10 +246,18 @@ class Recorder:
             latest.add(row)
             row = latest
         self.losses.close(row)
+        if self.options.stop_on_nan:
+            self._stop_on_nan(row)
         for told in self.step_ended:
             told(row, optimizer, new)
         if due or (new and self.ledger.count == 1):
             self.write()
+
+    def _stop_on_nan(self, row: Row) -> None:
+        """Waits for the step's loss, which nothing else does. Raises NotFiniteLoss where it is no finite number."""
+        self.losses.settle(wait=True)
+        if row.not_finite is not None:
+            raise NotFiniteLoss(f"the loss is {row.not_finite} at step {row.step} (--stop-on-nan)")
 
     # The record
 

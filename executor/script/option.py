@@ -21,6 +21,8 @@ class Option:
     choices: tuple[str, ...] = ()
     off: str | None = None
     """The flag that says no, such as `--no-bf16`."""
+    default: object = None
+    """Where it is not given, as far as it is a literal; None for any other."""
     line: int = 0
 
     @property
@@ -77,5 +79,6 @@ def make_option(spellings: list[str], takes: Takes, given: Mapping[str, ast.expr
         takes=takes,
         help=text if isinstance(text, str) else "",
         choices=tuple(map(str, choices)) if isinstance(choices, (list, tuple, set)) else (),
+        default=constant(given.get("default")),
         line=line,
     )

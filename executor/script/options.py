@@ -1,9 +1,10 @@
 """The command-line options that a script understands, read from its syntax tree."""
 
 import ast
+from dataclasses import replace
 
 from gpu_plan.executor.script.loop import dotted, imported_names
-from gpu_plan.executor.script.option import Option, ScriptOptions
+from gpu_plan.executor.script.option import Option, ScriptOptions, constant, keywords
 from gpu_plan.executor.script.options_argparse import of_argparse
 from gpu_plan.executor.script.options_click import of_click, of_typer
 from gpu_plan.executor.script.options_dataclass import (
@@ -27,14 +28,27 @@ def options_of(script: Script) -> ScriptOptions:
     own = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     for name in classes:
         found += of_dataclass(own.get(name), own)
+    defaults = _set_defaults(tree)
     library = training_arguments(classes, own, imported_names(tree))
     if library is not None:
         found += of_training_arguments(library)
+    found = [replace(option, default=defaults.get(option.word, option.default)) for option in found]
     return ScriptOptions(
         options={spelling: option for option in reversed(found) for spelling in option.spellings},
         training_arguments=library,
         commands=_has_commands(tree),
     )
+
+
+def _set_defaults(tree: ast.Module) -> dict[str, object]:
+    """Literals that `parser.set_defaults(...)` gives to options, by word."""
+    return {
+        name: value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and dotted(node.func).endswith(".set_defaults")
+        for name, given in keywords(node).items()
+        if (value := constant(given)) is not None
+    }
 
 
 def training_options(library: str) -> ScriptOptions:

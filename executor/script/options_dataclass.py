@@ -36,8 +36,10 @@ def of_dataclass(node: ast.ClassDef | None, own: Mapping[str, ast.ClassDef]) -> 
 
 def _field(statement: ast.AnnAssign, name: str) -> Option:
     metadata: dict[str, object] = {}
+    default = constant(statement.value)
     if isinstance(statement.value, ast.Call):
-        value = constant(keywords(statement.value).get("metadata"))
+        given = keywords(statement.value)
+        value, default = constant(given.get("metadata")), constant(given.get("default"))
         metadata = value if isinstance(value, dict) else {}
     boolean = "bool" in ast.unparse(statement.annotation).replace("Optional", "").replace("None", "")
     many = "ist[" in ast.unparse(statement.annotation)
@@ -48,6 +50,7 @@ def _field(statement: ast.AnnAssign, name: str) -> Option:
         spellings=tuple(spellings),
         takes="boolean" if boolean else "many" if many else "value",
         help=text if isinstance(text, str) else "",
+        default=default,
         line=statement.lineno,
     )
 

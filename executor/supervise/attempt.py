@@ -26,6 +26,7 @@ from gpu_plan.executor.supervise.causes.evidence import (
     parse_launcher_signal,
 )
 from gpu_plan.executor.supervise.causes.host_memory import oom_kills
+from gpu_plan.executor.supervise.causes.losses import not_finite
 from gpu_plan.executor.supervise.causes.stacks import places
 from gpu_plan.executor.supervise.follow.logs import rank_logs, settle_logs, tail
 from gpu_plan.executor.supervise.interrupts import Interrupts
@@ -115,6 +116,9 @@ def run_attempt(
     if not evidence.exits and ending.launcher_code:
         evidence = replace(evidence, exits=own_exit(ranks, started.pid, ending.launcher_code))
     verdict = classify(evidence)
+    losses = not_finite(ranks)
+    if losses:
+        verdict = replace(verdict, explanation=f"{verdict.explanation}; {losses}")
     settle_logs(folder.logs, limits.log_bytes)
     ended = replace(
         attempt,

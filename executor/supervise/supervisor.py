@@ -6,12 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpu_plan.executor import names
+from gpu_plan.executor.checkpoints.find import newest_complete
 from gpu_plan.executor.inference.loading.room import clear_offload
 from gpu_plan.executor.job import Job
 from gpu_plan.executor.records.run import Attempt, RunRecord, RunStatus
 from gpu_plan.executor.run_folder import RunFolder, create
 from gpu_plan.executor.supervise.attempt import Outcome, new_attempt, prepare_attempt, run_attempt
 from gpu_plan.executor.supervise.causes.classify import interrupted_code
+from gpu_plan.executor.supervise.causes.losses import first_not_finite
 from gpu_plan.executor.supervise.decide import decide
 from gpu_plan.executor.supervise.events import Event, EventKind
 from gpu_plan.executor.supervise.follow.pulse import Pulse
@@ -181,12 +183,25 @@ class _Run:
 
     def _end(self, outcome: Outcome, reason: str) -> RunRecord:
         verdict = outcome.verdict
-        message = "; ".join(filter(None, (verdict.explanation, reason, self._blind)))
-        record = self.ledger.end(_STATUS.get(verdict.cause, "failed"), verdict.exit_code, message)
+        good = self._last_good(outcome) if verdict.cause == "nan" else ""
+        message = "; ".join(filter(None, (verdict.explanation, reason, good, self._blind)))
+        status = _STATUS.get(verdict.cause, "failed")
+        if status == "succeeded" and any(attempt.deviations for attempt in self.ledger.record.attempts[-1:]):
+            status = "succeeded_not_as_planned"
+        record = self.ledger.end(status, verdict.exit_code, message)
         if self.ledger.problem:
             self._note(f"the record of this run is incomplete: {self.ledger.problem}")
         self._tell("end")
         return record
+
+    def _last_good(self, outcome: Outcome) -> str:
+        """The newest checkpoint from before the loss was no number; it is left where it lies."""
+        first = first_not_finite(outcome.ranks)
+        roots = self._roots | checkpoint_roots(outcome.ranks, self.job.working_directory)
+        found = newest_complete((self._folder.path, *roots), run_id=self._folder.run_id, before=first)
+        if found is None:
+            return "no checkpoint was saved before that"
+        return f"the last good checkpoint is {found.path}, of step {found.manifest.step}"
 
     def _output(self, error: bool, text: str) -> None:
         self._tell("output", text=text, error_stream=error)

@@ -1,5 +1,6 @@
 """The workload that a captured script describes: what is not given on the command line is what the script does."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -96,8 +97,14 @@ def with_captured_basis(workload: Workload, given: Given, facts: CapturedFacts) 
     for name in _CAPTURED:
         if getattr(given, name) is None and getattr(workload, name) is not None:
             basis[name] = "captured"
-    clipped = replace(workload, clipping=facts.clipping is not None)
-    return clipped.with_basis(**basis, peft="captured", clipping="captured")
+    own = {"micro_batch": facts.micro_batch, "grad_accum": facts.accumulation_steps, "seq_len": facts.seq_len}
+    workload = replace(workload, script=tuple((key, value) for key, value in own.items() if value is not None))
+    if workload.max_grad_norm is None:
+        # transformers' Trainer measures the norm by clipping to infinity.
+        norm = facts.clipping if facts.clipping is not None and math.isfinite(facts.clipping) else 0.0
+        workload = replace(workload, clipping=facts.clipping is not None, max_grad_norm=norm)
+        basis |= {"clipping": "captured", "max_grad_norm": "captured"}
+    return workload.with_basis(**basis, peft="captured", script="captured")
 
 
 def differences(values: Mapping[str, object], facts: CapturedFacts) -> tuple[Difference, ...]:

@@ -114,7 +114,7 @@ def _deepspeed(reading: Reading, table: Table) -> None:
     steps = inner.count("gradient_accumulation_steps")
     if steps is not None:
         reading.say("grad-accum", steps, f"deepspeed_config.gradient_accumulation_steps: {steps}")
-    clipping(reading, inner.rate("gradient_clipping"), "deepspeed_config.gradient_clipping: 0")
+    clipping(reading, inner.rate("gradient_clipping"), "deepspeed_config.gradient_clipping")
 
 
 def _offload(reading: Reading, inner: Table, stage: int) -> None:

@@ -207,4 +207,4 @@ def _kernels(reading: Reading, table: Table) -> None:
     for key in ("cut_cross_entropy", "flash_attn_cross_entropy", "unsloth_cross_entropy_loss"):
         if table.flag(key):
             reading.approximate(f"{key}: true: planned with transformers' own loss")
-    clipping(reading, table.rate("max_grad_norm"), "max_grad_norm: 0")
+    clipping(reading, table.rate("max_grad_norm"), "max_grad_norm")

@@ -38,7 +38,7 @@ def read_deepspeed(reading: Reading, table: Table) -> None:
     _precision(reading, table)
     _batch(reading, table)
     _optimizer(reading, table.table("optimizer"))
-    clipping(reading, table.rate("gradient_clipping"), "gradient_clipping: 0")
+    clipping(reading, table.rate("gradient_clipping"), "gradient_clipping")
     for name in ("pipeline", "tensor_parallel", "sequence_parallel_size", "compile", "compression_training"):
         if table.has(name) and table.raw(name) not in (0, 1, False):
             reading.approximate(f"{table.name(name)} is not planned for")

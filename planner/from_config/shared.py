@@ -126,6 +126,6 @@ def compiled(reading: Reading, source: str) -> None:
 
 
 def clipping(reading: Reading, value: float | None, source: str) -> None:
-    """Clipping is on in every plan."""
-    if value == 0:
-        reading.approximate(f"{source}: gradients are not clipped, every plan clips them")
+    """What another tool clips gradients to, 0 for not at all; `source` is the key."""
+    if value is not None:
+        reading.set("clip.max_norm", float(value), f"{source}: {value:g}")

@@ -132,7 +132,7 @@ def read_rest(reading: Reading, table: Table) -> None:
             reading.say("fused-loss", False, "liger_kernel_config.fused_linear_cross_entropy: false")
     if table.flag("torch_compile"):
         compiled(reading, "torch_compile: true")
-    clipping(reading, table.rate("max_grad_norm"), "max_grad_norm: 0")
+    clipping(reading, table.rate("max_grad_norm"), "max_grad_norm")
     reading.cpu = bool(table.flag("use_cpu") or table.flag("no_cuda"))
     loader = table.raw("accelerator_config")
     if isinstance(loader, Mapping):

@@ -55,6 +55,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
             Assumption(
                 text="communication overlaps with computation wherever the code issues it early", basis="assumed"
             ),
+            *_clipping(workload),
         ),
         told=lambda: _told(provider, spec),
         settings=(*setting_notes(workload, cluster), *training_notes(workload)),
@@ -119,6 +120,17 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
     if source.stored is not None and not workload.peft.quantises:
         found += differences(source.stored, built_parameters(spec))
     return tuple(found)
+
+
+def _clipping(workload: Workload) -> tuple[Assumption, ...]:
+    """Said where it is not known whether the script clips: what is counted is not what a run is told."""
+    if workload.max_grad_norm is not None or not workload.clipping:
+        return ()
+    text = (
+        "gradients are clipped, as most scripts do: its temporaries are counted, and no run is told to clip"
+        " (--set clip.max_norm=0 counts none, and a norm is told)"
+    )
+    return (Assumption(text=text, basis="assumed"),)
 
 
 def _data(workload: Workload) -> str:

@@ -1,5 +1,6 @@
 """The keys of `--set KEY=VALUE`: what they mean, what values they take, and which are still to come."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,11 +17,13 @@ _LARGEST = 10**13
 class Setting:
     """One key."""
 
-    kind: Literal["flag", "elements", "rate", "count", "size", "mib", "power", "choice", "padding", "scheme", "path"]
+    kind: Literal[
+        "flag", "elements", "rate", "count", "size", "mib", "power", "choice", "padding", "scheme", "path", "norm"
+    ]
     """`flag`: true or false; `elements`: a number of tensor elements; `rate`: at least 0, below 1; `count`: 1 or more;
     `size`: bytes, with or without a unit; `mib`: whole MiB; `power`: 0 or a power of two; `choice`: of `choices`;
     `padding`: none, longest or a rate; `scheme`: a word of `--quantize` that adapters are trained on; `path`: a path,
-    kept as it is written."""
+    kept as it is written; `norm`: a number of 0 or more."""
     meaning: str
     least: int = 0
     choices: tuple[str, ...] = ()
@@ -58,6 +61,9 @@ SETTINGS: Mapping[str, Setting] = {
     "zero.param_buffer_count": Setting("count", "buffers for weights on NVMe (5, or as many as the run needs)", 1),
     "zero.param_buffer_size": Setting("elements", "size of each (1e8, or the largest partition)", 1),
     "zero.optimizer_buffer_count": Setting("count", "buffers for optimizer state on NVMe (4, the least for Adam)", 4),
+    "clip.max_norm": Setting(
+        "norm", "norm to which the run clips its gradients, 0: not at all (as the script does; nothing is imposed)"
+    ),
     "checkpoint.every": Setting("count", "of the layers, every how many-th is checkpointed (1)", 1),
     "kernels.liger": Setting(
         "flag", "whether Liger's norms, gated products, rotation and loss replace the model's own (false)"
@@ -155,6 +161,8 @@ def _checked(key: str, setting: Setting, value: str) -> str:
         return value
     if setting.kind == "rate":
         return _rate(key, value)
+    if setting.kind == "norm":
+        return _norm(key, value)
     if setting.kind == "padding":
         return _padding(key, value)
     if setting.kind == "scheme":
@@ -191,6 +199,16 @@ def _rate(key: str, value: str) -> str:
     if not 0.0 <= rate < 1.0:
         raise UsageError(f"--set {key}={value}: use a rate of at least 0 and below 1, such as 0.05")
     return str(rate)
+
+
+def _norm(key: str, value: str) -> str:
+    try:
+        norm = float(value)
+    except ValueError:
+        norm = -1.0
+    if not (norm >= 0.0 and math.isfinite(norm)):
+        raise UsageError(f"--set {key}={value}: use a norm above 0, such as 1.0, or 0 for no clipping")
+    return str(norm)
 
 
 def _padding(key: str, value: str) -> str:

@@ -216,12 +216,15 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         offload = offload or Offload.NONE
         strategy = strategy or unsharded(cluster.world_size).name
         micro_batch = micro_batch or (None if given.global_batch else 1)
+    norm = dict(given.settings).get("clip.max_norm")
     workload = Workload(
         seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),
         precision=given.precision or default_precision(cluster.gpu.supports_bf16),
         optimizer=given.optimizer or DEFAULT_OPTIMIZER,
         attention=given.attention or Attention.SDPA,
         stack=given.stack or Stack.ACCELERATE,
+        clipping=norm is None or float(norm) > 0,
+        max_grad_norm=None if norm is None else float(norm),
         micro_batch=micro_batch,
         global_batch=given.global_batch,
         grad_accum=given.grad_accum,
@@ -247,4 +250,8 @@ def _basis(given: Given, pinned: bool) -> dict[str, Basis]:
     searched = ("strategy", "offload", "checkpointing", "micro_batch", "grad_accum", "global_batch")
     otherwise: dict[str, Basis] = dict.fromkeys(fixed, "default")
     otherwise.update(dict.fromkeys(searched, "default" if pinned else "searched"))
-    return {name: basis if getattr(given, name) is None else "given" for name, basis in otherwise.items()}
+    found: dict[str, Basis] = {
+        name: basis if getattr(given, name) is None else "given" for name, basis in otherwise.items()
+    }
+    clipped: Basis = "given" if "clip.max_norm" in dict(given.settings) else "default"
+    return {**found, "clipping": clipped, "max_grad_norm": clipped}

@@ -86,6 +86,14 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
         "--hosts", metavar="A,B", help="one host per node; ranks meet at the first, host:port if need be"
     )
     group.add_argument("--machine-rank", metavar="N", help="which host this is; default: SLURM_NODEID, NODE_RANK, or 0")
+    group.add_argument(
+        "--allow-deviation",
+        action="store_true",
+        help="run a script although its batch or clipping is known to differ from the plan's",
+    )
+    group.add_argument(
+        "--stop-on-nan", action="store_true", help="end the run at the first loss that is NaN or infinite"
+    )
     group.add_argument("--max-restarts", metavar="N", help="new attempts after a crash or a hang; default: 3")
     group.add_argument(
         "--hang-seconds",

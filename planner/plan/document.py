@@ -207,7 +207,7 @@ def workload_document(workload: Workload | InferWorkload) -> dict[str, object]:
     for entry in fields(workload):
         if entry.name != "basis":
             value = getattr(workload, entry.name)
-            values[entry.name] = dict(value) if entry.name == "settings" else value
+            values[entry.name] = dict(value) if entry.name in ("settings", "script") else value
     origin = dict(workload.basis)
     basis = {name: origin.get(name, "searched" if value is None else "default") for name, value in values.items()}
     return {**values, "basis": basis}

@@ -47,7 +47,11 @@ class Workload(Settled):
     attention: Attention = Attention.SDPA
     stack: Stack = Stack.ACCELERATE
     clipping: bool = True
-    """Whether gradients are clipped to a norm before each optimizer step."""
+    """Whether what clipping takes of memory and time is counted. It is where nobody knows of the script: that says
+    nothing of what a launch is told."""
+    max_grad_norm: float | None = None
+    """Norm to which the run clips its gradients: as `--set clip.max_norm` or the captured script has it, 0 where that
+    does not clip. None: not known, and nothing is imposed."""
     micro_batch: int | None = None
     """Samples per forward pass on one data-parallel rank."""
     global_batch: int | None = None
@@ -67,6 +71,8 @@ class Workload(Settled):
     """Whether the head and its cross entropy run as Liger's one function."""
     settings: tuple[tuple[str, str], ...] = ()
     """`--set KEY=VALUE` pairs, sorted by key."""
+    script: tuple[tuple[str, object], ...] = ()
+    """What a captured script does where nobody tells it otherwise: `micro_batch`, `grad_accum`, `seq_len`."""
     basis: tuple[tuple[str, Basis], ...] = field(default=(), compare=False)
 
     @property

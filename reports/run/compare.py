@@ -219,6 +219,6 @@ def _line(rank: RankRecord, cpu: bool) -> RankLine:
         device_used_bytes=rank.summary.peak_device_used_bytes,
         phases={name: peak for name in PHASES if (peak := _phase(rank, name, cpu)) is not None},
         step_seconds=rank.summary.seconds_median,
-        last_loss=rank.summary.last_loss,
+        last_loss=rank.summary.shown_loss,
         error=_error(rank),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpu_plan.executor.records.run import status_words
 from gpu_plan.executor.records.whole import WholeRun
 from gpu_plan.reports.clean import ascii_line, one_line
 from gpu_plan.reports.plan import words
@@ -62,7 +63,7 @@ def _row(line: RunLine, now: float) -> tuple[str, ...]:
     name = line.script.rpartition("/")[2] if line.script else run_words.UNKNOWN
     return (
         line.id,
-        line.status + ("" if line.exit_code in (None, 0) else f" ({line.exit_code})"),
+        status_words(line.status) + ("" if line.exit_code in (None, 0) else f" ({line.exit_code})"),
         name,
         words.strategy_title(line.strategy) if line.strategy else run_words.UNKNOWN,
         str(line.attempts),

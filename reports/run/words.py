@@ -16,6 +16,7 @@ STATUS = {
     "preparing": "PREPARING",
     "running": "RUNNING",
     "succeeded": "SUCCEEDED",
+    "succeeded_not_as_planned": "SUCCEEDED, NOT AS PLANNED",
     "failed": "FAILED",
     "interrupted": "INTERRUPTED",
     "launcher_failed": "LAUNCHER FAILED",

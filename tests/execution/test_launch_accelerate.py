@@ -184,7 +184,7 @@ def test_the_deepspeed_plugin_that_a_rank_makes(
     assert plugin.zero_stage == choice.zero_stage
     assert plugin.gradient_accumulation_steps == 2
     assert plugin.deepspeed_config["train_micro_batch_size_per_gpu"] == 4
-    assert plugin.gradient_clipping == 1.0
+    assert plugin.gradient_clipping == 0.0, "nobody asked for any"
     assert plugin.zero3_init_flag is (choice.zero_stage == 3)
     offloaded = {"none": ("none", "none"), "optimizer": ("cpu", "none"), "all": ("cpu", "cpu")}[choice.offload]
     assert (plugin.offload_optimizer_device, plugin.offload_param_device) == offloaded

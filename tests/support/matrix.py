@@ -103,13 +103,15 @@ def make_weights(folder: Path) -> Path:
 
 def save_plan(cell: Cell, model: Path, folder: Path) -> Path:
     """The plan of a cell, made as a user makes it."""
-    path = folder / f"{cell.strategy}-{cell.ranks}-{cell.micro_batch}x{cell.accumulation}.json"
+    path = folder / f"{cell.loop}-{cell.strategy}-{cell.ranks}-{cell.micro_batch}x{cell.accumulation}.json"
     if path.exists():
         return path
     gpus = "cpu" if cell.ranks == 1 else f"{cell.ranks}xcpu"
     words = [str(model), "--gpus", gpus, "--strategy", cell.strategy, "--pin", "--precision", "fp32"]
     words += ["--seq-len", str(LENGTH), "--micro-batch", str(cell.micro_batch), "--save", str(path)]
     words += ["--grad-accum", str(cell.accumulation)] + (["--dp-replicate", "2"] if cell.strategy == "hsdp" else [])
+    if cell.loop == "accelerate" and cell.strategy.startswith("zero"):
+        words += ["--set", "clip.max_norm=1.0"]  # DeepSpeed clips by its file, and the script imports its norm
     with contextlib.redirect_stdout(io.StringIO()):
         code = main(words)
     if code:

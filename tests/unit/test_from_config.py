@@ -81,7 +81,8 @@ distributed_type: DEEPSPEED
 mixed_precision: bf16
 num_processes: 8
 """,
-        "MODEL --gpus 8xH100 --strategy zero3 --offload all --precision bf16-mixed --grad-accum 4 --stack accelerate",
+        "MODEL --gpus 8xH100 --strategy zero3 --offload all --precision bf16-mixed --grad-accum 4 --stack accelerate"
+        " --set clip.max_norm=1.0",
     ),
     "zero2.json": (
         """
@@ -92,7 +93,8 @@ num_processes: 8
                        "offload_optimizer": {"device": "cpu", "pin_memory": true}}}
 """,
         "MODEL --gpus 8xH100 --strategy zero2 --offload optimizer --precision bf16-mixed --optimizer adamw-fused"
-        " --micro-batch 4 --grad-accum 2 --set zero.overlap_comm=true --set zero.reduce_bucket_size=200000000",
+        " --micro-batch 4 --grad-accum 2 --set clip.max_norm=1.0 --set zero.overlap_comm=true"
+        " --set zero.reduce_bucket_size=200000000",
     ),
     "zero3-auto.json": (
         """
@@ -401,8 +403,9 @@ def test_what_is_exported_is_read_back(
     assert options["precision"] == precision
     assert found["gpus"] == gpus
     assert not found["approximated"]
-    assert set(found["settings"]) <= {"fsdp.reshard_after_forward"}
+    assert set(found["settings"]) <= {"fsdp.reshard_after_forward", "clip.max_norm"}
     if strategy.startswith("zero"):
+        assert found["settings"]["clip.max_norm"] == "0.0", "nobody asked for clipping"
         assert (options["micro-batch"], options["grad-accum"]) == ("4", "2")
 
 

@@ -166,7 +166,7 @@ def test_zero_settings_reach_the_file() -> None:
     assert config["train_batch_size"] == 4 * 2 * 8
     assert config["bf16"] == {"enabled": True}
     assert config["fp16"] == {"enabled": False}
-    assert config["gradient_clipping"] == 1.0
+    assert config["gradient_clipping"] == 0.0
 
 
 def test_a_trainer_fills_in_its_own_values() -> None:

@@ -192,7 +192,7 @@ def test_a_model_that_cannot_be_checkpointed_climbs_without(tmp_path: Path) -> N
 
 FIXED = """
 from torch.utils.data import DataLoader
-loader = DataLoader(list(range(64)), batch_size=32)
+loader = DataLoader(list(range(64)), batch_size=4)
 for x in loader:
     x.sum().backward()
 """

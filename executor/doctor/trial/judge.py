@@ -87,7 +87,7 @@ def _finding(id: str, severity: Severity, what: str, why: str, fix: str) -> Find
 
 
 def _ended(record: RunRecord, results: Sequence[RankResult], world: int, last_words: str) -> list[Finding]:
-    if record.status == "succeeded":
+    if record.succeeded:
         return []
     if results and len(results) == world:
         what = f"the job ended badly after its work: {record.message}"

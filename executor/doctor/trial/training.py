@@ -69,7 +69,7 @@ class Samples(Dataset[dict[str, torch.Tensor]]):  # type: ignore[misc]
 
 
 def _loss(model: nn.Module, batch: dict[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    # Gradients stay below norm 1, where the plan may clip; the rate makes up for it.
+    # Gradients stay below norm 1, to which the plan may be told to clip; the rate makes up for it.
     # DeepSpeed's engine computes in its weights' type and casts nothing on the way in; others cast, or autocast.
     engine = hasattr(model, "zero_optimization_stage")
     outputs = model(batch["inputs"].to(next(model.parameters()).dtype if engine else dtype))

@@ -20,6 +20,12 @@ _FROM_HIDDEN = frozenset({"reduce_bucket_size", "stage3_prefetch_bucket_size", "
 """Sizes that the Trainer sets from the hidden size where the file says auto."""
 
 
+_LIKE_TORCH: Mapping[str, object] = {"loss_scale_window": 2000, "hysteresis": 1}
+"""Under which DeepSpeed's loss scale moves as that of torch.amp.GradScaler, with which other strategies train: it
+halves at the first overflow, and doubles after 2000 steps without one (runtime/fp16/loss_scaler.py:
+DynamicLossScaler). Both begin at 2**16. Otherwise other steps would be left out."""
+
+
 def deepspeed_config(target: Target) -> dict[str, object]:
     """Content of the JSON file, for stages 1 to 3.
 
@@ -33,12 +39,13 @@ def deepspeed_config(target: Target) -> dict[str, object]:
         "gradient_accumulation_steps": _AUTO if other else strategy.gradient_accumulation_steps,
         "train_batch_size": _AUTO if other else strategy.global_batch_size,
     }
-    if target.clipping:
-        config["gradient_clipping"] = _AUTO if auto else 1.0
+    # Written where nothing is clipped too: without the key DeepSpeed clips to 1.0 (runtime/constants.py:
+    # GRADIENT_CLIPPING_DEFAULT), and under Accelerate so does `auto` (accelerator.py: _prepare_deepspeed).
+    config["gradient_clipping"] = _AUTO if auto else target.max_grad_norm or 0.0
     # Under fp8 what surrounds the float8 products is bf16 (accelerate: DeepSpeedPlugin.set_mixed_precision).
     for kind in ("bf16", "fp16"):
         wanted = target.precision.deepspeed == kind
-        config[kind] = {"enabled": _AUTO if auto else wanted}
+        config[kind] = {"enabled": _AUTO if auto else wanted, **(_LIKE_TORCH if wanted and kind == "fp16" else {})}
     config["zero_optimization"] = _zero(target)
     config["zero_allow_untested_optimizer"] = True
     if target.on_cpu:

@@ -4,7 +4,7 @@ import bisect
 import json
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpu_plan.executor.records.rank import FIRST_STEPS, LAST_STEPS
@@ -23,12 +23,14 @@ class Row:
     samples: int | None = None
     tokens: int | None = None
     loss: float | None = None
+    not_finite: str | None = None
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     device_used_bytes: int | None = None
     resident_bytes: int | None = None
     phases: dict[str, int] = field(default_factory=dict)
     _text: str | None = None
+    _told: Callable[["Row"], None] | None = None
 
     def add(self, other: "Row") -> None:
         """Takes in what a further optimizer of the same round did."""
@@ -45,8 +47,12 @@ class Row:
         self._text = None
 
     def set_loss(self, loss: float) -> None:
-        """The loss, once its value has arrived on the host; one that is no finite number is left out."""
+        """The loss, once its value has arrived on the host; JSON has no word for one that is no finite number."""
         self.loss, self._text = (loss if math.isfinite(loss) else None), None
+        if self.loss is None and self.not_finite is None:
+            self.not_finite = "nan" if math.isnan(loss) else "inf" if loss > 0 else "-inf"
+            if self._told is not None:
+                self._told(self)
 
     def text(self) -> str:
         """JSON, made once for a row that changes no more."""
@@ -62,6 +68,7 @@ _FIELDS = (
     "samples",
     "tokens",
     "loss",
+    "not_finite",
     "peak_allocated_bytes",
     "peak_reserved_bytes",
     "device_used_bytes",
@@ -83,6 +90,8 @@ class Ledger:
         self._times: list[float] = []
         self._stride, self._skipped = 1, 0
         self._seconds_max = 0.0
+        self._not_finite = 0
+        self._first_not_finite: int | None = None
         self._totals = Row(step=0)
 
     @property
@@ -95,8 +104,14 @@ class Ledger:
         self._settle()
         self.count += 1
         row.step = self.offset + self.count
+        row._told = self._is_not_finite
         (self._first if len(self._first) < FIRST_STEPS else self._last).append(row)
         return row
+
+    def _is_not_finite(self, row: Row) -> None:
+        self._not_finite += 1
+        if self._first_not_finite is None:
+            self._first_not_finite = row.step
 
     def rows(self) -> Iterator[Row]:
         """The first and the last steps, in order."""
@@ -114,7 +129,8 @@ class Ledger:
                 longest = max(longest, last.seconds)
                 if not times:
                     times = [last.seconds]
-        losses = (row.loss for row in reversed((*self._first, *self._last)))
+        rows = reversed((*self._first, *self._last))
+        known = next((row for row in rows if row.loss is not None or row.not_finite is not None), Row(step=0))
         return {
             "steps": self.count,
             "seconds_median": _median(times) if times else None,
@@ -126,7 +142,10 @@ class Ledger:
             "peak_device_used_bytes": totals.device_used_bytes,
             "peak_resident_bytes": totals.resident_bytes,
             "phases": totals.phases,
-            "last_loss": next((loss for loss in losses if loss is not None), None),
+            "last_loss": known.loss,
+            "last_not_finite": known.not_finite,
+            "not_finite_steps": self._not_finite,
+            "first_not_finite": self._first_not_finite,
         }
 
     def _settle(self) -> None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from gpu_plan.executor.runner.hooks.clipping import clipping
 from gpu_plan.executor.runner.hooks.rebatch import Rebatch
 from gpu_plan.executor.runner.hooks.trackers import Trackers
 from gpu_plan.executor.runner.observe.observer import Observer
@@ -19,6 +20,7 @@ def install(module: Any, recorder: Recorder, observer: Callable[[], Observer | N
     kind.__init__ = _init(kind.__init__, recorder, observer, trackers)
     kind.prepare = _prepare(kind.prepare, recorder, observer)
     kind.prepare_data_loader = _prepare_data_loader(kind.prepare_data_loader, rebatch)
+    kind.clip_grad_norm_ = clipping(kind.clip_grad_norm_, recorder, method=True)
     kind.end_training = _end_training(kind.end_training, trackers)
 
 
@@ -51,6 +53,10 @@ def _prepare(original: Any, recorder: Recorder, observer: Callable[[], Observer 
         if watching is not None and torch is not None:
             models = [each for each in args if isinstance(each, torch.nn.Module)]
             trained = [model for model in models if any(each.requires_grad for each in model.parameters())]
+            given = [type(each).__name__ for each in args if isinstance(each, torch.optim.Optimizer)]
+            if given:
+                # Accelerate may put DeepSpeed's CPU Adam in its place, whatever it is (map_pytorch_optim_to_deepspeed).
+                recorder.actual["optimizers_given"] = given
             watching.verify(*trained)
             if not _engine_checkpoints(self):
                 for model in trained:

@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+from gpu_plan.executor.runner.hooks.clipping import note_engine
 from gpu_plan.executor.runner.hooks.pytorch import scalar
 from gpu_plan.executor.runner.recorder import Recorder
 
@@ -39,6 +40,7 @@ def _step(original: Any, recorder: Recorder) -> Any:
         steps, skipped = self.global_steps, self.skipped_steps
         recorder.guard("DeepSpeed's step", recorder.optimizer_begins)
         found = original(self, *args, **kwargs)
+        recorder.guard("DeepSpeed's clipping", note_engine, recorder, self)
         applied = self.global_steps > steps and self.skipped_steps == skipped
         recorder.guard("DeepSpeed's step", recorder.engine_step_ends, self, applied)
         return found

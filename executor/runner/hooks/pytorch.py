@@ -5,6 +5,7 @@ import sys
 from typing import Any
 from weakref import ref
 
+from gpu_plan.executor.runner.hooks.clipping import clipping
 from gpu_plan.executor.runner.imports import PostImport
 from gpu_plan.executor.runner.observe.observer import Observer
 from gpu_plan.executor.runner.recorder import Recorder
@@ -17,6 +18,7 @@ def install(torch: Any, recorder: Recorder, imports: PostImport) -> Observer:
     _optimizers(recorder)
     _backward(torch, recorder, scaled)
     _scaler(torch, recorder, scaled)
+    _clipping(torch, recorder)
     observer.install()
 
     def unpatched(module: Any) -> None:
@@ -51,6 +53,11 @@ def _backward(torch: Any, recorder: Recorder, scaled: "ScaledLosses") -> None:
             recorder.guard("a backward pass", recorder.backward_ends)
 
     torch.autograd.backward = backward
+
+
+def _clipping(torch: Any, recorder: Recorder) -> None:
+    noted = clipping(torch.nn.utils.clip_grad_norm_, recorder)
+    torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = noted
 
 
 def scalar(tensors: Any) -> Any | None:

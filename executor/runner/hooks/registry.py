@@ -30,6 +30,7 @@ def install_hooks(recorder: Recorder) -> None:
     imports.when("accelerate.accelerator", lambda module: accelerate_hooks.install(module, recorder, observer))
     imports.when("deepspeed.runtime.engine", lambda module: deepspeed_hooks.install(module, recorder))
     imports.when("transformers.trainer", lambda module: trainer_hooks.install_trainer(module, recorder, observer))
+    imports.when("transformers.training_args", lambda module: trainer_hooks.install_arguments(module, recorder))
     for name in ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"):
         imports.when(name, lambda module: trainer_hooks.install_lightning(module, observer))
     if recorder.options.cpu_ranks:

@@ -33,6 +33,28 @@ def install_trainer(module: Any, recorder: Recorder, observer: Callable[[], Obse
     kind.__init__, kind.log = trainer_init, trainer_log
 
 
+def install_arguments(module: Any, recorder: Recorder) -> None:
+    """After `transformers.training_args` has been imported: the planned batch, for a script that makes its own."""
+    options = recorder.options
+    wanted = {
+        "per_device_train_batch_size": options.micro_batch_size if options.rebatch else None,
+        "gradient_accumulation_steps": options.accumulation_steps if options.reaccumulate else None,
+    }
+    kind = module.TrainingArguments
+    post_init = kind.__post_init__
+
+    @functools.wraps(post_init)
+    def planned(self: Any) -> None:
+        for name, value in wanted.items():
+            before = getattr(self, name, None)
+            if value is not None and before != value:
+                setattr(self, name, value)
+                recorder.note(f"the TrainingArguments' {name} was changed from {before} to {value}, as planned")
+        post_init(self)
+
+    kind.__post_init__ = planned
+
+
 def install_lightning(module: Any, observer: Callable[[], Observer | None]) -> None:
     """After `lightning.pytorch.trainer.trainer` (or pytorch_lightning's) has been imported."""
     kind = module.Trainer

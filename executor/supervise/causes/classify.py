@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.records.run import Cause
 from gpu_plan.executor.supervise.causes.evidence import Evidence, RankExit
+from gpu_plan.executor.supervise.causes.losses import NOT_FINITE_LOSS
 
 LAUNCHER_FAILED, PREFLIGHT = 125, 4
 MISMATCHES = ("gpu_plan.ParameterMismatch", "gpu_plan.CheckpointMismatch")
@@ -38,7 +39,7 @@ def classify(evidence: Evidence) -> Verdict:
         return _hang(evidence)
     if evidence.launcher_code == 0:
         return _success(evidence)
-    for judge in (_mismatch, _oom, _aborted_after_success, _signal, _exception, _exit, _launcher_signal):
+    for judge in (_mismatch, _not_finite, _oom, _aborted_after_success, _signal, _exception, _exit, _launcher_signal):
         verdict = judge(evidence)
         if verdict is not None:
             return verdict
@@ -97,6 +98,20 @@ def _mismatch(evidence: Evidence) -> Verdict | None:
                 cause="deviation", exit_code=PREFLIGHT, culprit=rank.rank, explanation=_one_line(rank.error.message)
             )
     return None
+
+
+def _not_finite(evidence: Evidence) -> Verdict | None:
+    """The end that --stop-on-nan asks for."""
+    stopped = [rank for rank in evidence.ranks if rank.error is not None and rank.error.type == NOT_FINITE_LOSS]
+    if not stopped:
+        return None
+    rank = min(stopped, key=lambda rank: (rank.summary.first_not_finite or 0, rank.rank))
+    return Verdict(
+        cause="nan",
+        exit_code=_code(rank),
+        culprit=rank.rank,
+        explanation=f"rank {rank.rank} was ended by --stop-on-nan {_step(rank)}",
+    )
 
 
 def _oom(evidence: Evidence) -> Verdict | None:

@@ -26,6 +26,11 @@ class Pulse:
     step_seconds: float | None = None
     """Median so far."""
     loss: float | None = None
+    """NaN or infinite where it is that."""
+    not_finite: str | None = None
+    """`nan`, `inf` or `-inf`: what the loss first turned into."""
+    first_not_finite: int | None = None
+    """The step at which it did."""
     memory_bytes: int | None = None
     """Device memory in use, else peak allocated, else resident."""
     memory_kind: str = ""
@@ -84,7 +89,9 @@ def parse_pulse(content: bytes) -> Pulse | None:
             steps=int(summary.get("steps") or 0),
             last_step=last.get("step"),
             step_seconds=summary.get("seconds_median"),
-            loss=summary.get("last_loss"),
+            loss=_loss(summary),
+            not_finite=next((step["not_finite"] for step in steps if step.get("not_finite")), None),
+            first_not_finite=summary.get("first_not_finite"),
             memory_bytes=size,
             memory_kind=kind,
             tokens=int(summary.get("tokens") or 0),
@@ -92,6 +99,11 @@ def parse_pulse(content: bytes) -> Pulse | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _loss(summary: Mapping[str, object]) -> float | None:
+    odd, loss = summary.get("last_not_finite"), summary.get("last_loss")
+    return float(str(odd)) if odd is not None else loss if isinstance(loss, (int, float)) else None
 
 
 def _memory(summary: Mapping[str, object]) -> tuple[int | None, str]:

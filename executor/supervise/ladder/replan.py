@@ -73,6 +73,10 @@ def replan(
                     (one for one in without if not _only_smaller(before, one)), key=lambda one: not keeps(one)
                 )
             continue
+        changed = refused_by_script(job, after, folder)
+        if changed:
+            refused.append(f"{_short(strategy)}: {changed}")
+            continue
         now = after.plan.memory.device_used_bytes if after.plan.memory else None
         if now is not None and ((was is not None and now >= was) or (room is not None and now > room)):
             refused.append(f"{_short(strategy)} would still take {format_bytes(now)}")
@@ -85,13 +89,20 @@ def replan(
     return Replan(job=None, changes=(nothing + (f" ({'; '.join(reasons)})" if reasons else ""), *why, *missing))
 
 
+def refused_by_script(job: Job, saved: SavedPlan, folder: Path) -> str:
+    """Why the script would train otherwise under this plan; empty where it would not, or where that is allowed."""
+    if job.allow_deviation:
+        return ""
+    return "; ".join(draw(replace(job, saved=saved), read_script(job.script), folder=folder).refused)
+
+
 def abilities(job: Job, ranks: Sequence[RankRecord], folder: Path) -> tuple[Abilities, tuple[str, ...]]:
     """What a relaunch of this script can change, and one line for what it cannot."""
     drawn = draw(job, read_script(job.script), folder=folder)
     told, strategy = drawn.told, job.saved.plan.strategy
     lines = []
     mine = "micro_batch_size" not in told.by_user and "gradient_accumulation_steps" not in told.by_user
-    takes_batch = told.knows("micro_batch_size") or drawn.rebatches
+    takes_batch = told.knows("micro_batch_size") or "micro_batch_size" in drawn.set_inside
     accumulates = (
         told.knows("gradient_accumulation_steps") or drawn.use.accumulates or drawn.target.uses_deepspeed
     )  # fmt: skip

@@ -96,10 +96,7 @@ def _strategy_words(judgement: StepJudgement, workload: Workload, cluster: Clust
     every = checkpoint_every(judgement.family.checkpointing, workload)
     full = judgement.family.checkpointing is Checkpointing.FULL and every == 1
     if traits.uses_deepspeed:
-        words += _offload_words(judgement.family.offload, workload)
-        if workload.clipping:
-            words += ["--gradient_clipping", "1.0"]
-        return words
+        return [*words, *_offload_words(judgement.family.offload, workload), *_clipping_words(workload)]
     if not traits.wraps_blocks:
         return words
     if traits.engine is Engine.FSDP2:
@@ -114,6 +111,14 @@ def _strategy_words(judgement: StepJudgement, workload: Workload, cluster: Clust
         words += ["--use_parallelism_config", "--parallelism_config_dp_replicate_size", str(replicas)]
         words += ["--parallelism_config_dp_shard_size", str(cluster.world_size // replicas)]
     return words
+
+
+def _clipping_words(workload: Workload) -> list[str]:
+    """Without them DeepSpeed clips to 1.0, and with 0 as well: Accelerate leaves a 0 out (utils/dataclasses.py:
+    DeepSpeedPlugin), and DeepSpeed's own default is 1.0. The Trainer says itself what it clips to."""
+    if workload.stack is Stack.TRAINER:
+        return []
+    return ["--gradient_clipping", str(workload.max_grad_norm or "inf")]
 
 
 def _offload_words(offload: Offload, workload: Workload) -> list[str]:

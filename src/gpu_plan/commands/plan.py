@@ -49,6 +49,8 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
         ("--max-restarts", args.max_restarts),
         ("--hang-seconds", args.hang_seconds),
         ("--leave-running", args.leave_running),
+        ("--allow-deviation", args.allow_deviation or None),
+        ("--stop-on-nan", args.stop_on_nan or None),
     ):
         if value is not None:
             raise UsageError(f"{option} is about a script that runs: add --execute SCRIPT")

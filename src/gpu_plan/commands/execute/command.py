@@ -38,7 +38,7 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     """Launches the job and gives its exit code; with --dry-run shows what would be launched."""
     from gpu_plan.executor.inference.job import is_inference
     from gpu_plan.executor.job import Job
-    from gpu_plan.executor.launch.prepare import draw
+    from gpu_plan.executor.launch.prepare import check, draw
     from gpu_plan.executor.launch.prompts import WORD
     from gpu_plan.executor.script.read import read_script
 
@@ -62,6 +62,8 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         leave_running=left_running(args),
         hosts=hosts,
         machine_rank=machine_rank_of(args, hosts),
+        allow_deviation=args.allow_deviation,
+        stop_on_nan=args.stop_on_nan,
         command=shlex.join(["plan", *words, *(["--", *script_words] if script_words else [])]),
     )
     _say_where_it_begins(job)
@@ -74,7 +76,7 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
 
         preflight(saved, job.arguments if args.execute == WORD else None, Path.cwd())
     else:
-        draw(job, parsed, folder=Path.cwd())
+        check(draw(job, parsed, folder=Path.cwd()), job)
     check_port(hosts, job.machine_rank, rendezvous_port(hosts))
     return _launch(job, limits)
 

@@ -1,0 +1,148 @@
+"""What would train otherwise than planned, as far as it is known before the launch. Pure.
+
+Each line of `refusals` stops the launch unless the user says `--allow-deviation`; what only the run can tell is said.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpu_plan.executor.launch.arguments import Told
+from gpu_plan.executor.launch.target import Target
+from gpu_plan.executor.script.accelerator import AcceleratorUse
+from gpu_plan.executor.script.values.batch import OwnBatch
+from gpu_plan.executor.script.values.clipping import Clip
+
+_CLIP = "clip.max_norm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the script's text tells of itself."""
+
+    use: AcceleratorUse
+    clips: Sequence[Clip] = ()
+    batch: OwnBatch = field(default_factory=OwnBatch)
+    set_inside: frozenset[str] = frozenset()
+    """Fields of CurrentPlan that the runner sets inside the rank: of the DataLoader, of TrainingArguments."""
+
+
+def refusals(target: Target, told: Told, seen: Seen) -> tuple[str, ...]:
+    """One line each: what would run, what is planned, and what to write."""
+    return (*_clipping(target, told, seen), *_batch(target, told, seen))
+
+
+def agreed_norm(clips: Sequence[Clip]) -> float | None:
+    """The one norm to which all calls clip; None where there is no call, or no such norm."""
+    norms = {clip.norm for clip in clips}
+    return norms.pop() if len(norms) == 1 else None
+
+
+def _clipping(target: Target, told: Told, seen: Seen) -> Iterator[str]:
+    name = target.script.name
+    text = target.setting(_CLIP)
+    asked = None if text is None else float(text)
+    if target.in_trainer:
+        if asked is not None and not told.knows("max_grad_norm"):
+            yield (
+                f"--set {_CLIP}={asked:g} does not reach {name}, which makes its TrainingArguments itself: write"
+                f" max_grad_norm={asked:g} there, and leave the setting out"
+            )
+    elif target.uses_deepspeed:
+        yield from _for_deepspeed(target, seen)
+    elif asked is not None and not told.knows("max_grad_norm"):
+        norm = agreed_norm(seen.clips) if seen.clips else 0.0
+        if norm != asked:
+            does = f"clips to {norm:g}" if norm else "does not clip" if norm == 0 else "clips to a norm of its own"
+            where = f"{name}:{seen.clips[0].line}" if seen.clips else name
+            yield (
+                f"--set {_CLIP}={asked:g}, but {where} {does}, and under {target.strategy.name} the script alone clips:"
+                f" write the norm there, or leave the setting out"
+            )
+
+
+def _for_deepspeed(target: Target, seen: Seen) -> Iterator[str]:
+    """Its engine has stepped by the time that a script's own call comes."""
+    by_value = next((clip for clip in seen.clips if clip.by_value), None)
+    name = target.script.name
+    if by_value is not None:
+        yield (
+            f"{name}:{by_value.line} clips gradients by value, which DeepSpeed cannot: clip to a norm, or plan with"
+            " --strategy fsdp or ddp"
+        )
+    elif target.max_grad_norm is None and seen.clips:
+        yield (
+            f"{name}:{seen.clips[0].line} clips gradients to a norm that the script's text does not tell, and DeepSpeed"
+            f" clips by its own file: name the norm with --set {_CLIP}=1.0, or whatever it is, 0 for none"
+        )
+
+
+def _batch(target: Target, told: Told, seen: Seen) -> Iterator[str]:
+    """Where a rank's samples per optimizer step are known, and are not those of the plan."""
+    strategy = target.strategy
+    micro, steps = _micro_batch(target, told, seen), _steps(target, told, seen)
+    if micro is None or steps is None:
+        return
+    planned = strategy.micro_batch_size * strategy.gradient_accumulation_steps
+    if micro * steps == planned:
+        return
+    ranks = strategy.data_parallel
+    yield (
+        f"{micro * steps * ranks} samples would make an optimizer step, {planned * ranks} are planned:"
+        f" {target.script.name} has micro batch {micro} and accumulation {steps}, the plan"
+        f" {strategy.micro_batch_size} and {strategy.gradient_accumulation_steps}; plan with --micro-batch {micro}"
+        f" --grad-accum {steps}, or change the script, which may ask current_plan()"
+    )
+
+
+def _micro_batch(target: Target, told: Told, seen: Seen) -> int | None:
+    """Samples of a forward pass on one rank; None where nothing tells."""
+    planned = target.strategy.micro_batch_size
+    if "micro_batch_size" in told.by_user:
+        given = told.user_counts.get("micro_batch_size")
+        return planned if given == target.loader_batch else given
+    if told.knows("micro_batch_size") or "micro_batch_size" in seen.set_inside:
+        return planned
+    return _captured(target, "micro_batch") or seen.batch.micro_batch
+
+
+def _steps(target: Target, told: Told, seen: Seen) -> int | None:
+    """Backward passes of an optimizer step; None where nothing tells."""
+    name = "gradient_accumulation_steps"
+    planned = target.strategy.gradient_accumulation_steps
+    plugged = "gradient_accumulation_plugin" in seen.use.arguments
+    if name in told.by_user:
+        return told.user_counts.get(name)
+    if name in seen.set_inside:
+        return planned
+    if target.loop == "accelerate" and not target.batch_is_users:
+        # The environment beats what the Accelerator is given, a plugin the environment; DeepSpeed's file beats both.
+        if target.uses_deepspeed or (seen.use.accumulates and not plugged):
+            return planned
+    elif told.knows(name):
+        return planned
+    return _captured(target, "grad_accum") or seen.batch.accumulation
+
+
+def unknown(target: Target, told: Told, seen: Seen) -> Iterator[str]:
+    """What neither reaches the script nor is known of it: one line each, with the reason."""
+    for name, value in (
+        ("micro_batch_size", _micro_batch(target, told, seen)),
+        ("gradient_accumulation_steps", _steps(target, told, seen)),
+    ):
+        if value is None and name in told.reasons:
+            yield told.reasons[name]
+    planned, own = target.saved.workload.get("seq_len"), _captured(target, "seq_len")
+    if "sequence_length" in told.reasons and own not in (None, planned):
+        yield f"sequence length {planned}: the script's data has {own}"
+
+
+def length_is_the_datas(target: Target, told: Told) -> bool:
+    """Whether nobody knows, before the run, how long the script's samples are."""
+    return "sequence_length" in told.reasons and _captured(target, "seq_len") is None
+
+
+def _captured(target: Target, name: str) -> int | None:
+    """What the script was seen to do when it was captured."""
+    script = target.saved.workload.get("script")
+    value = script.get(name) if isinstance(script, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
