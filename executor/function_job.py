@@ -18,8 +18,9 @@ from gpu_plan.executor.names import ACCELERATE_FILE
 from gpu_plan.executor.records.run import Attempt, RunRecord
 from gpu_plan.executor.run_folder import RunFolder, create
 from gpu_plan.executor.runner.function import ObservedFunction
-from gpu_plan.executor.supervise.causes.classify import Verdict, classify
+from gpu_plan.executor.supervise.causes.classify import classify
 from gpu_plan.executor.supervise.causes.evidence import Evidence
+from gpu_plan.executor.supervise.causes.verdict import Verdict
 from gpu_plan.executor.supervise.ledger import Ledger, new_record
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.plan.codec import plain

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from gpu_plan.executor.records.run import Attempt, RunRecord, status_words
+from gpu_plan.executor.records.run import Attempt, Phase, RunRecord, status_words
 from gpu_plan.executor.supervise.causes.losses import loss_kind
+from gpu_plan.executor.supervise.follow.phases import WORDS, to_first_step
 from gpu_plan.executor.supervise.follow.pulse import Pulse
 from gpu_plan.planner.plan.figures import MemoryFigures
 from gpu_plan.planner.units import format_bytes
@@ -96,6 +97,19 @@ def progress_words(pulses: Sequence[Pulse], memory: MemoryFigures | None) -> str
         return words
     where = f"most on rank {full.rank}: " if len(pulses) > 1 else ""
     return f"{words} · {where}{memory_words(full, memory)}"
+
+
+def phase_words(name: str, behind: Sequence[Phase]) -> str:
+    """`ranks started, importing torch (launcher 6.20 s)`; empty for a phase that nobody waits for."""
+    words = WORDS.get(name, "")
+    return f"{words} ({behind[-1].name} {seconds_words(behind[-1].seconds)})" if words and behind else words
+
+
+def first_step_words(before: Sequence[Phase], attempt: Sequence[Phase]) -> str:
+    """`first step after 34.10 s: planning 9.80 s, launcher 6.20 s, ...`; empty before it."""
+    found = to_first_step(before, attempt)
+    parts = ", ".join(f"{phase.name} {seconds_words(phase.seconds)}" for phase in found)
+    return f"first step after {seconds_words(sum(phase.seconds for phase in found))}: {parts}" if found else ""
 
 
 def attempt_words(attempt: Attempt) -> str:

@@ -5,7 +5,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from gpu_plan.executor.live.figures import attempt_words, end_words, not_finite_words, progress_words, slowest
+from gpu_plan.executor.live.figures import (
+    attempt_words,
+    end_words,
+    first_step_words,
+    not_finite_words,
+    phase_words,
+    progress_words,
+    slowest,
+)
 from gpu_plan.executor.supervise.events import Event
 
 if TYPE_CHECKING:
@@ -39,6 +47,8 @@ class PlainView:
                 self._pulse(event)
             case "note":
                 self._line(event.text)
+            case "phase":
+                self._line(phase_words(event.phase, event.phases) or _first_step(event))
             case "attempt":
                 self._attempt(event)
             case "end":
@@ -79,3 +89,8 @@ class PlainView:
     def _line(self, text: str) -> None:
         if text:
             print(f"plan: {text}", file=self._err, flush=True)
+
+
+def _first_step(event: Event) -> str:
+    first = len(event.record.attempts) == 1
+    return first_step_words(event.record.phases if first else (), event.phases)

@@ -13,14 +13,17 @@ from rich.text import Text
 from gpu_plan.executor.live.figures import (
     attempt_words,
     end_words,
+    first_step_words,
     memory_words,
     not_finite_words,
+    phase_words,
     planned_bytes,
     progress_words,
     seconds_words,
     step_words,
 )
 from gpu_plan.executor.supervise.events import Event
+from gpu_plan.executor.supervise.follow.phases import LAUNCHER, WORDS
 from gpu_plan.executor.supervise.follow.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ class ScreenView:
         self._console = Console(file=err, stderr=True, highlight=False)
         self._memory: MemoryFigures | None = None
         self._pulses: tuple[Pulse, ...] = ()
-        self._head = self._warned = ""
+        self._head = self._warned = self._phase = ""
         self._began = time.monotonic()
         self._pending: dict[bool, str] = {}
         self._ended = False
@@ -76,6 +79,11 @@ class ScreenView:
                     self._say(self._warned, "bold red")
             case "note":
                 self._say(event.text)
+            case "phase":
+                self._phase = phase_words(event.phase, event.phases)
+                if not self._phase:
+                    before = event.record.phases if len(event.record.attempts) == 1 else ()
+                    self._say(first_step_words(before, event.phases), "dim")
             case "attempt" if event.attempt is not None:
                 self._flush()
                 self._say(progress_words(self._pulses, self._memory))
@@ -91,7 +99,7 @@ class ScreenView:
         attempt = event.record.attempts[-1]
         self._memory = event.plan.plan.memory if event.plan is not None else None
         self._pulses, self._began, self._warned = (), time.monotonic(), ""
-        self._head = f"attempt {attempt.number}"
+        self._head, self._phase = f"attempt {attempt.number}", WORDS[LAUNCHER]
         for change in attempt.changes:
             self._say(change, "yellow")
         where = f", from {attempt.resumed_from}" if attempt.resumed_from else ""
@@ -100,7 +108,7 @@ class ScreenView:
     def _picture(self) -> RenderableType:
         if self._ended or not self._head:
             return Text("")
-        words = step_words(self._pulses) or "starting"
+        words = step_words(self._pulses) or self._phase
         since = seconds_words(time.monotonic() - self._began)
         head = Text(f"{self._head} · {since} · {words}", style="bold", no_wrap=True, overflow="ellipsis")
         shown = self._pulses

@@ -193,6 +193,11 @@ class RankRecord:
     summary: StepSummary = field(default_factory=StepSummary)
     error: RankError | None = None
     exit_code: int | None = None
+    moments: Mapping[str, float] = field(default_factory=dict)
+    """When something was first so, in seconds since the epoch: `torch` imported, `training` begun (the first forward
+    pass), `first_step` done."""
+    left: str | None = None
+    """Where the script left by `sys.exit(0)` or `SystemExit` without a code; None where it ran to its end."""
     inference: InferenceFigures | None = None
     """None for a rank that trains."""
     checkpoints: tuple[str, ...] = ()

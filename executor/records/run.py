@@ -37,6 +37,16 @@ def status_words(status: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A part of the time before or in an attempt."""
+
+    name: str
+    """Before the first attempt `planning`, `checking`; in each attempt `launcher`, `importing torch`, `preparing`,
+    `first step`, `steps`, `ending`, as far as it came."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One launch of the job."""
 
@@ -62,6 +72,10 @@ class Attempt:
     """The strategy section of the plan that this attempt ran."""
     changes: tuple[str, ...] = ()
     """What was changed against the attempt before, and why."""
+    shots: tuple[str, ...] = ()
+    """What the supervisor itself ended by SIGKILL, and why, one line each."""
+    phases: tuple[Phase, ...] = ()
+    """Where its time went; of several ranks the slowest counts."""
     deviations: tuple[str, ...] = ()
     """Where what ran differs from what was planned, one line each."""
 
@@ -83,6 +97,8 @@ class RunRecord:
     supervisor_pid: int
     exit_code: int | None = None
     """What `plan --execute` ended with: the job's own code, 125 where the launcher itself failed."""
+    phases: tuple[Phase, ...] = ()
+    """Before the first attempt."""
     attempts: tuple[Attempt, ...] = ()
     message: str = ""
     """One line for people."""

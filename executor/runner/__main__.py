@@ -55,6 +55,7 @@ def _run(recorder: Recorder, arguments: Sequence[str]) -> int:
         code = failure.exit_code(error)
         status, record = failure.describe(error)
         if status == "exit" and code == 0:
+            recorder.left = failure.place_words(record)
             recorder.finish("done", None, 0)
         else:
             recorder.finish(status, record, code)

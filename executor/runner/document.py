@@ -22,6 +22,8 @@ class Recorded(Protocol):
     ledger: Ledger
     error: Any
     exit_code: int | None
+    left: str | None
+    moments: dict[str, float]
     inference: Any
     checkpoints: list[str]
 
@@ -56,6 +58,8 @@ def document(recorder: Recorded, now: float, pid: int) -> str:
         "summary": recorder.ledger.summary(),
         "error": asdict(recorder.error) if recorder.error is not None else None,
         "exit_code": recorder.exit_code,
+        "left": recorder.left,
+        "moments": recorder.moments,
         "inference": recorder.inference,
         "checkpoints": recorder.checkpoints,
         "notes": list(recorder.notes_now()),

@@ -66,6 +66,11 @@ def describe(error: BaseException) -> tuple[RankStatus, RankError]:
     return "exception", _record(error, error)
 
 
+def place_words(record: RankError) -> str:
+    """`SystemExit at /home/me/train.py:88`, for a script that left in the midst of itself."""
+    return f"{record.type} at {record.file}:{record.line}" if record.file else record.type
+
+
 def exit_code(error: BaseException) -> int:
     """What python ends with for it: an uncaught exception is 1, KeyboardInterrupt 130 (as a shell shows SIGINT)."""
     if isinstance(error, SystemExit):

@@ -45,6 +45,8 @@ class Recorder:
         self.status: RankStatus = "starting"
         self.error: RankError | None = None
         self.exit_code: int | None = None
+        self.left: str | None = None
+        self.moments: dict[str, float] = {}
         self.step_ended: list[Callable[[Row, Any, bool], None]] = []
         """Called after each optimizer's step: the row, the optimizer, whether a step of the job has begun with it."""
         self.model_found: Callable[[Any], None] = _nothing
@@ -214,6 +216,7 @@ class Recorder:
         self.memory.border()
         if first:
             self.status = "running"
+            self.moments.setdefault("training", time.time())
             self.write()
         self._began = self._clock()
 
@@ -245,6 +248,7 @@ class Recorder:
         else:
             latest.add(row)
             row = latest
+        self.moments.setdefault("first_step", time.time())
         self.losses.close(row)
         if self.options.stop_on_nan:
             self._stop_on_nan(row)

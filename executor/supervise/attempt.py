@@ -16,7 +16,7 @@ from gpu_plan.executor.launch.write import write_launch_files
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.records.run import Attempt
 from gpu_plan.executor.run_folder import RunFolder
-from gpu_plan.executor.supervise.causes.classify import Verdict, classify
+from gpu_plan.executor.supervise.causes.classify import classify
 from gpu_plan.executor.supervise.causes.disk import full_disks
 from gpu_plan.executor.supervise.causes.evidence import (
     Evidence,
@@ -28,7 +28,10 @@ from gpu_plan.executor.supervise.causes.evidence import (
 from gpu_plan.executor.supervise.causes.host_memory import oom_kills
 from gpu_plan.executor.supervise.causes.losses import not_finite
 from gpu_plan.executor.supervise.causes.stacks import places
+from gpu_plan.executor.supervise.causes.verdict import Verdict
+from gpu_plan.executor.supervise.follow.hosts import meeting_of
 from gpu_plan.executor.supervise.follow.logs import rank_logs, settle_logs, tail
+from gpu_plan.executor.supervise.follow.phases import phases
 from gpu_plan.executor.supervise.interrupts import Interrupts
 from gpu_plan.executor.supervise.limits import Limits
 from gpu_plan.executor.supervise.processes.launch import LAUNCHER_ERR, start
@@ -110,6 +113,9 @@ def run_attempt(
         limits=limits,
         interrupts=interrupts,
         listener=listener,
+        began=attempt.started,
+        meeting=meeting_of(job.hosts, job.machine_rank),
+        expected=_expected(job),
     ).wait()
     ranks = tuple(rank for rank in folder.ranks() if rank.attempt == attempt.number)
     evidence = _evidence(ending, ranks, folder, job, oom_kills() - kills)
@@ -126,15 +132,22 @@ def run_attempt(
         exit_code=ending.launcher_code,
         cause=verdict.cause,
         culprit=verdict.culprit,
+        shots=ending.shots,
         explanation=_with_disks(verdict, ranks, folder, job.working_directory),
         first_step=_first_step(ranks, attempt.first_step),
         last_step=_last_step(ranks),
+        phases=phases(attempt.started, ranks, _expected(job), time.time()),
         deviations=deviations(job.saved, ranks),
     )
     verdict = replace(verdict, explanation=ended.explanation)
     return Outcome(
         attempt=ended, verdict=verdict, ranks=ranks, data_limits=ending.data_limits, strays=len(ending.strays)
     )
+
+
+def _expected(job: Job) -> int:
+    """Ranks on this host."""
+    return max(1, job.saved.plan.strategy.world_size // max(1, len(job.hosts)))
 
 
 def own_exit(ranks: tuple[RankRecord, ...], launcher: int, code: int) -> tuple[RankExit, ...]:
@@ -151,7 +164,7 @@ def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, 
         launcher_code=ending.launcher_code,
         ranks=ranks,
         exits=parse_exits(report),
-        world_size=max(1, job.saved.plan.strategy.world_size // max(1, len(job.hosts))),
+        world_size=_expected(job),
         hosts=max(1, len(job.hosts)),
         interrupted=ending.interrupted,
         launcher_signal=None if number is None else signal.Signals(number).name,
@@ -159,6 +172,9 @@ def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, 
         stacks=str(folder.logs / "rank-*.stacks") if ending.asked_for_stacks else None,
         places=places(folder.logs) if ending.asked_for_stacks else (),
         killed=ending.killed,
+        launcher_shot=ending.launcher_shot,
+        gone=ending.gone,
+        stopped=ending.stopped,
         oom_kills=kills,
         launcher_error=_first_words(folder.logs, report),
     )

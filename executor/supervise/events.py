@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gpu_plan.executor.records.run import Attempt, RunRecord
+from gpu_plan.executor.records.run import Attempt, Phase, RunRecord
 from gpu_plan.executor.supervise.follow.pulse import Pulse
 from gpu_plan.planner.plan.saved import SavedPlan
 
-EventKind = Literal["run", "launch", "pulse", "output", "note", "attempt", "end"]
+EventKind = Literal["run", "launch", "pulse", "output", "note", "phase", "attempt", "end"]
 """`run`: the run folder exists; `launch`: a command is about to be started; `pulse`: ranks moved on; `output`: rank 0
-or the launcher wrote; `note`: a line for people; `attempt`: one ended; `end`: all is over."""
+or the launcher wrote; `note`: a line for people; `phase`: an attempt without a step came further, or did its first;
+`attempt`: one ended; `end`: all is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,10 @@ class Event:
     """`output`: whether it was written to stderr."""
     pulses: tuple[Pulse, ...] = ()
     """`pulse`: the latest of every rank, in rank order."""
+    phase: str = ""
+    """`phase`: where the attempt is, as in `follow.phases`."""
+    phases: tuple[Phase, ...] = ()
+    """`phase`: what lies behind it in this attempt."""
     attempt: Attempt | None = None
     """`attempt`: the one that ended."""
     plan: SavedPlan | None = None

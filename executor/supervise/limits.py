@@ -20,6 +20,8 @@ class Limits:
     peers: float = 5.0
     """From a rank's failure until its peers, who may wait in a collective or ignore signals, are killed; twice as long
     while the failed rank itself is still there."""
+    launcher: float = 20.0
+    """From then until the launcher itself is killed: its report says how each rank ended."""
     hang: float = 60.0
     """No step for this long, with all ranks idle, is a hang; 0 turns the watch off."""
     hang_steps: float = 20.0

@@ -9,7 +9,7 @@ from gpu_plan.executor import names
 from gpu_plan.executor.checkpoints.find import newest_complete
 from gpu_plan.executor.inference.loading.room import clear_offload
 from gpu_plan.executor.job import Job
-from gpu_plan.executor.records.run import Attempt, RunRecord, RunStatus
+from gpu_plan.executor.records.run import Attempt, Phase, RunRecord, RunStatus
 from gpu_plan.executor.run_folder import RunFolder, create
 from gpu_plan.executor.supervise.attempt import Outcome, new_attempt, prepare_attempt, run_attempt
 from gpu_plan.executor.supervise.causes.classify import interrupted_code
@@ -45,17 +45,22 @@ _STATUS: dict[str, RunStatus] = {
 
 
 def supervise(
-    job: Job, *, folder: RunFolder | None = None, observe: Observe | None = None, limits: Limits | None = None
+    job: Job,
+    *,
+    folder: RunFolder | None = None,
+    observe: Observe | None = None,
+    limits: Limits | None = None,
+    phases: tuple[Phase, ...] = (),
 ) -> RunRecord:
     """Executes the job and gives the record of the run, whose `exit_code` is what `plan --execute` ends with.
 
-    Makes the run folder where none is given. Whatever happens, no process of the run is left when this returns; a
-    supervisor that is killed takes the run with it. Raises a PlanError, before anything is launched, for what cannot
-    be prepared (the run folder then says so too).
+    `phases`: what passed before, for the record. Makes the run folder where none is given. Whatever happens, no process
+    of the run is left when this returns; a supervisor that is killed takes the run with it. Raises a PlanError, before
+    anything is launched, for what cannot be prepared (the run folder then says so too).
     """
     bounds = limits or read_limits(os.environ)
     place = folder if folder is not None else create(job.working_directory)
-    ledger = Ledger(place, new_record(job, place.run_id))
+    ledger = Ledger(place, replace(new_record(job, place.run_id), phases=phases))
     with interrupts() as noted:
         adopt_orphans()
         try:
@@ -172,7 +177,7 @@ class _Run:
             folder=self._folder,
             limits=self.limits,
             interrupts=self.noted,
-            listener=Listener(output=self._output, pulse=self._pulse, note=self._note),
+            listener=Listener(output=self._output, pulse=self._pulse, note=self._note, phase=self._phase),
         )
         clear_offload(self._folder.path, self.job.arguments, self.job.working_directory)
         if outcome.strays:
@@ -209,6 +214,10 @@ class _Run:
     def _pulse(self, pulses: tuple[Pulse, ...]) -> None:
         self._tell("pulse", pulses=pulses)
 
+    def _phase(self, name: str, behind: tuple[Phase, ...]) -> None:
+        self.ledger.update(replace(self.ledger.record.attempts[-1], phases=behind))
+        self._tell("phase", phase=name, phases=behind)
+
     def _note(self, text: str) -> None:
         self._tell("note", text=text)
 
@@ -221,6 +230,8 @@ class _Run:
         error_stream: bool = False,
         pulses: tuple[Pulse, ...] = (),
         attempt: Attempt | None = None,
+        phase: str = "",
+        phases: tuple[Phase, ...] = (),
         plan: SavedPlan | None = None,
     ) -> None:
         if self.observe is None:
@@ -233,6 +244,8 @@ class _Run:
             error_stream=error_stream,
             pulses=pulses,
             attempt=attempt,
+            phase=phase,
+            phases=phases,
             plan=plan,
         )
         try:

@@ -8,18 +8,26 @@ from pathlib import Path
 
 import psutil
 
+from gpu_plan.executor.records.run import Phase
 from gpu_plan.executor.supervise.causes.host_memory import data_limit
 from gpu_plan.executor.supervise.causes.stacks import ask_for_stacks
 from gpu_plan.executor.supervise.follow.heartbeat import Heartbeat
+from gpu_plan.executor.supervise.follow.hosts import Meeting
 from gpu_plan.executor.supervise.follow.logs import Output, bound_logs, rank_logs, tail
+from gpu_plan.executor.supervise.follow.phases import LAUNCHER, phases, present
 from gpu_plan.executor.supervise.follow.pulse import Pulse, Pulses
 from gpu_plan.executor.supervise.interrupts import Interrupts
 from gpu_plan.executor.supervise.limits import Limits
+from gpu_plan.executor.supervise.processes import tree
 from gpu_plan.executor.supervise.processes.activity import Activity
 from gpu_plan.executor.supervise.processes.launch import LAUNCHER_ERR, Started
 from gpu_plan.executor.supervise.processes.strays import reap, send
 
 _LEAVING = 2
+HOSTS_AGAIN = 15.0
+"""Seconds after which it is said again which hosts are waited for."""
+_ABSENCE = 5.0
+"""Seconds between two looks that a busy machine may take: what goes beyond is this process's own standing still."""
 _CLOSING = "closing signal"
 """In torch's elastic agent's warning when a rank has failed (torch.distributed.elastic.multiprocessing.api, _close)."""
 
@@ -33,6 +41,14 @@ class Ending:
     hung_seconds: float | None = None
     asked_for_stacks: bool = False
     killed: frozenset[int] = frozenset()
+    shots: tuple[str, ...] = ()
+    """What the supervisor itself killed by SIGKILL, and why, one line each."""
+    launcher_shot: bool = False
+    """Whether the launcher was among it."""
+    gone: frozenset[int] = frozenset()
+    """Ranks whose process had left, and was not sent away by us, while their record said that they ran."""
+    stopped: Mapping[int, str] = field(default_factory=dict)
+    """By rank, who of it stood stopped by a signal when the watch gave up: `its process`, `its child 4711`."""
     data_limits: Mapping[int, int] = field(default_factory=dict)
     """By rank, what its own limit on data (RLIMIT_DATA, RLIMIT_AS) allowed, in bytes; ranks without one are missing."""
     strays: tuple[int, ...] = ()
@@ -46,6 +62,8 @@ class Listener:
     output: Callable[[bool, str], None]
     pulse: Callable[[tuple[Pulse, ...]], None]
     note: Callable[[str], None]
+    phase: Callable[[str, tuple[Phase, ...]], None]
+    """The attempt's present phase, and those that are over."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,12 +76,25 @@ class Watch:
     limits: Limits
     interrupts: Interrupts
     listener: Listener
+    began: float
+    """When the attempt began; seconds since the epoch."""
+    meeting: Meeting | None = None
+    """Where the hosts of this run meet; None on one."""
+    expected: int = 1
+    """Ranks on this host."""
     _pulses: Pulses = field(init=False)
     _output: Output = field(init=False)
     _heartbeat: Heartbeat = field(init=False)
     _activity: Activity = field(default_factory=Activity)
     _latest: tuple[Pulse, ...] = ()
     _killed: set[int] = field(default_factory=set)
+    _shots: list[str] = field(default_factory=list)
+    _launcher_shot: bool = False
+    _gone: set[int] = field(default_factory=set)
+    _stopped: dict[int, str] = field(default_factory=dict)
+    _phase: str = LAUNCHER
+    _hosts_said: float = float("-inf")
+    _looked: float = field(default_factory=time.monotonic)
     _failed_at: float | None = None
     _data_limits: dict[int, int] = field(default_factory=dict)
     _next_look: float = 0.0
@@ -86,9 +117,10 @@ class Watch:
                 if interrupted is not None:
                     self._end_politely()
                     break
-                now = time.monotonic()
+                now = self._excuse_own_absence()
                 if self._heartbeat.hung(now):
                     hung = self._heartbeat.silent(now)
+                    self._stopped = self._find_stopped()
                     asked = self._collect_stacks()
                     break
                 self._end_deaf_peers(now)
@@ -103,6 +135,10 @@ class Watch:
             hung_seconds=hung,
             asked_for_stacks=asked,
             killed=frozenset(self._killed),
+            shots=tuple(self._shots),
+            launcher_shot=self._launcher_shot,
+            gone=frozenset(self._gone),
+            stopped=dict(self._stopped),
             data_limits=dict(self._data_limits),
             strays=tuple(strays),
         )
@@ -119,12 +155,55 @@ class Watch:
             self._latest = pulses
             self._heartbeat.see(pulses, now)
             self.listener.pulse(pulses)
+            self._tell_phase(pulses)
+        if self.meeting is not None and not final:
+            self._await_hosts(self.meeting, now)
+        if not final:
+            self._gone |= {pulse.rank for pulse in pulses if pulse.runs and not _runs(pulse.pid)} - self._sent_away()
         doubtful = self._heartbeat.silent(now) > self._heartbeat.bound / 2
         if doubtful and self._activity.busy(self._at_work(pulses)):
             self._heartbeat.active(now)
         if now >= self._next_bound:
             self._next_bound = now + 10.0
             bound_logs(self.logs, self.limits.log_bytes)
+
+    def _tell_phase(self, pulses: tuple[Pulse, ...]) -> None:
+        now = present(pulses, self.expected)
+        if now != self._phase:
+            self._phase = now
+            self.listener.phase(now, phases(self.began, pulses, self.expected))
+
+    def _await_hosts(self, meeting: Meeting, now: float) -> None:
+        """Ranks start when all hosts have met. Until then it is said who is waited for, at once and again."""
+        self._heartbeat.awaits_hosts = not self._latest
+        if self._latest or now - self._hosts_said < HOSTS_AGAIN:
+            return
+        first, self._hosts_said = self._hosts_said == float("-inf"), now
+        waited = "" if first else f" (for {self._heartbeat.silent(now):.0f} s)"
+        self.listener.note(f"{meeting.words(meeting.joined(self.started.members.follow()))}{waited}")
+
+    def _excuse_own_absence(self) -> float:
+        """Now. Where this process itself was stopped, or had no turn, that time is nobody's silence."""
+        now = time.monotonic()
+        absent = now - self._looked - _ABSENCE
+        if absent > 0:
+            self._heartbeat.excuse(absent)
+        self._looked = now
+        return now
+
+    def _sent_away(self) -> set[int]:
+        return {pulse.rank for pulse in self._latest if pulse.pid in self._killed}
+
+    def _find_stopped(self) -> dict[int, str]:
+        """Ranks that a signal has stopped, themselves or a child of theirs: their peers wait in vain."""
+        processes, found = tree.table(), {}
+        for pulse in self._latest:
+            own = [pulse.pid, *sorted(tree.below([pulse.pid], processes))]
+            for pid in own:
+                if pid in processes and processes[pid].state in tree.STOPPED:
+                    found[pulse.rank] = "its process" if pid == pulse.pid else f"its child {pid}"
+                    break
+        return found
 
     def _at_work(self, pulses: tuple[Pulse, ...]) -> list[int]:
         """Whose activity counts: the ranks', and before there are any the launcher's."""
@@ -158,11 +237,19 @@ class Watch:
         leaving = any(pulse.failed and _runs(pulse.pid) for pulse in self._latest)
         patience = self.limits.peers * (_LEAVING if leaving else 1)
         if now - self._failed_at > patience:
-            left = [pulse.pid for pulse in self._latest if _runs(pulse.pid)]
-            self._killed.update(left)
-            send(left, signal.SIGKILL)
-            if now - self._failed_at > patience + 3.0:
+            self._shoot([pulse for pulse in self._latest if _runs(pulse.pid)], "another rank had failed")
+            if now - self._failed_at > patience + self.limits.launcher and self.started.poll() is None:
+                self._shots.append(f"the launcher (pid {self.started.pid}): it did not end though no rank was left")
+                self._launcher_shot = True
                 self.started.send(signal.SIGKILL)
+
+    def _shoot(self, ranks: list[Pulse], why: str) -> None:
+        """SIGKILL to ranks that go on where they should have ended, said and noted as our own doing."""
+        for pulse in ranks:
+            if pulse.pid not in self._killed:
+                self._shots.append(f"rank {pulse.rank} (pid {pulse.pid}): it went on after {why}")
+        self._killed.update(pulse.pid for pulse in ranks)
+        send([pulse.pid for pulse in ranks], signal.SIGKILL)
 
     def _somebody_failed(self) -> bool:
         """By its own record, or because the agent has begun to end the ranks. A rank that is only gone may have left
@@ -186,12 +273,20 @@ class Watch:
         if not alone:
             there = members.pids()
             self._killed.update(there)
+            self._launcher_shot |= started.pid in there
+            if there:
+                self._shots.append(f"{len(there)} processes, the launcher's and the ranks': {self._why_all()}")
             send(there, signal.SIGKILL)
             started.wait()
         killed = members.end_all(self.limits.end if alone else 0.0)
         reap(pulse.pid for pulse in self._latest)
         started.close()
         return killed if alone else []
+
+    def _why_all(self) -> str:
+        if self.interrupts.first is not None:
+            return f"they went on {self.limits.end:.0f} s after {self.interrupts.first}"
+        return "the run had hung" if self._heartbeat.hung(self._looked) else "the supervisor gave up"
 
 
 def _runs(pid: int) -> bool:

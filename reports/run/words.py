@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from gpu_plan.executor.records.run import Attempt
+from gpu_plan.executor.records.run import Attempt, Phase
 from gpu_plan.executor.records.whole import WholeRun
 from gpu_plan.planner.units import format_bytes
 from gpu_plan.reports.durations import seconds
@@ -48,11 +48,21 @@ def facts(run: WholeRun) -> list[tuple[str, str]]:
         found.append(("cluster", str(run.plan.cluster["spec"])))
     found.append(("started", stamp(record.started)))
     found.append(("took", duration((record.ended or run.last_sign) - record.started)))
+    if record.attempts and (waited := _until_first_step(record.attempts[0])):
+        waited = (*record.phases, *waited)
+        parts = ", ".join(f"{phase.name} {duration(phase.seconds)}" for phase in waited)
+        found.append(("first step", f"after {duration(sum(phase.seconds for phase in waited))}: {parts}"))
     if run.status == "lost":
         found.append(("lost", f"process {record.supervisor_pid}, which looked after it, is gone"))
     if record.message:
         found.append(("message", record.message))
     return [*found, ("folder", run.folder)]
+
+
+def _until_first_step(attempt: Attempt) -> tuple[Phase, ...]:
+    """Empty where the attempt came to none."""
+    names = [phase.name for phase in attempt.phases]
+    return attempt.phases[: names.index("first step") + 1] if "first step" in names else ()
 
 
 def compared_row(figure: Compared, unit: str) -> tuple[str, ...]:
@@ -146,6 +156,7 @@ def attempt_notes(attempt: Attempt) -> list[str]:
     found = [attempt.explanation] if attempt.explanation else []
     if attempt.resumed_from:
         found.append(f"resumed from {attempt.resumed_from}")
+    found += [f"killed by plan: {shot}" for shot in attempt.shots]
     return [*found, *(f"changed: {change}" for change in attempt.changes)]
 
 

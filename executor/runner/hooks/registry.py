@@ -1,5 +1,6 @@
 """Which imported module gets which hooks."""
 
+import time
 from typing import Any
 
 from gpu_plan.executor.runner.cpu import float8 as cpu_float8
@@ -24,6 +25,8 @@ def install_hooks(recorder: Recorder) -> None:
         return found[0] if found else None
 
     def torch(module: Any) -> None:
+        recorder.moments.setdefault("torch", time.time())
+        recorder.write()
         found.append(torch_hooks.install(module, recorder, imports))
 
     imports.when("torch", torch)

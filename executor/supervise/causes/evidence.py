@@ -1,7 +1,7 @@
 """What is known of an attempt when it has ended: plain values for the classification."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpu_plan.executor.records.rank import RankRecord
@@ -43,6 +43,12 @@ class Evidence:
     """Where those ranks stood."""
     killed: frozenset[int] = field(default_factory=frozenset)
     """Pids that the supervisor itself killed: their signals say nothing."""
+    launcher_shot: bool = False
+    """Whether the supervisor itself killed the launcher."""
+    gone: frozenset[int] = field(default_factory=frozenset)
+    """Ranks whose process had left by itself while their record said that they ran."""
+    stopped: Mapping[int, str] = field(default_factory=dict)
+    """By rank, who of it stood stopped by a signal when the watch gave up."""
     oom_kills: int = 0
     """How many processes the kernel killed for memory meanwhile."""
     launcher_error: str = ""

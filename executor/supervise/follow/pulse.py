@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_plan.planner.foreign.files import read_bytes
@@ -36,6 +36,8 @@ class Pulse:
     memory_kind: str = ""
     tokens: int = 0
     exit_code: int | None = None
+    moments: Mapping[str, float] = field(default_factory=dict)
+    """As in the record."""
 
     @property
     def runs(self) -> bool:
@@ -96,6 +98,7 @@ def parse_pulse(content: bytes) -> Pulse | None:
             memory_kind=kind,
             tokens=int(summary.get("tokens") or 0),
             exit_code=value.get("exit_code"),
+            moments={str(name): float(at) for name, at in (value.get("moments") or {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -2,6 +2,7 @@
 
     command    finds or reads the plan, checks that it still holds, prints the command, launches and shows the run
     options    which options count: command line over project configuration; this host among `--hosts`; contradictions
+    stopwatch  where the time before the run went
 
 `plan` and `export` share the two. The launch itself is `gpu_plan.executor.supervise`.
 """

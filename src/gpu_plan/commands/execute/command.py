@@ -18,6 +18,7 @@ from gpu_plan.commands.execute.options import (
     say,
     with_configuration,
 )
+from gpu_plan.commands.execute.stopwatch import Stopwatch
 from gpu_plan.planner.errors import ExitCode, UsageError
 from gpu_plan.planner.job.checks import check_machine, check_plan, check_port
 from gpu_plan.planner.options.parser import refuse_what_is_not_built
@@ -27,6 +28,7 @@ from gpu_plan.planner.units import format_bytes
 if TYPE_CHECKING:
     from gpu_plan.executor.job import Job
     from gpu_plan.executor.launch.files import LaunchFiles
+    from gpu_plan.executor.records.run import Phase
     from gpu_plan.executor.supervise.limits import Limits
     from gpu_plan.planner.plan.document import PlanDocument
     from gpu_plan.planner.plan.saved import SavedPlan
@@ -42,12 +44,14 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     from gpu_plan.executor.launch.prompts import WORD
     from gpu_plan.executor.script.read import read_script
 
+    clock = Stopwatch()
     check_options(args)
     script = _script(args)
     parsed = read_script(script)
     saved = _read(args) if args.plan is not None else _search(args, words, script, script_words)
     if saved is None:
         return ExitCode.NOTHING_FITS
+    clock.ended("planning")
     if args.execute == WORD and not is_inference(saved):
         raise UsageError(f"{WORD} runs prompts, and the plan is for training: plan with --task infer")
     for warning in saved.warnings:
@@ -78,7 +82,8 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     else:
         check(draw(job, parsed, folder=Path.cwd()), job)
     check_port(hosts, job.machine_rank, rendezvous_port(hosts))
-    return _launch(job, limits)
+    clock.ended("checking")
+    return _launch(job, limits, clock.phases)
 
 
 def _say_where_it_begins(job: "Job") -> None:
@@ -211,10 +216,10 @@ def command_line(launch: "LaunchFiles") -> str:
     return " ".join([*variables, shlex.join(launch.command)])
 
 
-def _launch(job: "Job", limits: "Limits") -> int:
+def _launch(job: "Job", limits: "Limits", phases: "tuple[Phase, ...]") -> int:
     from gpu_plan.executor.live.show import live
     from gpu_plan.executor.supervise.supervisor import supervise
 
     with live() as observe:
-        record = supervise(job, observe=observe, limits=limits)
+        record = supervise(job, observe=observe, limits=limits, phases=phases)
     return record.exit_code if record.exit_code is not None else LAUNCHER_FAILED

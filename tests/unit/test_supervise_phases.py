@@ -1,0 +1,75 @@
+"""Where an attempt stands before its first step, and where its time went."""
+
+from collections.abc import Mapping
+from io import StringIO
+
+from gpu_plan.commands.execute.stopwatch import Stopwatch
+from gpu_plan.executor.live.figures import first_step_words, phase_words
+from gpu_plan.executor.live.plain import PlainView
+from gpu_plan.executor.records.run import Attempt, Phase, RunRecord
+from gpu_plan.executor.supervise.events import Event
+from gpu_plan.executor.supervise.follow.phases import phases, present, to_first_step
+from gpu_plan.executor.supervise.follow.pulse import Pulse
+
+
+def pulse(rank: int, started: float, **moments: float) -> Pulse:
+    return Pulse(rank=rank, pid=1, status="running", started=started, updated=60.0, moments=moments)
+
+
+WHOLE: Mapping[str, float] = {"torch": 20.0, "training": 33.0, "first_step": 34.5}
+
+
+def test_a_phase_is_over_when_the_last_rank_has_left_it() -> None:
+    first = pulse(0, 12.0, **WHOLE)
+    assert present([], 2) == "launcher"
+    assert present([first], 2) == "launcher"
+    assert present([first, pulse(1, 13.0)], 2) == "importing torch"
+    assert present([first, pulse(1, 13.0, torch=21.0)], 2) == "preparing"
+    assert present([first, pulse(1, 13.0, torch=21.0, training=33.5)], 2) == "first step"
+    assert present([first, pulse(1, 13.0, **WHOLE)], 2) == "steps"
+
+
+def test_the_phases_of_an_attempt_sum_to_its_time() -> None:
+    ranks = [pulse(0, 12.0, **WHOLE), pulse(1, 13.0, **{**WHOLE, "torch": 22.0})]
+    found = phases(10.0, ranks, 2, ended=62.0)
+    assert [(phase.name, phase.seconds) for phase in found] == [
+        ("launcher", 3.0), ("importing torch", 9.0), ("preparing", 11.0), ("first step", 1.5), ("steps", 25.5),
+        ("ending", 2.0),
+    ]  # fmt: skip
+    assert [phase.name for phase in phases(10.0, ranks[:1], 2, ended=62.0)] == []
+    before = (Phase(name="planning", seconds=4.0),)
+    assert sum(phase.seconds for phase in to_first_step(before, found)) == 28.5
+    assert to_first_step(before, found[:2]) == ()
+
+
+def test_an_attempt_that_made_no_step_says_how_far_it_came() -> None:
+    assert [phase.name for phase in phases(10.0, [pulse(0, 12.0, torch=20.0)], 1, ended=70.0)] == [
+        "launcher", "importing torch",
+    ]  # fmt: skip
+
+
+def test_each_phase_is_said_live_and_the_first_step_with_all_of_them() -> None:
+    attempt = Attempt(number=1, command=(), started=10.0)
+    record = RunRecord(
+        run_id="r", status="running", script="s", script_arguments=(), working_directory="/", world_size=1, started=0.0,
+        updated=0.0, supervisor_pid=1, phases=(Phase(name="planning", seconds=4.0),), attempts=(attempt,),
+    )  # fmt: skip
+    whole, err = phases(10.0, [pulse(0, 12.0, **WHOLE)], 1), StringIO()
+    view = PlainView(StringIO(), err)
+    view(Event(kind="phase", record=record, phase="importing torch", phases=whole[:1]))
+    view(Event(kind="phase", record=record, phase="steps", phases=whole))
+    assert err.getvalue().splitlines() == [
+        "plan: ranks started, importing torch (launcher 2.00 s)",
+        "plan: first step after 28.50 s: planning 4.00 s, launcher 2.00 s, importing torch 8.00 s, preparing 13.00 s,"
+        " first step 1.50 s",
+    ]
+    assert phase_words("steps", whole) == ""
+    assert first_step_words((), whole[:2]) == ""
+
+
+def test_the_time_before_a_run_is_told_by_what_it_was_spent_on() -> None:
+    times = iter((1.0, 4.0, 4.5))
+    watch = Stopwatch(lambda: next(times))
+    watch.ended("planning")
+    watch.ended("checking")
+    assert watch.phases == (Phase(name="planning", seconds=3.0), Phase(name="checking", seconds=0.5))
