@@ -1,23 +1,28 @@
-"""Text from models and files made safe to show: one line, no control characters, escaped where needed."""
+"""Text from models and files made safe to show: one line, controls written out, escaped where needed."""
 
 import re
-import unicodedata
 from collections.abc import Callable
 
-_ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d).*?(?:\x07|\x1b\\|\x9c|$)|\x1b.", re.DOTALL)
+from gpu_plan.planner.visible import visible
+
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$#&!])")
+_COMMAND = re.compile(r"^(\s*)(::|##\[)")
 _BLOCK = re.compile(r"^(\d*)([.)](?=\s|$)|[-+](?=\s|$)|[-=](?=[-=\s]*$))")
 """What begins a list, draws a rule or underlines a heading."""
 _ASCII = {"×": "x", "·": "-", "…": "~", "–": "-", "—": "-", "≥": ">=", "≤": "<=", "’": "'", "“": '"', "”": '"'}
-_DROPPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-"""Controls, invisible and direction-turning marks, halves of surrogate pairs, private and unassigned."""
 
 
 def one_line(text: str) -> str:
-    """`text` on one line without terminal sequences or characters that are not seen or turn the others."""
-    bare = _ANSI.sub("", text)
-    spaced = "".join(" " if character.isspace() else character for character in bare)
-    return " ".join("".join(c for c in spaced if unicodedata.category(c) not in _DROPPED).split())
+    """`text` on one line; escapes, and characters that are not seen or turn the others, stand there by their codes."""
+    return visible(" ".join(text.split()))
+
+
+def no_command(line: str) -> str:
+    """A line of a log: what GitHub's runner would take for a command of the workflow (`::error::`) is text.
+
+    actions/runner, src/Runner.Common/ActionCommand.cs: both forms count behind leading spaces.
+    """
+    return _COMMAND.sub(r"\1\\\2", line)
 
 
 def ascii_line(text: str) -> str:

@@ -221,7 +221,7 @@ class ExplorerApp(Shell):
         try:
             await launched.start()
         except OSError as error:
-            self.notify(f"it cannot be started: {error.strerror or error}", severity="error")
+            self.notify(f"it cannot be started: {error.strerror or error}", severity="error", markup=False)
             return
         self.push_screen(WatchScreen(self.scene(), launched))
 

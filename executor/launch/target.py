@@ -59,6 +59,12 @@ class Target:
     """Norm to which the script's text clips gradients; None where it does not, or does not tell."""
 
     @property
+    def script_word(self) -> str:
+        """The script as launchers are to take it: `./-x.py` keeps its `./`, which `Path` drops, and is no option."""
+        word = str(self.script)
+        return f"./{word}" if word.startswith("-") else word
+
+    @property
     def strategy(self) -> StrategyChoice:
         return self.saved.plan.strategy
 

@@ -15,6 +15,7 @@ from gpu_plan.executor.live.figures import (
     slowest,
 )
 from gpu_plan.executor.supervise.events import Event
+from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
     from gpu_plan.planner.plan.figures import MemoryFigures
@@ -88,7 +89,7 @@ class PlainView:
 
     def _line(self, text: str) -> None:
         if text:
-            print(f"plan: {text}", file=self._err, flush=True)
+            print(visible(f"plan: {text}"), file=self._err, flush=True)
 
 
 def _first_step(event: Event) -> str:

@@ -25,6 +25,7 @@ from gpu_plan.executor.live.figures import (
 from gpu_plan.executor.supervise.events import Event
 from gpu_plan.executor.supervise.follow.phases import LAUNCHER, WORDS
 from gpu_plan.executor.supervise.follow.pulse import Pulse
+from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
     from gpu_plan.planner.plan.figures import MemoryFigures
@@ -117,8 +118,8 @@ class ScreenView:
         table = Table.grid(padding=(0, 2))
         for pulse in shown:
             step = "-" if pulse.last_step is None else str(pulse.last_step)
-            words = memory_words(pulse, self._memory)
-            table.add_row(f"rank {pulse.rank}", pulse.status, f"step {step}", Text(words, style=self._style(pulse)))
+            memory = Text(memory_words(pulse, self._memory), style=self._style(pulse))
+            table.add_row(f"rank {pulse.rank}", Text(visible(pulse.status)), f"step {step}", memory)
         return Group(head, table)
 
     def _style(self, pulse: Pulse) -> str:
@@ -149,4 +150,4 @@ class ScreenView:
 
     def _say(self, text: str, style: str = "") -> None:
         if text:
-            self._console.print(Text(f"plan: {text}", style=style))
+            self._console.print(Text(visible(f"plan: {text}"), style=style))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from gpu_plan.planner.regression.result import CheckReport, Finding, JobResult
 from gpu_plan.reports.check import words
-from gpu_plan.reports.clean import ascii_line, keep_columns, one_line
+from gpu_plan.reports.clean import ascii_line, keep_columns, no_command, one_line
 
 _WIDTH = 100
 _MARK = 6
@@ -21,7 +21,7 @@ def render_check_text(report: CheckReport, *, ascii_only: bool = False) -> str:
         # Jobs of one line stand together, below those that have more to say.
         lines += ["", *said] if told and len(said) == 1 else said
         told = len(said) > 1
-    return "\n".join(keep_columns(line, clean) for line in lines) + "\n"
+    return "\n".join(no_command(keep_columns(line, clean)) for line in lines) + "\n"
 
 
 def _job(job: JobResult, clean: Callable[[str], str]) -> Iterator[str]:

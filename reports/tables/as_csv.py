@@ -11,8 +11,16 @@ def render_csv(document: PlanDocument) -> str:
     return csv_of(plan_rows(document))
 
 
+_FORMULA = ("=", "+", "-", "@")
+
+
+def _no_formula(value: object) -> object:
+    """Text that a spreadsheet would compute stands behind an apostrophe, which it shows as text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
 def csv_of(rows: Iterable[Row]) -> str:
     """Rows as CSV with a header; what is missing is empty, texts are on one line."""
-    cleaned = [{name: cell(value) for name, value in row.items()} for row in rows]
+    cleaned = [{name: _no_formula(cell(value)) for name, value in row.items()} for row in rows]
     text: str = frame_of(cleaned).to_csv(index=False, lineterminator="\n")
     return text

@@ -115,7 +115,7 @@ def test_annotations_are_read_back_as_they_were_meant():
     )
     assert found[1][1] == {"file": "gpt/model.py", "line": "88", "title": "plan check: train"}
     (level, properties, message), = annotations(render_check_github(EVIL))  # fmt: skip
-    said = "ab ::error::c|`d`<script>&]]>%0A,x:y*_e_*"
+    said = r"a\x1b[31mb ::error::c|`d`<script>&]]>%0A,x:y\u202e*_e_*\x00\ud800"
     assert (level, message) == ("error", said)
     assert properties == {"file": said, "line": "3", "title": f"plan check: {said}"}
 
@@ -195,7 +195,7 @@ def test_junit_is_read_by_a_junit_reader(tmp_path):
     evil = tmp_path / "evil.xml"
     evil.write_text(render_check_junit(EVIL), encoding="utf-8")
     (case,) = next(iter(junitparser.JUnitXml.fromfile(str(evil))))
-    assert case.name == "ab ::error::c|`d`<script>&]]>%0A,x:y*_e_*"
+    assert case.name == r"a\x1b[31mb ::error::c|`d`<script>&]]>%0A,x:y\u202e*_e_*\x00\ud800"
 
 
 def test_a_kept_report_is_shown_in_every_format(tmp_path, capsys, monkeypatch):

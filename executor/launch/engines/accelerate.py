@@ -35,4 +35,4 @@ def _command(target: Target) -> tuple[str, ...]:
     if target.logs is not None:
         # Without a folder the elastic agent leaves one behind under /tmp on every launch.
         words += ["--log_dir", str(target.logs), "--tee", "3"]
-    return (*words, *(("-m", RUNNER) if target.runs_runner else ()), str(target.script), *target.arguments)
+    return (*words, *(("-m", RUNNER) if target.runs_runner else ()), target.script_word, *target.arguments)

@@ -53,4 +53,4 @@ def _command(target: Target) -> tuple[str, ...]:
         words += ["--num_gpus", str(target.per_node)]
     # Scripts read LOCAL_RANK from the environment; few take the --local_rank that the launcher would add.
     words.append("--no_local_rank")
-    return (*words, *(("--module", RUNNER) if target.runs_runner else ()), str(target.script), *target.arguments)
+    return (*words, *(("--module", RUNNER) if target.runs_runner else ()), target.script_word, *target.arguments)

@@ -29,4 +29,4 @@ def _command(target: Target) -> tuple[str, ...]:
         words.append("--standalone")
     if target.logs is not None:
         words += ["--log-dir", str(target.logs), "--tee", "3"]
-    return (*words, *(("-m", RUNNER) if target.runs_runner else ()), str(target.script), *target.arguments)
+    return (*words, *(("-m", RUNNER) if target.runs_runner else ()), target.script_word, *target.arguments)

@@ -13,6 +13,7 @@ from gpu_plan.planner.errors import ExitCode, InputError, UnreachableError, Usag
 from gpu_plan.planner.foreign.as_json import json_value
 from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.foreign.limits import MalformedError
+from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
     from gpu_plan.planner.from_config.convert import Converted
@@ -190,13 +191,12 @@ def _plan(args: argparse.Namespace, converted: "Converted") -> int:
 
 def _say_rest(converted: "Converted") -> None:
     """What the options do not hold, on stderr."""
-    from gpu_plan.reports.clean import one_line
 
     lines = [*(f"planned otherwise: {line}" for line in converted.approximated), *converted.notes]
     if converted.passed_over:
         lines.append(f"no meaning here: {', '.join(converted.passed_over)}")
     for line in lines:
-        print(f"plan: note: {one_line(line)}", file=sys.stderr)
+        print(f"plan: note: {visible(line)}", file=sys.stderr)
 
 
 def _write(args: argparse.Namespace, shown: str) -> None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from gpu_plan.planner.errors import ExitCode
+from gpu_plan.planner.visible import visible
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(render_runs_json(lines) + "\n")
     elif not lines:
-        print(f"plan: there are no runs below {Path.cwd()}: `plan --execute SCRIPT` makes one", file=sys.stderr)
+        print(
+            visible(f"plan: there are no runs below {Path.cwd()}: `plan --execute SCRIPT` makes one"), file=sys.stderr
+        )
     else:
         encodable = (sys.stdout.encoding or "").lower().startswith("utf")
         sys.stdout.write(render_runs_text(lines, time.time(), ascii_only=args.ascii or not encodable))

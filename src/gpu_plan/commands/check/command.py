@@ -11,6 +11,7 @@ from gpu_plan.commands.report.of_check import FORMATS
 from gpu_plan.planner.errors import ExitCode, InputError, UsageError
 from gpu_plan.planner.options.config import CheckTables, check_tables
 from gpu_plan.planner.options.parser import add_unwalled
+from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,7 +148,7 @@ def _say_problems(report: "CheckReport") -> None:
         for finding in job.findings:
             if finding.kind == "problem":
                 place = finding.file if finding.line is None else f"{finding.file}:{finding.line}"
-                print(f"plan: error: {place}: [checks.{job.name}]: {finding.message}", file=sys.stderr)
+                print(visible(f"plan: error: {place}: [checks.{job.name}]: {finding.message}"), file=sys.stderr)
 
 
 def _measured(args: argparse.Namespace, found: "Sequence[Checked]") -> "tuple[Checked, ...]":

@@ -9,6 +9,7 @@ from gpu_plan.planner.foreign.as_toml import MAX_BYTES, toml_table
 from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.foreign.limits import MalformedError
 from gpu_plan.planner.options.config import check_tables, job_options
+from gpu_plan.planner.visible import visible
 
 
 def init(args: argparse.Namespace) -> int:
@@ -35,7 +36,7 @@ def init(args: argparse.Namespace) -> int:
     if args.write:
         _append(target, text)
         names = ", ".join(proposal.name for proposal in found)
-        print(f"plan: added to {target}: {names}; look at them, then `plan check --update`", file=sys.stderr)
+        print(visible(f"plan: added to {target}: {names}; look at them, then `plan check --update`"), file=sys.stderr)
         return ExitCode.OK
     if args.output is not None:
         from gpu_plan.planner.plan.files import write_text

@@ -12,6 +12,7 @@ from gpu_plan.planner.options.config import JobOptions, job_options
 from gpu_plan.planner.options.given.configured import configured
 from gpu_plan.planner.options.given.named import Named, namespace, shown_words
 from gpu_plan.planner.options.parser import COMPILED
+from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
     from gpu_plan.executor.supervise.limits import Limits
@@ -169,4 +170,4 @@ def count(text: str, option: str) -> int:
 
 def say(text: str) -> None:
     """A line for people."""
-    print(f"plan: note: {text}", file=sys.stderr)
+    print(visible(f"plan: note: {text}"), file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpu_plan.commands.job.output import form_of, plot_targets
 from gpu_plan.planner.errors import UnreachableError, UsageError
 from gpu_plan.planner.options.parser import given_job_words
+from gpu_plan.planner.visible import visible
 from gpu_plan.verbs import LATER_VERBS, VERBS
 
 if TYPE_CHECKING:
@@ -96,6 +97,6 @@ class Notes:
             return
         self._said.add(text)
         if not text.startswith("tracing"):
-            print(f"plan: note: {text}", file=sys.stderr)
+            print(visible(f"plan: note: {text}"), file=sys.stderr)
         elif sys.stderr.isatty():
-            print(f"plan: {text} ...", file=sys.stderr)
+            print(visible(f"plan: {text} ..."), file=sys.stderr)

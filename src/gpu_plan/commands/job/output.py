@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
     from gpu_plan.planner.options.request import Answer
@@ -129,7 +130,7 @@ def save_best(args: argparse.Namespace, document: "PlanDocument") -> None:
     from gpu_plan.planner.plan.saved import saved_plan
 
     if document.best is None:
-        print(f"plan: note: nothing fits, so {args.save} was not written", file=sys.stderr)
+        print(visible(f"plan: note: nothing fits, so {args.save} was not written"), file=sys.stderr)
         return
     save(saved_plan(document), args.save, force=args.force)
 
