@@ -1,11 +1,12 @@
 """The sizes in a config that decide how much is built: whole numbers within what any model could mean."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.config_reader import shown
+from gpu_plan.planner.model.config_values import check_rotation, check_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,8 @@ class Bound:
     """Whether a number with decimals is meaningful."""
     listed: bool = False
     """Whether a list, one value per layer, stage or axis, is meaningful."""
+    smallest_listed: int | None = None
+    """The smallest in a list, where that is not `smallest`: a layer may go without."""
 
 
 _LAYERS = Bound(largest=2_000, why="no model is deeper")
@@ -27,6 +30,7 @@ _SOME_LAYERS = Bound(largest=2_000, why="no model is deeper", smallest=0)
 _STAGES = Bound(largest=2_000, why="no model is deeper", smallest=0, listed=True)
 _WIDTH = Bound(largest=10_000_000, why="no layer is wider")
 _WIDTHS = Bound(largest=10_000_000, why="no layer is wider", smallest=0, listed=True)
+_INNER = Bound(largest=10_000_000, why="no layer is wider", listed=True, smallest_listed=0)
 _HEADS = Bound(largest=100_000, why="no layer has more heads", listed=True)
 _VOCABULARY = Bound(largest=100_000_000, why="no vocabulary is larger")
 _EXPERTS = Bound(largest=100_000, why="no model has more experts", smallest=0, listed=True)
@@ -66,12 +70,15 @@ BOUNDS: dict[str, Bound] = _table(
         " time_step_rank mamba_dt_rank vision_output_dim output_hidden_size",
     ),
     (
+        _INNER,
+        "intermediate_size intermediate_size_mlp moe_intermediate_size moe_shared_expert_intermediate_size hidden_dim"
+        " ffn_dim n_inner embed_dim",
+    ),
+    (
         _WIDTHS,
-        "intermediate_size intermediate_size_mlp moe_intermediate_size shared_intermediate_size"
-        " shared_expert_intermediate_size moe_shared_expert_intermediate_size hidden_dim ffn_dim n_inner"
-        " embed_dim hidden_sizes conv_dim tdnn_dim q_lora_rank o_lora_rank hidden_size_per_layer_input"
-        " block_out_channels adapter_attn_dim pooler_hidden_size classifier_proj_size xvector_output_dim"
-        " codevector_dim",
+        "shared_intermediate_size shared_expert_intermediate_size hidden_sizes conv_dim tdnn_dim q_lora_rank"
+        " o_lora_rank hidden_size_per_layer_input block_out_channels adapter_attn_dim pooler_hidden_size"
+        " classifier_proj_size xvector_output_dim codevector_dim",
     ),
     (
         _HEADS,
@@ -122,6 +129,8 @@ def validate_config(config: dict[str, Any], where: str) -> None:
     model's class to say.
     """
     for prefix, mapping in _mappings(config):
+        if prefix.endswith(("rope_scaling.", "rope_parameters.")):
+            check_rotation(mapping, prefix, where)
         for key, value in mapping.items():
             if value is None:
                 continue
@@ -131,7 +140,9 @@ def validate_config(config: dict[str, Any], where: str) -> None:
                 raise InputError(f"{where}: {name} is {shown(value)}: write {expected[1]}")
             if key in BOUNDS:
                 _check(value, BOUNDS[key], name, where)
-            elif key == "layer_types" and len(value) > _LAYERS.largest:
+            else:
+                check_value(key, value, name, where)
+            if key == "layer_types" and len(value) > _LAYERS.largest:
                 raise InputError(f"{where}: {name} has {len(value):,} layers: at most {_LAYERS.largest:,}")
 
 
@@ -151,9 +162,10 @@ def _check(value: object, bound: Bound, name: str, where: str) -> None:
     if isinstance(value, list) and bound.listed:
         if len(value) > MAX_LISTED:
             raise InputError(f"{where}: {name} lists {len(value):,} values: at most {MAX_LISTED:,}")
+        each = bound if bound.smallest_listed is None else replace(bound, smallest=bound.smallest_listed)
         for position, item in enumerate(value):
             if item is not None and not isinstance(item, list):
-                _check(item, bound, f"{name}[{position}]", where)
+                _check(item, each, f"{name}[{position}]", where)
         return
     number = isinstance(value, int | float) if bound.fraction else isinstance(value, int)
     if isinstance(value, bool) or not number:

@@ -76,8 +76,9 @@ def _check_evaluation(workload: Workload) -> None:
         raise UsageError(
             "--set eval.keep_logits needs --set eval.samples, or eval.accumulation_steps: how many are kept"
         )
-    if not keeps and "eval.accumulation_steps" in given:
-        raise UsageError("--set eval.accumulation_steps is about logits that are kept: --set eval.keep_logits=true")
+    of_kept = next((key for key in ("eval.samples", "eval.accumulation_steps") if key in given), None)
+    if not keeps and of_kept is not None:
+        raise UsageError(f"--set {of_kept} is about logits that are kept: --set eval.keep_logits=true")
 
 
 def _check_loaded(workload: Workload) -> None:

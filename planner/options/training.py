@@ -79,20 +79,30 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
         fused_loss=None if words.get("fused-loss") is None else words.get("fused-loss") == "true",
         settings=parse_settings(settings),
     )
+    inference = next((key for key, _ in given.settings if key.startswith("cache.")), None)
+    if inference is not None:
+        raise UsageError(f"--set {inference} is about inference: add --task infer")
     _check_adapters(given)
     _check_replicas(given)
     _check_every(given.checkpointing, given.settings)
-    _check_strategy_settings(given)
+    _check_strategy_settings(given.strategy, given.settings)
     _check_swapping(given)
+    _check_pinned_memory(given.offload, given.settings)
     return given
 
 
-def _check_strategy_settings(given: Given) -> None:
-    """UsageError for a setting that says nothing about the strategy that is asked for."""
-    for key, _ in given.settings:
+def _check_strategy_settings(strategy: str | None, settings: Sequence[tuple[str, str]]) -> None:
+    """UsageError for a setting that says nothing about the strategy that is planned."""
+    for key, _ in settings:
         meant = meant_by(key)
-        if meant and given.strategy is not None and given.strategy not in meant:
-            raise UsageError(f"--set {key} is about --strategy {' and '.join(meant)}, not {given.strategy}")
+        if meant and strategy is not None and strategy not in meant:
+            raise UsageError(f"--set {key} is about --strategy {' and '.join(meant)}, not {strategy}")
+
+
+def _check_pinned_memory(offload: Offload | None, settings: Sequence[tuple[str, str]]) -> None:
+    """UsageError for how offloaded state is held where nothing is offloaded."""
+    if offload is Offload.NONE and "zero.pin_memory" in dict(settings):
+        raise UsageError("--set zero.pin_memory is about offloaded state: add --offload optimizer, all or nvme")
 
 
 _SWAPPING = (
@@ -101,11 +111,20 @@ _SWAPPING = (
 )  # fmt: skip
 
 
+_OF_WEIGHTS = ("zero.max_in_cpu", "zero.param_buffer_count", "zero.param_buffer_size")
+"""Of those, what is about the weights alone."""
+
+
 def _check_swapping(given: Given) -> None:
     """UsageError for a setting of swap files where there are none."""
-    key = next((key for key, _ in given.settings if key in _SWAPPING), None)
+    settings = dict(given.settings)
+    key = next((key for key in settings if key in _SWAPPING), None)
     if key is not None and given.offload is not Offload.NVME:
         raise UsageError(f"--set {key} needs --offload nvme")
+    place = settings.get("zero.offload_param", "nvme")
+    key = next((key for key in settings if key in _OF_WEIGHTS), None)
+    if key is not None and place != "nvme":
+        raise UsageError(f"--set {key} is about weights in files, and zero.offload_param={place} keeps them elsewhere")
 
 
 def _fused_loss(given: Given) -> bool:
@@ -216,6 +235,9 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         offload = offload or Offload.NONE
         strategy = strategy or unsharded(cluster.world_size).name
         micro_batch = micro_batch or (None if given.global_batch else 1)
+        # What is pinned is known only here.
+        _check_strategy_settings(strategy, given.settings)
+        _check_pinned_memory(offload, given.settings)
     norm = dict(given.settings).get("clip.max_norm")
     workload = Workload(
         seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),

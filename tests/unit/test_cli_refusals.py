@@ -270,3 +270,26 @@ def test_every_verb_refuses_an_option_given_twice(capsys: pytest.CaptureFixture[
     for words in (["check", "--format", "text", "--format", "md"], ["from-config", "a", "--gpus", "a", "--gpus", "b"]):
         assert main(words) == 2
         assert "is given twice: keep one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--strategy", "ddp", "--set", "zero.overlap_comm=true"], "--set zero.overlap_comm is about --strategy zero1"),
+        (["--pin", "--set", "zero.reduce_bucket_size=5"], "--set zero.reduce_bucket_size is about --strategy zero1"),
+        (["--strategy", "zero2", "--set", "zero.sub_group_size=5"], "is about --strategy zero3, not zero2"),
+        (["--strategy", "fsdp1", "--set", "fsdp.reshard_after_forward=false"], "is about --strategy fsdp and hsdp"),
+        (["--pin", "--strategy", "zero3", "--set", "zero.pin_memory=false"], "zero.pin_memory is about offloaded"),
+        (
+            ["--offload", "nvme", "--set", "zero.offload_param=cpu", "--set", "zero.max_in_cpu=1"],
+            "--set zero.max_in_cpu is about weights in files",
+        ),
+        (["--set", "cache.implementation=static"], "--set cache.implementation is about inference"),
+        (["--set", "eval.batch=4", "--set", "eval.samples=8"], "--set eval.samples is about logits that are kept"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_would_do_nothing_is_refused(words: list[str], message: str, capsys) -> None:
+    assert main(["EleutherAI/pythia-70m", "--gpus", "2xT4", *words]) == 2
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.out == ""

@@ -1,0 +1,188 @@
+"""Every option and setting of a job with every strategy: what it changes, or who says that it changes nothing."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from gpu_plan.commands.job.asking import find_plans
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.export import export
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.options.generation import STRATEGIES
+from gpu_plan.planner.options.given.named import named, namespace, shown_words
+from gpu_plan.planner.options.parser import job_option_names, refuse_what_is_not_built
+from gpu_plan.planner.options.settings import SETTINGS
+from gpu_plan.planner.plan.codec import plain
+from gpu_plan.planner.plan.document import PlanDocument
+from gpu_plan.planner.plan.saved import saved_plan
+from gpu_plan.planner.strategy.known import strategies, traits_of
+
+Values = Mapping[str, object]
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 4, "vocab_size": 1024,
+    "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
+}  # fmt: skip
+"""Small, and in it every setting can show: several blocks, groups of heads, a head of its own."""
+
+OPTIONS: Mapping[str, tuple[object, ...]] = {
+    "precision": ("fp32", "bf16"), "optimizer": ("sgd", "adamw-8bit"), "checkpointing": ("full", "selective"),
+    "attention": ("eager", "flash"), "fused-loss": (True,), "stack": ("trainer", "plain"), "compile": (True,),
+    "offload": ("optimizer", "all", "nvme"), "seq-len": (64,), "micro-batch": (2,), "global-batch": (16,),
+    "grad-accum": (2,), "context": (64,), "batch": (2,), "new-tokens": (8,), "kv-dtype": ("fp8",),
+    "quantize": ("int8",), "peft": ("lora", "qlora"), "lora-rank": (8,), "lora-targets": ("q_proj",),
+    "dp-replicate": (4,), "tp": (2,), "pp": (2,),
+}  # fmt: skip
+"""Values that are no defaults, by option."""
+NO_PAIR = {
+    "task": "decides which options there are", "strategy": "is the other half of each pair",
+    "trust-remote-code": "about where code comes from", "revision": "about which files of the model are read",
+    "pin": "is given in every pair", "hosts": "about a launch", "max-restarts": "about a launch",
+}  # fmt: skip
+"""Options that stand in no pair, and why."""
+SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
+    "fsdp.reshard_after_forward": ("false",), "dtype.params": ("bfloat16",), "dtype.reduce": ("float32",),
+    "ddp.gradient_as_bucket_view": ("true",), "zero.reduce_bucket_size": (3000,),
+    "zero.prefetch_bucket_size": (3000,), "zero.param_persistence_threshold": (0,), "zero.max_live_parameters": (3000,),
+    "zero.max_reuse_distance": (0,), "zero.sub_group_size": (100000,), "zero.overlap_comm": ("true", "false"),
+    "zero.pin_memory": ("false",), "zero.nvme_path": ("/elsewhere",), "zero.offload_param": ("cpu", "none"),
+    "zero.max_in_cpu": (0,), "zero.param_buffer_count": (9,), "zero.param_buffer_size": (3000000,),
+    "zero.optimizer_buffer_count": (6,), "checkpoint.every": (2,), "kernels.liger": ("true",), "fp8.backend": ("te",),
+    "fp8.all_gather": ("false",), "compile.backend": ("inductor", "aot_eager"), "compile.mode": ("max-autotune",),
+    "compile.regional": ("true",), "lora.dropout": (0.1,), "quant.base": ("int8", "fp4"), "quant.double": ("true",),
+    "data.split_batches": ("true",), "data.dispatch_batches": ("true",), "data.even_batches": ("false",),
+    "data.seedable_sampler": ("true",), "loss.variant": ("transformers-4.48",), "data.padding": ("longest", 0.25),
+    "eval.batch": (8,), "eval.keep_logits": ("true",), "eval.samples": (64,), "eval.accumulation_steps": (2,),
+    "cache.implementation": ("static",), "memory.reserve": ("1GiB",), "alloc.expandable_segments": ("true",),
+    "alloc.max_split_size_mb": (20,), "alloc.roundup_power2_divisions": (4,),
+    "alloc.garbage_collection_threshold": (0.5,),
+}  # fmt: skip
+SWAPPED: Values = {"offload": "nvme"}
+BESIDE: Mapping[str, Values] = {
+    "lora-rank": {"peft": "lora"}, "lora-targets": {"peft": "lora"}, "lora.dropout": {"peft": "lora"},
+    "quant.base": {"peft": "qlora"}, "quant.double": {"peft": "qlora"}, "checkpoint.every": {"checkpointing": "full"},
+    "fp8.backend": {"precision": "fp8-mixed"}, "fp8.all_gather": {"precision": "fp8-mixed"},
+    "compile.mode": {"compile": True}, "compile.regional": {"compile": True}, "zero.pin_memory": {"offload": "all"},
+    "eval.keep_logits": {"set": {"eval.batch": 64, "eval.samples": 9999}},
+    "eval.samples": {"set": {"eval.batch": 64, "eval.keep_logits": "true", "eval.accumulation_steps": 999}},
+    "eval.accumulation_steps": {"set": {"eval.batch": 64, "eval.samples": 9999, "eval.keep_logits": "true"}},
+    "zero.nvme_path": SWAPPED, "zero.offload_param": SWAPPED, "zero.max_in_cpu": SWAPPED,
+    "zero.param_buffer_count": SWAPPED, "zero.param_buffer_size": SWAPPED, "zero.optimizer_buffer_count": SWAPPED,
+    "data.padding": {"micro-batch": 4},
+}  # fmt: skip
+"""What an option says something about, given beside it in a further pair."""
+
+Ending = Literal["changes", "refused", "named", "silent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One option with a value, under one strategy, beside what it needs."""
+
+    task: str
+    strategy: str
+    option: str
+    value: object
+    setting: bool
+    beside: Values = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """`zero2: zero.pin_memory=false beside offload=all`."""
+        beside = " ".join(shown_words(named(self.beside)))
+        return f"{self.task} {self.strategy}: {self.option}={self.value}" + (f" beside {beside}" if beside else "")
+
+    def values(self, *, given: bool) -> dict[str, object]:
+        """The job with the option, or without."""
+        own = {"strategy": self.strategy, "pin": True, **({"task": "infer"} if self.task == "infer" else {})}
+        values = {**own, **self.beside}
+        if given and self.setting:
+            beside = self.beside.get("set", {})
+            assert isinstance(beside, Mapping)
+            values["set"] = {**beside, self.option: self.value}
+        elif given:
+            values[self.option] = self.value
+        return values
+
+
+def pairs() -> Iterator[Pair]:
+    """All of them: each alone, and each beside what it says something about."""
+    assert set(OPTIONS) | set(NO_PAIR) | {"gpus"} >= set(job_option_names()), "an option without a value to try"
+    assert set(SETTING_VALUES) == set(SETTINGS), "a setting without a value to try"
+    tasks = {"train": tuple(strategies()), "infer": STRATEGIES}
+    for task, names in tasks.items():
+        for strategy in names:
+            for setting, table in ((False, OPTIONS), (True, SETTING_VALUES)):
+                for option, values in table.items():
+                    for value in values:
+                        yield Pair(task=task, strategy=strategy, option=option, value=value, setting=setting)
+                        if option in BESIDE and task == "train":
+                            beside = BESIDE[option]
+                            yield Pair(
+                                task=task, strategy=strategy, option=option, value=value, setting=setting, beside=beside
+                            )
+
+
+def gpus_of(pair: Pair) -> str:
+    """One device where the strategy takes one, else two nodes of two."""
+    alone = pair.strategy == "single" or (pair.task == "train" and traits_of(pair.strategy).one_device)
+    return "1xH100" if alone else "2x2xH100"
+
+
+def planned(values: Values, model: Path, gpus: str) -> PlanDocument:
+    """The document; PlanError as the command line raises it."""
+    job = named({**values, "model": str(model), "gpus": gpus})
+    args = namespace(job)
+    refuse_what_is_not_built(args)
+    return find_plans(args, shown_words(job)).document
+
+
+def told(document: PlanDocument, folder: Path) -> str:
+    """All that a document says, and what would be launched, but for the echo of what was asked."""
+    shown = plain(document)
+    assert isinstance(shown, dict)
+    for key in ("workload", "command", "created_with"):
+        shown.pop(key, None)
+    files: object = None
+    if document.best is not None and document.workload.get("task") != "infer":
+        # Without a script: what a script must do itself is among what is not applied.
+        made = export(
+            Job(saved=saved_plan(document), script=Path("train.py"), working_directory=folder, command=""),
+            None, engine="accelerate", folder=folder,
+        )  # fmt: skip
+        written = {name: _without_header(text) for name, text in made.files.items()}
+        files = [written, dict(made.environment), list(made.command), list(made.not_applied)]
+    return json.dumps([shown, files], default=str, sort_keys=True)
+
+
+def _without_header(text: str) -> str:
+    """A launch file without the command line that made it."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("# Made by"))
+
+
+def names_it(document: PlanDocument, pair: Pair) -> bool:
+    """Whether a note of the document says that this option is without effect."""
+    marks = (f"--set {pair.option}", f"--{pair.option}", pair.option)
+    lines = [*document.warnings, *(note.text for note in document.assumptions)]
+    return any("without effect" in line and any(mark in line for mark in marks) for line in lines)
+
+
+def ending(pair: Pair, model: Path, plain_of: dict[str, str]) -> tuple[Ending, str]:
+    """What became of a pair, and the words that say so; `plain_of` keeps what the jobs without the option say."""
+    gpus = gpus_of(pair)
+    try:
+        document = planned(pair.values(given=True), model, gpus)
+        with_it = told(document, model)
+    except PlanError as problem:
+        return "refused", str(problem)
+    if names_it(document, pair):
+        return "named", ""
+    key = json.dumps([pair.values(given=False), gpus], sort_keys=True, default=str)
+    if key not in plain_of:
+        try:
+            plain_of[key] = told(planned(pair.values(given=False), model, gpus), model)
+        except PlanError as problem:
+            plain_of[key] = f"refused: {problem}"
+    return ("silent" if with_it == plain_of[key] else "changes"), ""
