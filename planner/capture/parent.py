@@ -47,7 +47,12 @@ def _line(request: CaptureRequest, outcome: Outcome, said: str) -> str:
     hint = "" if "--model" in outcome.message else "; name the model with --model, or a factory, to plan without it"
     last = said.strip().splitlines()[-1][:160] if outcome.stage == "exited" and said.strip() else ""
     told = f" ({last})" if last and last not in outcome.message else ""
-    return f"{place}: {outcome.message}{told}{hint}"
+    return _seen(f"{place}: {outcome.message}{told}{hint}")
+
+
+def _seen(text: str) -> str:
+    """In one line that no terminal obeys: parts of it are the script's own words."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _config_of(name: str) -> str:
