@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from gpu_plan.cli import main
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.prepare import prepare
+from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.planner.plan.files import load
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRAINER = str(EXAMPLES / "train_trainer.py")
@@ -35,6 +39,8 @@ def test_a_script_equals_its_model_and_decides_what_is_its_own(run):
     assert (workload["precision"], workload["micro_batch"], workload["seq_len"]) == ("bf16-mixed", 4, 128)
     assert workload["optimizer"] == "adamw-fused"
     assert {workload["basis"][name] for name in ("precision", "micro_batch", "seq_len", "optimizer")} == {"captured"}
+    assert (workload["max_grad_norm"], workload["basis"]["max_grad_norm"]) == (1.0, "captured")
+    assert workload["script"] == {"micro_batch": 4, "grad_accum": 1, "seq_len": 128}
     options = ("--precision", "bf16-mixed", "--micro-batch", "4", "--seq-len", "128", "--stack", "trainer")
     code, out, _ = run(str(EXAMPLES / "tiny-llama"), *cluster, *options, "--optimizer", "adamw-fused")
     named = json.loads(out)
@@ -56,3 +62,25 @@ def test_a_script_equals_its_model_and_decides_what_is_its_own(run):
         code, out, err = run(TRAINER, *cluster, *words, "--", "--bf16")
         assert (code, out) == (2, "")
         assert said in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("norm", [0.5, pytest.param(0.0, marks=pytest.mark.slow)])
+def test_the_norm_that_a_script_clips_to_reaches_deepspeed_and_no_other(run, tmp_path, norm):
+    """DeepSpeed clips by its file alone, and to 1.0 where that says nothing."""
+    words = ("--max_grad_norm", str(norm))
+    script = EXAMPLES / "train.py"
+    options = ("--gpus", "2xcpu", "--strategy", "zero2", "--pin", "--save", "plan.json", "--json")
+    code, out, err = run(str(script), *options, "--", *words)
+    assert code == 0, err
+    document = json.loads(out)
+    workload = document["workload"]
+    assert (workload["max_grad_norm"], workload["clipping"]) == (norm, norm > 0)
+    assert not any("clip" in assumption["text"] for assumption in document["assumptions"]), "it is known"
+    told = "inf" if norm == 0 else str(norm)
+    assert (
+        f"--gradient_clipping {told}" in document["plans"][0]["command"]
+        or "--execute" in (document["plans"][0]["command"])
+    )
+    job = Job(saved=load("plan.json"), script=script, arguments=words, working_directory=tmp_path)
+    launch = prepare(job, attempt=1, folder=RunFolder(tmp_path / "runs" / "RUN"), resume_from=None)
+    assert json.loads(launch.files["deepspeed.json"])["gradient_clipping"] == norm

@@ -76,6 +76,19 @@ CASES = {
         "the optimizer was torch.optim.adamw.AdamW (fused)",
     ),
     "sgd": ({"optimizers": ("torch.optim.sgd.SGD",)}, "the optimizer was torch.optim.sgd.SGD, planned is adamw"),
+    "clipped unasked": ({"clipping_of_engine": 1.0}, "DeepSpeed clipped gradients to norm 1, the script asks for no"),
+    "clipped less": (
+        {"clipping_of_engine": 1.0, "clipping_asked": 0.5},
+        "DeepSpeed clipped gradients to norm 1, the script asks for norm 0.5",
+    ),
+    "not clipped": (
+        {"clipping_of_engine": 0.0, "clipping_asked": 0.5},
+        "DeepSpeed did not clip gradients, the script asks for norm 0.5",
+    ),
+    "replaced": (
+        {"optimizers": ("deepspeed.ops.adam.cpu_adam.DeepSpeedCPUAdam",), "optimizers_given": ("SGD",)},
+        "DeepSpeed's CPU Adam stepped in place of the script's SGD",
+    ),
     "world": ({"world_size": 4}, "the world size was 4, the plan has 2 ranks"),
 }
 
@@ -86,6 +99,17 @@ def test_each_is_one_line(name):
     found = deviations(tiny_plan(), both(**changes))
     assert len(found) == 1
     assert found[0].startswith(line)
+
+
+def test_clipping_that_was_asked_for_is_none():
+    assert deviations(tiny_plan(), both(clipping_asked=0.5)) == (), "the script clips itself"
+    assert deviations(tiny_plan(), both(clipping_asked=0.5, clipping_of_engine=0.5)) == ()
+    given = tiny_plan()
+    given = replace(given, workload={**given.workload, "settings": {"clip.max_norm": "0.25"}})
+    assert deviations(given, both(clipping_asked=0.5, clipping_of_engine=0.25)) == ()
+    assert deviations(given, both(clipping_asked=0.5)) == (
+        "the script clipped gradients to norm 0.5, planned is norm 0.25",
+    )
 
 
 def test_one_process_instead_of_two():

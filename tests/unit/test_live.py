@@ -2,9 +2,17 @@
 
 import io
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from gpu_plan.executor.live.figures import attempt_words, end_words, memory_words, progress_words, seconds_words
+from gpu_plan.executor.live.figures import (
+    attempt_words,
+    end_words,
+    memory_words,
+    not_finite_words,
+    progress_words,
+    seconds_words,
+)
 from gpu_plan.executor.live.plain import PlainView
 from gpu_plan.executor.live.show import live
 from gpu_plan.executor.records.run import Attempt, RunRecord
@@ -121,3 +129,23 @@ def test_elsewhere_lines_are_plain() -> None:
     with live(io.StringIO(), err) as observe:
         observe(Event(kind="run", record=RECORD))
     assert err.getvalue() == "plan: run 20260101-000000-abcdef\n"
+
+
+def test_a_loss_that_is_no_number_is_said_once_at_once_and_stays_in_the_figures() -> None:
+    err = io.StringIO()
+    view = PlainView(io.StringIO(), err, clock=lambda: 0.0)
+    view(Event(kind="launch", record=RECORD, command=("x",), plan=saved_plan()))
+    view(Event(kind="pulse", record=RECORD, pulses=(pulse(0, 1), pulse(1, 1))))
+    odd = {"loss": float("nan"), "not_finite": "nan", "first_not_finite": 2}
+    for step in (2, 3):
+        view(Event(kind="pulse", record=RECORD, pulses=(pulse(0, step), pulse(1, step, **odd))))
+    assert err.getvalue().count("plan: the loss of rank 1 is NaN at step 2; --stop-on-nan ends a run there") == 1
+    assert "loss nan" in progress_words([pulse(0, 3, **odd)], None)
+    assert "is infinite at step 2" in not_finite_words([pulse(0, 3, not_finite="-inf", first_not_finite=2)])
+    assert not_finite_words([pulse(0, 3)]) == ""
+
+
+def test_a_run_that_was_not_as_planned_ends_so() -> None:
+    assert end_words(replace(RECORD, status="succeeded_not_as_planned", ended=110.0)).startswith(
+        "succeeded, not as planned, 10.00 s"
+    )

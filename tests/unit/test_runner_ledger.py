@@ -105,3 +105,30 @@ def test_a_further_optimizer_of_the_round_adds_its_figures(amount):
         )
     assert (row.seconds, row.micro_batches, row.samples) == (1 + amount / 2, 1 + amount, 2 + 2 * amount)
     assert (row.loss, row.resident_bytes, row.phases) == (0.5 + amount / 4, 30, {"forward": 10})
+
+
+def test_a_loss_that_is_no_finite_number_is_kept_by_name_and_counted_beyond_what_is_kept():
+    ledger = Ledger()
+    for number in range(FIRST_STEPS + LAST_STEPS + 50):
+        row = ledger.append(Row(step=0, seconds=1.0))
+        row.set_loss(float("nan") if number in (5, 40) else float("-inf") if number == 41 else 1.0)
+    rows = {row.step: row for row in ledger.rows()}
+    assert (rows[6].loss, rows[6].not_finite) == (None, "nan")
+    assert json.loads(rows[6].text())["not_finite"] == "nan"
+    assert 41 not in rows, "no longer kept"
+    summary = decode(StepSummary, json.loads(json.dumps(ledger.summary())), "summary")
+    assert (summary.not_finite_steps, summary.first_not_finite) == (3, 6)
+    assert (summary.last_loss, summary.last_not_finite, summary.shown_loss) == (1.0, None, 1.0)
+    ledger.append(Row(step=0)).set_loss(float("inf"))
+    summary = decode(StepSummary, json.loads(json.dumps(ledger.summary())), "summary")
+    assert (summary.last_loss, summary.last_not_finite, summary.shown_loss) == (None, "inf", float("inf"))
+
+
+def test_a_further_loss_does_not_make_a_step_finite_again():
+    """Several optimizers share a row, and a loss arrives for each."""
+    ledger = Ledger()
+    row = ledger.append(Row(step=0))
+    row.set_loss(float("nan"))
+    row.set_loss(1.0)
+    assert (row.loss, row.not_finite) == (None, "nan")
+    assert ledger.summary()["not_finite_steps"] == 1

@@ -15,6 +15,7 @@ from gpu_plan.executor.supervise.causes.evidence import (
     parse_exits,
     parse_launcher_signal,
 )
+from gpu_plan.executor.supervise.causes.losses import NOT_FINITE_LOSS, not_finite
 
 
 def rank(
@@ -225,3 +226,35 @@ def test_a_peer_on_another_host_is_said_to_have_failed_there() -> None:
     found = classify(replace(alone, hosts=2))
     assert (found.cause, found.culprit) == ("exception", None)
     assert "one on another host failed first: the run there says why" in found.explanation
+
+
+def losing(number: int, first: int | None, count: int, last: str | None, word: str = "nan") -> RankRecord:
+    """A rank of 8 steps whose loss was `word` at `first`, and `count` times."""
+    made = rank(number, "done", steps=8)
+    odd = range(first or 0, (first or 0) + count)
+    steps = tuple(replace(step, not_finite=word if step.step in odd else None) for step in made.steps)
+    summary = StepSummary(steps=8, not_finite_steps=count, first_not_finite=first, last_not_finite=last)
+    return replace(made, steps=steps, summary=summary)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([losing(0, None, 0, None), losing(1, None, 0, None)], ""),
+        ([losing(0, 3, 6, "nan")], "the loss was NaN from step 3 on, 6 steps"),
+        ([losing(0, 3, 6, "nan"), losing(1, 3, 6, "nan")], "the loss was NaN from step 3 on, 6 steps (ranks 0, 1)"),
+        ([losing(0, None, 0, None), losing(1, 4, 1, None, "inf")], "the loss was infinite at step 4 (rank 1)"),
+        ([losing(0, 2, 3, None)], "the loss was NaN at step 2, and at 3 steps in all no finite number"),
+    ],
+)
+def test_losses_that_are_no_numbers_in_words(ranks: list[RankRecord], words: str) -> None:
+    assert not_finite(ranks) == words
+
+
+def test_a_rank_that_stopped_on_nan_is_the_cause_and_not_its_peer() -> None:
+    stopped = replace(
+        losing(1, 3, 1, "nan"), status="exit", exit_code=1, error=RankError(type=NOT_FINITE_LOSS, message="x")
+    )
+    found = classify(evidence([rank(0, "peer_failure", at=9.0), stopped], ended(1, 1, first=True)))
+    assert (found.cause, found.culprit, found.exit_code) == ("nan", 1, 1)
+    assert "--stop-on-nan" in found.explanation

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.deepspeed.config import deepspeed_config
+from gpu_plan.executor.launch.prepare import draw
 from gpu_plan.executor.records.rank import Actual, RankError, RankRecord, StepSummary
+from gpu_plan.executor.script.read import read_script
 from gpu_plan.executor.supervise.causes.estimate import explain_estimate, real_capacity
 from gpu_plan.executor.supervise.ladder.planner_process import Evaluated, asked_again, evaluate
 from gpu_plan.executor.supervise.ladder.replan import replan
@@ -232,3 +235,45 @@ def test_a_plan_of_another_hand_asks_for_no_option() -> None:
     found = asked_again(replace(asked, saved=foreign), choice())
     assert found.options["precision"] == "--trust-remote-code"
     assert not namespace(found).trust_remote_code
+
+
+UNCLIPPED = """
+from accelerate import Accelerator
+accelerator = Accelerator()
+with accelerator.accumulate(model):
+    accelerator.backward(loss)
+    CLIP
+"""
+
+
+def climbed(folder: Path, clip: str) -> tuple[StrategyChoice | None, object, tuple[str, ...]]:
+    """The first rung from DDP that is ZeRO, what DeepSpeed's file says there of clipping, and why others were not."""
+    script = folder / "loop.py"
+    script.write_text(UNCLIPPED.replace("CLIP", clip))
+
+    def zero_alone(asked: Job, strategy: StrategyChoice) -> Evaluated:
+        if not strategy.name.startswith("zero"):
+            return Evaluated(saved=None, reason="it does not fit")
+        plan = replace(asked.saved.plan, strategy=strategy, verdict="tight", memory=None, speed=None)
+        return Evaluated(saved=replace(asked.saved, plan=plan))
+
+    found = replan(
+        job(folder, script=script, micro_batch=1), [failed()], folder, data_limits={}, evaluate_one=zero_alone
+    )
+    if found.job is None:
+        return None, None, found.changes
+    drawn = draw(found.job, read_script(script), folder=folder)
+    return found.job.saved.plan.strategy, deepspeed_config(drawn.target)["gradient_clipping"], found.changes
+
+
+def test_a_rung_never_switches_clipping_on(tmp_path: Path) -> None:
+    strategy, norm, _ = climbed(tmp_path, "pass")
+    assert strategy is not None
+    assert (strategy.name, norm) == ("zero2", 0.0)
+    assert climbed(tmp_path, "accelerator.clip_grad_norm_(parameters, 0.5)")[1] == 0.5
+
+
+def test_a_rung_that_would_lose_the_scripts_clipping_is_not_climbed(tmp_path: Path) -> None:
+    strategy, _, changes = climbed(tmp_path, "accelerator.clip_grad_norm_(parameters, norm_of(step))")
+    assert strategy is None
+    assert "a norm that the script's text does not tell" in changes[0]

@@ -48,8 +48,9 @@ class Row:
 
     def set_loss(self, loss: float) -> None:
         """The loss, once its value has arrived on the host; JSON has no word for one that is no finite number."""
-        self.loss, self._text = (loss if math.isfinite(loss) else None), None
-        if self.loss is None and self.not_finite is None:
+        finite = math.isfinite(loss)
+        self.loss, self._text = (loss if finite and self.not_finite is None else None), None
+        if not finite and self.not_finite is None:
             self.not_finite = "nan" if math.isnan(loss) else "inf" if loss > 0 else "-inf"
             if self._told is not None:
                 self._told(self)
