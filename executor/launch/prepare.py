@@ -194,11 +194,15 @@ def _known(script: Script | None, job: Job) -> tuple[ScriptOptions, Loop, Accele
 
 
 def accelerate_words() -> tuple[str, ...]:
-    """Accelerate's command line of this very environment, whatever PATH says."""
-    beside = Path(sys.executable).parent / "accelerate"
+    """`accelerate launch` of this very environment, whatever PATH says.
+
+    By the script of its own that Accelerate installs for it: the command `accelerate` imports all of its verbs, and
+    with one of them transformers, which is a third of what a launcher's start costs.
+    """
+    beside = Path(sys.executable).parent / "accelerate-launch"
     if beside.is_file():
         return (str(beside),)
-    return tuple(own_command("accelerate.commands.accelerate_cli"))
+    return tuple(own_command("accelerate.commands.launch"))
 
 
 def _runner_options(job: Job, drawn: Drawn) -> Mapping[str, object]:

@@ -42,7 +42,7 @@ class Target:
     """Folder for each rank's output; None where only the terminal shows it."""
     observed: bool = True
     """Whether each rank is started through the in-rank runner."""
-    launcher: tuple[str, ...] = ("accelerate",)
+    launcher: tuple[str, ...] = ("accelerate", "launch")
     """Words that start Accelerate's command line."""
     hosts: tuple[str, ...] = ()
     machine_rank: int = 0

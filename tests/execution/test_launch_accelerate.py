@@ -66,8 +66,8 @@ def parsed(launch: LaunchFiles, monkeypatch: pytest.MonkeyPatch) -> tuple[object
 
     for name, value in launch.environment.items():
         monkeypatch.setenv(name, value)
-    at = launch.command.index("launch")
-    args = accelerate.launch_command_parser().parse_args(list(launch.command[at + 1 :]))
+    at = launch.command.index("--config_file")
+    args = accelerate.launch_command_parser().parse_args(list(launch.command[at:]))
     args, defaults, from_config = accelerate._validate_launch_command(args)
     if args.use_deepspeed:
         fields = [*defaults.deepspeed_config, *(["mixed_precision"] if from_config else [])]

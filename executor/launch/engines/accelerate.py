@@ -22,7 +22,7 @@ def launch_files(target: Target) -> LaunchFiles:
 
 
 def _command(target: Target) -> tuple[str, ...]:
-    words = [*target.launcher, "launch", "--config_file", str(target.folder / ACCELERATE_FILE)]
+    words = [*target.launcher, "--config_file", str(target.folder / ACCELERATE_FILE)]
     if target.uses_deepspeed and target.precision.float8:
         # DeepSpeed's plugin refuses it in the file, and reads it from the launcher's environment.
         words += ["--mixed_precision", target.precision.launcher]
