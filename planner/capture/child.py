@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_plan.planner.capture import refusals
-from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outcome, framed
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outcome, PlannedDevice, framed
+from gpu_plan.planner.capture.watch.problem import described
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.neighbours import admit
 from gpu_plan.planner.plan.codec import decode, dump, load_object
@@ -49,7 +50,7 @@ def main(words: list[str]) -> NoReturn:
     admit(os.path.dirname(os.path.realpath(script)))
     started = time.monotonic()
     walls = _walls(request, result, scratch)
-    _quiet_environment(None if walls.kind == "namespaces" else scratch)
+    _quiet_environment(request.device, None if walls.kind == "namespaces" else scratch)
     if walls.kind == "landlock":
         refusals.explain(scratch)
     # Imported behind the walls: a process that has threads gets no namespaces, and torch starts some.
@@ -120,8 +121,7 @@ def _failed(problem: BaseException, script: Path, window: Any) -> Outcome:
     if isinstance(problem, EOFError):
         return Outcome(stage="input", message="asks for input, and nobody answers", file=file, line=line)
     plain = isinstance(problem, PlanError)
-    first = (str(problem).strip().splitlines() or [""])[0][:300]
-    text = first if plain else f"{type(problem).__name__}: {first}" if first else type(problem).__name__
+    text = str(problem)[:300] if plain else described(problem)
     return Outcome(stage="unsupported" if plain else "raised", message=text, file=file, line=line)
 
 
@@ -144,8 +144,8 @@ def _own_frame(problem: BaseException, script: Path) -> tuple[str | None, int | 
     return str(script), None
 
 
-def _quiet_environment(scratch: str | None) -> None:
-    """No trackers, no hub, one process; accelerate finds the meta device. What is temporary goes to `scratch`."""
+def _quiet_environment(device: PlannedDevice, scratch: str | None) -> None:
+    """No trackers, no hub, one process, the planned device. What is temporary goes to `scratch`."""
     if scratch is not None:
         for name in ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR"):
             os.environ[name] = scratch
@@ -160,7 +160,8 @@ def _quiet_environment(scratch: str | None) -> None:
         HF_DATASETS_OFFLINE="1",
         TRANSFORMERS_VERBOSITY="error",
         TOKENIZERS_PARALLELISM="false",
-        ACCELERATE_TORCH_DEVICE="meta",
+        # By its own name: what refuses other devices (fp16) must not refuse this one. `placement` puts it on meta.
+        ACCELERATE_TORCH_DEVICE="meta" if device.capability_major is None else "cuda",
         OMP_NUM_THREADS="1",
     )
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):

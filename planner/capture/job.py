@@ -37,7 +37,7 @@ def captured_job(
     assert source.path is not None
     provider = (open_provider or provider_of)(request, cluster, source.path, note)
     facts, spec = provider.facts(), provider.spec()
-    workload = make_workload(overlay(given, facts, source.id), request.pinned, cluster, spec)
+    workload = make_workload(overlay(given, facts, source.id, cluster.world_size), request.pinned, cluster, spec)
     asked = {name: getattr(given, name) for name in ("precision", "optimizer", "seq_len", "checkpointing", "attention")}
     for difference in differences(asked, facts):
         note(f"{source.id}: {difference.line()}")

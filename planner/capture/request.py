@@ -97,6 +97,8 @@ class CapturedFacts:
     peft: str = NO_ADAPTERS
     lora_rank: int | None = None
     lora_targets: tuple[str, ...] = ()
+    wrapper: str = ""
+    """Class in which the script wraps its model for several devices by itself; empty where it leaves that to others."""
     clipping: float | None = None
     """Norm to which gradients are clipped before the step; None where they are not."""
     compiled: bool = False

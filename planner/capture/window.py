@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from gpu_plan.planner.capture.answers.accelerator import accelerator_answers
 from gpu_plan.planner.capture.answers.cuda import cuda_answers
-from gpu_plan.planner.capture.answers.distributed import one_rank
+from gpu_plan.planner.capture.answers.distributed import one_rank, wrapped
 from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted
 from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.answers.placement import Placement, parameters_on_meta
-from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions
+from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions, scaled_in_sixteen_bits
 from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
 from gpu_plan.planner.capture.imports import when_imported
@@ -97,6 +98,7 @@ class Window:
         """Installs all of it; `stack` closes it again, which only a script that never reaches a step sees."""
         profile = _profile(self._request)
         stack.enter_context(cuda_answers(self._request.device))
+        stack.enter_context(accelerator_answers(self._request.device))
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
         stack.enter_context(weightless_models(self._request.configs))
         stack.enter_context(loaders(self._request.micro_batch))
@@ -104,6 +106,8 @@ class Window:
         stack.enter_context(python_wrappers_open())
         stack.enter_context(numbers_formatted())
         stack.enter_context(autocast_regions(self._regions))
+        if self._request.regime is not None:
+            stack.enter_context(scaled_in_sixteen_bits())
         stack.enter_context(remember_literals(self._known))
         watch_trainer(self._observed)
         self._noticed.watch(stack)
@@ -204,10 +208,11 @@ class Window:
             peft=NO_ADAPTERS if first is None else adapters_on(quantised=any(map(unpacked, models))),
             lora_rank=getattr(first, "r", None),
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
+            wrapper=wrapped[0] if wrapped and loop == "plain" else "",
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
             models=len(models),
-            notes=_notes(self._observed, models),
+            notes=_notes(self._observed, models, self._recorder.evaluations.left_out),
         )
 
 
@@ -256,8 +261,12 @@ def _spec(models: list[nn.Module], script: str) -> ModelSpec:
     return spec
 
 
-def _notes(observed: Observed, models: list[nn.Module]) -> tuple[str, ...]:
+def _notes(observed: Observed, models: list[nn.Module], left_out: int) -> tuple[str, ...]:
     found = []
+    if left_out:
+        found.append(
+            f"{left_out} evaluation passes before the first step were not run: each has the shapes of one that was"
+        )
     if observed.compiled:
         found.append("the script compiles its model: the step is counted as it is written, not as inductor fuses it")
     if len(models) > 1:

@@ -11,6 +11,7 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.training import Given
 from gpu_plan.planner.strategy.base import autocast_regime
+from gpu_plan.planner.strategy.known import all_traits
 from gpu_plan.planner.workload.training import (
     Attention,
     Checkpointing,
@@ -37,8 +38,8 @@ class Difference:
         return f"{self.what} is {self.planned} here, but {self.captured} in the script"
 
 
-def overlay(given: Given, facts: CapturedFacts, script: str) -> Given:
-    """`given` with the script's own values where nothing was given.
+def overlay(given: Given, facts: CapturedFacts, script: str, world_size: int = 1) -> Given:
+    """`given` with the script's own values where nothing was given, for a job on so many devices.
 
     InputError for a script whose optimizer no plan knows and none was named; UsageError for an adapter option, which
     only the script itself can make true.
@@ -58,11 +59,25 @@ def overlay(given: Given, facts: CapturedFacts, script: str) -> Given:
         attention=given.attention or Attention(facts.attention),
         stack=given.stack or Stack(facts.stack),
         checkpointing=given.checkpointing or Checkpointing(facts.checkpointing),
+        strategy=_strategy(given.strategy, facts, script, world_size),
         seq_len=given.seq_len or facts.seq_len,
         micro_batch=given.micro_batch if batch_given else facts.micro_batch,
         grad_accum=given.grad_accum if batch_given or given.grad_accum else facts.accumulation_steps,
         peft=Peft(facts.peft),
     )
+
+
+def _strategy(given: str | None, facts: CapturedFacts, script: str, world_size: int) -> str | None:
+    """A loop that wraps its model by itself has its strategy; UsageError for another one."""
+    own = [traits.name for traits in all_traits() if facts.wrapper in traits.wrapped_by]
+    if not own or world_size == 1 or given in own:
+        return given
+    if given is not None:
+        raise UsageError(
+            f"--strategy {given}: {script} wraps its model in {facts.wrapper} itself, which is {' or '.join(own)}:"
+            " a launch cannot change it"
+        )
+    return own[0]
 
 
 def _check_own(given: Given, facts: CapturedFacts, script: str) -> None:
@@ -88,7 +103,17 @@ def _check_own(given: Given, facts: CapturedFacts, script: str) -> None:
 
 
 _OF_A_MODEL = ("checkpoint.every", "kernels.liger", "loss.variant", "data.padding", "lora.dropout", "quant.double")
-_CAPTURED = ("precision", "optimizer", "attention", "stack", "checkpointing", "seq_len", "micro_batch", "grad_accum")
+_CAPTURED = (
+    "precision",
+    "optimizer",
+    "attention",
+    "stack",
+    "checkpointing",
+    "seq_len",
+    "micro_batch",
+    "grad_accum",
+    "strategy",
+)
 
 
 def with_captured_basis(workload: Workload, given: Given, facts: CapturedFacts) -> Workload:

@@ -1,6 +1,7 @@
 """What the user's code is answered in place of a GPU, a network and a cluster: context managers around the script.
 
-    cuda, distributed          the planned GPUs; one rank whose collectives nobody answers
+    cuda, accelerator, stream  the planned GPUs, by both names; what nothing waits for
+    distributed                one rank whose collectives nobody answers
     host_values                values that meta does not have: by named policy, each site listed
     pretrained, quantised      `from_pretrained` without weights, in 4 bits too
     placement, precision       what is meant for a GPU goes to meta; autocast as the script opens it

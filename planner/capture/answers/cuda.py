@@ -8,6 +8,7 @@ from unittest import mock
 
 import torch
 
+from gpu_plan.planner.capture.answers.stream import NoStream
 from gpu_plan.planner.capture.request import PlannedDevice
 
 _NOTHING = (
@@ -21,16 +22,6 @@ _ZERO = (
 )  # fmt: skip
 _MISSING = ("_cuda_getCurrentRawStream", "_cuda_getDevice", "_cuda_setDevice")
 """What a build without CUDA lacks and libraries look up as soon as CUDA is said to be there."""
-
-
-class _Stream(contextlib.nullcontext[None]):
-    """A stream, an event, a graph's context: nothing waits for anything."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: 0.0
 
 
 @contextlib.contextmanager
@@ -63,12 +54,12 @@ def cuda_answers(device: PlannedDevice) -> Iterator[None]:
         "memory_stats": lambda *_: {},
         "memory_summary": lambda *_, **__: "",
         "get_arch_list": lambda: [f"sm_{capability[0]}{capability[1]}"],
-        "current_stream": lambda *_: _Stream(),
-        "default_stream": lambda *_: _Stream(),
-        "Stream": _Stream,
-        "stream": _Stream,
-        "Event": _Stream,
-        "device": _Stream,
+        "current_stream": lambda *_: NoStream(),
+        "default_stream": lambda *_: NoStream(),
+        "Stream": NoStream,
+        "stream": NoStream,
+        "Event": NoStream,
+        "device": NoStream,
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "get_rng_state_all": lambda: [torch.get_rng_state()],
         "set_rng_state": lambda *_, **__: None,

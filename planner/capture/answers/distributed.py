@@ -13,10 +13,16 @@ from unittest import mock
 import torch
 from torch import nn
 
+from gpu_plan.planner.capture.imports import when_imported
+
 _SILENT = (
     "all_reduce", "broadcast", "barrier", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter",
     "reduce_scatter_tensor", "all_to_all", "gather", "scatter", "monitored_barrier",
 )  # fmt: skip
+
+
+wrapped: list[str] = []
+"""Names of the classes and functions in which the script has wrapped a model by itself."""
 
 
 class DistributedDataParallel(nn.Module):
@@ -24,6 +30,7 @@ class DistributedDataParallel(nn.Module):
 
     def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         super().__init__()
+        wrapped.append(type(self).__name__)
         self.module = module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -34,6 +41,34 @@ class DistributedDataParallel(nn.Module):
         yield
 
 
+class FullyShardedDataParallel(DistributedDataParallel):
+    """As torch/distributed/fsdp/fully_sharded_data_parallel.py: unknown attributes are the module's."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def state_dict_type(*args: Any, **kwargs: Any) -> Iterator[None]:
+        yield
+
+    @staticmethod
+    def set_state_dict_type(*args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def _fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
+    """torch/distributed/fsdp/_fully_shard: in place, and the module is given back."""
+    wrapped.append("fully_shard")
+    return module
+
+
 def launched_by_torchrun(script: Path) -> bool:
     """Whether a script expects torchrun's environment: it joins a process group by itself."""
     try:
@@ -41,6 +76,11 @@ def launched_by_torchrun(script: Path) -> bool:
     except OSError:
         return False
     return "init_process_group" in text or "LOCAL_RANK" in text
+
+
+def _take_sharding(module: Any) -> None:
+    module.FullyShardedDataParallel = FullyShardedDataParallel
+    module.fully_shard = _fully_shard
 
 
 @contextlib.contextmanager
@@ -81,4 +121,5 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
             stack.enter_context(mock.patch.object(dist, name, answer))
         for home in (nn.parallel, nn.parallel.distributed):
             stack.enter_context(mock.patch.object(home, "DistributedDataParallel", DistributedDataParallel))
+        when_imported("torch.distributed.fsdp", _take_sharding)
         yield

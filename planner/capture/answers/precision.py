@@ -52,6 +52,22 @@ class Regions:
 
 
 @contextlib.contextmanager
+def scaled_in_sixteen_bits() -> Iterator[None]:
+    """Within, a GradScaler takes gradients in 16 bits.
+
+    torch/amp/grad_scaler.py: unscale_ refuses them, since a script that keeps weights in fp16 has none in fp32. A
+    strategy that keeps them (DeepSpeed's) scales by itself, and the script has no scaler under it.
+    """
+    unscale = torch.amp.GradScaler._unscale_grads_
+
+    def taken(scaler: Any, optimizer: Any, inverse: Any, found: Any, allow_fp16: bool) -> Any:
+        return unscale(scaler, optimizer, inverse, found, True)
+
+    with mock.patch.object(torch.amp.GradScaler, "_unscale_grads_", taken):
+        yield
+
+
+@contextlib.contextmanager
 def autocast_regions(regions: Regions) -> Iterator[None]:
     """Within, `torch.autocast` and its relatives open `regions` whatever device they name."""
 

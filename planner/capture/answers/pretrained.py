@@ -19,6 +19,12 @@ from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.source.folder_headers import read_folder
 
+_OF_HUB = frozenset({
+    "cache_dir", "force_download", "proxies", "token", "local_files_only", "revision", "trust_remote_code", "subfolder",
+    "_from_pipeline", "_from_auto",
+})  # fmt: skip
+"""What transformers configuration_utils.py: _get_config_dict takes out of the arguments; callers hand it on apart."""
+
 
 class NeedsConfigError(InputError):
     """A hub id whose config is not at hand behind the closed network."""
@@ -46,7 +52,7 @@ def weightless_models(configs: Mapping[str, str]) -> Iterator[None]:
                 raise
             if str(name) not in configs:
                 raise NeedsConfigError(str(name)) from None
-            return json.loads(configs[str(name)]), kwargs
+            return json.loads(configs[str(name)]), {key: value for key, value in kwargs.items() if key not in _OF_HUB}
 
     with (
         mock.patch.object(PreTrainedConfig, "get_config_dict", classmethod(get_config_dict)),
@@ -56,10 +62,11 @@ def weightless_models(configs: Mapping[str, str]) -> Iterator[None]:
 
 
 def _from_pretrained(cls: Any, /, name: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
-    if kwargs.get("trust_remote_code"):
-        raise InputError(f"{name} asks for code of its repository: capture runs your own code only")
     if not hasattr(config, "to_dict"):
         config = cls.config_class.from_pretrained(config or name)
+    if kwargs.get("trust_remote_code") and getattr(config, "auto_map", None):
+        raise InputError(f"{name} asks for code of its repository: capture runs your own code only")
+    config._name_or_path = str(name)  # as the loader leaves it: trainers look for the tokenizer under this name
     quantised = four_bit(name, kwargs.get("quantization_config") or getattr(config, "quantization_config", None))
     dtype = kwargs.get("dtype", kwargs.get("torch_dtype")) or "auto"
     options = {key: kwargs[key] for key in ("attn_implementation",) if kwargs.get(key) is not None}

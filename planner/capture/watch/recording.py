@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from gpu_plan.planner.capture.answers.host_values import HostValues
 from gpu_plan.planner.capture.answers.placement import Placement, settle
+from gpu_plan.planner.capture.watch.evaluations import Evaluations
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.inputs.known import KnownValues
@@ -47,6 +48,8 @@ class StepRecorder:
         self._stack = contextlib.ExitStack()
         self._gradients: list[Any] = []
         self._parameters = 0
+        self._tentative = False
+        """Whether the recorded model is in evaluation mode: one in training mode takes its place."""
         self._depth = 0
         self._in_backward = False
         self._inputs: dict[str, torch.Tensor] = {}
@@ -55,6 +58,7 @@ class StepRecorder:
         """Further models of the same step: trained by one backward pass, or frozen beside it."""
         self._aside: list[nn.Module] = []
         """Models that ran without training before the step: a teacher's place on the device is taken as well."""
+        self.evaluations = Evaluations()
         self.backward_passes = 0
         self.forward_passes = 0
         self.afterwards: Callable[[], None] | None = None
@@ -78,7 +82,10 @@ class StepRecorder:
             try:
                 args, kwargs = self._before_forward(module, args, kwargs)
                 with self._around() if _trains(module) else contextlib.nullcontext():
-                    out = call(module, *args, **kwargs)
+                    if self.model is None:
+                        out = self.evaluations.run(module, lambda: call(module, *args, **kwargs), (args, kwargs))
+                    else:
+                        out = call(module, *args, **kwargs)
             finally:
                 self._depth = 0
             self._after_forward(module)
@@ -127,6 +134,8 @@ class StepRecorder:
             return args, kwargs
         if self.done and self.afterwards is not None and root is self.model:
             self.afterwards()
+        if self._tentative and self.backward_passes == 0 and root.training and _trains(root):
+            self._abandon(root)
         if self.model is None and _trains(root):
             self._begin(root, args, kwargs)
         elif self.model is None:
@@ -142,8 +151,26 @@ class StepRecorder:
         if self._recorder is not None and self.backward_passes == 0 and inner_model(module) is self.model:
             self._recorder.mark(Mark.OUTPUTS_BOUND)
 
+    def _abandon(self, trained: nn.Module) -> None:
+        """What was recorded was of a model in evaluation mode, and here comes one in training mode."""
+        assert self._recorder is not None
+        assert self._tracker is not None
+        for part in (self._recorder, self._tracker):
+            part.__exit__(None, None, None)
+        for handle in self._gradients:
+            handle.remove()
+        beside = [model for model in (self.model, *self.others) if model is not None and model is not trained]
+        self._aside = [*beside, *(model for model in self._aside if model not in beside)]
+        self._gradients, self.others, self._parameters = [], [], 0
+        self._recorder = self._tracker = self.model = None
+        self._placement.recording = self._tentative = False
+        self.forward_passes = 0
+        self._rest()
+
     def _begin(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.model = model
+        # from_pretrained leaves a model in evaluation mode, and many a script trains it so.
+        self._tentative = not model.training
         self._prepare(model)
         self._wake()
         self._inputs = dict(_named_tensors(args, kwargs))
@@ -154,7 +181,7 @@ class StepRecorder:
         for other in self._aside:
             if not self._holds(other):
                 self._join(other)
-        self._stack.enter_context(self._tracker)
+        self._tracker.__enter__()
         self._recorder.__enter__()
         self._placement.recording = True
         self._recorder.mark(Mark.FORWARD)
@@ -184,7 +211,8 @@ class StepRecorder:
 
     def _ready(self, index: int) -> Callable[[torch.Tensor], None]:
         def ready(parameter: torch.Tensor) -> None:
-            if self._recorder is not None and parameter.grad is not None:
+            # Later passes of an accumulation add to gradients that the recorded pass has made.
+            if self._recorder is not None and self.backward_passes == 0 and parameter.grad is not None:
                 self._recorder.gradient_ready(index, parameter.grad)
 
         return ready
@@ -237,16 +265,15 @@ def other_name(number: int) -> str:
 
 
 def inner_model(module: nn.Module) -> nn.Module:
-    """The user's model inside wrappers that hold it as `module` (DistributedDataParallel, DataParallel)."""
-    while type(module).__name__ in ("DistributedDataParallel", "DataParallel") and isinstance(
-        getattr(module, "module", None), nn.Module
-    ):
+    """The user's model inside wrappers that hold it as `module`."""
+    names = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
+    while type(module).__name__ in names and isinstance(getattr(module, "module", None), nn.Module):
         module = module.module
     return module
 
 
 def _trains(module: nn.Module) -> bool:
-    return module.training and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    return torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
 
 
 def _retains(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

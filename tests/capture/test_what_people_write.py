@@ -1,0 +1,152 @@
+"""What training scripts do that a capture once fell over: fp16, accumulation, evaluation first, wrapping by hand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpu_plan.cli import main
+from gpu_plan.planner.capture.parent import capture
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, PlannedDevice
+from gpu_plan.planner.capture.watch.problem import described
+from gpu_plan.planner.capture.workload import overlay
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.trace.events import Kind, Mark
+from gpu_plan.planner.trace.storage import load
+
+T4 = PlannedDevice(
+    name="Tesla T4", total_bytes=15 * 10**9, capability_major=7, capability_minor=5, sm_count=40, bf16=False
+)
+
+EVERYTHING = """
+import torch
+from accelerate import Accelerator
+from transformers import AutoModelForCausalLM
+
+device = torch.accelerator.current_accelerator()
+assert device.type == "cuda" and torch.accelerator.is_available()
+accelerator = Accelerator(mixed_precision="fp16", gradient_accumulation_steps=3)
+assert accelerator.device.type == "cuda"
+model = AutoModelForCausalLM.from_pretrained("openai-community/gpt2", dtype=torch.float32, trust_remote_code=True)
+assert model.config._name_or_path == "openai-community/gpt2"
+head = torch.nn.Linear(8, 2).to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+model, optimizer = accelerator.prepare(model, optimizer)
+ids = torch.randint(0, 100, (2, 16), device=device)
+head.eval()
+with torch.no_grad():
+    for _ in range(400):
+        head(torch.zeros(4, 8, device=device))
+for _ in range(3):  # in evaluation mode, as from_pretrained leaves it
+    with accelerator.accumulate(model):
+        loss = model(input_ids=ids, labels=ids).loss
+        accelerator.backward(loss)
+        if accelerator.sync_gradients:
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def _request(script: Path, **changes: object) -> CaptureRequest:
+    asked = CaptureRequest(script=str(script), working_directory=str(script.parent), device=T4, seconds=1200.0)
+    return replace(asked, **changes)  # type: ignore[arg-type]
+
+
+def test_fp16_accumulation_and_evaluation_first(tmp_path: Path) -> None:
+    script = tmp_path / "everything.py"
+    script.write_text(EVERYTHING)
+    outcome, content = capture(_request(script))
+    facts = outcome.facts
+    assert facts is not None
+    assert (facts.precision, facts.accumulation_steps, facts.micro_batch, facts.seq_len) == ("fp16-mixed", 3, 2, 16)
+    assert facts.clipping == 1.0
+    assert any(note.startswith("399 evaluation passes") for note in facts.notes)
+    trace = load(content)
+    gradients = [
+        (position, int(subject))
+        for position, (kind, subject) in enumerate(zip(trace.kind, trace.subject, strict=True))
+        if kind == Kind.GRADIENT
+    ]
+    # Once each, and within the pass that was recorded: later passes of the accumulation add to them.
+    trained = [index for index, parameter in enumerate(trace.parameters) if not parameter.name.startswith("models.1")]
+    assert len(trained) == len(trace.parameters) - 2 == 148
+    assert sorted(subject for _, subject in gradients) == trained
+    assert max(position for position, _ in gradients) < trace.mark_position(Mark.BACKWARD_END)
+
+
+LOOP = """
+import torch
+from torch.distributed import init_process_group
+{wrapping}
+init_process_group("nccl")
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8)).cuda()
+model = {wrapped}
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(4):
+    model(torch.ones(4, 64).cuda()).sum().backward()
+optimizer.step()
+"""
+WRAPPERS = {
+    "ddp": ("from torch.nn.parallel import DistributedDataParallel as DDP", "DDP(model)"),
+    "fsdp1": ("from torch.distributed.fsdp import FullyShardedDataParallel as FSDP", "FSDP(model)"),
+    "fsdp": ("from torch.distributed.fsdp import fully_shard", "fully_shard(model)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", WRAPPERS)
+def test_a_loop_that_wraps_its_model_has_its_strategy(
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrapping, wrapped = WRAPPERS[strategy]
+    Path("loop.py").write_text(LOOP.format(wrapping=wrapping, wrapped=wrapped))
+    assert main(["loop.py", "--gpus", "2xA100-80GB", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {plan["strategy"]["name"] for plan in document["plans"]} == {strategy}
+    assert document["workload"]["basis"]["strategy"] == "captured"
+
+
+FACTS = CapturedFacts(class_name="GPT", optimizer="adamw", wrapper="DistributedDataParallel")
+
+
+def test_a_wrapper_decides_over_several_devices_alone() -> None:
+    nothing = read_given({}, [])
+    assert overlay(nothing, FACTS, "train.py", 8).strategy == "ddp"
+    assert overlay(nothing, FACTS, "train.py", 1).strategy is None
+    assert overlay(nothing, replace(FACTS, wrapper=""), "train.py", 8).strategy is None
+    assert overlay(nothing, replace(FACTS, wrapper="fully_shard"), "train.py", 8).strategy == "fsdp"
+    assert (
+        overlay(read_given({"strategy": "hsdp"}, []), replace(FACTS, wrapper="fully_shard"), "t.py", 8).strategy
+        == "hsdp"
+    )
+    with pytest.raises(
+        UsageError, match=r"--strategy fsdp: train\.py wraps its model in DistributedDataParallel itself"
+    ):
+        overlay(read_given({"strategy": "fsdp"}, []), FACTS, "train.py", 8)
+
+
+def test_an_exception_is_told_with_its_cause() -> None:
+    def raised(*, plainly: bool) -> BaseException:
+        try:
+            try:
+                raise ModuleNotFoundError("No module named 'flash_attn'")
+            except ModuleNotFoundError as cause:
+                if plainly:
+                    raise ImportError("cannot load the model") from cause
+                raise RuntimeError(f"Failed to import it (look up to see its traceback):\n{cause}") from cause
+        except (ImportError, RuntimeError) as problem:
+            return problem
+
+    caused = "ImportError: cannot load the model; caused by ModuleNotFoundError: No module named 'flash_attn'"
+    assert described(raised(plainly=True)) == caused
+    assert described(raised(plainly=False)) == (
+        "RuntimeError: Failed to import it (look up to see its traceback): No module named 'flash_attn'"
+    )
+    assert described(AssertionError()) == "AssertionError"
+    hidden = ValueError("told")
+    hidden.__context__, hidden.__suppress_context__ = KeyError("aside"), True
+    assert described(hidden) == "ValueError: told"
