@@ -23,6 +23,8 @@ class Request:
     prompts: Path
     output: Path
     model: str | None = None
+    random_weights: bool = False
+    """Whether weights are made up for a model of which there is only a config."""
     plan_file: Path | None = None
     device_map: Path | None = None
     batch: int | None = None
@@ -46,6 +48,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", required=True, help="one prompt in each line: text, or .jsonl objects")
     parser.add_argument("--output", required=True, help="results as JSON Lines, in the order of the prompts")
     parser.add_argument("--model", help="the folder of the weights, where it is not the plan's")
+    parser.add_argument(
+        "--random-weights", action="store_true", help="make weights for a folder that has only a config.json, to try it"
+    )
     parser.add_argument("--plan-file", help="a saved plan, for a run that plan does not launch")
     parser.add_argument("--device-map", help="a JSON object from module to GPU number, cpu or disk, not the plan's")
     parser.add_argument("--batch", type=int, help="prompts at once on each replica; default: the plan's")
@@ -78,6 +83,7 @@ def request_of(args: argparse.Namespace) -> Request:
         prompts=Path(args.prompts).absolute(),
         output=Path(args.output).absolute(),
         model=args.model,
+        random_weights=args.random_weights,
         plan_file=_path(args.plan_file),
         device_map=_path(args.device_map),
         batch=args.batch,

@@ -8,6 +8,7 @@ from gpu_plan.executor import names
 from gpu_plan.executor.inference.job import DISK, InferenceJob, inference_job
 from gpu_plan.executor.inference.loading.checkpoint import Checkpoint, open_checkpoint
 from gpu_plan.executor.inference.loading.model import bytes_by_place, check_checkpoint, check_device_map, empty_model
+from gpu_plan.executor.inference.loading.random_weights import random_weights
 from gpu_plan.executor.inference.loading.room import OFFLOAD_FOLDER, check_devices, check_disk
 from gpu_plan.executor.inference.loading.room import offload_parent as own_folder
 from gpu_plan.executor.inference.loading.spread import check_spread
@@ -71,7 +72,7 @@ def adjusted(job: InferenceJob, request: Request) -> InferenceJob:
     """The job with what the user's own words say instead."""
     return replace(
         job,
-        model=request.model or job.model,
+        model=str(random_weights(request.model or job.model)) if request.random_weights else request.model or job.model,
         device_map=read_device_map(request.device_map) if request.device_map else job.device_map,
         batch=request.batch or job.batch,
     )
@@ -82,6 +83,8 @@ def folder_of(job: InferenceJob) -> Path:
     path = Path(os.path.expanduser(job.model))
     if path.is_dir():
         return path
+    if path.name == "config.json" and path.is_file():
+        return path.parent
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 

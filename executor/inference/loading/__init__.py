@@ -4,6 +4,7 @@
     model               the class without weights; whether checkpoint and device map fit it
     load                `load`: one process over a device map, or a shard or a stage in each of several
     stages, piped       pipeline stages of transformers, and of accelerate where transformers has none
+    random_weights      weights made up for a config that has none
     room, spread        whether machine and class can do what the map asks; refused before anything starts
 
 Used by `inference` alone, but for `room.clear_offload` (`supervise`). torch and transformers inside functions.

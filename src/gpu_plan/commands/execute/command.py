@@ -153,6 +153,11 @@ def _search(
     if args.gpus is None:
         args.gpus = "auto"
     check_targets(args)
+    if args.task == "infer" and not args.dry_run:
+        from gpu_plan.executor.inference.early import refuse_early
+
+        # Of a script of one's own, which may take its weights elsewhere, nothing is known yet.
+        refuse_early(args.model, args.revision, script_words if built_in else None)
     document = _document(args, all_words, script_words, taken)
     if document.best is None:
         write_report(args, document, positive(args.top, "--top") or 5)
