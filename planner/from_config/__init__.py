@@ -1,8 +1,8 @@
 """Other tools' configuration files as a workload and a strategy: pure, one module per format, registered in `kinds`.
 
-    accelerate, axolotl, deepspeed, llamafactory, trainer   the formats; a new one is a module and a line in `kinds`
-    fsdp, shared                                            what several formats have in common
+    formats/                                                one module for each format, registered in `kinds`
     table, reading                                          keys read and unread, contradictions refused
+    unread                                                  what is recognised and refused instead of guessed
     convert                                                 a file's content to options of `plan`
     show                                                    these as words, TOML, text or JSON
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import InputError, UsageError
-from gpu_plan.planner.from_config import accelerate, axolotl, deepspeed, llamafactory, trainer
+from gpu_plan.planner.from_config.formats import accelerate, axolotl, deepspeed, llamafactory, trainer
 from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.unread import TOOLS, first_of
 from gpu_plan.planner.nearest import did_you_mean
 
 
@@ -46,6 +47,13 @@ def recognise(content: Mapping[str, object], where: str) -> tuple[Kind, tuple[st
 
     LLaMA-Factory's files are TrainingArguments with more beside them: its own keys count first.
     """
+    other = first_of(TOOLS, content)
+    if other is not None:
+        kind, signs = other
+        raise InputError(
+            f"{where} is {kind.title} (by {', '.join(signs[:3])}), which is not read yet: say the job with the options"
+            " of `plan MODEL`, or read it as another kind with --kind"
+        )
     found = {name: tuple(key for key in kind.signs if key in content) for name, kind in KINDS.items()}
     own = {name: keys for name, keys in found.items() if keys and name != "trainer"}
     names = tuple(KINDS)

@@ -47,7 +47,7 @@ SETTINGS: Mapping[str, Setting] = {
     "zero.param_persistence_threshold": Setting("elements", "ZeRO-3 keeps smaller parameters whole (1e5)"),
     "zero.max_live_parameters": Setting("elements", "ZeRO-3's bound on gathered parameters (1e9)"),
     "zero.max_reuse_distance": Setting("elements", "ZeRO-3 keeps what is needed again within this (1e9)"),
-    "zero.sub_group_size": Setting("elements", "ZeRO-3's optimizer sub-groups (1e9)", 1),
+    "zero.sub_group_size": Setting("elements", "ZeRO-3's optimizer sub-groups (1e9); 0: each parameter its own", 0),
     "zero.overlap_comm": Setting("flag", "whether ZeRO reduces beside backward, with a second bucket"),
     "zero.pin_memory": Setting("flag", "whether offloaded state is pinned host memory (true)"),
     "zero.nvme_path": Setting("path", "folder on each node for the swap files of --offload nvme (./nvme)"),

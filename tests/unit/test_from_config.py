@@ -284,16 +284,65 @@ def test_keys_without_a_meaning_are_all_listed(tmp_path: Path, capsys: pytest.Ca
     assert json.loads(out)["passed_over"] == ["steps_per_print", "optimizer.params.lr", "optimizer.params.betas"]
 
 
+HEAD = "model_name_or_path: m\noutput_dir: o\nlearning_rate: 1e-5\n"
+"""What every Trainer's file has, and the files of many other tools with it."""
+EIGHT_BITS = {
+    "trainer": HEAD + "use_peft: true\nload_in_8bit: true\n",
+    "axolotl": "base_model: x\nmicro_batch_size: 1\nadapter: lora\nload_in_8bit: true\n",
+    "llamafactory": HEAD + "finetuning_type: lora\nquantization_bit: 8\n",
+}
+
+
+@pytest.mark.parametrize("kind", EIGHT_BITS)
+def test_a_base_of_eight_bits(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(EIGHT_BITS[kind])
+    code, out, _ = words(path, capsys, "--json")
+    document = json.loads(out)
+    assert (code, document["kind"], document["options"]["peft"]) == (0, kind, "qlora")
+    assert document["settings"]["quant.base"] == "int8"
+
+
+def test_what_sft_of_trl_has_on_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(HEAD + "dataset_mixture: {datasets: []}\n")
+    _, out, _ = words(path, capsys, "--json")
+    options = json.loads(out)["options"]
+    assert (options["precision"], options["checkpointing"], options["seq-len"]) == ("bf16-mixed", "full", "1024")
+
+
+def test_a_sub_group_for_each_parameter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "zero3.json"
+    path.write_text('{"zero_optimization": {"stage": 3, "sub_group_size": 0}}')
+    code, out, _ = words(path, capsys, "--json")
+    assert (code, json.loads(out)["settings"]["zero.sub_group_size"]) == (0, "0")
+
+
 def test_what_is_planned_otherwise_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text("base_model: x\nmicro_batch_size: 1\noptimizer: rmsprop\nflex_attention: true\nrl: dpo\n")
+    path.write_text("base_model: x\nmicro_batch_size: 1\noptimizer: rmsprop\nflex_attention: true\n")
     _, out, _ = words(path, capsys)
     said = out.partition("Planned otherwise:")[2]
-    for part in ("rmsprop is an optimizer", "flex_attention is an attention", "rl: dpo"):
+    for part in ("rmsprop is an optimizer", "flex_attention is an attention"):
         assert part in said
 
 
 REFUSED = {
+    "torchtune": (
+        "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 2\noutput_dir: o\n",
+        "is a torchtune recipe (by model._component_), which is not read yet",
+    ),
+    "torchtitan": ("model: {name: llama3}\ntraining: {local_batch_size: 1}\nparallelism: {}\n", "is a torchtitan"),
+    "litgpt": ("checkpoint_dir: c\nprecision: bf16-true\ntrain: {micro_batch_size: 4}\n", "is a litgpt configuration"),
+    "verl": ("actor_rollout_ref: {}\ntrainer: {}\n", "is a verl configuration"),
+    "ms-swift": (HEAD + "train_type: lora\n", "is an ms-swift configuration"),
+    "open-instruct": (HEAD + "use_flash_attn: true\n", "is an open-instruct configuration"),
+    "open-instruct DPO": (HEAD + "use_slow_tokenizer: false\nuse_flash_attn: true\ndpo_beta: 5\n", "open-instruct"),
+    "ORPO of alignment-handbook": (HEAD + "beta: 0.05\nmax_prompt_length: 1792\n", "preference training (max_prompt"),
+    "GRPO of TRL": (HEAD + "num_generations: 8\n", "reinforcement learning (num_generations), a job of several models"),
+    "rl of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: dpo\n", "preference training (rl: dpo)"),
+    "stage of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: ppo\n", "reinforcement learning (stage: ppo)"),
+    "8 bits without adapters": (HEAD + "load_in_8bit: true\n", "8-bit weights cannot be trained"),
     "not yaml": ("a: [1, 2", "is not valid YAML"),
     "a list": ("- 1\n- 2\n", "holds no keys"),
     "empty": ("", "holds no keys"),

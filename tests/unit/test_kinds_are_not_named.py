@@ -17,11 +17,11 @@ NAMES = frozenset({*Optimizer.names(), *PRECISIONS, *Peft.names()} - {NO_ADAPTER
 
 ALLOWED = {
     # Words of other tools that happen to be spelt like ours.
-    "planner/from_config/shared.py": {"bf16", "fp16", "fp32"},  # flags of TrainingArguments, names of types
-    "planner/from_config/axolotl.py": {"bf16", "fp16"},  # its keys
-    "planner/from_config/llamafactory.py": {"bf16", "fp16"},  # its keys
-    "planner/from_config/trainer.py": {"bf16"},  # accelerate's word for what SFTConfig defaults to
-    "planner/from_config/deepspeed.py": {"bf16", "fp16", "adamw"},  # its sections, and the type it takes by default
+    "planner/from_config/formats/shared.py": {"bf16", "fp16", "fp32"},  # flags of TrainingArguments, names of types
+    "planner/from_config/formats/axolotl.py": {"bf16", "fp16"},  # its keys
+    "planner/from_config/formats/llamafactory.py": {"bf16", "fp16"},  # its keys
+    "planner/from_config/formats/trainer.py": {"bf16"},  # accelerate's word for what SFTConfig defaults to
+    "planner/from_config/formats/deepspeed.py": {"bf16", "fp16", "adamw"},  # its sections, and the type it takes by default
     "executor/launch/deepspeed/config.py": {"bf16", "fp16"},  # DeepSpeed's sections
     "executor/launch/wishes.py": {"bf16", "fp16"},  # flags of TrainingArguments
     "executor/launch/not_applied.py": {"bf16", "fp16"},  # names that stand in a script

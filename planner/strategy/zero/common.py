@@ -53,7 +53,7 @@ def zero_config(context: RankContext, stage: int) -> ZeroConfig:
         persistence=_elements(context, "zero.param_persistence_threshold", persistence),
         max_live=_elements(context, "zero.max_live_parameters", 1_000_000_000),
         max_reuse=_elements(context, "zero.max_reuse_distance", 1_000_000_000),
-        sub_group=_elements(context, "zero.sub_group_size", 1_000_000_000, least=1),
+        sub_group=_elements(context, "zero.sub_group_size", 1_000_000_000, least=0),
         pin_memory=_flag(context, "zero.pin_memory", True),
     )
 

@@ -7,10 +7,9 @@ loaded in bfloat16 under bf16), loaders/model.py (4-bit weights are quantised tw
 from collections.abc import Mapping
 
 from gpu_plan.planner.errors import NotBuiltError
-from gpu_plan.planner.from_config.deepspeed import read_deepspeed
-from gpu_plan.planner.from_config.fsdp import read_fsdp, version_of
-from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import (
+from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed
+from gpu_plan.planner.from_config.formats.fsdp import read_fsdp, version_of
+from gpu_plan.planner.from_config.formats.shared import (
     clipping,
     compiled,
     read_attention,
@@ -20,6 +19,7 @@ from gpu_plan.planner.from_config.shared import (
     say_adapters,
     say_mixed,
 )
+from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
@@ -59,8 +59,6 @@ def read(reading: Reading) -> None:
     if reading.value("precision") == mixed_in(dtype):
         read_weights_dtype(reading, dtype, "bf16 in axolotl loads the weights in bfloat16")
     _kernels(reading, table)
-    if table.has("rl"):
-        reading.approximate(f"rl: {table.word('rl')}: planned is a supervised step of one model")
     if table.has("unfrozen_parameters"):
         table.raw("unfrozen_parameters")
         reading.approximate("unfrozen_parameters: planned with all parameters trained")
@@ -173,9 +171,10 @@ def _adapters(reading: Reading, table: Table) -> None:
         raise reading.contradiction(f"adapter: {kind} needs load_in_4bit: true")
     if known is None or not known.adapts:
         reading.approximate(f"adapter: {kind}: planned as {adapters_on(quantised=False)}")
-    if eight:
-        reading.approximate("load_in_8bit: true: an 8-bit base is not planned for, planned in 16 bits")
-    say_adapters(reading, f"adapter: {kind}", quantised=bool(four), because="load_in_4bit: true")
+    bits = "load_in_4bit: true" if four else "load_in_8bit: true"
+    say_adapters(reading, f"adapter: {kind}", quantised=bool(four or eight), because=bits)
+    if eight and not four:
+        reading.set("quant.base", "int8", bits)
     if four:
         nested = table.raw("bnb_config_kwargs")
         twice = nested.get("bnb_4bit_use_double_quant", True) if isinstance(nested, Mapping) else True

@@ -4,10 +4,10 @@ Meanings and defaults: llamafactory hparams/{model,finetuning,data}_args.py, mod
 (checkpoints unless told not to), model/adapter.py (trained weights are fp32).
 """
 
+from gpu_plan.planner.from_config.formats.shared import read_lora, read_mixed, read_optimizer, say_adapters, say_mixed
+from gpu_plan.planner.from_config.formats.trainer import read_batch, read_parallel, read_rest
 from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import read_lora, read_mixed, read_optimizer, say_adapters, say_mixed
 from gpu_plan.planner.from_config.table import Table
-from gpu_plan.planner.from_config.trainer import read_batch, read_parallel, read_rest
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.optimizers.registry import optimizers
 from gpu_plan.planner.workload.precisions import pure_in
@@ -28,7 +28,7 @@ def read(reading: Reading) -> None:
     reading.say("seq-len", length or 2048, f"cutoff_len: {length}" if length else f"{_WHOSE}'s default")
     stage = table.word("stage") or "sft"
     if stage not in ("pt", "sft"):
-        reading.approximate(f"stage: {stage}: planned is a supervised step of one model")
+        raise table.wrong("stage", "pt or sft")
     read_batch(reading, table)
     _precision(reading, table)
     _optimizer(reading, table)
@@ -92,11 +92,13 @@ def _adapters(reading: Reading, table: Table) -> None:
         reading.approximate(f"finetuning_type: {kind}: planned {shown}")
         if kind == "freeze":
             return
-    if bits not in (None, 4):
+    if bits not in (None, 4, 8):
         reading.approximate(f"quantization_bit: {bits}: planned with a 16-bit base")
     four = bits == 4
     source = f"finetuning_type: {kind}" if table.has("finetuning_type") else f"{_WHOSE}'s default"
-    say_adapters(reading, source, quantised=four, because="quantization_bit: 4")
+    say_adapters(reading, source, quantised=bits in (4, 8), because=f"quantization_bit: {bits}")
+    if bits == 8:
+        reading.set("quant.base", "int8", "quantization_bit: 8")
     twice = table.flag("double_quantization")
     if four:
         reading.set("quant.double", twice is not False, "double_quantization: true, or its default")

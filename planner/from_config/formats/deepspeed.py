@@ -1,7 +1,7 @@
 """DeepSpeed's JSON file. Meanings: deepspeed runtime/config.py, runtime/zero/config.py, offload_config.py (0.19)."""
 
+from gpu_plan.planner.from_config.formats.shared import clipping, say_mixed, say_other_optimizer
 from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import clipping, say_mixed, say_other_optimizer
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine

@@ -1,10 +1,10 @@
 """Accelerate's YAML or JSON file. Meanings: accelerate commands/config/config_args.py, commands/launch.py (1.15)."""
 
 from gpu_plan.planner.errors import NotBuiltError
-from gpu_plan.planner.from_config.deepspeed import read_deepspeed, say_swapping
-from gpu_plan.planner.from_config.fsdp import read_fsdp, version_of
+from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed, say_swapping
+from gpu_plan.planner.from_config.formats.fsdp import read_fsdp, version_of
+from gpu_plan.planner.from_config.formats.shared import clipping, compiled, settings_of
 from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import clipping, compiled, settings_of
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine

@@ -5,10 +5,9 @@ Meanings and defaults: transformers training_args.py (5.x), trl trainer/base_con
 
 from collections.abc import Mapping
 
-from gpu_plan.planner.from_config.deepspeed import read_deepspeed
-from gpu_plan.planner.from_config.fsdp import read_fsdp, version_of
-from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.shared import (
+from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed
+from gpu_plan.planner.from_config.formats.fsdp import read_fsdp, version_of
+from gpu_plan.planner.from_config.formats.shared import (
     clipping,
     compiled,
     read_attention,
@@ -18,6 +17,7 @@ from gpu_plan.planner.from_config.shared import (
     read_weights_dtype,
     say_adapters,
 )
+from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
 
 SIGNS = (
@@ -25,8 +25,13 @@ SIGNS = (
     "per_device_eval_batch_size", "logging_steps", "max_grad_norm",
 )  # fmt: skip
 
-_TRL = ("max_length", "packing", "dataset_text_field", "use_peft", "assistant_only_loss", "completion_only_loss")
-"""Keys of SFTConfig and ModelConfig: checkpointing and bf16 are then on by default."""
+_TRL = (
+    "max_length", "packing", "dataset_text_field", "use_peft", "assistant_only_loss", "completion_only_loss",
+    "dataset_mixture", "dataset_mixer", "dataset_train_split", "dataset_kwargs", "dataset_num_proc", "padding_free",
+    "chat_template", "chat_template_path", "eos_token", "eval_packing", "pad_to_multiple_of",
+)  # fmt: skip
+"""Keys of SFTConfig, ScriptArguments and ModelConfig (trl 1.x), and alignment-handbook's beside them: checkpointing and
+bf16 are then on by default."""
 _LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "model_max_length", "block_size")
 _WHOSE = "TrainingArguments"
 
@@ -154,15 +159,20 @@ def _length(reading: Reading, table: Table, sft: bool) -> None:
 def _adapters(reading: Reading, table: Table) -> None:
     """TRL's ModelConfig, and the same keys in scripts of one's own."""
     quantised, use = table.flag("load_in_4bit"), table.flag("use_peft")
-    if table.flag("load_in_8bit"):
-        reading.approximate("load_in_8bit: true: an 8-bit base is not planned for")
+    eight = table.flag("load_in_8bit")
     lora = use or (use is None and any(table.has(key) for key in ("lora_r", "lora_rank")))
     if not lora:
-        if quantised:
-            raise reading.contradiction("load_in_4bit is true without adapters: 4-bit weights cannot be trained")
+        if quantised or eight:
+            bits = 4 if quantised else 8
+            raise reading.contradiction(
+                f"load_in_{bits}bit is true without adapters: {bits}-bit weights cannot be trained"
+            )
         return
     source = "use_peft: true" if use else "lora_r"
-    say_adapters(reading, source, quantised=bool(quantised), because="load_in_4bit: true")
+    bits = "load_in_4bit: true" if quantised else "load_in_8bit: true"
+    say_adapters(reading, source, quantised=bool(quantised or eight), because=bits)
+    if eight and not quantised:
+        reading.set("quant.base", "int8", bits)
     rank = "lora_rank" if table.has("lora_rank") else "lora_r"
     read_lora(reading, table, rank=rank, dropout="lora_dropout", default_rank=16, whose="ModelConfig")
     targets = table.names("lora_target_modules")
