@@ -21,7 +21,7 @@ ALLOWED = {
     "planner/from_config/formats/axolotl.py": {"bf16", "fp16"},  # its keys
     "planner/from_config/formats/llamafactory.py": {"bf16", "fp16"},  # its keys
     "planner/from_config/formats/trainer.py": {"bf16"},  # accelerate's word for what SFTConfig defaults to
-    "planner/from_config/formats/deepspeed.py": {"bf16", "fp16", "adamw"},  # its sections, and the type it takes by default
+    "planner/from_config/formats/deepspeed.py": {"bf16", "fp16", "adamw"},  # sections, a type
     "executor/launch/deepspeed/config.py": {"bf16", "fp16"},  # DeepSpeed's sections
     "executor/launch/wishes.py": {"bf16", "fp16"},  # flags of TrainingArguments
     "executor/launch/not_applied.py": {"bf16", "fp16"},  # names that stand in a script

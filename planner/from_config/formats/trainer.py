@@ -160,19 +160,19 @@ def _adapters(reading: Reading, table: Table) -> None:
     """TRL's ModelConfig, and the same keys in scripts of one's own."""
     quantised, use = table.flag("load_in_4bit"), table.flag("use_peft")
     eight = table.flag("load_in_8bit")
+    bits = 4 if quantised else 8
     lora = use or (use is None and any(table.has(key) for key in ("lora_r", "lora_rank")))
     if not lora:
         if quantised or eight:
-            bits = 4 if quantised else 8
             raise reading.contradiction(
                 f"load_in_{bits}bit is true without adapters: {bits}-bit weights cannot be trained"
             )
         return
     source = "use_peft: true" if use else "lora_r"
-    bits = "load_in_4bit: true" if quantised else "load_in_8bit: true"
-    say_adapters(reading, source, quantised=bool(quantised or eight), because=bits)
+    because = f"load_in_{bits}bit: true"
+    say_adapters(reading, source, quantised=bool(quantised or eight), because=because)
     if eight and not quantised:
-        reading.set("quant.base", "int8", bits)
+        reading.set("quant.base", "int8", because)
     rank = "lora_rank" if table.has("lora_rank") else "lora_r"
     read_lora(reading, table, rank=rank, dropout="lora_dropout", default_rank=16, whose="ModelConfig")
     targets = table.names("lora_target_modules")
