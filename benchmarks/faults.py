@@ -1,8 +1,8 @@
 """Faults injected for real into runs of two gloo ranks: how each ended, how many steps were lost, what was left.
 
-python -m benchmarks.faults [--kills 20] writes benchmarks/results/faults.json and faults.md. The same runs are tests
-in tests/execution/test_faults_*.py; this gathers their figures. "Lost" are optimizer steps that were done and done
-again; a checkpoint is written every four steps.
+python -m benchmarks.faults [--jobs 2] [--part more] writes benchmarks/results/faults.json and faults.md. Samples of the
+runs are tests in tests/execution/test_faults_*.py; this gathers the figures of all. "Lost" are
+optimizer steps that were done and done again; a checkpoint is written every four steps.
 """
 
 import argparse
@@ -11,17 +11,35 @@ import os
 import platform
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from benchmarks.fault_cases import ANY, Case, cases
 from gpu_plan.executor.run_folder import RunFolder
-from tests.support.fault_job import job
-from tests.support.fault_runs import IMPATIENT, QUICK, Ended, alive, command_line, kill_a_rank, run, signal_launcher
+from tests.support.fault_job import ENVIRONMENT, LEAN, SCRIPT, job
+from tests.support.fault_runs import (
+    IMPATIENT,
+    QUICK,
+    Ended,
+    alive,
+    command_line,
+    kill_a_rank,
+    marked,
+    run,
+    signal_launcher,
+    steps_done,
+    wait_until,
+)
+from tests.support.lean_fault_script import CHILDREN, MARK
 
 RESULTS = Path(__file__).parent / "results"
 SAVED = ("--steps", "40", "--pause", "0.05", "--save-every", "4")
 LONG = ("--steps", "400", "--pause", "0.1")
+LEAN_LONG = ("--steps", "3000", "--pause", "0.05")
+RIGHT = {None: "-", True: "yes", False: "NO"}
 Inject = Callable[[RunFolder], None]
 
 
@@ -38,6 +56,10 @@ class Row:
     """None where no attempt followed."""
     survived: bool
     """Whether the job ended in the state that is stated for this fault."""
+    cause_right: bool | None = None
+    """Whether the cause, the rank and the words are those of the fault; None where only the state was judged."""
+    said: str = ""
+    """The first attempt's explanation."""
 
 
 def supervised(
@@ -70,10 +92,11 @@ def of_plan(number: signal.Signals) -> Row:
     with tempfile.TemporaryDirectory(prefix="plan-faults-") as folder:
         started = command_line(Path(folder), *LONG)
         code = started.end(number)
+        wait_until(lambda: started.folder.read_run().status != "running", 60.0)
         record = started.folder.read_run()
         left = alive(started.folder.run_id)
         killed = number == signal.SIGKILL
-        wanted = record.status == ("running" if killed else "interrupted") and code == (-9 if killed else 130)
+        wanted = record.status == ("lost" if killed else "interrupted") and code == (-9 if killed else 128 + number)
         return Row(
             fault=f"{number.name} of plan",
             causes=", ".join(str(attempt.cause) for attempt in record.attempts if attempt.cause) or "none written",
@@ -112,26 +135,130 @@ def others() -> list[Callable[[], Row]]:
     ]  # fmt: skip
 
 
-def main() -> None:
-    """Runs everything, one after another, and writes the table after every run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20, help="repetitions of SIGKILL of a random rank")
-    parser.add_argument("--only-kills", action="store_true")
-    parser.add_argument("--keep", action="store_true", help="add to the rows that are there already")
-    args = parser.parse_args()
-    kept = RESULTS / "faults.json"
-    rows = [Row(**one) for one in json.loads(kept.read_text())["rows"]] if args.keep and kept.is_file() else []
-    tasks: list[Callable[[], Row]] = [
+def of_case(case: Case) -> Row:
+    """One of the faults of `fault_cases`."""
+    with tempfile.TemporaryDirectory(prefix="plan-faults-") as folder:
+        asked = job(
+            Path(folder), *case.arguments, script=LEAN if case.lean else SCRIPT, processes=case.processes,
+            strategy=case.strategy, max_restarts=case.restarts,
+        )  # fmt: skip
+        ended = run(asked, case.limits, inject=case.inject)
+        first, found = ended.record.attempts[0], row(case.fault, case.causes, ended)
+    right = tuple(ended.causes) == case.causes and case.says in first.explanation
+    right = right and (case.culprit == ANY or first.culprit == case.culprit) and ended.record.exit_code == case.code
+    return replace(
+        found, cause_right=right, survived=tuple(ended.causes) == case.causes and not ended.orphans,
+        said=first.explanation,
+    )  # fmt: skip
+
+
+def of_children() -> list[Row]:
+    """What a script may leave behind, of every kind, in one run; each is looked for by its own mark."""
+    kinds = list(CHILDREN)
+    mark = str(time.time_ns())
+    with tempfile.TemporaryDirectory(prefix="plan-faults-") as folder:
+        arguments = ("--fault", ",".join((*kinds, "zombies")))
+        asked = replace(job(Path(folder), *arguments, script=LEAN), environment={**ENVIRONMENT, MARK: mark})
+        ended = run(asked)
+    rows = []
+    for number, kind in enumerate((*kinds, "zombies")):
+        living = marked(f"{mark}{kinds.index('child-daemon')}") if number == len(kinds) else []
+        left = marked(f"{mark}{number}") if kind in kinds else sorted({*ended.orphans} - {*living})
+        declared = kind == "child-daemon"
+        good = ended.causes == ["success"] and len(left) == int(declared)
+        rows.append(
+            Row(
+                fault=f"left behind: {kind}" + (", declared: lives on" if declared else ""), causes="success",
+                status=ended.record.status, exit_code=ended.record.exit_code, steps_lost=None, survived=good,
+                orphans=0 if declared else len(left),
+            )
+        )  # fmt: skip
+    for number in range(len(kinds)):
+        for pid in marked(f"{mark}{number}"):
+            os.kill(pid, signal.SIGKILL)
+    return rows
+
+
+def of_signals(fault: str, numbers: Sequence[signal.Signals], code: int, *arguments: str, early: bool = False) -> Row:
+    """Signals to `plan --execute` itself; `early`: as soon as its launcher runs."""
+    mark = str(time.time_ns())
+    with tempfile.TemporaryDirectory(prefix="plan-faults-") as folder:
+        ready = (lambda run: alive(run.run_id)) if early else (lambda run: steps_done(run) >= 4)
+        started = command_line(Path(folder), *arguments, *LEAN_LONG, script=LEAN, ready=ready, environment={MARK: mark})
+        found = started.end(*numbers)
+        wait_until(lambda: started.folder.read_run().ended is not None, 60.0)
+        record = started.folder.read_run()
+        left = [*alive(started.folder.run_id), *(pid for n in range(len(CHILDREN)) for pid in marked(f"{mark}{n}"))]
+    wanted = "lost" if signal.SIGKILL in numbers else "interrupted"
+    good = found == code and record.status == wanted
+    return Row(
+        fault=fault, causes=", ".join(str(one.cause) for one in record.attempts if one.cause) or "none",
+        said=record.message,
+        status=record.status, exit_code=found, orphans=len(left), steps_lost=None, survived=good and not left,
+        cause_right=good,
+    )  # fmt: skip
+
+
+def signals() -> list[Callable[[], Row]]:
+    """Signals to `plan` in variants."""
+    term, interrupt, kill = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
+    deaf = ("--fault", "deaf", "--rank", "all", "--at", "2")
+    escaped = ("--fault", "child-escaped,child-deaf", "--at", "2")
+    return [
+        lambda: of_signals("SIGTERM of plan before the first step", [term], 143, early=True),
+        lambda: of_signals("SIGINT of plan before the first step", [interrupt], 130, early=True),
+        lambda: of_signals("SIGKILL of plan before the first step", [kill], -9, early=True),
+        lambda: of_signals("SIGHUP of plan", [signal.SIGHUP], 129),
+        lambda: of_signals("SIGTERM of plan, both ranks deaf", [term], 143, *deaf),
+        lambda: of_signals("SIGTERM of plan twice", [term, term], 143),
+        lambda: of_signals("SIGINT, then SIGTERM of plan", [interrupt, term], 130),
+        lambda: of_signals("SIGTERM of plan, escaped children", [term], 143, *escaped),
+        lambda: of_signals("SIGKILL of plan, escaped children", [kill], -9, *escaped),
+    ]
+
+
+def tasks_of(part: str, kills: int) -> list[Callable[[], Row | list[Row]]]:
+    """What is to be run."""
+    killed: list[Callable[[], Row | list[Row]]] = [
         lambda seed=seed: supervised(  # type: ignore[misc]
             f"SIGKILL of a random rank at a random moment, {seed + 1}", ["signal", "success"], SAVED, 1,
             kill_a_rank(seed, 30),
         )
-        for seed in range(args.kills)
+        for seed in range(kills)
     ]  # fmt: skip
-    for task in tasks + ([] if args.only_kills else others()):
-        rows.append(task())
-        print(rows[-1], flush=True)
-        write(rows)
+    more: list[Callable[[], Row | list[Row]]] = [of_children, *signals()]
+    more += [lambda case=case: of_case(case) for case in cases()]  # type: ignore[misc]
+    parts = {"kills": killed, "others": list(others()), "more": more}
+    return parts[part] if part != "all" else [*killed, *parts["others"], *more]
+
+
+def main() -> None:
+    """Runs everything and writes the table after every run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="repetitions of SIGKILL of a random rank")
+    parser.add_argument("--part", choices=("all", "kills", "others", "more"), default="all")
+    parser.add_argument("--match", default="", help="of `more`, the tasks whose name holds this; `children`: those")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--keep", action="store_true", help="add to the rows that are there already")
+    args = parser.parse_args()
+    kept = RESULTS / "faults.json"
+    rows = [Row(**one) for one in json.loads(kept.read_text())["rows"]] if args.keep and kept.is_file() else []
+    tasks = tasks_of(args.part, args.kills)
+    if args.match == "children":
+        tasks = [of_children]
+    elif args.match:
+        tasks = [lambda case=case: of_case(case) for case in cases() if args.match in case.fault]  # type: ignore[misc]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for done in as_completed([pool.submit(task) for task in tasks]):
+            try:
+                found = done.result()
+            except Exception as error:  # one case that breaks does not take the others with it
+                print(f"not run: {type(error).__name__}: {error}", flush=True)
+                continue
+            for one in found if isinstance(found, list) else [found]:
+                rows = [*(row for row in rows if row.fault != one.fault), one]
+                print(one, flush=True)
+            write(rows)
 
 
 def write(rows: Sequence[Row]) -> None:
@@ -140,24 +267,28 @@ def write(rows: Sequence[Row]) -> None:
     content = {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "rows": [asdict(one) for one in rows]}
     (RESULTS / "faults.json").write_text(json.dumps(content, indent=1) + "\n")
     kills = [one for one in rows if one.fault.startswith("SIGKILL of a random")]
+    judged = [one for one in rows if one.cause_right is not None]
     lost = [one.steps_lost for one in kills if one.steps_lost is not None]
     lines = [
         "# Faults injected into real runs",
         "",
-        f"`python -m benchmarks.faults` on {content['machine']}, two gloo ranks under DDP, torch's elastic agent.",
+        f"`python -m benchmarks.faults` on {content['machine']}: gloo ranks, two under DDP unless the fault says"
+        " otherwise, torch's elastic agent.",
         "",
-        f"{sum(one.survived for one in rows)} of {len(rows)} ended as stated; orphans: {sum(x.orphans for x in rows)}.",
+        f"{len(rows)} faults: {sum(one.survived for one in rows)} ended as stated; orphans:"
+        f" {sum(x.orphans for x in rows)}; cause, rank and exit code right in"
+        f" {sum(bool(x.cause_right) for x in judged)} of the {len(judged)} in which they are judged.",
         f"SIGKILL of a random rank: {sum(one.survived for one in kills)} of {len(kills)} survived, steps lost"
         f" {min(lost, default=0)} to {max(lost, default=0)} (a checkpoint every 4 steps).",
         "",
-        "| fault | attempts ended by | status | exit code | orphans | steps lost | as stated |",
-        "|---|---|---|---|---|---|---|",
+        "| fault | attempts ended by | status | exit code | orphans | steps lost | as stated | cause right |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for one in rows:
         lost_words = "-" if one.steps_lost is None else str(one.steps_lost)
         lines.append(
             f"| {one.fault} | {one.causes} | {one.status} | {one.exit_code} | {one.orphans} | {lost_words} |"
-            f" {'yes' if one.survived else 'NO'} |"
+            f" {'yes' if one.survived else 'NO'} | {RIGHT[one.cause_right]} |"
         )
     (RESULTS / "faults.md").write_text("\n".join(lines) + "\n")
 

@@ -109,7 +109,7 @@ def test_an_untouched_script_runs_as_planned(project: Path) -> None:
     done = plan(project, "--execute", "train.py")
     assert done.returncode == 0, done.stderr
     assert "its DataLoader is rebuilt with 2 on each rank" in done.stderr
-    assert " launch --config_file " in done.stderr, "the whole command is shown"
+    assert "launch --config_file " in done.stderr, "the whole command is shown"
     found = truths(project)
     assert len(found) == 2
     for truth in found:

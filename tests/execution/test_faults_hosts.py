@@ -52,6 +52,9 @@ def test_a_killed_rank_ends_both_hosts(tmp_path: Path) -> None:
     assert "was killed by SIGKILL" in victim.message
     assert (peer.exit_code, peer.attempts[0].culprit) == (1, None)
     assert "one on another host failed first: the run there says why" in peer.message
+    for machine, output in enumerate(outputs):
+        said = [line for line in output.splitlines() if "plan: waiting for 1 of 2 hosts at 127.0.0.1:" in line]
+        assert said, f"host {machine} did not say whom it waits for"
     for record, process, output in zip(records, started, outputs, strict=True):
         assert process.returncode == record.exit_code
         assert "run the command again on every host" in record.message

@@ -11,6 +11,7 @@ from gpu_plan.planner.workload.training import Workload
 from tests.support.plan_example import memory
 
 SCRIPT = Path(__file__).with_name("fault_script.py")
+LEAN = Path(__file__).with_name("lean_fault_script.py")
 CPU: Mapping[str, object] = {
     "spec": "2xcpu",
     "gpu": "CPU",
@@ -54,11 +55,17 @@ def saved_plan(*, processes: int = 2, micro_batch: int = 4, accumulation: int = 
 
 
 def job(
-    folder: Path, *arguments: str, processes: int = 2, max_restarts: int = 0, script: Path = SCRIPT, **plan: int
+    folder: Path,
+    *arguments: str,
+    processes: int = 2,
+    max_restarts: int = 0,
+    script: Path = SCRIPT,
+    strategy: str = "ddp",
+    **plan: int,
 ) -> Job:
-    """The fault script under DDP with `arguments`."""
+    """The fault script under DDP, or another strategy, with `arguments`."""
     return Job(
-        saved=saved_plan(processes=processes, **plan),
+        saved=saved_plan(processes=processes, name=strategy, **plan),
         script=script,
         arguments=arguments,
         working_directory=folder,

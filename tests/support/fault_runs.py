@@ -1,5 +1,6 @@
 """Runs with a fault injected for real, and what is left when they have ended."""
 
+import contextlib
 import os
 import random
 import signal
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +82,18 @@ def alive(run_id: str) -> list[int]:
     return found
 
 
+def marked(mark: str) -> list[int]:
+    """Pids of what a lean script left behind, by its arguments: whatever its environment, session and parents."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cmdline()[-1:] == [f"86400.{mark}"] and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
 def wait_until(condition: Callable[[], object], seconds: float = 1500.0) -> bool:
     """Whether `condition()` came true within `seconds`."""
     until = time.monotonic() + seconds
@@ -105,7 +118,7 @@ def kill_a_rank(seed: int, steps: int) -> Callable[[RunFolder], None]:
         wait_until(lambda: len(list(folder.path.glob("rank-*.json"))) == 2 and steps_done(folder) >= after)
         time.sleep(chance.uniform(0.0, 1.0))
         pids = [rank.pid for rank in folder.ranks()]
-        if pids:
+        with contextlib.suppress(ProcessLookupError, IndexError):  # the shot came when the ranks had ended
             os.kill(chance.choice(pids), signal.SIGKILL)
 
     return inject
@@ -145,25 +158,34 @@ class CommandLine:
     process: "subprocess.Popen[str]"
     folder: RunFolder
 
-    def end(self, number: signal.Signals) -> int:
-        """Sends it a signal and waits until no process of the run is left; its return code."""
-        self.process.send_signal(number)
+    def end(self, *numbers: signal.Signals) -> int:
+        """Sends it the signals and waits until no process of the run is left; its return code."""
+        for number in numbers:
+            self.process.send_signal(number)
         self.process.wait(1500)
         assert wait_until(lambda: not alive(self.folder.run_id))
         return self.process.returncode
 
 
-def command_line(folder: Path, *arguments: str, restarts: int = 0) -> CommandLine:
-    """Starts `plan --plan ... --execute` on the fault script and waits until its ranks have done two steps."""
+def command_line(
+    folder: Path,
+    *arguments: str,
+    restarts: int = 0,
+    script: Path = SCRIPT,
+    ready: Callable[[RunFolder], object] = lambda run: steps_done(run) >= 2,
+    environment: Mapping[str, str] | None = None,
+) -> CommandLine:
+    """Starts `plan --plan ... --execute` on the script and waits until it is `ready`: its ranks have done two steps."""
     plan = folder / "plan.json"
     save(saved_plan(), plan, force=True)
     process = subprocess.Popen(
         (sys.executable, "-m", "gpu_plan", "--plan", str(plan), "--max-restarts", str(restarts),
-         "--execute", str(SCRIPT), "--", *arguments),
-        cwd=folder, env={**os.environ, **ENVIRONMENT}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+         "--execute", str(script), "--", *arguments),
+        cwd=folder, env={**os.environ, **ENVIRONMENT, **(environment or {})}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip
-    wait_until(lambda: process.poll() is not None or any(steps_done(run) >= 2 for run in list_runs(folder)))
+    wait_until(lambda: process.poll() is not None or any(ready(run) for run in list_runs(folder)))
     if process.poll() is not None or not list_runs(folder):
         process.kill()
         raise AssertionError(f"it did not start: {process.communicate()}")

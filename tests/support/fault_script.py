@@ -75,6 +75,14 @@ def fault(kind: str) -> None:
         raise ValueError("a bad sample")
     if kind == "exit":
         sys.exit(3)
+    if kind == "exit0":
+        sys.exit(0)
+    if kind == "_exit0":
+        os._exit(0)
+    if kind == "abort":
+        os.abort()
+    if kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "segv":

@@ -62,7 +62,7 @@ def test_a_dry_run_shows_files_and_command_and_writes_nothing(here: Path, capsys
     assert "# ---- accelerate.yaml\n# Made by: plan --plan plan.json --execute train.py --dry-run -- --lr 3e-4" in out
     assert '"stage": 2' in out
     command = out.rpartition("# ---- command\n")[2]
-    assert " launch --config_file " in command
+    assert "accelerate-launch --config_file " in command
     assert command.rstrip().endswith(f"{here}/train.py --batch-size 4 --seq-len 2048 --lr 3e-4")
     assert "not applied" not in err
     assert sorted(path.name for path in here.iterdir()) == ["plan.json", "train.py"]
@@ -75,6 +75,11 @@ def test_a_dry_run_shows_files_and_command_and_writes_nothing(here: Path, capsys
         (["--plan", "absent.json", "--execute", "train.py"], 3, "there is no plan absent.json"),
         (["--plan", "plan.json"], 2, "--plan is about a script that runs: add --execute SCRIPT"),
         (["gpt2", "--gpus", "2xcpu", "--max-restarts", "2"], 2, "--max-restarts is about a script"),
+        (["gpt2", "--gpus", "2xcpu", "--leave-running", "ray"], 2, "--leave-running is about a script"),
+        (["gpt2", "--gpus", "2xcpu", "--hang-seconds", "9"], 2, "--hang-seconds is about a script"),
+        (["--plan", "plan.json", "--execute", "train.py", "--hang-seconds", "soon"], 2, "--hang-seconds='soon' is not"),
+        (["--plan", "plan.json", "--execute", "train.py", "--leave-running", "/bin/ray"], 2, "is not a program's name"),
+        (["--plan", "plan.json", "--execute", "train.py", "--leave-running", "python3"], 2, "name the script"),
         (["gpt2", "--gpus", "2xcpu", "--", "--lr", "1"], 2, "arguments after -- belong to a script"),
         (["--plan", "plan.json", "--execute", "train.py", "--strategy", "ddp"], 2, "leave out --strategy, or --plan"),
         (["gpt2", "--plan", "plan.json", "--execute", "train.py"], 2, "leave out MODEL, or --plan"),

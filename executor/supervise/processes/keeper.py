@@ -40,7 +40,10 @@ def main() -> None:
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     adopt_orphans()
-    wanted = json.loads(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line:  # the supervisor died before it had anything started
+        return
+    wanted = json.loads(line)
     try:
         launcher = _start(wanted)
     except OSError as error:
