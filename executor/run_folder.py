@@ -62,6 +62,11 @@ class RunFolder:
             except (InputError, UnreachableError):
                 continue
 
+    def drop_reserves(self) -> None:
+        """Frees what ranks that were killed had kept for their last record."""
+        for path in self.path.glob(".rank-*.reserve"):
+            path.unlink(missing_ok=True)
+
     def close_attempt(self, attempt: int) -> Path:
         """Moves rank records, launch files and logs of an ended attempt into its own folder; gives that folder."""
         target = self.path / attempt_folder(attempt)

@@ -30,6 +30,8 @@ class RankError:
     traceback: str = ""
     requested_bytes: int | None = None
     """What a failed allocation asked for."""
+    full_disk: str | None = None
+    """What could not be written because its disk was full, or a quota used up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,11 @@ Cause = Literal[
     "torn",
     "deviation",
     "nan",
+    "disk_full",
 ]
 """Why an attempt ended. `oom`: a failed allocation that a rank could report (CUDA's, or the CPU allocator's);
-`host_oom`: the kernel killed a process for memory; `signal`: killed otherwise; `nan`: --stop-on-nan ended it."""
+`host_oom`: the kernel killed a process for memory; `signal`: killed otherwise; `nan`: --stop-on-nan ended it;
+`disk_full`: a rank could not write, mostly a checkpoint, for want of room."""
 
 
 def status_words(status: str) -> str:

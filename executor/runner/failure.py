@@ -47,6 +47,10 @@ _PEER_TEXTS = (
 """As gloo (transport/tcp/pair.cc), NCCL and torch's store say it in the ranks that did not fail."""
 _DISTRIBUTED = ("gloo", "nccl", "c10d", "TCPStore", "ProcessGroup")
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_TEXTS = tuple(os.strerror(number) for number in _FULL)
+"""In errors of safetensors and others that are no OSErrors."""
+
 _BYTES = re.compile(r"tried to allocate (\d+) bytes", re.IGNORECASE)
 _UNITS = re.compile(r"(?:Tried|Unable) to allocate ([\d.]+) (bytes|KiB|MiB|GiB|TiB)")
 _FACTOR = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -140,6 +144,7 @@ def _record(cause: BaseException, error: BaseException, requested: int | None = 
     if file is None:
         file, line = _place(error)
     whole = "".join(traceback.format_exception(type(error), error, user_frames(error.__traceback__)))
+    full = next((one for one in _chain(error) if is_full_disk(one)), None)
     return RankError(
         type=qualified_name(type(cause)),
         message=str(cause),
@@ -147,7 +152,15 @@ def _record(cause: BaseException, error: BaseException, requested: int | None = 
         line=line,
         traceback=whole[-MAX_TRACEBACK:],
         requested_bytes=requested,
+        full_disk=None if full is None else str(getattr(full, "filename", None) or "a file"),
     )
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether a write failed for want of room, and the error says so: torch's own writer does not."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    return any(text in str(error) for text in _FULL_TEXTS)
 
 
 def _place(error: BaseException) -> tuple[str | None, int | None]:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from gpu_plan.executor import names
+from gpu_plan.executor.reserve import Reserve
 
 _TURN_SECONDS = 1.0
 """Longest wait for another thread's replacing, which may be stopped for good in a signal's handler."""
@@ -22,6 +23,12 @@ class RankFile:
         """Whether the last record is on the disk."""
         self._pid = os.getpid()
         self._closed = False
+        self._reserve = Reserve(self.path) if self.path is not None else None
+        if self._reserve is not None:
+            try:
+                self._reserve.keep()
+            except OSError as error:
+                self.problem = f"no room is kept for its last record: {error.strerror or error}"
         self._turn = threading.RLock()  # reentrant: a signal's handler writes in the midst of the main thread's writing
 
     @property
@@ -44,12 +51,25 @@ class RankFile:
                 if last:
                     file.flush()
                     os.fsync(file.fileno())
-            return self._replace(partial, self.path, last)
+            written = self._replace(partial, self.path, last)
         except OSError as error:
             self.problem = f"{self.path} could not be written: {error.strerror or error}"
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
+            return last and self._spend(text)
+        if last and self._reserve is not None:
+            self._reserve.give_back()
+        return written
+
+    def _spend(self, text: str) -> bool:
+        """The last record, into the space that was kept for it."""
+        try:
+            if self._reserve is not None:
+                self._reserve.spend(text.encode("ascii"))
+                self.final = True
+        except OSError:
             return False
+        return self.final
 
     def _replace(self, partial: Path, path: Path, last: bool) -> bool:
         held = self._turn.acquire(timeout=_TURN_SECONDS)

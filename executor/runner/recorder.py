@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from gpu_plan.executor.records.rank import RankError, RankStatus
@@ -65,6 +66,7 @@ class Recorder:
         self._written = float("-inf")
         self._ignoring = False
         self._broken: set[str] = set()
+        self._full_disk: str | None = None
         self.optimizer_calls = 0
         self.skipped_steps = 0
 
@@ -82,6 +84,7 @@ class Recorder:
 
     def saved(self, path: str) -> None:
         """A checkpoint that this rank has saved completely."""
+        self._full_disk = None
         if path not in self.checkpoints:
             self.checkpoints.append(path)
         self.set_aside()
@@ -272,10 +275,16 @@ class Recorder:
             return
         self.file.write(document(self, time.time(), os.getpid()), last=last)
 
+    def disk_was_full(self, path: str) -> None:
+        """Something could not be written for want of room: the error that follows may say something else."""
+        self._full_disk = path
+
     def finish(self, status: RankStatus, error: RankError | None, code: int | None) -> None:
         """The last record of this rank. A second call, by a signal in the midst of the first, writes what that one had
         to say: the process may not live until the first comes to its own writing.
         """
+        if error is not None and error.full_disk is None and self._full_disk is not None:
+            error = replace(error, full_disk=self._full_disk)
         if self.status in ("starting", "running"):
             self.error, self.exit_code, self.status = error, code, status
             try:

@@ -56,6 +56,13 @@ class Outcome:
     """Processes that outlived the launcher and had to be killed."""
 
     @property
+    def full_disk(self) -> Path | None:
+        """What the culprit could not write for want of room; None where it did not fail so, or nobody knows where."""
+        errors = (rank.error for rank in self.ranks if rank.rank == self.verdict.culprit)
+        found = next((error.full_disk for error in errors if error is not None), None)
+        return Path(found) if found and self.attempt.cause == "disk_full" else None
+
+    @property
     def error_type(self) -> str | None:
         """Class of the exception that the culprit reported, if any."""
         errors = (rank.error for rank in self.ranks if rank.rank == self.verdict.culprit)
@@ -118,13 +125,16 @@ def run_attempt(
         expected=_expected(job),
     ).wait()
     ranks = tuple(rank for rank in folder.ranks() if rank.attempt == attempt.number)
-    evidence = _evidence(ending, ranks, folder, job, oom_kills() - kills)
+    # Asked before logs are cut down: that would make room.
+    disks = full_disks((job.working_directory, folder.path, *sorted(checkpoint_roots(ranks, job.working_directory))))
+    evidence = replace(_evidence(ending, ranks, folder, job, oom_kills() - kills), full_disks=disks)
     if not evidence.exits and ending.launcher_code:
         evidence = replace(evidence, exits=own_exit(ranks, started.pid, ending.launcher_code))
     verdict = classify(evidence)
     losses = not_finite(ranks)
     if losses:
         verdict = replace(verdict, explanation=f"{verdict.explanation}; {losses}")
+    folder.drop_reserves()
     settle_logs(folder.logs, limits.log_bytes)
     ended = replace(
         attempt,
@@ -133,7 +143,7 @@ def run_attempt(
         cause=verdict.cause,
         culprit=verdict.culprit,
         shots=ending.shots,
-        explanation=_with_disks(verdict, ranks, folder, job.working_directory),
+        explanation=verdict.explanation if verdict.cause != "exception" else "; ".join((verdict.explanation, *disks)),
         first_step=_first_step(ranks, attempt.first_step),
         last_step=_last_step(ranks),
         phases=phases(attempt.started, ranks, _expected(job), time.time()),
@@ -178,14 +188,6 @@ def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, 
         oom_kills=kills,
         launcher_error=_first_words(folder.logs, report),
     )
-
-
-def _with_disks(verdict: Verdict, ranks: tuple[RankRecord, ...], folder: RunFolder, directory: Path) -> str:
-    """The explanation; after an exception with a word about disks that are full."""
-    if verdict.cause != "exception":
-        return verdict.explanation
-    places = (directory, folder.path, *sorted(checkpoint_roots(ranks, directory)))
-    return "; ".join((verdict.explanation, *full_disks(places)))
 
 
 def _first_words(logs: Path, report: str) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 from gpu_plan.executor.records.run import Attempt
 
 Action = Literal["stop", "retry", "replan"]
-_CRASHES = ("signal", "exception", "exit", "hang", "launcher", "torn")
+_CRASHES = ("signal", "exception", "exit", "hang", "launcher", "torn", "disk_full")
 _OUT_OF_MEMORY = ("oom", "host_oom")
 _SEVERAL_HOSTS = (
     "a job on several hosts is not restarted or replanned by itself, whatever --max-restarts says: each host would"
@@ -45,10 +45,12 @@ def decide(
     ranks_ran: bool,
     error_type: str | None = None,
     hosts: int = 1,
+    no_room: str = "",
 ) -> Decision:
     """What to do after the last of `attempts`, which has ended with `exit_code`.
 
     `ranks_ran`: whether any rank of it got as far as its own record. `error_type`: of the culprit's exception.
+    `no_room`: where the last one ended on a full disk that still is, and what to do.
     Of several `hosts` each has its own supervisor: they would choose checkpoints, and plans, apart from each other.
     """
     last = attempts[-1]
@@ -64,6 +66,8 @@ def decide(
         return Decision(action="stop", reason="the script refused its arguments: another attempt would end the same")
     if last.cause == "exception" and last.last_step is None and error_type in _IN_THE_CODE:
         return Decision(action="stop", reason=f"{error_type} before the first step lies in the code: no restart helps")
+    if last.cause == "disk_full" and no_room:
+        return Decision(action="stop", reason=no_room)
     if _same_again(attempts):
         where = f"after step {last.last_step}" if last.last_step else "before its first step"
         return Decision(

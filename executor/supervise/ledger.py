@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpu_plan.executor.job import Job
+from gpu_plan.executor.names import RUN_FILE
 from gpu_plan.executor.records.run import Attempt, RunRecord, RunStatus
+from gpu_plan.executor.reserve import Reserve
 from gpu_plan.executor.run_folder import RunFolder
-from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.errors import PlanError, UnreachableError
+from gpu_plan.planner.plan.codec import dump
 
 
 class Ledger:
@@ -18,6 +21,13 @@ class Ledger:
         self.folder, self.record, self._clock = folder, record, clock
         self.problem: str | None = None
         """Why run.json is not as it should be: a full disk or a deleted folder does not end the training."""
+        self._reserve = Reserve(folder.path / RUN_FILE)
+        try:
+            self._reserve.keep()
+        except OSError as error:
+            raise UnreachableError(
+                f"{folder.path} has no room for the records of a run ({error.strerror or error}): make room on its disk"
+            ) from None
         folder.write_run(record)
 
     def begin(self, attempt: Attempt) -> None:
@@ -29,8 +39,15 @@ class Ledger:
         self._set(replace(self.record, attempts=(*self.record.attempts[:-1], attempt)))
 
     def end(self, status: RunStatus, exit_code: int, message: str) -> RunRecord:
-        """Closes the run."""
+        """Closes the run: also on a full disk, since a record that says `running` for ever would be a lie."""
         self._set(replace(self.record, status=status, exit_code=exit_code, message=message, ended=self._clock()))
+        if self.problem is not None:
+            try:
+                self._reserve.spend((dump(self.record) + "\n").encode())
+                self.problem = None
+            except OSError:
+                return self.record
+        self._reserve.give_back()
         return self.record
 
     def _set(self, record: RunRecord) -> None:

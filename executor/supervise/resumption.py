@@ -13,8 +13,10 @@ from gpu_plan.executor.names import CONVERTED_FOLDER
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.script.resume_words import replaced
+from gpu_plan.executor.supervise.causes.disk import LITTLE, free_bytes
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.planner.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,3 +102,18 @@ def keeps_progress(job: Job, folder: RunFolder, roots: Iterable[Path]) -> Callab
 def checkpoint_roots(ranks: Iterable[RankRecord], working_directory: Path) -> set[Path]:
     """Folders in which ranks saved checkpoints, wherever the script put them."""
     return {(working_directory / folder).parent for rank in ranks for folder in rank.checkpoints}
+
+
+def lacks_room(path: Path | None, folder: RunFolder, roots: Iterable[Path]) -> str:
+    """Why no attempt can save what did not fit at `path`, and what to do; empty where there is room again.
+
+    Room is what the newest whole checkpoint of the run takes.
+    """
+    kept = newest_complete((folder.path, *roots), run_id=folder.run_id)
+    needed = max(LITTLE, 0 if kept is None else kept.manifest.total_bytes)
+    free = None if path is None else free_bytes(path)
+    if free is not None and free >= needed:
+        return ""
+    left = "" if free is None else f" ({format_bytes(free)} left, a checkpoint takes {format_bytes(needed)})"
+    until = f"; step {kept.manifest.step} is kept in {kept.path}" if kept is not None else "; nothing was saved before"
+    return f"no restart onto a full disk{left}: make room and run the command again{until}"

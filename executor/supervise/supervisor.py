@@ -28,6 +28,7 @@ from gpu_plan.executor.supervise.resumption import (
     checkpoint_roots,
     find_resumption,
     keeps_progress,
+    lacks_room,
     start_from_given,
 )
 from gpu_plan.executor.supervise.watch import Listener
@@ -94,6 +95,7 @@ class _Run:
         resumed = Resumption()
         while True:
             outcome = self._attempt(resumed)
+            self._roots |= checkpoint_roots(outcome.ranks, self.job.working_directory)
             decision = decide(
                 self.ledger.record.attempts,
                 outcome.verdict.exit_code,
@@ -101,10 +103,10 @@ class _Run:
                 ranks_ran=bool(outcome.ranks),
                 error_type=outcome.error_type,
                 hosts=len(self.job.hosts),
+                no_room=self._lacks_room(outcome),
             )
             if decision.action == "stop" or self._interrupted():
                 return self._end(outcome, decision.reason)
-            self._roots |= checkpoint_roots(outcome.ranks, self.job.working_directory)
             self._changes = (decision.reason,) if decision.reason else ()
             if decision.action == "replan" and not self._replan(outcome) and not self._interrupted():
                 return self._end(outcome, "; ".join(self._changes))
@@ -112,6 +114,10 @@ class _Run:
             resumed = find_resumption(self.job, self._folder, self._roots)
             if signal_name := self._interrupted():
                 return self._end_between(signal_name)
+
+    def _lacks_room(self, outcome: Outcome) -> str:
+        full = outcome.attempt.cause == "disk_full"
+        return lacks_room(outcome.full_disk, self._folder, self._roots) if full else ""
 
     def _put_away(self, attempt: Attempt) -> None:
         """Moves what the attempt left into its own folder; what was said about its logs names their new place."""

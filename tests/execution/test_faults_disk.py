@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_plan.executor.checkpoints.find import newest_complete
 from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.executor.supervise.resumption import lacks_room
 from tests.support.fault_job import job
 from tests.support.fault_runs import run, steps_done, wait_until
 from tests.support.small_disk import small_disk
@@ -23,26 +25,54 @@ def fill(path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
-    """The checkpoint that did not fit is skipped; with room again the job goes on from the one before it."""
+    """It is the cause named, the checkpoint before is whole, and nothing is started anew; with room again the same
+    command goes on where it was."""
     with small_disk(1) as disk:
         filler = disk / "filler"
 
         def inject(folder: RunFolder) -> None:
             wait_until(lambda: (disk / "step-4" / "plan-checkpoint.json").is_file())
             fill(filler)
-            wait_until(lambda: (folder.path / "attempt-1").is_dir())
-            filler.unlink()
 
         arguments = ("--steps", "40", "--pause", "0.2", "--save-every", "4", "--saves", str(disk))
-        ended = run(job(tmp_path, *arguments, max_restarts=1), inject=inject)
-    assert ended.causes == ["exception", "success"]
-    first, second = ended.record.attempts
-    assert f"the disk of {disk} has 0 B left" in first.explanation
-    assert second.first_step - 1 >= 4
-    assert second.resumed_from is not None
-    assert ended.steps_lost() <= 4
-    assert second.last_step == 40
-    assert not ended.orphans
+        ended = run(job(tmp_path, *arguments, max_restarts=3), inject=inject)
+        kept = newest_complete([disk])
+        assert kept is not None
+        assert kept.manifest.step >= 4
+        assert ended.causes == ["disk_full"]
+        first = ended.record.attempts[0]
+        assert f"could not write {disk}/step-" in first.explanation
+        assert f"the disk of {disk} has 0 B left" in first.explanation
+        assert "no restart onto a full disk (0 B left" in ended.record.message
+        assert f"step {kept.manifest.step} is kept in {kept.path}" in ended.record.message
+        assert ended.folder.read_run().status == "failed"
+        assert not ended.orphans
+        filler.unlink()
+        assert lacks_room(disk / "step-8", ended.folder, [disk]) == ""
+
+
+@pytest.mark.slow
+def test_a_full_disk_under_the_run_folder(tmp_path: Path) -> None:
+    """Records, logs and checkpoints on one disk: what ended, and why, is written all the same."""
+    with small_disk(8) as disk:
+
+        def inject(folder: RunFolder) -> None:
+            wait_until(lambda: (folder.path / "checkpoints" / "step-4" / "plan-checkpoint.json").is_file())
+            fill(disk / "filler")
+
+        arguments = ("--steps", "40", "--pause", "0.2", "--save-every", "4")
+        ended = run(job(disk, *arguments, max_restarts=3), inject=inject)
+        written = ended.folder.read_run()
+        assert (written.status, written.exit_code) == ("failed", 1)
+        assert [attempt.cause for attempt in written.attempts] == ["disk_full"]
+        assert "no restart onto a full disk" in written.message
+        assert written.message == ended.record.message
+        culprit = ended.folder.read_rank(written.attempts[0].culprit or 0)
+        assert culprit.status == "exception"
+        assert culprit.error is not None
+        assert culprit.error.full_disk is not None
+        assert newest_complete([disk]) is not None
+        assert not ended.orphans
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from gpu_plan import current_plan
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.support.fault_model import WideNet
+from tests.support.flips import flip as flip_bit
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -112,11 +113,7 @@ def corrupt(kind: str, saves: Path) -> None:
         if kind == "corrupt":
             os.truncate(weights, middle)
         else:
-            with weights.open("r+b") as file:
-                file.seek(middle)
-                byte = file.read(1)[0]
-                file.seek(middle)
-                file.write(bytes([byte ^ 0x40]))
+            flip_bit(weights, middle, 0x40)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

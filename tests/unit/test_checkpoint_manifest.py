@@ -24,6 +24,7 @@ from gpu_plan.executor.checkpoints.manifest import (
 )
 from gpu_plan.executor.checkpoints.markers import Part, begin, complete, finish
 from gpu_plan.planner.errors import InputError, UnreachableError
+from tests.support.flips import flip
 
 
 def facts(step: int = 4, **changed: object) -> Manifest:
@@ -39,15 +40,6 @@ def save(folder: Path, step: int = 4, **changed: object) -> Path:
     (folder / "inner" / "scheduler.bin").write_bytes(b"schedule")
     write_manifest(folder, facts(step, files=list_files(folder, flush=True), **changed))
     return folder
-
-
-def flip(path: Path, at: int, bits: int = 1) -> None:
-    """Changes one byte where it stands; `at` below 0 counts from the end."""
-    with path.open("r+b") as file:
-        file.seek(at, os.SEEK_SET if at >= 0 else os.SEEK_END)
-        old = file.read(1)[0]
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([old ^ bits]))
 
 
 def part(folder: Path, rank: int, key: str = "r/1/4/0") -> Part:

@@ -118,3 +118,11 @@ def test_several_hosts_do_not_go_on_apart(cause: Cause) -> None:
     assert found.action == "stop"
     assert "run the command again on every host" in found.reason
     assert not decide([attempt(1, "success")], 0, 3, ranks_ran=True, hosts=2).reason
+
+
+def test_nothing_is_started_onto_a_full_disk() -> None:
+    full = attempt(1, "disk_full")
+    stopped = decide([full], 1, 3, ranks_ran=True, no_room="make room")
+    assert (stopped.action, stopped.reason) == ("stop", "make room")
+    assert decide([full], 1, 3, ranks_ran=True).action == "retry", "there is room again"
+    assert decide([full], 1, 0, ranks_ran=True).action == "stop"

@@ -12,6 +12,7 @@ from pathlib import Path
 from gpu_plan.executor import names
 from gpu_plan.executor.checkpoints.manifest import DCP, DEEPSPEED, REPLICATED, Manifest, ManifestError, read_manifest
 from gpu_plan.executor.checkpoints.markers import Part, begin, complete, finish, manifest_without_files
+from gpu_plan.executor.runner.failure import is_full_disk
 from gpu_plan.executor.runner.figures.ledger import Row
 from gpu_plan.executor.runner.recorder import Recorder
 
@@ -77,8 +78,8 @@ class Saving:
         try:
             with self._recorder.ignoring_steps():
                 yield
-        except BaseException:
-            guard("the disk", self._look_at_disk, folder)
+        except BaseException as error:
+            guard("the disk", self._look_at_disk, folder, error)
             raise
         finally:
             self._depth -= 1
@@ -90,10 +91,11 @@ class Saving:
         pending.then += waiting
         guard("a checkpoint's manifest", self._saved, pending)
 
-    def _look_at_disk(self, folder: Path) -> None:
+    def _look_at_disk(self, folder: Path, error: BaseException) -> None:
         """What torch raises when a disk is full does not say so."""
-        free = shutil.disk_usage(folder).free
-        if free < FULL_DISK:
+        free = shutil.disk_usage(folder if folder.is_dir() else folder.parent).free
+        if free < FULL_DISK or is_full_disk(error):
+            self._recorder.disk_was_full(str(folder.absolute()))
             self._recorder.note(f"saving {folder} failed on a full disk: {free:,} bytes are free")
 
     def _describe(self, folder: Path, facts: Callable[[], Facts]) -> _Pending:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpu_plan.planner.units import format_bytes
 
-_LITTLE = 4 * 1024 * 1024
+LITTLE = 4 * 1024 * 1024
 
 
 def full_disks(places: Iterable[Path]) -> tuple[str, ...]:
@@ -16,6 +16,17 @@ def full_disks(places: Iterable[Path]) -> tuple[str, ...]:
     for place in places:
         with contextlib.suppress(OSError):
             device, free = place.stat().st_dev, shutil.disk_usage(place).free
-            if free < _LITTLE:
+            if free < LITTLE:
                 found.setdefault(device, f"the disk of {place} has {format_bytes(free)} left")
     return tuple(found.values())
+
+
+def free_bytes(path: Path) -> int | None:
+    """What is free where `path` is, or would be; None where nobody can tell."""
+    place = path
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        return shutil.disk_usage(place).free
+    except OSError:
+        return None

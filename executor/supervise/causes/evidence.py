@@ -51,6 +51,8 @@ class Evidence:
     """By rank, who of it stood stopped by a signal when the watch gave up."""
     oom_kills: int = 0
     """How many processes the kernel killed for memory meanwhile."""
+    full_disks: Sequence[str] = ()
+    """One phrase for each disk of the run that has next to nothing free at the end."""
     launcher_error: str = ""
     """What was said last, by a rank before its record or by the launcher, on stderr."""
 
