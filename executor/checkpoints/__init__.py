@@ -23,7 +23,7 @@ next checkpoint is moved aside. What a script names itself, it deletes itself.
 **Position.** The manifest tells optimizer steps, and samples that all ranks together have consumed since the start of
 the job. The position counts in samples, so that it holds when micro batch, accumulation or number of ranks change.
 
-    digest      CRCs of whole files, read while they are still in memory; the standard library only
+    digest      of whole files, read while they are still in memory; the standard library and numpy
     manifest    `plan-checkpoint.json`; the standard library only, since ranks write it
     markers     what ranks leave while they save, and the manifest that follows the last marker; standard library only
     find        complete checkpoints, the newest, torn ones

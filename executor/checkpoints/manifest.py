@@ -1,4 +1,7 @@
-"""The manifest of a checkpoint: `plan-checkpoint.json`. Imports the standard library only: ranks write it (I/O)."""
+"""The manifest of a checkpoint: `plan-checkpoint.json` (I/O).
+
+Ranks write it: the standard library, and numpy where files are read.
+"""
 
 import contextlib
 import hashlib
@@ -43,8 +46,8 @@ class FileEntry:
     """One file of a checkpoint."""
 
     bytes: int
-    crc32: str | None = None
-    """Of every byte, as `digest.Digest.crc32` has it; None in a manifest of version 1."""
+    digest: str | None = None
+    """Of every byte, as `digest.Digest.digits` has it; None in a manifest of version 1."""
     sha256: str | None = None
     """Only in a manifest of version 1, and there of small files."""
 
@@ -105,12 +108,12 @@ def list_files(folder: Path, *, flush: bool = False, known: Mapping[str, Digest]
     for name, path in files.items():
         digest, seen = (known or {}).get(name), path.stat()
         if digest is not None and (digest.bytes, digest.changed) == (seen.st_size, seen.st_mtime_ns):
-            entries[name] = FileEntry(bytes=digest.bytes, crc32=digest.crc32)
+            entries[name] = FileEntry(bytes=digest.bytes, digest=digest.digits)
         else:
             unread[name] = path
     read = digest_files(unread.values(), flush=flush)
     for name, path in unread.items():
-        entries[name] = FileEntry(bytes=read[path].bytes, crc32=read[path].crc32)
+        entries[name] = FileEntry(bytes=read[path].bytes, digest=read[path].digits)
     return {name: entries[name] for name in files}
 
 
@@ -207,10 +210,10 @@ def _parse(value: Any, *, whole: bool) -> Manifest:
 
 
 def _entry(item: Any) -> FileEntry:
-    size, crc32, sha256 = item["bytes"], item.get("crc32"), item.get("sha256")
-    if type(size) is not int or not all(isinstance(digest, (str, type(None))) for digest in (crc32, sha256)):
+    size, digest, sha256 = item["bytes"], item.get("digest"), item.get("sha256")
+    if type(size) is not int or not all(isinstance(word, (str, type(None))) for word in (digest, sha256)):
         raise TypeError
-    return FileEntry(bytes=size, crc32=crc32, sha256=sha256)
+    return FileEntry(bytes=size, digest=digest, sha256=sha256)
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
@@ -231,7 +234,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             raise ManifestError(f"{name} has {size:,} bytes, {entry.bytes:,} were saved")
         covered[path] = name
     try:
-        read = digest_files(path for path, name in covered.items() if manifest.files[name].crc32 is not None)
+        read = digest_files(path for path, name in covered.items() if manifest.files[name].digest is not None)
         for path, name in covered.items():
             _compare(name, manifest.files[name], path, read.get(path))
     except OSError as error:
@@ -242,8 +245,8 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 def _compare(name: str, entry: FileEntry, path: Path, read: Digest | None) -> None:
     if entry.sha256 is not None and hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
         raise ManifestError(f"{name} is not what was saved: its digest differs")
-    if entry.crc32 is None or read is None or read.crc32 == entry.crc32:
+    if entry.digest is None or read is None or read.digits == entry.digest:
         return
-    first = first_difference(entry.crc32, read.crc32)
+    first = first_difference(entry.digest, read.digits)
     last = min(first + PIECE, entry.bytes) - 1
     raise ManifestError(f"{name} is not what was saved: it is damaged somewhere in bytes {first:,} to {last:,}")

@@ -31,7 +31,8 @@ class RankError:
     requested_bytes: int | None = None
     """What a failed allocation asked for."""
     full_disk: str | None = None
-    """What could not be written because its disk was full, or a quota used up."""
+    """What could not be written because its disk was full, or a quota used up; empty where the error does not name it,
+    None for every other error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,7 +152,7 @@ def _record(cause: BaseException, error: BaseException, requested: int | None = 
         line=line,
         traceback=whole[-MAX_TRACEBACK:],
         requested_bytes=requested,
-        full_disk=None if full is None else str(getattr(full, "filename", None) or "a file"),
+        full_disk=None if full is None else str(getattr(full, "filename", None) or ""),
     )
 
 

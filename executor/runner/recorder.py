@@ -283,7 +283,7 @@ class Recorder:
         """The last record of this rank. A second call, by a signal in the midst of the first, writes what that one had
         to say: the process may not live until the first comes to its own writing.
         """
-        if error is not None and error.full_disk is None and self._full_disk is not None:
+        if error is not None and not error.full_disk and self._full_disk is not None:
             error = replace(error, full_disk=self._full_disk)
         if self.status in ("starting", "running"):
             self.error, self.exit_code, self.status = error, code, status

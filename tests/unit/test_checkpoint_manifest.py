@@ -168,7 +168,7 @@ def test_a_folder_that_is_absent_is_unreachable(tmp_path: Path) -> None:
         {"files": {"a": {"bytes": True}}},
         {"schema_version": 3},
         {"schema_version": True},
-        {"files": {"a": {"bytes": 1, "crc32": 5}}},
+        {"files": {"a": {"bytes": 1, "digest": 5}}},
         {"world_size": None},
         {"created": "never"},
         {"parameter_names": [1]},
@@ -209,11 +209,12 @@ def test_a_manifest_of_the_first_version_is_read(tmp_path: Path) -> None:
 
 def test_a_flip_anywhere_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every bit of a byte, at the edges of pieces and at places drawn at random; undone again, all is whole."""
-    monkeypatch.setattr(digest, "PIECE", 4096)
+    monkeypatch.setattr(digest, "PIECE", 8192)
+    monkeypatch.setattr(digest, "_BLOCK", 4096)
     folder = save(tmp_path / "step-2", 2)
     size = {name: (folder / name).stat().st_size for name in ("model.safetensors", MANIFEST_FILE)}
     chance = random.Random(14)
-    places = [("model.safetensors", at) for at in (0, 4095, 4096, 65_535, 65_536)]
+    places = [("model.safetensors", at) for at in (0, 4095, 4096, 8191, 8192, 65_535, 65_536)]
     places += [("inner/scheduler.bin", at) for at in range(8)]
     places += [(name, chance.randrange(size[name])) for name in size for _ in range(40)]
     for number, (name, at) in enumerate(places):
@@ -252,13 +253,33 @@ def test_what_ranks_have_read_is_not_read_again(tmp_path: Path, monkeypatch: pyt
     assert open_checkpoint(tmp_path).manifest.files.keys() == set(names)
 
 
+@pytest.mark.parametrize("name", ["swapped pages", "a page of zeros", "one page stale", "shifted by a word", "longer"])
+def test_what_disks_do_to_blocks_is_found(name: str, tmp_path: Path) -> None:
+    content = os.urandom(4 * 4096 + 100)
+    pages = [content[at : at + 4096] for at in range(0, len(content), 4096)]
+    folder = tmp_path / "step-2"
+    folder.mkdir()
+    (folder / "large").write_bytes(content)
+    write_manifest(folder, facts(files=list_files(folder)))
+    assert newest_complete([tmp_path]) is not None
+    harmed = {
+        "swapped pages": [pages[0], pages[2], pages[1], *pages[3:]],
+        "a page of zeros": [pages[0], bytes(4096), *pages[2:]],
+        "one page stale": [pages[0], pages[0], *pages[2:]],
+        "shifted by a word": [content[-8:], content[:-8]],
+        "longer": [*pages, bytes(8)],
+    }[name]
+    (folder / "large").write_bytes(b"".join(harmed))
+    assert newest_complete([tmp_path]) is None
+
+
 def test_a_file_of_several_pieces(tmp_path: Path) -> None:
     """Where the damage lies is told to a piece."""
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(2 * PIECE + 1)
     write_manifest(tmp_path, facts(files=list_files(tmp_path)))
-    assert len(read_manifest(tmp_path).files["large"].crc32 or "") == 3 * 8
+    assert len(read_manifest(tmp_path).files["large"].digest or "") == 3 * 8
     flip(path, PIECE + 5)
     with pytest.raises(InputError, match="in bytes 16,777,216 to 33,554,431"):
         open_checkpoint(tmp_path)

@@ -15,6 +15,7 @@ from gpu_plan.executor.runner.record import RankFile
 from gpu_plan.executor.supervise.causes.classify import classify
 from gpu_plan.executor.supervise.causes.evidence import Evidence
 from gpu_plan.executor.supervise.ledger import Ledger, new_record
+from gpu_plan.executor.supervise.resumption import lacks_room
 from gpu_plan.planner.errors import UnreachableError
 from tests.support.fault_job import job
 from tests.support.small_disk import small_disk
@@ -104,8 +105,8 @@ def test_the_space_is_given_back_where_it_cannot_be_written_over(
     ("error", "says"),
     [
         (OSError(errno.ENOSPC, "No space left on device", "/data/x"), "/data/x"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), "a file"),
-        (RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"), "a file"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), ""),
+        (RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"), ""),
         (OSError(errno.EACCES, "Permission denied", "/data/x"), None),
         (RuntimeError("unexpected pos 64 vs 0"), None),
     ],
@@ -118,6 +119,14 @@ def test_what_an_error_was_raised_from_counts() -> None:
     error = RuntimeError("unexpected pos 64 vs 0")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/data/x")
     assert describe(error)[1].full_disk == "/data/x"
+
+
+def test_a_disk_that_is_not_known_is_not_started_onto(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert "no restart onto a full disk: make room and run the command again; nothing was saved" in lacks_room(
+        None, folder, []
+    )
+    assert lacks_room(tmp_path / "step-4" / "model", folder, []) == ""
 
 
 def rank(number: int, error: RankError | None, status: str = "exception") -> RankRecord:

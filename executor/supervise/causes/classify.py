@@ -177,7 +177,7 @@ _WRITERS = ("PytorchStreamWriter", "inline_container", "unexpected pos", "file w
 def _full_disk(evidence: Evidence) -> Verdict | None:
     """A rank that could not write: it says so itself, or torch's writer failed and a disk is full."""
     raised = [rank for rank in evidence.ranks if rank.status == "exception" and rank.error is not None]
-    said = [rank for rank in raised if rank.error and rank.error.full_disk]
+    said = [rank for rank in raised if rank.error and rank.error.full_disk is not None]
     hidden = [rank for rank in raised if rank.error and any(text in rank.error.message for text in _WRITERS)]
     rank = _earliest(said or (hidden if evidence.full_disks else ()), "exception")
     if rank is None or rank.error is None:
