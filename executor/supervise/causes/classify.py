@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.supervise.causes.departure import judge_departure
 from gpu_plan.executor.supervise.causes.evidence import Evidence, RankExit
+from gpu_plan.executor.supervise.causes.full_disk import judge_full_disk
 from gpu_plan.executor.supervise.causes.hang import judge_hang
 from gpu_plan.executor.supervise.causes.losses import NOT_FINITE_LOSS
 from gpu_plan.executor.supervise.causes.verdict import Verdict, code_of, one_line, signal_name, step_of
@@ -35,7 +36,7 @@ def classify(evidence: Evidence) -> Verdict:
         _oom,
         _aborted_after_success,
         _signal,
-        _full_disk,
+        judge_full_disk,
         _exception,
         _exit,
         judge_departure,
@@ -167,29 +168,6 @@ def _killed(evidence: Evidence, end: RankExit, rank: RankRecord | None) -> Verdi
         exit_code=128 + number,
         culprit=end.rank,
         explanation=f"rank {end.rank}{f' (pid {end.pid})' if end.pid else ''} was killed by {name}{step}",
-    )
-
-
-_WRITERS = ("PytorchStreamWriter", "inline_container", "unexpected pos", "file write failed")
-"""In what torch raises where a write failed, which does not say why (caffe2/serialize/inline_container.cc)."""
-
-
-def _full_disk(evidence: Evidence) -> Verdict | None:
-    """A rank that could not write: it says so itself, or torch's writer failed and a disk is full."""
-    raised = [rank for rank in evidence.ranks if rank.status == "exception" and rank.error is not None]
-    said = [rank for rank in raised if rank.error and rank.error.full_disk is not None]
-    hidden = [rank for rank in raised if rank.error and any(text in rank.error.message for text in _WRITERS)]
-    rank = _earliest(said or (hidden if evidence.full_disks else ()), "exception")
-    if rank is None or rank.error is None:
-        return None
-    what = rank.error.full_disk or "a file"
-    error = f"{rank.error.type}: {_one_line(rank.error.message, 120)}"
-    disks = f"; {'; '.join(evidence.full_disks)}" if evidence.full_disks else ""
-    return Verdict(
-        cause="disk_full",
-        exit_code=_code(rank),
-        culprit=rank.rank,
-        explanation=f"rank {rank.rank} could not write {what}, its disk is full, {_step(rank)} ({error}){disks}",
     )
 
 
