@@ -71,7 +71,7 @@ def test_a_full_disk_under_the_run_folder(tmp_path: Path) -> None:
         assert culprit.status == "exception"
         assert culprit.error is not None
         assert culprit.error.full_disk is not None
-        assert newest_complete([disk]) is not None
+        assert newest_complete([ended.folder.path]) is not None
         assert not ended.orphans
 
 
