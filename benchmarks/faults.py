@@ -241,6 +241,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--keep", action="store_true", help="add to the rows that are there already")
     args = parser.parse_args()
+    # A shell's background job ignores SIGINT, and so would every `plan` that it is sent to.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     kept = RESULTS / "faults.json"
     rows = [Row(**one) for one in json.loads(kept.read_text())["rows"]] if args.keep and kept.is_file() else []
     tasks = tasks_of(args.part, args.kills)

@@ -12,9 +12,11 @@ from gpu_plan.executor.live.figures import (
     not_finite_words,
     phase_words,
     progress_words,
+    seconds_words,
     slowest,
 )
 from gpu_plan.executor.supervise.events import Event
+from gpu_plan.executor.supervise.follow.phases import LAUNCHER, PRESENT
 from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class PlainView:
         self._next = 0.0
         self._first = True
         self._said = self._warned = ""
+        self._phase, self._phase_at = LAUNCHER, 0.0
 
     def __call__(self, event: Event) -> None:
         """Shows one event."""
@@ -49,7 +52,7 @@ class PlainView:
             case "note":
                 self._line(event.text)
             case "phase":
-                self._line(phase_words(event.phase, event.phases) or _first_step(event))
+                self._came_to(event)
             case "attempt":
                 self._attempt(event)
             case "end":
@@ -58,11 +61,20 @@ class PlainView:
     def _launch(self, event: Event) -> None:
         self._memory = event.plan.plan.memory if event.plan is not None else None
         self._first, self._next, self._warned = True, 0.0, ""
+        self._phase, self._phase_at = LAUNCHER, self._clock()
         attempt = event.record.attempts[-1]
         for change in attempt.changes:
             self._line(change)
         where = f", from {attempt.resumed_from}" if attempt.resumed_from else ""
         self._line(f"attempt {attempt.number}{where}: {shlex.join(event.command)}")
+
+    def _came_to(self, event: Event) -> None:
+        now = self._clock()
+        if event.phase == self._phase:
+            self._line(f"still {PRESENT.get(event.phase, event.phase)}, for {seconds_words(now - self._phase_at)}")
+            return
+        self._phase, self._phase_at = event.phase, now
+        self._line(phase_words(event.phase, event.phases) or _first_step(event))
 
     def _pulse(self, event: Event) -> None:
         behind = slowest(event.pulses)

@@ -11,10 +11,10 @@ import psutil
 from gpu_plan.executor.records.run import Phase
 from gpu_plan.executor.supervise.causes.host_memory import data_limit
 from gpu_plan.executor.supervise.causes.stacks import ask_for_stacks
+from gpu_plan.executor.supervise.follow.beginning import Beginning
 from gpu_plan.executor.supervise.follow.heartbeat import Heartbeat
 from gpu_plan.executor.supervise.follow.hosts import Meeting
 from gpu_plan.executor.supervise.follow.logs import Output, bound_logs, rank_logs, tail
-from gpu_plan.executor.supervise.follow.phases import LAUNCHER, phases, present
 from gpu_plan.executor.supervise.follow.pulse import Pulse, Pulses
 from gpu_plan.executor.supervise.interrupts import Interrupts
 from gpu_plan.executor.supervise.limits import Limits
@@ -24,8 +24,6 @@ from gpu_plan.executor.supervise.processes.launch import LAUNCHER_ERR, Started
 from gpu_plan.executor.supervise.processes.strays import reap, send
 
 _LEAVING = 2
-HOSTS_AGAIN = 15.0
-"""Seconds after which it is said again which hosts are waited for."""
 _ABSENCE = 5.0
 """Seconds between two looks that a busy machine may take: what goes beyond is this process's own standing still."""
 _CLOSING = "closing signal"
@@ -85,6 +83,7 @@ class Watch:
     _pulses: Pulses = field(init=False)
     _output: Output = field(init=False)
     _heartbeat: Heartbeat = field(init=False)
+    _beginning: Beginning = field(init=False)
     _activity: Activity = field(default_factory=Activity)
     _latest: tuple[Pulse, ...] = ()
     _killed: set[int] = field(default_factory=set)
@@ -92,8 +91,6 @@ class Watch:
     _launcher_shot: bool = False
     _gone: set[int] = field(default_factory=set)
     _stopped: dict[int, str] = field(default_factory=dict)
-    _phase: str = LAUNCHER
-    _hosts_said: float = float("-inf")
     _looked: float = field(default_factory=time.monotonic)
     _failed_at: float | None = None
     _data_limits: dict[int, int] = field(default_factory=dict)
@@ -104,6 +101,13 @@ class Watch:
         self._pulses = Pulses(self.folder)
         self._output = Output(self.logs)
         self._heartbeat = Heartbeat(limits=self.limits, began=time.monotonic())
+        self._beginning = Beginning(
+            began=self.began,
+            expected=self.expected,
+            meeting=self.meeting,
+            tell_phase=self.listener.phase,
+            note=self.listener.note,
+        )
 
     def wait(self) -> Ending:
         """Returns when every process of the launch has ended."""
@@ -155,10 +159,8 @@ class Watch:
             self._latest = pulses
             self._heartbeat.see(pulses, now)
             self.listener.pulse(pulses)
-            self._tell_phase(pulses)
-        if self.meeting is not None and not final:
-            self._await_hosts(self.meeting, now)
         if not final:
+            self._heartbeat.awaits_hosts = self._beginning.look(pulses, now, self.started.members.follow)
             self._gone |= {pulse.rank for pulse in pulses if pulse.runs and not _runs(pulse.pid)} - self._sent_away()
         doubtful = self._heartbeat.silent(now) > self._heartbeat.bound / 2
         if doubtful and self._activity.busy(self._at_work(pulses)):
@@ -166,21 +168,6 @@ class Watch:
         if now >= self._next_bound:
             self._next_bound = now + 10.0
             bound_logs(self.logs, self.limits.log_bytes)
-
-    def _tell_phase(self, pulses: tuple[Pulse, ...]) -> None:
-        now = present(pulses, self.expected)
-        if now != self._phase:
-            self._phase = now
-            self.listener.phase(now, phases(self.began, pulses, self.expected))
-
-    def _await_hosts(self, meeting: Meeting, now: float) -> None:
-        """Ranks start when all hosts have met. Until then it is said who is waited for, at once and again."""
-        self._heartbeat.awaits_hosts = not self._latest
-        if self._latest or now - self._hosts_said < HOSTS_AGAIN:
-            return
-        first, self._hosts_said = self._hosts_said == float("-inf"), now
-        waited = "" if first else f" (for {self._heartbeat.silent(now):.0f} s)"
-        self.listener.note(f"{meeting.words(meeting.joined(self.started.members.follow()))}{waited}")
 
     def _excuse_own_absence(self) -> float:
         """Now. Where this process itself was stopped, or had no turn, that time is nobody's silence."""

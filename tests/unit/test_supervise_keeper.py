@@ -148,13 +148,17 @@ def test_a_killed_supervisor_takes_all_with_it_and_the_record_says_when(tmp_path
 def test_a_killed_keeper_lets_nothing_go_that_was_seen(tmp_path: Path) -> None:
     with subreaper():
         started = launched(tmp_path, f"{ESCAPES['both, and no parent']}\nsleep 1000")
-        until(lambda: len(started.members.follow()) >= 3)
-        there = sleepers(started)
+        note = tmp_path / "escaped"
+        until(lambda: note.exists() and note.read_text().endswith("\n"))
+        escaped = int(note.read_text())
+        until(lambda: {escaped, started.pid} <= set(started.members.follow()))
+        there = started.members.follow()
         started.keeper.kill()
         assert started.wait() == -signal.SIGKILL
         assert started.lost
         started.members.end_all(0.0)
         started.close()
+        assert escaped in there
         assert not [pid for pid in there if runs(pid)]
 
 

@@ -8,6 +8,8 @@ from gpu_plan.executor.live.figures import first_step_words, phase_words
 from gpu_plan.executor.live.plain import PlainView
 from gpu_plan.executor.records.run import Attempt, Phase, RunRecord
 from gpu_plan.executor.supervise.events import Event
+from gpu_plan.executor.supervise.follow.beginning import HOSTS_AGAIN, PHASE_AGAIN, Beginning
+from gpu_plan.executor.supervise.follow.hosts import meeting_of
 from gpu_plan.executor.supervise.follow.phases import phases, present, to_first_step
 from gpu_plan.executor.supervise.follow.pulse import Pulse
 
@@ -73,3 +75,44 @@ def test_the_time_before_a_run_is_told_by_what_it_was_spent_on() -> None:
     watch.ended("planning")
     watch.ended("checking")
     assert watch.phases == (Phase(name="planning", seconds=3.0), Phase(name="checking", seconds=0.5))
+
+
+def test_what_takes_long_is_said_again_with_its_time() -> None:
+    told: list[str] = []
+    said: list[str] = []
+    beginning = Beginning(
+        began=10.0, expected=1, meeting=None, tell_phase=lambda name, behind: told.append(name), note=said.append
+    )
+    for now in (0.0, 5.0, PHASE_AGAIN + 1, PHASE_AGAIN + 2):
+        assert not beginning.look((), now, list)
+    assert told == ["launcher"]
+    beginning.look((pulse(0, 12.0, torch=20.0),), 40.0, list)
+    beginning.look((pulse(0, 12.0, **WHOLE),), 41.0, list)
+    beginning.look((pulse(0, 12.0, **WHOLE),), 500.0, list)
+    assert told == ["launcher", "preparing", "steps"]
+    assert said == []
+
+
+def test_hosts_that_have_not_come_are_named_at_once_and_again() -> None:
+    said: list[str] = []
+    beginning = Beginning(
+        began=10.0, expected=1, meeting=meeting_of(("a:1", "b"), 0), tell_phase=lambda name, behind: None,
+        note=said.append,
+    )  # fmt: skip
+    waits = [beginning.look((), now, list) for now in (3.0, 4.0, 3.0 + HOSTS_AGAIN)]
+    assert waits == [True, True, True]
+    assert said == ["waiting for 1 of 2 hosts at a:1: b", "waiting for 1 of 2 hosts at a:1: b (for 15 s)"]
+    assert not beginning.look((pulse(0, 12.0),), 30.0, list)
+
+
+def test_the_same_phase_again_is_said_with_its_time() -> None:
+    times = iter((4.0, 40.0))
+    err = StringIO()
+    view = PlainView(StringIO(), err, lambda: next(times))
+    record = RunRecord(
+        run_id="r", status="running", script="s", script_arguments=(), working_directory="/", world_size=1, started=0.0,
+        updated=0.0, supervisor_pid=1,
+    )  # fmt: skip
+    view(Event(kind="phase", record=record, phase="preparing"))
+    view(Event(kind="phase", record=record, phase="preparing"))
+    assert err.getvalue().splitlines()[-1] == "plan: still preparing the script's model and data, for 36.00 s"

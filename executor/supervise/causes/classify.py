@@ -62,7 +62,9 @@ def _success(evidence: Evidence) -> Verdict:
     unfinished = [rank.rank for rank in evidence.ranks if rank.status != "done"]
     left = [rank for rank in evidence.ranks if rank.rank in unfinished[:1]]
     note = "".join(f"; rank {r.rank} left in the midst of its script (os._exit(0)?) {step_of(r)}" for r in left)
-    what = f"{len(evidence.ranks)} ranks done" if evidence.ranks else "the launcher ended well; no rank left a record"
+    of = f" of {len(evidence.ranks)}" if unfinished else ""
+    done = len(evidence.ranks) - len(unfinished)
+    what = f"{done}{of} ranks done" if evidence.ranks else "the launcher ended well; no rank left a record"
     return Verdict(cause="success", exit_code=0, explanation=what + note)
 
 

@@ -17,6 +17,12 @@ WORDS = {
     PREPARING: "torch imported; the script prepares its model and data",
     FIRST_STEP: "first step begun",
 }
+PRESENT = {
+    LAUNCHER: "starting the launcher",
+    IMPORTING: "importing torch",
+    PREPARING: "preparing the script's model and data",
+    FIRST_STEP: "in the first step",
+}
 _BORDERS = ((LAUNCHER, "started"), (IMPORTING, "torch"), (PREPARING, "training"), (FIRST_STEP, "first_step"))
 """A phase, and the moment that ends it."""
 

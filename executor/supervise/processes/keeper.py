@@ -3,10 +3,12 @@
 It is a child subreaper: what daemonises, changes its session or empties its environment loses its parents to it, and
 to nobody else. Its standard input brings what to start, as one line of JSON, and is then held open by the supervisor
 alone: where that ends without a farewell the supervisor has died, however it came, SIGKILL included, and the keeper
-ends the run and says so in run.json. Its standard output tells how the launcher fares.
+ends the run and says so in run.json. Its standard output tells how the launcher fares. Where the keeper is killed, the
+supervisor ends what it has seen below it.
 
 Started as `python -S -m gpu_plan.executor.supervise.processes.keeper`; imported by nobody. Needs no privilege. What
-remains: whoever kills keeper and supervisor in the same moment lets go what has left its session and environment.
+remains: whoever kills keeper and supervisor in the same moment, or the keeper in the moment of a birth, lets go what
+has left its session and environment.
 """
 
 import contextlib

@@ -3,6 +3,7 @@
 import argparse
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,6 +159,8 @@ def _search(
 
         # Of a script of one's own, which may take its weights elsewhere, nothing is known yet.
         refuse_early(args.model, args.revision, script_words if built_in else None)
+    say(f"planning {args.model} for {args.gpus}")
+    began = time.monotonic()
     document = _document(args, all_words, script_words, taken)
     if document.best is None:
         write_report(args, document, positive(args.top, "--top") or 5)
@@ -165,7 +168,7 @@ def _search(
     if args.save is not None:
         save_best(args, document)
     saved = saved_plan(document)
-    say(_in_a_line(saved))
+    say(f"{_in_a_line(saved)}; planned in {time.monotonic() - began:.1f} s")
     return saved
 
 
