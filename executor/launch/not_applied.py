@@ -29,7 +29,7 @@ def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
     steps = target.strategy.gradient_accumulation_steps
     if "gradient_accumulation_plugin" in given:
         yield f"{steps} accumulation steps: the gradient_accumulation_plugin at {where} wins"
-    elif use.line and steps > 1 and not use.accumulates and not target.uses_deepspeed and not target.in_trainer:
+    elif use.line and steps > 1 and not use.accumulates and not target.in_trainer:
         yield f"{steps} accumulation steps: the script never calls accelerator.accumulate()"
     for name, applies in (("fsdp_plugin", target.uses_fsdp), ("deepspeed_plugin", target.uses_deepspeed)):
         if name in given and applies:

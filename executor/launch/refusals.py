@@ -116,8 +116,12 @@ def _steps(target: Target, told: Told, seen: Seen) -> int | None:
         return planned
     if target.loop == "accelerate" and not target.batch_is_users:
         # The environment beats what the Accelerator is given, a plugin the environment; DeepSpeed's file beats both.
-        if target.uses_deepspeed or (seen.use.accumulates and not plugged):
+        # Outside accumulate() every backward pass ends a step, and DeepSpeed's engine is told so too (accelerate
+        # utils/deepspeed.py: DeepSpeedEngineWrapper.backward).
+        if seen.use.accumulates and (target.uses_deepspeed or not plugged):
             return planned
+        if target.uses_deepspeed:
+            return 1
     elif told.knows(name):
         return planned
     return _captured(target, "grad_accum") or seen.batch.accumulation

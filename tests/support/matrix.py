@@ -2,10 +2,11 @@
 
 import contextlib
 import io
+import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,54 +20,90 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests" / "execution" / "scripts"
 MODEL = ROOT / "examples" / "tiny-llama"
 PLAN = Path(sys.executable).parent / "plan"
-LENGTH, STEPS, GLOBAL_BATCH = 32, 4, 8
+LENGTH, GLOBAL_BATCH, WHOLE_STEPS = 32, 8, 4
+STEPS = WHOLE_STEPS + 1
+"""The last step of an epoch has an odd number of micro batches: one, where the others have two."""
 SECONDS = 1500
 
 TOLERANCE = 2e-6
 """Relative, on losses of about 6 in fp32, whose precision is 6e-8. Ranks and micro batches add up in another order what
 one process adds at once: a loss, and each gradient, then differ in their last bits, and AdamW's division by the root of
-the second moment carries that over to the weights. Four steps were seen to differ by up to 1.6e-7, in the last bit or
-two (benchmarks/results/matrix.md); one step changes the loss by 7e-4 and more."""
+the second moment carries that over to the weights (benchmarks/results/matrix.md says by how much losses differed)."""
 
 LOOPS = {"accelerate": "accelerate_loop.py", "trainer": "trainer_loop.py", "plain": "plain_loop.py"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """What a training does beside its steps."""
+
+    clip: float = 0.0
+    """Norm; 0: not at all."""
+    decay: float = 5.0
+    dropout: float = 0.1
+    """Masks made from the sample (tests/execution/scripts/tiny.py: drop_by_sample)."""
+    random_dropout: float = 0.0
+    """torch's own, from the process's random stream: comparable in one process only."""
+    schedule: bool = True
+
+
+VARIATIONS: Mapping[str, Variation] = {
+    "clipped": Variation(clip=0.5),
+    "not clipped": Variation(),
+    "bare": Variation(decay=0.0, dropout=0.0, schedule=False),
+    "random": Variation(clip=0.5, random_dropout=0.1),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Loop × strategy, on so many ranks; the global batch is always the same."""
+    """Loop × strategy × variation, on so many ranks; the global batch is always the same."""
 
     loop: str
     strategy: str
     ranks: int = 2
     accumulation: int = 2
+    variation: str = "clipped"
+
+    @property
+    def what(self) -> Variation:
+        return VARIATIONS[self.variation]
+
+    @property
+    def samples(self) -> int:
+        """Of the one epoch: whole steps, and one micro batch more."""
+        return self.ranks * self.micro_batch * (WHOLE_STEPS * self.accumulation + 1)
 
     @property
     def micro_batch(self) -> int:
         return GLOBAL_BATCH // self.ranks // self.accumulation
 
     def label(self) -> str:
-        return f"{self.loop}, {self.strategy}, {self.ranks} ranks, {self.micro_batch}x{self.accumulation}"
+        batch = f"{self.micro_batch}x{self.accumulation}"
+        return f"{self.loop}, {self.strategy}, {self.ranks} ranks, {batch}, {self.variation}"
 
 
-def single(loop: str) -> Cell:
-    """The whole global batch in one process: what the others must agree with."""
-    return Cell(loop=loop, strategy="single", ranks=1, accumulation=1)
+def single(loop: str, variation: str = "clipped") -> Cell:
+    """The whole global batch in one process."""
+    return Cell(loop=loop, strategy="single", ranks=1, accumulation=1, variation=variation)
 
 
 def sample() -> tuple[Cell, ...]:
-    """What every test run launches, beside the reference."""
+    """What every test run launches."""
     return (
         Cell(loop="accelerate", strategy="fsdp"),
-        Cell(loop="plain", strategy="ddp"),
+        Cell(loop="accelerate", strategy="zero2", variation="not clipped"),
+        Cell(loop="plain", strategy="ddp", variation="not clipped"),
     )
 
 
 def cells() -> tuple[Cell, ...]:
     """All that a CPU can run. A plain loop wraps its model itself, and DeepSpeed's engine is no plain loop."""
-    found = [single(loop) for loop in LOOPS]
-    for loop in LOOPS:
+    found = [single(loop) for loop in LOOPS] + [single("accelerate", "random"), single("plain", "random")]
+    for variation, loop in itertools.product(("clipped", "not clipped"), LOOPS):
         strategies = ("ddp", "fsdp") if loop == "plain" else ("ddp", "fsdp", "fsdp1", "zero1", "zero2", "zero3")
-        found += [Cell(loop=loop, strategy=strategy) for strategy in strategies]
+        found += [Cell(loop=loop, strategy=strategy, variation=variation) for strategy in strategies]
+    found += [Cell(loop="accelerate", strategy=strategy, variation="bare") for strategy in ("ddp", "zero1", "zero3")]
     found += [Cell(loop="accelerate", strategy="ddp", accumulation=1)]
     found += [Cell(loop="accelerate", strategy=strategy, ranks=4, accumulation=1) for strategy in ("fsdp", "hsdp")]
     return tuple(found)
@@ -110,8 +147,6 @@ def save_plan(cell: Cell, model: Path, folder: Path) -> Path:
     words = [str(model), "--gpus", gpus, "--strategy", cell.strategy, "--pin", "--precision", "fp32"]
     words += ["--seq-len", str(LENGTH), "--micro-batch", str(cell.micro_batch), "--save", str(path)]
     words += ["--grad-accum", str(cell.accumulation)] + (["--dp-replicate", "2"] if cell.strategy == "hsdp" else [])
-    if cell.loop == "accelerate" and cell.strategy.startswith("zero"):
-        words += ["--set", "clip.max_norm=1.0"]  # DeepSpeed clips by its file, and the script imports its norm
     with contextlib.redirect_stdout(io.StringIO()):
         code = main(words)
     if code:
@@ -122,13 +157,13 @@ def save_plan(cell: Cell, model: Path, folder: Path) -> Path:
 def launch(cell: Cell, model: Path, folder: Path, script: Path | None = None, arguments: Sequence[str] = ()) -> Ran:
     """Runs the cell's script under its plan, in a folder of its own, and reads what it left there."""
     plan = save_plan(cell, model, folder)
-    where = folder / plan.stem / (cell.loop if script is None else script.stem)
+    where = folder / plan.stem / f"{cell.loop if script is None else script.stem}-{cell.variation.replace(' ', '-')}"
     where.mkdir(parents=True)
     path = script or SCRIPTS / LOOPS[cell.loop]
     words = [str(PLAN), "--plan", str(plan), "--execute", str(path), "--max-restarts", "0", "--"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [*words, "--model", str(model), *arguments],
+        [*words, "--model", str(model), *(variation_words(cell) if script is None else ()), *arguments],
         cwd=where,
         env=environment,
         capture_output=True,
@@ -139,6 +174,18 @@ def launch(cell: Cell, model: Path, folder: Path, script: Path | None = None, ar
     (folder_of_run,) = list_runs(where)
     run = read_whole(folder_of_run)
     return Ran(cell=cell, code=done.returncode, output=done.stdout + done.stderr, run=run, comparison=compare_run(run))
+
+
+def variation_words(cell: Cell) -> list[str]:
+    """The script's own arguments for the cell's variation."""
+    what = cell.what
+    words = ["--max_grad_norm", str(what.clip), "--weight_decay", str(what.decay), "--dropout", str(what.dropout)]
+    words += ["--samples", str(cell.samples)]
+    if cell.loop == "trainer":
+        words += ["--max_steps", str(STEPS)]
+        return [*words, *(("--lr_scheduler_type", "linear", "--warmup_steps", "2") if what.schedule else ())]
+    words += ["--steps", str(STEPS), "--random_dropout", str(what.random_dropout)]
+    return [*words, *(("--schedule",) if what.schedule else ())]
 
 
 def wrong_inside(ran: Ran) -> list[str]:
@@ -168,7 +215,7 @@ def wrong_inside(ran: Ran) -> list[str]:
     return found
 
 
-def furthest(ran: Ran, reference: Ran) -> float:
+def furthest(ran: Ran, reference: Sequence[float]) -> float:
     """Largest relative difference of a step's loss."""
-    pairs = zip(ran.losses, reference.losses, strict=True)
+    pairs = zip(ran.losses, reference, strict=True)
     return max(abs(ours - theirs) / abs(theirs) for ours, theirs in pairs)

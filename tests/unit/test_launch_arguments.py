@@ -174,7 +174,7 @@ def test_a_loop_without_accelerate_wraps_and_casts_itself(tmp_path: Path) -> Non
 def test_accumulation_needs_accumulate(tmp_path: Path) -> None:
     source = "from accelerate import Accelerator\na = Accelerator()\n"
     assert any("never calls accelerator.accumulate()" in line for line in drawn(tmp_path, source).not_applied)
-    assert not any("accumulate" in line for line in drawn(tmp_path, source, strategy="zero2").not_applied)
+    assert any("accumulate" in line for line in drawn(tmp_path, source, strategy="zero2").not_applied), "nor DeepSpeed"
 
 
 def test_data_loading_reaches_the_accelerator_through_the_runner(tmp_path: Path) -> None:

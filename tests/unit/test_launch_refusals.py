@@ -157,6 +157,14 @@ def test_what_can_be_set_is_set_and_what_agrees_is_not_refused(tmp_path: Path) -
     assert "micro batch 4 and accumulation 2, the plan 4 and 1" in line, "exported files run without the runner"
 
 
+def test_without_accumulate_every_backward_pass_is_a_step_under_deepspeed_too(tmp_path: Path) -> None:
+    text = LOOP.format(clip="").replace("with accelerator.accumulate(model):", "if True:")
+    for strategy in ("ddp", "zero2"):
+        (line,) = drawn(tmp_path, text, strategy=strategy, micro=4, steps=2).refused
+        assert "accumulation 1, the plan 4 and 2" in line
+        assert not drawn(tmp_path, text, strategy=strategy, micro=4, steps=1).refused
+
+
 def test_a_plugin_beats_the_environment(tmp_path: Path) -> None:
     text = LOOP.format(clip="").replace(
         "gradient_accumulation_steps=2", "gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=3)"

@@ -103,9 +103,7 @@ def abilities(job: Job, ranks: Sequence[RankRecord], folder: Path) -> tuple[Abil
     lines = []
     mine = "micro_batch_size" not in told.by_user and "gradient_accumulation_steps" not in told.by_user
     takes_batch = told.knows("micro_batch_size") or "micro_batch_size" in drawn.set_inside
-    accumulates = (
-        told.knows("gradient_accumulation_steps") or drawn.use.accumulates or drawn.target.uses_deepspeed
-    )  # fmt: skip
+    accumulates = told.knows("gradient_accumulation_steps") or drawn.use.accumulates
     seen = {rank.actual.micro_batch_size for rank in ranks} - {None}
     ignores = bool(seen) and seen != {strategy.micro_batch_size}
     if strategy.micro_batch_size == 1:

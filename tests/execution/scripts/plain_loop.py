@@ -6,9 +6,10 @@ import os
 
 import torch
 import torch.distributed as dist
-from tiny import CLIP, LEARNING_RATE, Tokens, load_model
+from tiny import LEARNING_RATE, Tokens, add_variations, load_model, rate_at
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, DistributedSampler
 
 from gpu_plan import current_plan
@@ -21,6 +22,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--gradient_accumulation_steps", type=int, default=1)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--max_grad_norm", type=float, default=1.0, help="0: gradients are not clipped")
+    add_variations(parser)
     return parser.parse_args()
 
 
@@ -50,22 +53,26 @@ def main() -> None:
     args = arguments()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group("gloo")
-    model = load_model(args.model)
-    data = Tokens(model.config.vocab_size)
+    model = load_model(args.model, args.dropout, args.random_dropout)
+    data = Tokens(model.config.vocab_size, args.samples)
     sampler = DistributedSampler(data, shuffle=False) if dist.is_initialized() else None
     loader = DataLoader(data, batch_size=args.batch_size, sampler=sampler)
     model = wrap(model.train(), current_plan().strategy)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=args.weight_decay)
+    scheduler = LambdaLR(optimizer, rate_at if args.schedule else lambda step: 1.0)
+    torch.manual_seed(7)
     steps = args.gradient_accumulation_steps
     for number, batch in enumerate(loader, start=1):
-        last = number % steps == 0
+        last = number % steps == 0 or number == len(loader)
         with without_sync(model, last):
             loss = model(**batch).loss
             (loss / steps).backward()
         if not last:
             continue
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        if args.max_grad_norm > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_grad_norm)
         optimizer.step()
+        scheduler.step()
         optimizer.zero_grad()
         if number // steps == args.steps:
             break

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tiny import CLIP, LEARNING_RATE, Tokens, load_model
+from tiny import LEARNING_RATE, Tokens, load_model
 from torch.utils.data import SequentialSampler
 from transformers import HfArgumentParser, Trainer, TrainingArguments
 
@@ -10,6 +10,8 @@ from transformers import HfArgumentParser, Trainer, TrainingArguments
 @dataclass
 class ScriptArguments:
     model: str = field(metadata={"help": "folder"})
+    dropout: float = 0.0
+    samples: int = 64
 
 
 class InOrder(Trainer):
@@ -25,7 +27,7 @@ def main() -> None:
         max_steps=4,
         learning_rate=LEARNING_RATE,
         lr_scheduler_type="constant",
-        max_grad_norm=CLIP,
+        max_grad_norm=1.0,
         weight_decay=0.0,
         adam_beta2=0.999,
         optim="adamw_torch",
@@ -36,8 +38,9 @@ def main() -> None:
         output_dir="output",
     )
     script, training = parser.parse_args_into_dataclasses()
-    model = load_model(script.model)
-    InOrder(model=model, args=training, train_dataset=Tokens(model.config.vocab_size)).train()
+    model = load_model(script.model, script.dropout)
+    data = Tokens(model.config.vocab_size, script.samples)
+    InOrder(model=model, args=training, train_dataset=data).train()
 
 
 if __name__ == "__main__":
