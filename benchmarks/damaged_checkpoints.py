@@ -159,13 +159,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=14)
     parser.add_argument("--mebibytes", type=int, default=768)
     args = parser.parse_args()
-    measured = cost(args.mebibytes)
-    print(measured, flush=True)
     rows = []
     for number, strategy in enumerate(STRATEGIES):
         share = args.flips // len(STRATEGIES) + (number < args.flips % len(STRATEGIES))
         rows.append(damage(strategy, share, random.Random(f"{args.seed} {strategy}")))
         print(rows[-1], flush=True)
+    measured = cost(args.mebibytes)
+    print(measured, flush=True)
     write(rows, measured, args.seed)
 
 
