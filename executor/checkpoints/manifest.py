@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -21,6 +22,8 @@ _READ_VERSIONS = (1, 2)
 """Version 1 had a digest of files up to 64 KiB only, and none of itself."""
 MANIFEST_FILE = "plan-checkpoint.json"
 MARKER_PREFIX = ".plan-rank-"
+_MOST_BYTES = 1 << 28
+"""Of a manifest: that of a checkpoint of 100 TB takes a fifth of it."""
 _SEAL = re.compile(rb',\n "crc32": "([0-9a-f]{8})"\n\}\n\Z')
 """The end of a manifest: the CRC-32 of all that stands before it."""
 
@@ -162,8 +165,12 @@ def _write(path: Path, content: bytes) -> None:
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder, its files not looked at. ManifestError where there is none that makes sense."""
+    path = folder / MANIFEST_FILE
     try:
-        content = (folder / MANIFEST_FILE).read_bytes()
+        seen = path.stat()
+        if not stat.S_ISREG(seen.st_mode) or seen.st_size > _MOST_BYTES:
+            raise ManifestError(f"its {MANIFEST_FILE} is no regular file of less than {_MOST_BYTES >> 20} MiB")
+        content = path.read_bytes()
     except FileNotFoundError:
         raise ManifestError(f"it has no {MANIFEST_FILE}: saving did not end, or nobody recorded that it did") from None
     except OSError as error:
@@ -225,13 +232,15 @@ def check_files(folder: Path, manifest: Manifest) -> None:
         try:
             if not path.resolve().is_relative_to(top):
                 raise ManifestError(f"its {MANIFEST_FILE} names {name!r:.60}, which lies outside")
-            size = path.stat().st_size
+            seen = path.stat()
         except FileNotFoundError:
             raise ManifestError(f"{name} is missing") from None
         except OSError as error:
             raise ManifestError(f"{name} cannot be read: {error.strerror or error}") from None
-        if size != entry.bytes:
-            raise ManifestError(f"{name} has {size:,} bytes, {entry.bytes:,} were saved")
+        if not stat.S_ISREG(seen.st_mode):
+            raise ManifestError(f"{name} is no regular file")
+        if seen.st_size != entry.bytes:
+            raise ManifestError(f"{name} has {seen.st_size:,} bytes, {entry.bytes:,} were saved")
         covered[path] = name
     try:
         read = digest_files(path for path, name in covered.items() if manifest.files[name].digest is not None)

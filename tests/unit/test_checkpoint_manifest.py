@@ -289,6 +289,20 @@ def test_a_file_of_several_pieces(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    """Somebody may read a pipe, or nobody: neither is a checkpoint."""
+    folder = save(tmp_path / "step-2", 2)
+    (folder / "inner" / "scheduler.bin").unlink()
+    os.mkfifo(folder / "inner" / "scheduler.bin")
+    with pytest.raises(InputError, match=r"scheduler\.bin is no regular file"):
+        open_checkpoint(folder)
+    (folder / MANIFEST_FILE).unlink()
+    os.mkfifo(folder / MANIFEST_FILE)
+    with pytest.raises(InputError, match=r"plan-checkpoint.json is no regular file of less than 256 MiB"):
+        open_checkpoint(folder)
+    assert newest_complete([tmp_path]) is None
+
+
 def test_a_manifest_that_is_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_FILE).mkdir()
     with pytest.raises(ManifestError):
