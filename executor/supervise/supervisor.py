@@ -156,8 +156,6 @@ class _Run:
     def _attempt(self, resumed: Resumption) -> Outcome:
         number = len(self.ledger.record.attempts) + 1
         job, begins = (self.job, resumed) if resumed.path else start_from_given(self.job, self._folder)
-        for line in begins.notes if begins is not resumed else ():
-            self._tell("note", text=line)
         files = prepare_attempt(job, number, self._folder, resumed.path)
         write_text(
             self._folder.path / names.ENVIRONMENT_FILE, dump(describe_machine(files.environment)) + "\n", force=True
