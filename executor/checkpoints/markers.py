@@ -110,9 +110,11 @@ def complete(part: Part, facts: Manifest, *, only_this_rank: bool = False) -> bo
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    from gpu_plan.planner.foreign.files import read_bytes  # the standard library alone, as a rank may import
+
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        value = json.loads(read_bytes(path, 1_000_000))
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
