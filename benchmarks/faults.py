@@ -60,6 +60,8 @@ class Row:
     """Whether the cause, the rank and the words are those of the fault; None where only the state was judged."""
     said: str = ""
     """The first attempt's explanation."""
+    earlier: bool = False
+    """Whether the row is of a run before the last change of what is tested."""
 
 
 def supervised(
@@ -241,8 +243,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--keep", action="store_true", help="add to the rows that are there already")
     args = parser.parse_args()
-    # A shell's background job ignores SIGINT, and so would every `plan` that it is sent to.
+    # A shell's background job ignores SIGINT, and nohup's SIGHUP: so would every `plan` that they are sent to.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
     kept = RESULTS / "faults.json"
     rows = [Row(**one) for one in json.loads(kept.read_text())["rows"]] if args.keep and kept.is_file() else []
     tasks = tasks_of(args.part, args.kills)
@@ -271,6 +274,7 @@ def write(rows: Sequence[Row]) -> None:
     kills = [one for one in rows if one.fault.startswith("SIGKILL of a random")]
     judged = [one for one in rows if one.cause_right is not None]
     lost = [one.steps_lost for one in kills if one.steps_lost is not None]
+    old = sum(one.earlier for one in rows)
     lines = [
         "# Faults injected into real runs",
         "",
@@ -282,14 +286,20 @@ def write(rows: Sequence[Row]) -> None:
         f" {sum(bool(x.cause_right) for x in judged)} of the {len(judged)} in which they are judged.",
         f"SIGKILL of a random rank: {sum(one.survived for one in kills)} of {len(kills)} survived, steps lost"
         f" {min(lost, default=0)} to {max(lost, default=0)} (a checkpoint every 4 steps).",
+        *(
+            ["", f"{old} rows are of an earlier run, before processes lived below a keeper; they are marked."]
+            if old
+            else []
+        ),
         "",
         "| fault | attempts ended by | status | exit code | orphans | steps lost | as stated | cause right |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for one in rows:
+        fault = one.fault + (" (earlier run)" if one.earlier else "")
         lost_words = "-" if one.steps_lost is None else str(one.steps_lost)
         lines.append(
-            f"| {one.fault} | {one.causes} | {one.status} | {one.exit_code} | {one.orphans} | {lost_words} |"
+            f"| {fault} | {one.causes} | {one.status} | {one.exit_code} | {one.orphans} | {lost_words} |"
             f" {'yes' if one.survived else 'NO'} | {RIGHT[one.cause_right]} |"
         )
     (RESULTS / "faults.md").write_text("\n".join(lines) + "\n")

@@ -55,6 +55,18 @@ def test_a_peer_that_gloo_aborts_after_its_loss_is_not_the_cause() -> None:
     assert (found.cause, found.culprit) == ("exit", 1)
 
 
+def test_what_a_worker_of_a_dataloader_raised_is_said_not_only_that_it_did() -> None:
+    message = (
+        "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+        + '  File "/long/way/to/torch/utils/data/_utils/worker.py", line 1, in f\n' * 9
+        + "ValueError: a bad sample\n"
+    )
+    found = classify(evidence([lost(0), rank(1, "exception", code=1, message=message)], ended(1, 1, first=True)))
+    assert (
+        "Caught ValueError in DataLoader worker process 0. ValueError: a bad sample after step 4" in found.explanation
+    )
+
+
 def hung(*ranks: RankRecord, **more: object) -> Evidence:
     return replace(Evidence(launcher_code=-9, ranks=ranks, world_size=2, hung_seconds=61.0), **more)  # type: ignore[arg-type]
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.records.run import Cause
 
+_WRAPPED = "Original Traceback (most recent call last):"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -41,5 +43,9 @@ def signal_name(number: int) -> str:
 
 def one_line(text: str, limit: int = 300) -> str:
     """Without line breaks, cut at `limit` characters."""
+    first, wrapped, rest = text.partition(_WRAPPED)
+    if wrapped:
+        # A DataLoader's worker, or a replica: torch/_utils.py, ExceptionWrapper. What was raised there comes last.
+        text = f"{first.strip()} {(rest.strip().splitlines() or [''])[-1]}"
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
