@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.engines.portable import cpu_files
 from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.prepare import draw
@@ -27,4 +28,8 @@ def export(job: Job, script: Script | None, *, engine: str, folder: Path) -> Lau
         own = (f"micro batch {size} and the other values that are the script's own: no script is named",)
     elif drawn.rebatches:
         own = (f"micro batch {size}: the script takes it from nowhere, set it there",)
-    return replace(launch, not_applied=(*own, *drawn.refused, *drawn.not_applied))
+    if drawn.target.data_loader and drawn.target.loop == "accelerate":
+        fields = ", ".join(f"{name}={value}" for name, value in drawn.target.data_loader.items())
+        own = (*own, f"data.*: give the script's Accelerator a DataLoaderConfiguration({fields})")
+    files = {**launch.files, **(cpu_files() if drawn.target.needs_cpu_files else {})}
+    return replace(launch, files=files, not_applied=(*own, *drawn.refused, *drawn.not_applied))

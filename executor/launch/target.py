@@ -16,6 +16,8 @@ DEFAULT_PORT = 29500
 
 RUNNER = "gpu_plan.executor.runner"
 """Module that starts a script on a rank and records what happens there."""
+CPU_RANKS_FILE = "cpu_ranks.py"
+"""What starts it on CPU ranks where nothing of ours is: see gpu_plan.executor.launch.engines.portable."""
 
 DATA_LOADER: Mapping[str, str] = {
     "data.split_batches": "split_batches",
@@ -127,8 +129,15 @@ class Target:
         return self.on_cpu and self.precision.float8
 
     @property
-    def runs_runner(self) -> bool:
-        return self.observed or self.needs_cpu_ranks or self.emulates_float8
+    def needs_cpu_files(self) -> bool:
+        """Whether the files that make ranks of CPU processes go along with the launch files."""
+        return not self.observed and (self.needs_cpu_ranks or self.emulates_float8)
+
+    def starter(self, option: str) -> tuple[str, ...]:
+        """Words before the script; `option` is the launcher's own for a module."""
+        if self.observed:
+            return (option, RUNNER)
+        return (str(self.folder / CPU_RANKS_FILE),) if self.needs_cpu_files else ()
 
     @property
     def max_grad_norm(self) -> float | None:

@@ -40,6 +40,7 @@ NO_PAIR = {
     "task": "decides which options there are", "strategy": "is the other half of each pair",
     "trust-remote-code": "about where code comes from", "revision": "about which files of the model are read",
     "pin": "is given in every pair", "hosts": "about a launch", "max-restarts": "about a launch",
+    "script-seconds": "about a script that is followed",
 }  # fmt: skip
 """Options that stand in no pair, and why."""
 SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
@@ -57,7 +58,7 @@ SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "eval.batch": (8,), "eval.keep_logits": ("true",), "eval.samples": (64,), "eval.accumulation_steps": (2,),
     "cache.implementation": ("static",), "memory.reserve": ("1GiB",), "alloc.expandable_segments": ("true",),
     "alloc.max_split_size_mb": (20,), "alloc.roundup_power2_divisions": (4,),
-    "alloc.garbage_collection_threshold": (0.5,),
+    "alloc.garbage_collection_threshold": (0.5,), "clip.max_norm": (0.5,),
 }  # fmt: skip
 SWAPPED: Values = {"offload": "nvme"}
 BESIDE: Mapping[str, Values] = {

@@ -284,6 +284,7 @@ def test_every_verb_refuses_an_option_given_twice(capsys: pytest.CaptureFixture[
             ["--offload", "nvme", "--set", "zero.offload_param=cpu", "--set", "zero.max_in_cpu=1"],
             "--set zero.max_in_cpu is about weights in files",
         ),
+        (["--script-seconds", "5"], "--script-seconds is about a training script"),
         (["--set", "cache.implementation=static"], "--set cache.implementation is about inference"),
         (["--set", "eval.batch=4", "--set", "eval.samples=8"], "--set eval.samples is about logits that are kept"),
     ],
@@ -293,3 +294,11 @@ def test_a_setting_that_would_do_nothing_is_refused(words: list[str], message: s
     told = capsys.readouterr()
     assert message in told.err
     assert told.out == ""
+
+
+@pytest.mark.parametrize("model", ["./model", "train.py", "package.module:factory"])
+def test_a_revision_of_what_is_not_on_the_hub_is_refused(model, refused, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "train.py").touch()
+    said = refused(model, "--gpus", "1xT4", "--revision", "main")
+    assert said == f"--revision is about a model on the hub: {model} is on this machine"

@@ -3,9 +3,10 @@
 from gpu_plan.executor.launch.accelerate.config import accelerate_config
 from gpu_plan.executor.launch.accelerate.environment import accelerate_environment
 from gpu_plan.executor.launch.deepspeed.config import deepspeed_config
+from gpu_plan.executor.launch.engines.portable import HERE, command_file
 from gpu_plan.executor.launch.files import LaunchFiles
-from gpu_plan.executor.launch.render import json_text, shell_text
-from gpu_plan.executor.launch.target import RUNNER, Target
+from gpu_plan.executor.launch.render import json_text
+from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import COMMAND_FILE, DEEPSPEED_FILE
 from gpu_plan.planner.errors import UsageError
 
@@ -24,15 +25,19 @@ def launch_files(target: Target) -> LaunchFiles:
     environment = dict(variables)
     if target.nodes > 1:
         # deepspeed/launcher/runner.py: other nodes get only the variables of the file that this one names.
-        environment["DS_ENV_FILE"] = str(target.folder / VARIABLES_FILE)
+        own = VARIABLES_FILE if target.observed else f".{VARIABLES_FILE}"
+        environment["DS_ENV_FILE"] = str(target.folder / own)
     command = _command(target)
     files = {
         DEEPSPEED_FILE: json_text(deepspeed_config(target)),
-        COMMAND_FILE: shell_text(environment, command, target.made_by),
+        COMMAND_FILE: command_file(
+            target, environment, command, completed=(VARIABLES_FILE,) if target.nodes > 1 else ()
+        ),
     }
     if target.nodes > 1:
         files[HOSTS_FILE] = "".join(f"{_name(host)} slots={target.per_node}\n" for host in _hosts(target))
-        files[VARIABLES_FILE] = "".join(f"{name}={value}\n" for name, value in sorted(variables.items()))
+        lines = "".join(f"{name}={value}\n" for name, value in sorted(variables.items()))
+        files[VARIABLES_FILE] = lines if target.observed else lines.replace(str(target.folder), HERE)
     return LaunchFiles(engine="deepspeed", files=files, environment=environment, command=command)
 
 
@@ -53,4 +58,4 @@ def _command(target: Target) -> tuple[str, ...]:
         words += ["--num_gpus", str(target.per_node)]
     # Scripts read LOCAL_RANK from the environment; few take the --local_rank that the launcher would add.
     words.append("--no_local_rank")
-    return (*words, *(("--module", RUNNER) if target.runs_runner else ()), target.script_word, *target.arguments)
+    return (*words, *target.starter("--module"), target.script_word, *target.arguments)

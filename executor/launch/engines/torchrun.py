@@ -3,9 +3,10 @@
 from gpu_plan.executor.launch.accelerate.config import RENDEZVOUS, RENDEZVOUS_CONF, accelerate_config
 from gpu_plan.executor.launch.accelerate.environment import accelerate_environment
 from gpu_plan.executor.launch.deepspeed.config import deepspeed_config
+from gpu_plan.executor.launch.engines.portable import command_file
 from gpu_plan.executor.launch.files import LaunchFiles
-from gpu_plan.executor.launch.render import json_text, shell_text
-from gpu_plan.executor.launch.target import RUNNER, Target
+from gpu_plan.executor.launch.render import json_text
+from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import COMMAND_FILE, DEEPSPEED_FILE
 
 
@@ -13,7 +14,7 @@ def launch_files(target: Target) -> LaunchFiles:
     """Command and environment for any strategy; the DeepSpeed file where ZeRO is used."""
     environment = {**accelerate_environment(accelerate_config(target)), **target.environment}
     command = _command(target)
-    files = {COMMAND_FILE: shell_text(environment, command, target.made_by)}
+    files = {COMMAND_FILE: command_file(target, environment, command)}
     if target.uses_deepspeed:
         files[DEEPSPEED_FILE] = json_text(deepspeed_config(target))
     return LaunchFiles(engine="torchrun", files=files, environment=environment, command=command)
@@ -29,4 +30,4 @@ def _command(target: Target) -> tuple[str, ...]:
         words.append("--standalone")
     if target.logs is not None:
         words += ["--log-dir", str(target.logs), "--tee", "3"]
-    return (*words, *(("-m", RUNNER) if target.runs_runner else ()), target.script_word, *target.arguments)
+    return (*words, *target.starter("-m"), target.script_word, *target.arguments)

@@ -2,6 +2,7 @@
 
     ranks    lets Accelerate run FSDP and DeepSpeed on CPU processes joined by gloo
     float8   makes torchao emulate float8 products
+    standalone   starts both, and the script, where this package is not: `plan export` writes it out
 
 Installed by `runner.hooks.registry` when the library in question is imported; imports none itself.
 """

@@ -60,6 +60,8 @@ def resolve(
     if not model.strip() or not model.isprintable():
         raise InputError(f"MODEL is {shown(model)}: name a hub id, folder, config.json or package.module:factory")
     path = Path(os.path.expanduser(model))
+    if revision is not None and (os.path.exists(path) or model.endswith(".py") or (":" in model and "/" not in model)):
+        raise UsageError(f"--revision is about a model on the hub: {model} is on this machine")
     if model.endswith(".py"):
         return _from_script(path, model)
     if os.path.isdir(path):

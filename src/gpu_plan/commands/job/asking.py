@@ -25,6 +25,8 @@ def check_subject(args: argparse.Namespace) -> None:
         raise UsageError("which model? name a hub id, folder, config.json or package.module:factory")
     if args.named_model is not None and not args.model.endswith(".py"):
         raise UsageError(f"--model goes with a training script: plan train.py --model {args.named_model}")
+    if args.script_seconds is not None and not args.model.endswith(".py"):
+        raise UsageError(f"--script-seconds is about a training script: {args.model} is none")
     if args.gpus is None:
         verb = _verb_like(args.model)
         if verb is not None:

@@ -1,0 +1,100 @@
+"""Every option and setting of a job with every strategy: it changes the document, is refused, or is named as without
+effect.
+
+    .venv/bin/python -m benchmarks.option_pairs
+
+writes benchmarks/results/option_pairs.json and .md. Pairs and endings are those of tests/support/option_pairs.py.
+"""
+
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tests.support.option_pairs import LLAMA, ending, pairs
+
+RESULTS = Path(__file__).parent / "results"
+_ENDINGS = ("changes", "refused", "named", "silent")
+
+
+def run() -> dict[str, Any]:
+    """All pairs, with the reason of each refusal."""
+    started = time.monotonic()
+    rows: list[dict[str, Any]] = []
+    plain_of: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="plan-pairs-") as name:
+        # A cache that is given is kept: traces of the same model are the same.
+        os.environ.setdefault("GPU_PLAN_CACHE", str(Path(name) / "cache"))
+        model = Path(name) / "model"
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps(LLAMA))
+        for pair in pairs():
+            found, said = ending(pair, model, plain_of)
+            rows.append({"pair": pair.label, "task": pair.task, "strategy": pair.strategy, "option": pair.option,
+                         "ending": found, "said": said.replace(str(model), "MODEL")})  # fmt: skip
+            if found == "silent":
+                print(pair.label, flush=True)
+    return {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "seconds": round(time.monotonic() - started),
+        "pairs": rows,
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result for people: counts by strategy, and options with the strategies under which they do what."""
+    rows = result["pairs"]
+    counts = Counter(row["ending"] for row in rows)
+    total = ", ".join(f"{counts[name]} {_WORDS[name]}" for name in _ENDINGS)
+    lines = [
+        "# Options and strategies",
+        "",
+        f"torch {result['torch']}, transformers {result['transformers']}; a Llama of four blocks, one H100 or two nodes"
+        " of two, every job pinned. Written by `python -m benchmarks.option_pairs`.",
+        "",
+        f"{len(rows)} pairs of an option or setting with a strategy, alone and beside what it is about: {total}."
+        " A change is one of a figure, a note, the command or a launch file; the echo of what was asked is none.",
+        "",
+        "| task | strategy | changes | refused | named as without effect | silent |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for task, strategy in dict.fromkeys((row["task"], row["strategy"]) for row in rows):
+        mine = Counter(row["ending"] for row in rows if (row["task"], row["strategy"]) == (task, strategy))
+        lines.append(f"| {task} | {strategy} | " + " | ".join(str(mine[name]) for name in _ENDINGS) + " |")
+    lines += ["", "| option | changes under | refused under |", "|---|---|---|"]
+    for option in dict.fromkeys(row["option"] for row in rows):
+        mine = [row for row in rows if row["option"] == option]
+        changed = dict.fromkeys(_place(row) for row in mine if row["ending"] == "changes")
+        refused = dict.fromkeys(
+            _place(row) for row in mine if row["ending"] == "refused" and _place(row) not in changed
+        )
+        lines.append(f"| `{option}` | {', '.join(changed) or '-'} | {', '.join(refused) or '-'} |")
+    return "\n".join([*lines, ""])
+
+
+_WORDS = {"changes": "change the document", "refused": "are refused", "named": "are named as without effect",
+          "silent": "are silent"}  # fmt: skip
+
+
+def _place(row: dict[str, Any]) -> str:
+    return row["strategy"] if row["task"] == "train" else f"{row['strategy']} (inference)"
+
+
+def main() -> None:
+    """Both files."""
+    result = run()
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "option_pairs.json").write_text(json.dumps(result, indent=1) + "\n")
+    (RESULTS / "option_pairs.md").write_text(markdown(result))
+    print(Counter(row["ending"] for row in result["pairs"]))
+
+
+if __name__ == "__main__":
+    main()

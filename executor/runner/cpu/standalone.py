@@ -1,0 +1,58 @@
+"""`python cpu_ranks.py SCRIPT ARGS...`: a script in a CPU rank, under a strategy that Accelerate has on devices only.
+
+Goes along with the launch files that `plan export` writes, beside the files that it imports; needs nothing else of it.
+"""
+
+import atexit
+import importlib
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+
+_NEEDS = {"GPU_PLAN_CPU_RANKS": "gloo_ranks", "GPU_PLAN_CPU_FLOAT8": "float8_products"}
+"""Module beside this one by the variable that asks for it."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the script as `python SCRIPT ARGS...` would; gives the exit code."""
+    if not arguments:
+        print("usage: cpu_ranks.py SCRIPT [ARGUMENTS...]", file=sys.stderr)
+        return 2
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [here, *(entry for entry in sys.path if entry != here)]
+    imports = importlib.import_module("post_import").PostImport(_failed)
+    imports.install()
+    for variable, name in _NEEDS.items():
+        if os.environ.get(variable) == "1":
+            importlib.import_module(name).install(imports)
+    sys.argv[:] = arguments
+    sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
+    try:
+        runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as leaving:
+        if leaving.code is None or isinstance(leaving.code, int):
+            return leaving.code or 0
+        print(leaving.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _failed(module: str, error: Exception) -> None:
+    print(f"cpu_ranks.py: {module} is not as expected, and may not run on a CPU: {error!r}", file=sys.stderr)
+
+
+def _leave(code: int) -> None:
+    """gloo's threads sometimes abort a process that has finished well: it ends before they can."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _leave(main(sys.argv[1:]))
