@@ -16,7 +16,7 @@ GPUS ?= 8xH100
 # Benchmarks that need no GPU; each writes to benchmarks/results.
 BENCHMARKS := cpu_activations published_runs published_lora accuracy distributed_cpu matrix faults captured_scripts \
   inference_truth device_maps inference_runs check_regressions damaged_checkpoints \
-  hostile_inputs
+  hostile_inputs ways_out
 
 help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'

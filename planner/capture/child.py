@@ -17,15 +17,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpu_plan.planner.capture import refusals
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outcome, PlannedDevice, framed
+from gpu_plan.planner.capture.unwritten import refusals
+from gpu_plan.planner.capture.unwritten.redirect import Redirect
 from gpu_plan.planner.capture.watch.problem import described
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.neighbours import admit
 from gpu_plan.planner.plan.codec import decode, dump, load_object
-from gpu_plan.planner.walls.behind import Asked, Standing, go_behind, stay_outside
+from gpu_plan.planner.walls.behind import Asked, Standing, go_behind, in_words, stay_outside
 from gpu_plan.planner.walls.namespaces import Room
 from gpu_plan.planner.walls.privileges import Bounds
+
+_NO_WALLS = (
+    "is not executed: this machine offers no walls to run it behind ({}): --unwalled runs it with your own rights,"
+    " --model plans a model in its place"
+)
 
 
 class Result:
@@ -53,6 +59,7 @@ def main(words: list[str]) -> NoReturn:
     _quiet_environment(request.device, None if walls.kind == "namespaces" else scratch)
     if walls.kind == "landlock":
         refusals.explain(scratch)
+        Redirect(scratch).install()
     # Imported behind the walls: a process that has threads gets no namespaces, and torch starts some.
     from gpu_plan.planner.capture.window import Window
 
@@ -80,7 +87,7 @@ def _walls(request: CaptureRequest, result: Result, scratch: str) -> Standing:
     walls = go_behind(asked)
     if walls.kind == "none":
         if not request.unwalled:
-            result.end(Outcome(stage="walls", message=refusals.NO_WALLS.format("; ".join(walls.refused))))
+            result.end(Outcome(stage="walls", message=_NO_WALLS.format("; ".join(walls.refused))))
         return stay_outside(asked)
     return walls
 
@@ -94,7 +101,7 @@ def _captured(facts: CapturedFacts, started: float, walls: Standing) -> Outcome:
             seconds=time.monotonic() - started,
             resident_bytes=peak,
             walls=walls.kind,
-            notes=(*facts.notes, refusals.in_words(walls)),
+            notes=(*facts.notes, in_words(walls, "the script")),
         ),
     )
 

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from gpu_plan.planner.capture.progress import Reader, watch
+from gpu_plan.planner.capture.progress import watch
 from gpu_plan.planner.capture.request import MOST_BYTES, CaptureRequest, Outcome, unframed
 from gpu_plan.planner.errors import InputError, UnreachableError
 from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.plan.codec import decode, dump, load_object
 from gpu_plan.planner.walls.environment import without_secrets
+from gpu_plan.planner.walls.processes.watch import Reader, seen
 
 _OUTPUT_BYTES = 64 * 1024
 Note = Callable[[str], None]
@@ -47,12 +48,7 @@ def _line(request: CaptureRequest, outcome: Outcome, said: str) -> str:
     hint = "" if "--model" in outcome.message else "; name the model with --model, or a factory, to plan without it"
     last = said.strip().splitlines()[-1][:160] if outcome.stage == "exited" and said.strip() else ""
     told = f" ({last})" if last and last not in outcome.message else ""
-    return _seen(f"{place}: {outcome.message}{told}{hint}")
-
-
-def _seen(text: str) -> str:
-    """In one line that no terminal obeys: parts of it are the script's own words."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return seen(f"{place}: {outcome.message}{told}{hint}")
 
 
 def _config_of(name: str) -> str:

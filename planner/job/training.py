@@ -77,6 +77,8 @@ def trace_provider(request: Request, cluster: Cluster, source: ModelSource, give
         attention=given.attention or "sdpa",
         adapter=adapter_of(given, cluster),
         use_cache=request.use_cache,
+        script_seconds=request.script_seconds,
+        unwalled=request.unwalled,
         note=note,
     )
 

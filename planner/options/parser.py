@@ -102,7 +102,7 @@ def add_unwalled(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--unwalled",
         action="store_true",
-        help="execute a training script where this machine offers no walls around it, with your own rights",
+        help="execute a script or factory where this machine offers no walls around it, with your rights",
     )
 
 

@@ -15,6 +15,7 @@ from gpu_plan.planner.trace.stepless import stepless_trace
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 
 if TYPE_CHECKING:
+    from gpu_plan.planner.trace.walled.client import WalledWorkshop
     from gpu_plan.planner.trace.workshop import Workshop
 
 
@@ -48,11 +49,14 @@ class TraceProvider:
     adapter: Adapter | None = None
     """What is trained instead of the model itself, if anything."""
     use_cache: bool = True
+    script_seconds: float | None = None
+    unwalled: bool = False
+    """As of the request: for a factory, which is the user's own code."""
     note: Callable[[str], None] = lambda _: None
     """Told about cache entries that had to be made again, and about slow work that starts."""
     _traces: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
-    _workshop: "Workshop | None" = None
+    _workshop: "Workshop | WalledWorkshop | None" = None
 
     def spec(self) -> ModelSpec:
         """Parameters and identity of the built model."""
@@ -77,7 +81,13 @@ class TraceProvider:
 
     def told(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
-        return told_by(self._traces.values())
+        sites, notes = told_by(self._traces.values())
+        return sites, [*notes, *([] if self.walls is None else [self.walls])]
+
+    @property
+    def walls(self) -> str | None:
+        """What stands around a factory's process, in words; None where none was started."""
+        return getattr(self._workshop, "walls", None)
 
     def _lookup(self, variant: StepVariant, points: tuple[int, ...]) -> StepTrace | None:
         key = (variant.key(), points)
@@ -88,7 +98,20 @@ class TraceProvider:
             self._traces[key] = trace
         return trace
 
-    def _open_workshop(self) -> "Workshop":
+    def _open_workshop(self) -> "Workshop | WalledWorkshop":
+        if self._workshop is None and self.source.kind == "factory":
+            self.note(f"tracing {self.source.id}, behind walls")
+            from gpu_plan.planner.trace.walled.client import WalledWorkshop
+
+            self._workshop = WalledWorkshop(
+                self.source,
+                self.device,
+                self.attention,
+                self.adapter,
+                seconds=self.script_seconds,
+                unwalled=self.unwalled,
+                note=self.note,
+            )
         if self._workshop is None:
             self.note("tracing")
             from gpu_plan.planner.trace.workshop import Workshop

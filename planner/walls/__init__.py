@@ -1,7 +1,7 @@
 """Walls around code that is not ours: what it writes goes nowhere, and nothing outside of it can be reached.
 
     behind           what others call: puts this process behind the best walls that the machine offers, and says which
-    warden           the process in front of the walls: ends with all that stands behind them, and ends all of that
+    processes/       the warden in front of the walls, who ends all that stands behind them; limits on all of it
     namespaces       own mounts, processes, network, IPC and users; `view` is what is seen of the file systems, from
                      `mounts`, the kernel's list of them
     landlock         where namespaces are not to be had: what may be opened for writing, connected to and signalled
@@ -9,5 +9,6 @@
     privileges       capabilities, limits; `environment` what the code is told of its surroundings
     kernel           numbers and calls that Python has no names for
 
-Standard library only, and Linux only; nothing here knows what is run behind the walls. Others import `behind`.
+Standard library only, and Linux only; nothing here knows what is run behind the walls. Others import `behind`
+and `processes`.
 """

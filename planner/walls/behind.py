@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from gpu_plan.planner.walls import landlock, namespaces, privileges, system_calls, warden
+from gpu_plan.planner.walls import landlock, namespaces, privileges, system_calls
 from gpu_plan.planner.walls.kernel import NoWallError
+from gpu_plan.planner.walls.processes import warden
 from gpu_plan.planner.walls.system_calls import Openings
 
 Kind = Literal["namespaces", "landlock", "none"]
@@ -35,6 +36,16 @@ class Standing:
     """Places that can only be read, where otherwise files go nowhere."""
     refused: tuple[str, ...] = ()
     """Why better walls, or any, are not to be had: what the kernel said."""
+
+
+def in_words(walls: Standing, what: str) -> str:
+    """What stood around `what`, such as `the script`, for a report."""
+    if walls.kind == "namespaces":
+        only = f" ({', '.join(walls.unchanged[:3])} could only be read)" if walls.unchanged else ""
+        return f"{what} ran in namespaces of its own: what it wrote went nowhere{only}, and it had no network"
+    if walls.kind == "landlock":
+        return f"{what} ran under Landlock and seccomp: it wrote into a scratch folder alone, and had no network"
+    return f"{what} ran without walls (--unwalled), with all rights of its user"
 
 
 def go_behind(asked: Asked) -> Standing:

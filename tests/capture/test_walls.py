@@ -106,12 +106,12 @@ def test_a_project_cannot_take_the_walls_down(tmp_path: Path) -> None:
 
 def test_a_script_that_waits_for_ever_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock alone ends nothing; a process that does nothing makes no progress."""
-    from gpu_plan.planner.capture import progress
     from gpu_plan.planner.capture.parent import CaptureError, capture
     from gpu_plan.planner.capture.request import CaptureRequest, PlannedDevice
+    from gpu_plan.planner.walls.processes import watch
 
-    monkeypatch.setattr(progress, "_STILL_SECONDS", 2.0)
-    monkeypatch.setattr(progress, "_STILL_SHARE", 0.0)
+    monkeypatch.setattr(watch, "_STILL_SECONDS", 2.0)
+    monkeypatch.setattr(watch, "_STILL_SHARE", 0.0)
     script = tmp_path / "train.py"
     script.write_text("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n")
     device = PlannedDevice(name="NVIDIA T4", total_bytes=16 * 10**9, capability_major=7, sm_count=40)

@@ -3,13 +3,19 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
-PLANTED = (
+from gpu_plan.planner.neighbours import NEEDED
+
+OURS = (
     "planner/__init__.py", "executor.py", "reports/__init__.py", "tui/__init__.py", "gpu_plan/__init__.py",
-    "torch.py", "numpy.py", "yaml.py", "transformers/__init__.py", "json.py", "types.py",
+    "transformers/__init__.py", "sitecustomize.py", "usercustomize.py",
 )  # fmt: skip
+PLANTED = (*OURS, *(f"{name}.py" for name in sorted((sys.stdlib_module_names | NEEDED) - {"gpu_plan", "transformers"})))
+"""All of the standard library, and all that this package needs."""
 TRAINING = """
 from datasets.rows import ROWS
 from my_helper import WIDTH
@@ -92,9 +98,18 @@ def make_project(folder: Path, *, together: bool) -> Project:
     return Project(script=script, directory=directory, marker=marker)
 
 
-def plant(folder: Path, marker: Path) -> None:
+def everything_installed() -> tuple[str, ...]:
+    """Files named like every module that any start here could import."""
+    names = {*packages_distributions(), *sys.stdlib_module_names}
+    return (
+        *OURS,
+        *(f"{name}.py" for name in sorted(names) if name.isidentifier() and f"{name}/__init__.py" not in OURS),
+    )
+
+
+def plant(folder: Path, marker: Path, names: Iterable[str] = PLANTED) -> None:
     """Modules that say so, and raise, when they are imported."""
-    for name in PLANTED:
+    for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(

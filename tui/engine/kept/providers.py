@@ -97,6 +97,8 @@ class Providers(Generic[T]):
                 attention=attention,
                 adapter=adapter,
                 use_cache=request.use_cache,
+                script_seconds=request.script_seconds,
+                unwalled=request.unwalled,
                 note=note,
             ),
         )

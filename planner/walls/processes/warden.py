@@ -7,7 +7,7 @@ from types import FrameType
 
 from gpu_plan.planner.walls.kernel import control
 from gpu_plan.planner.walls.namespaces import exit_code
-from gpu_plan.planner.walls.tree import descendants
+from gpu_plan.planner.walls.processes.tree import descendants
 
 _DEATH_SIGNAL, _ADOPT = 1, 36
 

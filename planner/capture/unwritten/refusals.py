@@ -1,4 +1,4 @@
-"""The walls in words: what stood, and why a write of the script's was refused.
+"""Why a write of the script's was refused, in words.
 
 The words are friendlier than the kernel's errors and hold nothing back by themselves: ctypes passes an audit hook by.
 """
@@ -9,28 +9,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_plan.planner.walls.behind import Standing
-
-NO_WALLS = (
-    "is not executed: this machine offers no walls to run it behind ({}): --unwalled runs it with your own rights,"
-    " --model plans a model in its place"
-)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES: Mapping[str, tuple[int, int | None]] = {
     "os.remove": (0, 1), "os.rename": (0, 2), "os.rmdir": (0, 1), "os.mkdir": (0, 2), "os.link": (1, 3),
     "os.symlink": (1, 2), "os.truncate": (0, None),
 }  # fmt: skip
 """Audit events: which of their arguments is the path that would be changed, and which the folder it is relative to."""
-
-
-def in_words(walls: Standing) -> str:
-    """What stood around the script, for the report."""
-    if walls.kind == "namespaces":
-        only = f" ({', '.join(walls.unchanged[:3])} could only be read)" if walls.unchanged else ""
-        return f"the script ran in namespaces of its own: what it wrote went nowhere{only}, and it had no network"
-    if walls.kind == "landlock":
-        return "the script ran under Landlock and seccomp: it wrote into a scratch folder alone, and had no network"
-    return "the script ran without walls (--unwalled), with all rights of its user"
 
 
 def explain(scratch: str) -> None:

@@ -1,0 +1,97 @@
+"""A factory's process, `-m gpu_plan.planner.trace.walled.child QUESTIONS ANSWERS`: builds and traces it behind walls.
+
+Both are descriptors of pipes. It ends with the end of the questions.
+"""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import NoReturn
+
+from gpu_plan.planner.errors import NotBuiltError, PlanError, UnreachableError, UsageError
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.neighbours import admit
+from gpu_plan.planner.plan.codec import decode, load_object
+from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.trace.walled.frames import Ask, Opening, error, receive, send
+from gpu_plan.planner.walls.behind import Asked, go_behind, in_words, stay_outside
+from gpu_plan.planner.walls.namespaces import Room
+from gpu_plan.planner.walls.privileges import Bounds
+
+_KINDS = {UsageError: "usage", UnreachableError: "unreachable", NotBuiltError: "not built"}
+
+
+def main(words: list[str]) -> NoReturn:
+    questions, answers = int(words[0]), int(words[1])
+
+    def read(size: int) -> bytes:
+        content = b""
+        while len(content) < size and (piece := os.read(questions, size - len(content))):
+            content += piece
+        return content
+
+    first = receive(read)
+    assert first is not None
+    opening = decode(Opening, load_object(first[1], "the question"), "the question")
+    os.chdir(opening.directory)
+    admit(None)
+    sys.path[:] = dict.fromkeys([*sys.path, *opening.path])
+    if not _behind(opening, questions, answers):
+        os._exit(0)
+    try:
+        from gpu_plan.planner.trace.workshop import Workshop
+
+        source = ModelSource(kind="factory", id=opening.factory, config=None, digest=opening.digest)
+        shop = Workshop(source, opening.device, opening.attention, opening.adapter)
+        while (message := receive(read)) is not None:
+            asked = decode(Ask, load_object(message[1], "the question"), "the question")
+            if asked.variant is None:
+                send(answers, b"J", json.dumps(asdict(shop.spec())).encode())
+            else:
+                try:
+                    send(answers, b"T", dump(shop.trace(asked.variant, asked.micro_batch)))
+                except PlanError as problem:
+                    send(answers, b"E", _refusal(problem))
+    except PlanError as problem:
+        send(answers, b"E", _refusal(problem))
+    finally:
+        os._exit(0)
+
+
+def _behind(opening: Opening, questions: int, answers: int) -> bool:
+    asked = Asked(
+        scratch=opening.scratch,
+        descriptors=(questions, answers),
+        bounds=Bounds(processes=opening.processes, file_bytes=opening.written_bytes),
+        room=Room(written_bytes=opening.written_bytes, shared_bytes=opening.written_bytes),
+    )
+    walls = go_behind(asked)
+    if walls.kind == "none":
+        if not opening.unwalled:
+            reasons = "; ".join(walls.refused)
+            send(
+                answers,
+                b"E",
+                error(
+                    "input",
+                    f"is not executed: this machine offers no walls to run it behind ({reasons}): --unwalled runs it"
+                    " with your own rights; a model by its hub id, folder or config.json runs nothing of it",
+                ),
+            )
+            return False
+        walls = stay_outside(asked)
+    send(answers, b"J", json.dumps(in_words(walls, "the factory")).encode())
+    if walls.kind != "namespaces":
+        os.environ.update(TMPDIR=opening.scratch, TORCHINDUCTOR_CACHE_DIR=opening.scratch)
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    return True
+
+
+def _refusal(problem: PlanError) -> bytes:
+    return error(_KINDS.get(type(problem), "input"), str(problem))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
