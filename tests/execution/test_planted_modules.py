@@ -27,8 +27,8 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     plant(folder, tmp_path / "imported", everything_installed())
-    (folder / "train.py").write_text("import jinja2, numpy, torch\n")
-    (folder / "own_factory.py").write_text("import jinja2, torch\n\ndef net():\n    return torch.nn.Linear(4, 4)\n")
+    (folder / "train.py").write_text("import pytest, torch\n")
+    (folder / "own_factory.py").write_text("import pytest, torch\n\ndef net():\n    return torch.nn.Linear(4, 4)\n")
     jobs = {"script": "train.py", "factory": "own_factory:net"}
     tables = (f'[checks.{name}]\nmodel = "{model}"\ngpus = "1xT4"\n' for name, model in jobs.items())
     (folder / "plan.toml").write_text("".join(tables))

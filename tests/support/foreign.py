@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -14,8 +15,9 @@ OURS = (
     "planner/__init__.py", "executor.py", "reports/__init__.py", "tui/__init__.py", "gpu_plan/__init__.py",
     "transformers/__init__.py", "sitecustomize.py", "usercustomize.py",
 )  # fmt: skip
-PLANTED = (*OURS, *(f"{name}.py" for name in sorted((sys.stdlib_module_names | NEEDED) - {"gpu_plan", "transformers"})))
-"""All of the standard library, and all that this package needs."""
+_PRESENT = {name for name in sys.stdlib_module_names if name in sys.builtin_module_names or PathFinder.find_spec(name)}
+PLANTED = (*OURS, *(f"{name}.py" for name in sorted((_PRESENT | NEEDED) - {"gpu_plan", "transformers"})))
+"""All of the standard library as it is here, and all that this package needs."""
 TRAINING = """
 from datasets.rows import ROWS
 from my_helper import WIDTH
