@@ -20,9 +20,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gpu_plan.executor.checkpoints import digest
 from gpu_plan.executor.checkpoints.find import search
@@ -31,6 +33,7 @@ from tests.execution.launches import ROOT, launch
 from tests.support.flips import flip
 
 RESULTS = Path(__file__).parent / "results"
+JSON = RESULTS / "damaged_checkpoints.json"
 STRATEGIES = ("ddp", "fsdp", "zero2", "zero3")
 ROUNDS = 7
 
@@ -49,20 +52,35 @@ class Damaged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Seconds, of the clock and of all processors together: the second tell more on a machine with other work."""
+
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Seconds of one rank's save, medians over ROUNDS."""
+    """One rank's save, medians over ROUNDS."""
 
     mebibytes: int
-    write: float
+    write: Spent
     """The libraries' own writing."""
-    flush: float
+    flush: Spent
     """Waiting for the disk alone."""
-    flush_and_digest: float
-    least_ratio: float
-    ratio: float
-    """What the digest adds, to write and flush together: median of the rounds, and the least of them."""
-    read: float
+    flush_and_digest: Spent
+    read: Spent
     """Reading the checkpoint back and comparing, its pages in memory."""
+
+    @property
+    def added(self) -> Spent:
+        """What the digest adds to writing and waiting, as a share of them."""
+        shares = [
+            (getattr(self.flush_and_digest, kind) - getattr(self.flush, kind))
+            / (getattr(self.write, kind) + getattr(self.flush, kind))
+            for kind in ("wall", "cpu")
+        ]
+        return Spent(wall=shares[0], cpu=shares[1])
 
 
 def damage(strategy: str, flips: int, chance: random.Random) -> Damaged:
@@ -103,53 +121,49 @@ def damage(strategy: str, flips: int, chance: random.Random) -> Damaged:
 def cost(mebibytes: int) -> Cost:
     """One save after another, the wait for the disk with and without the digest in turns."""
     import torch
-    from safetensors.torch import save_file
 
     elements = mebibytes * 2**20 // 12
     model = {f"layer.{n}.weight": torch.randn(elements // 8) for n in range(8)}
     state = {n: {"exp_avg": torch.randn(elements // 8), "exp_avg_sq": torch.rand(elements // 8)} for n in range(8)}
-    rows: list[tuple[float, float, float]] = []
-    reads = []
+    spent: dict[str, list[Spent]] = {"write": [], "flush": [], "both": [], "read": []}
     with tempfile.TemporaryDirectory(prefix="plan-digest-") as made:
         for number in range(2 * ROUNDS):
             folder = Path(made, f"save-{number}")
             folder.mkdir()
-            began = time.perf_counter()
-            save_file(model, folder / "model.safetensors")
-            torch.save({"state": state}, folder / "optimizer.bin")
-            written = time.perf_counter() - began
-            waited = seconds(lambda folder=folder: flush([path for _, path in files_of(folder)])) if number % 2 else 0.0  # type: ignore[misc]
-            both = 0.0 if number % 2 else seconds(lambda folder=folder: list_files(folder, flush=True))  # type: ignore[misc]
-            if not number % 2:
-                reads.append(seconds(lambda folder=folder: list_files(folder)))  # type: ignore[misc]
-            rows.append((written, waited, both))
+            spent["write"].append(timed(partial(save, folder, model, state)))
+            if number % 2:
+                spent["flush"].append(timed(partial(flush, folder)))
+            else:
+                spent["both"].append(timed(partial(list_files, folder, flush=True)))
+                spent["read"].append(timed(partial(list_files, folder)))
             for path in folder.iterdir():
                 path.unlink()
-    pairs = [
-        (with_digest[2] - alone[1]) / (alone[0] + alone[1])
-        for with_digest, alone in zip(rows[0::2], rows[1::2], strict=True)
-    ]
-    return Cost(
-        mebibytes=mebibytes,
-        write=statistics.median(row[0] for row in rows),
-        flush=statistics.median(row[1] for row in rows[1::2]),
-        flush_and_digest=statistics.median(row[2] for row in rows[0::2]),
-        least_ratio=min(pairs),
-        ratio=statistics.median(pairs),
-        read=statistics.median(reads),
+    write, alone, both, read = (
+        Spent(wall=statistics.median(x.wall for x in found), cpu=statistics.median(x.cpu for x in found))
+        for found in spent.values()
     )
+    return Cost(mebibytes=mebibytes, write=write, flush=alone, flush_and_digest=both, read=read)
 
 
-def flush(paths: Iterable[Path]) -> None:
+def save(folder: Path, model: Mapping[str, Any], state: Mapping[int, Any]) -> None:
+    """As accelerate saves a model and its optimizer."""
+    import torch
+    from safetensors.torch import save_file
+
+    save_file(dict(model), folder / "model.safetensors")
+    torch.save({"state": state}, folder / "optimizer.bin")
+
+
+def flush(folder: Path) -> None:
     """As it was done before there was a digest."""
-    for path in paths:
+    for _, path in files_of(folder):
         digest._flush(path)
 
 
-def seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def timed(call: Callable[[], object]) -> Spent:
+    wall, cpu = time.perf_counter(), time.process_time()
     call()
-    return time.perf_counter() - began
+    return Spent(wall=time.perf_counter() - wall, cpu=time.process_time() - cpu)
 
 
 def main() -> None:
@@ -158,21 +172,30 @@ def main() -> None:
     parser.add_argument("--flips", type=int, default=200, help="over all strategies together")
     parser.add_argument("--seed", type=int, default=14)
     parser.add_argument("--mebibytes", type=int, default=768)
+    parser.add_argument("--only-cost", action="store_true", help="keep the flips that are there already")
     args = parser.parse_args()
-    rows = []
-    for number, strategy in enumerate(STRATEGIES):
+    kept = json.loads(JSON.read_text())["damaged"] if args.only_cost else []
+    rows = [Damaged(**row) for row in kept]
+    for number, strategy in enumerate(() if args.only_cost else STRATEGIES):
         share = args.flips // len(STRATEGIES) + (number < args.flips % len(STRATEGIES))
         rows.append(damage(strategy, share, random.Random(f"{args.seed} {strategy}")))
         print(rows[-1], flush=True)
     measured = cost(args.mebibytes)
-    print(measured, flush=True)
+    print(measured, measured.added, flush=True)
     write(rows, measured, args.seed)
 
 
 def write(rows: list[Damaged], measured: Cost, seed: int) -> None:
     machine = f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
-    content = {"machine": machine, "seed": seed, "damaged": [asdict(row) for row in rows], "cost": asdict(measured)}
-    (RESULTS / "damaged_checkpoints.json").write_text(json.dumps(content, indent=1) + "\n")
+    content = {
+        "machine": machine,
+        "seed": seed,
+        "damaged": [asdict(row) for row in rows],
+        "cost": asdict(measured),
+        "added": asdict(measured.added),
+    }
+    JSON.write_text(json.dumps(content, indent=1) + "\n")
+    load = os.getloadavg()[0]
     found, flips = sum(row.found for row in rows), sum(row.flips for row in rows)
     table = [f"| {r.strategy} | {r.files} | {r.bytes:,} | {r.flips} | {r.found} |" for r in rows]
     lines = [
@@ -191,15 +214,17 @@ def write(rows: list[Damaged], measured: Cost, seed: int) -> None:
         f"One rank writes {measured.mebibytes} MiB (weights by safetensors, Adam's state by torch.save) {2 * ROUNDS}"
         " times; medians, the disk waited for with and without the digest in turns.",
         "",
-        "| | seconds |",
-        "|---|---|",
-        f"| writing | {measured.write:.2f} |",
-        f"| waiting for the disk, as before | {measured.flush:.2f} |",
-        f"| waiting for the disk, every byte read beside it | {measured.flush_and_digest:.2f} |",
-        f"| reading it all again, as resuming does | {measured.read:.2f} |",
+        "| | seconds | of processors |",
+        "|---|---|---|",
+        f"| writing | {measured.write.wall:.2f} | {measured.write.cpu:.2f} |",
+        f"| waiting for the disk, as before | {measured.flush.wall:.2f} | {measured.flush.cpu:.2f} |",
+        "| waiting for the disk, every byte read beside it"
+        f" | {measured.flush_and_digest.wall:.2f} | {measured.flush_and_digest.cpu:.2f} |",
+        f"| reading it all again, as resuming does | {measured.read.wall:.2f} | {measured.read.cpu:.2f} |",
         "",
-        f"Added to writing and waiting: {measured.ratio:+.1%} (median of {ROUNDS} pairs; least"
-        f" {measured.least_ratio:+.1%}). The machine has other work: a pair can differ by more than the digest takes.",
+        f"Added to writing and waiting: {measured.added.wall:+.1%} of the time, {measured.added.cpu:+.1%} of the"
+        f" processors' seconds. The load of the machine was {load:.0f} on {os.cpu_count()} cores: other work makes its"
+        " times those of a queue, and the processors' seconds tell more.",
     ]
     (RESULTS / "damaged_checkpoints.md").write_text("\n".join(lines) + "\n")
 
