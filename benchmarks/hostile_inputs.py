@@ -18,6 +18,7 @@ from benchmarks.hostile import worker
 from benchmarks.hostile.kinds import KINDS, generate, whole_set
 
 RESULTS = Path(__file__).parent / "results"
+_PART = "Not the whole set: the run was ended early. Which seeds ran stands in the JSON."
 WHAT = ("traceback", "hang", "over 4 GiB", "was written", "code run", "exit code", "lines of error", "shown raw")
 """What is counted, each by the words that a fault holds."""
 
@@ -62,6 +63,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         write(rows)
 
 
+def _seed(row: dict[str, object]) -> int:
+    return int(str(row["name"]).rpartition("-")[2])
+
+
 def write(rows: list[dict[str, object]]) -> None:
     """The two files."""
     faulty = [row for row in rows if row["faults"]]
@@ -79,6 +84,9 @@ def write(rows: list[dict[str, object]]) -> None:
         "largest_peak_bytes": max(int(str(row["peak_bytes"])) for row in rows),
         "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "faulty": faulty,
+        "seeds": {
+            kind: sorted(_seed(row) for row in rows if str(row["name"]).startswith(f"{kind}-")) for kind in kinds
+        },
     }
     (RESULTS / "hostile_inputs.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="ascii")
     lines = [
@@ -102,6 +110,7 @@ def write(rows: list[dict[str, object]]) -> None:
         *(f"| {kind} | {count} |" for kind, count in kinds.items()),
         "",
         f"Largest resident size: {int(str(summary['largest_peak_bytes'])) / 2**30:.2f} GiB.",
+        *(["", _PART] if len(rows) < len(whole_set()) else []),
     ]
     if faulty:
         lines += ["", "Not as it must be:", "", *(f"- `{row['name']}`: {row['faults']}" for row in faulty)]

@@ -55,7 +55,7 @@ def render_runs_text(lines: Sequence[RunLine], now: float, *, ascii_only: bool =
     """A table, oldest first; lines end with a newline."""
     clean = ascii_line if ascii_only else one_line
     rows = [HEADER, *(_row(line, now) for line in lines)]
-    problems = [f"{line.id}: {clean(line.problem)}" for line in lines if line.problem]
+    problems = [f"{clean(line.id)}: {clean(line.problem)}" for line in lines if line.problem]
     return "\n".join([*(line[2:] for line in columns(rows, clean)), *problems]) + "\n"
 
 

@@ -105,3 +105,15 @@ def test_a_script_is_no_option_of_its_launcher(engine, strategy, observed):
     words = find_engine(engine)(target).command
     assert "./-x.py" in words
     assert "-x.py" not in words
+
+
+def test_a_run_folders_name_is_text(tmp_path, monkeypatch, capsys):
+    """Found by `benchmarks.hostile_inputs`, runs-60: the name of a run that cannot be read was shown raw."""
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "a\x1b[31m\x1f\u202eb"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{")
+    assert main(["runs"]) == 0
+    out, _ = capsys.readouterr()
+    assert not steers(out)
+    assert r"\x1b[31m" in out
