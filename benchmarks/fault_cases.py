@@ -137,8 +137,8 @@ def cases() -> list[Case]:
              culprit=ANY),
         Case(fault="an exception, both output streams closed", arguments=fault("close-and-fail"),
              causes=("exception",), code=1, culprit=1, says="a bad sample"),
-        Case(fault="stdout and stderr closed, stop and go", arguments=fault("close-output"), causes=("success",),
-             code=0),
+        Case(fault="stdout closed, and printed to", arguments=fault("close-output"), causes=("exception",), code=1,
+             culprit=1, says="I/O operation on closed file"),
         Case(fault="a working directory that vanishes", arguments=fault("no-directory"), causes=("success",), code=0),
         # Above the ranks.
         Case(fault="SIGKILL of the keeper", arguments=LONG, causes=("launcher",), code=125, culprit=None,

@@ -147,7 +147,7 @@ def main() -> None:
     rank = accelerator.process_index
     faulty = rank == args.rank and plan.attempt <= args.attempts
     batch = args.batch or plan.micro_batch_size or 4
-    model: torch.nn.Module = torch.nn.Linear(args.width, args.width)
+    model: torch.nn.Module = torch.nn.Sequential(torch.nn.Linear(args.width, args.width))  # FSDP2 wants a nested one
     if args.budget:
         model = WideNet()
     loader = DataLoader(Samples((4096, 64) if args.budget else (args.width,)), batch_size=batch)

@@ -136,10 +136,10 @@ def deaf() -> None:
 
 
 def lose_directory() -> None:
-    lost = Path(f"lost-{os.getpid()}")
+    lost = Path(f"lost-{os.getpid()}").absolute()
     lost.mkdir()
     os.chdir(lost)
-    lost.absolute().rmdir()
+    lost.rmdir()
 
 
 def deadlock() -> None:
