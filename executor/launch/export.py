@@ -8,6 +8,7 @@ from gpu_plan.executor.launch.engines.portable import cpu_files
 from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.prepare import draw
+from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.script.read import Script
 
 
@@ -31,5 +32,14 @@ def export(job: Job, script: Script | None, *, engine: str, folder: Path) -> Lau
     if drawn.target.data_loader and drawn.target.loop == "accelerate":
         fields = ", ".join(f"{name}={value}" for name, value in drawn.target.data_loader.items())
         own = (*own, f"data.*: give the script's Accelerator a DataLoaderConfiguration({fields})")
+    if script is None and _clips_by_file(drawn.target) and drawn.target.max_grad_norm is None:
+        said = (
+            "DeepSpeed clips by its own file alone, which says 0 (--set clip.max_norm=1.0 when planning, or --script)"
+        )
+        own = (*own, f"clipping of a script that is not named: {said}")
     files = {**launch.files, **(cpu_files() if drawn.target.needs_cpu_files else {})}
     return replace(launch, files=files, not_applied=(*own, *drawn.refused, *drawn.not_applied))
+
+
+def _clips_by_file(target: Target) -> bool:
+    return target.uses_deepspeed and not target.in_trainer

@@ -4,6 +4,7 @@ Nothing is started. Accelerate passes over nested keys that it does not know, so
 far end: in the variables of the ranks, and in the plugins that are made from those.
 """
 
+import math
 import os
 from pathlib import Path
 
@@ -220,3 +221,20 @@ def test_torchrun_reads_the_command(tmp_path: Path) -> None:
     assert (args.nnodes, args.nproc_per_node, args.rdzv_backend) == ("2", "8", "c10d")
     assert args.rdzv_endpoint == "127.0.0.1:29500"
     assert args.training_script == "gpu_plan.executor.runner"
+
+
+@pytest.mark.parametrize(("word", "written"), [("inf", math.inf), ("0.5", 0.5), ("0", None), (None, "auto")])
+def test_what_the_printed_command_says_of_clipping(
+    word: str | None, written: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 0 is left out and auto becomes 1.0: DeepSpeed then clips to 1.0. Only an endless norm means none."""
+    constants = pytest.importorskip("deepspeed.runtime.constants")
+    from accelerate.utils import DeepSpeedPlugin
+
+    monkeypatch.delenv("ACCELERATE_DEEPSPEED_CONFIG_FILE", raising=False)
+    if word is None:
+        monkeypatch.delenv("ACCELERATE_GRADIENT_CLIPPING", raising=False)
+    else:
+        monkeypatch.setenv("ACCELERATE_GRADIENT_CLIPPING", word)
+    assert DeepSpeedPlugin(zero_stage=2).deepspeed_config.get("gradient_clipping") == written
+    assert constants.GRADIENT_CLIPPING_DEFAULT == 1.0

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from gpu_plan.executor.job import Job
 from gpu_plan.executor.launch.deepspeed.config import deepspeed_config
 from gpu_plan.executor.launch.engines.registry import ENGINES, find_engine
+from gpu_plan.executor.launch.export import export
 from gpu_plan.executor.launch.prepare import Drawn, check, draw
 from gpu_plan.executor.script.read import read_script
 from gpu_plan.planner.errors import PreflightError
@@ -198,3 +200,14 @@ def test_the_users_own_words_are_refused_where_they_change_the_batch(tmp_path: P
     assert not drawn(tmp_path, text, "--batch-size", "4", strategy="ddp").refused
     (line,) = drawn(tmp_path, text, "--batch-size", "8", strategy="ddp").refused
     assert "128 samples would make an optimizer step, 64 are planned" in line
+
+
+def test_an_export_without_a_script_says_that_it_does_not_clip(tmp_path: Path) -> None:
+    def said(**plan: object) -> bool:
+        made = Job(saved=saved("zero2", **plan), script=tmp_path / "train.py", working_directory=tmp_path)  # type: ignore[arg-type]
+        launch = export(made, None, engine="accelerate", folder=tmp_path)
+        return any("DeepSpeed clips by its own file alone" in line for line in launch.not_applied)
+
+    assert said()
+    assert not said(max_grad_norm=0.5)
+    assert not said(stack="trainer"), "the Trainer says it itself"

@@ -53,6 +53,7 @@ class RunsScreen(Panel):
     def _read(self) -> None:
         """In a thread: records of long runs are large."""
         from gpu_plan.executor.read_run import Unreadable, read_all
+        from gpu_plan.executor.records.run import status_words
         from gpu_plan.reports.run.compare import compare_run
         from gpu_plan.reports.run.listing import HEADER, run_line
         from gpu_plan.reports.run.text import render_run_text
@@ -70,7 +71,9 @@ class RunsScreen(Panel):
             took = duration((time.time() if going else run.record.ended or run.last_sign) - run.record.started)
             steps = "-" if line.steps is None else str(line.steps)
             script = Path(line.script or "-").name
-            rows.append((line.id, line.status, script, line.strategy or "-", str(line.attempts), steps, took))
+            rows.append(
+                (line.id, status_words(line.status), script, line.strategy or "-", str(line.attempts), steps, took)
+            )
             report = render_run_text(run, compare_run(run), ascii_only=self._scene.ascii_only)
             found.append((line.status, run.folder, report))
         self.app.call_from_thread(self._fill, rows, found)
