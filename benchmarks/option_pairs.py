@@ -1,13 +1,15 @@
 """Every option and setting of a job with every strategy: it changes the document, is refused, or is named as without
 effect.
 
-    .venv/bin/python -m benchmarks.option_pairs
+    .venv/bin/python -m benchmarks.option_pairs [--minutes N]
 
 writes benchmarks/results/option_pairs.json and .md. Pairs and endings are those of tests/support/option_pairs.py.
 """
 
+import argparse
 import json
 import os
+import random
 import tempfile
 import time
 from collections import Counter
@@ -23,8 +25,8 @@ RESULTS = Path(__file__).parent / "results"
 _ENDINGS = ("changes", "refused", "named", "silent")
 
 
-def run() -> dict[str, Any]:
-    """All pairs, with the reason of each refusal."""
+def run(minutes: float | None) -> dict[str, Any]:
+    """All pairs, with the reason of each refusal; in a fixed random order as many as `minutes` allow, where given."""
     started = time.monotonic()
     rows: list[dict[str, Any]] = []
     plain_of: dict[str, str] = {}
@@ -34,7 +36,12 @@ def run() -> dict[str, Any]:
         model = Path(name) / "model"
         model.mkdir()
         (model / "config.json").write_text(json.dumps(LLAMA))
-        for pair in pairs():
+        listed = list(pairs())
+        if minutes is not None:
+            random.Random(14).shuffle(listed)
+        for pair in listed:
+            if minutes is not None and time.monotonic() - started > 60 * minutes:
+                break
             found, said = ending(pair, model, plain_of)
             rows.append({"pair": pair.label, "task": pair.task, "strategy": pair.strategy, "option": pair.option,
                          "ending": found, "said": said.replace(str(model), "MODEL")})  # fmt: skip
@@ -44,6 +51,7 @@ def run() -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "seconds": round(time.monotonic() - started),
+        "all": len(listed),
         "pairs": rows,
     }
 
@@ -59,8 +67,8 @@ def markdown(result: dict[str, Any]) -> str:
         f"torch {result['torch']}, transformers {result['transformers']}; a Llama of four blocks, one H100 or two nodes"
         " of two, every job pinned. Written by `python -m benchmarks.option_pairs`.",
         "",
-        f"{len(rows)} pairs of an option or setting with a strategy, alone and beside what it is about: {total}."
-        " A change is one of a figure, a note, the command or a launch file; the echo of what was asked is none.",
+        f"{len(rows)} of {result['all']} pairs of an option or setting with a strategy, alone and beside what it is"
+        f" about: {total}. A change is one of a figure, a note, the command or a launch file; the echo is none.",
         "",
         "| task | strategy | changes | refused | named as without effect | silent |",
         "|---|---|---:|---:|---:|---:|",
@@ -89,7 +97,9 @@ def _place(row: dict[str, Any]) -> str:
 
 def main() -> None:
     """Both files."""
-    result = run()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, help="stop after so many; the pairs are then a fixed random sample")
+    result = run(parser.parse_args().minutes)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "option_pairs.json").write_text(json.dumps(result, indent=1) + "\n")
     (RESULTS / "option_pairs.md").write_text(markdown(result))
