@@ -107,10 +107,11 @@ def checkpoint_roots(ranks: Iterable[RankRecord], working_directory: Path) -> se
 def lacks_room(path: Path | None, folder: RunFolder, roots: Iterable[Path]) -> str:
     """Why no attempt can save what did not fit at `path`, and what to do; empty where there is room again.
 
-    Room is what the newest whole checkpoint of the run takes, and an eighth more for logs and records.
+    Room is what the newest whole checkpoint of the run takes, and an eighth more for logs and records; a little at
+    least, since what ranks had kept for their last records is free now, and is no room.
     """
     kept = newest_complete((folder.path, *roots), run_id=folder.run_id)
-    needed = LITTLE if kept is None else kept.manifest.total_bytes * 9 // 8
+    needed = max(LITTLE, 0 if kept is None else kept.manifest.total_bytes * 9 // 8)
     free = None if path is None else free_bytes(path)
     if free is not None and free >= needed:
         return ""

@@ -27,7 +27,7 @@ def fill(path: Path) -> None:
 def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
     """It is the cause named, the checkpoint before is whole, and nothing is started anew; with room again the same
     command goes on where it was."""
-    with small_disk(1) as disk:
+    with small_disk(16) as disk:
         filler = disk / "filler"
 
         def inject(folder: RunFolder) -> None:
