@@ -181,7 +181,7 @@ def test_the_explorer_the_doctors_reading_and_a_whole_plan_know_it(tmp_path: Pat
         "--json",
     )
     done = subprocess.run(
-        [sys.executable, "-c", _PROBE, str(tmp_path), *words, "--json"],
+        [sys.executable, "-c", _PROBE, str(tmp_path), *words],
         capture_output=True,
         text=True,
         timeout=1500,
