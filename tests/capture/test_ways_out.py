@@ -63,6 +63,7 @@ def test_without_walls_the_same_ways_lead_out() -> None:
     assert {way["way"]: way["verdict"] for way in found["tried"]} == dict.fromkeys(CONTROLS, "OUT")  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_words_of_a_script_are_no_escapes(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('\\x1b]0;out\\x07')\nraise SystemExit('\\x1b[2J\\x07 gone\\u202e')\n")

@@ -70,6 +70,7 @@ def test_a_check_captures_the_script(project: Project) -> None:
     assert [job["name"] for job in json.loads(done.stdout)["jobs"]] == ["own"]
 
 
+@pytest.mark.slow
 def test_a_launch(project: Project, saved: Path) -> None:
     done = project.plan("--plan", str(saved), "--execute", str(project.script))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -146,7 +147,8 @@ async def _explored(request: object) -> list[Reply]:
     return [traced, drawn]
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_prompts(project: Project, tmp_path: Path, ranks: int) -> None:
     """The built-in runner, and what is looked at before it; two ranks are started by torchrun."""
     model = make_checkpoint(tmp_path / "model")

@@ -24,7 +24,7 @@ SHAPE = ("--gpus", "2xcpu", "--precision", "fp32", "--micro-batch", "2", "--grad
 def test_it_is_converted_into_the_run_folder(tmp_path: Path) -> None:
     """Once for all attempts; the script is told the new place, the original stays as it is."""
     source = replicated(tmp_path / "old" / "step-2")
-    asked = job(tmp_path, "--resume_from_checkpoint", "old/step-2", name="fsdp")  # type: ignore[arg-type]
+    asked = job(tmp_path, "--resume_from_checkpoint", "old/step-2", strategy="fsdp")
     folder = RunFolder(tmp_path / "runs" / "r")
     changed, begins = start_from_given(asked, folder)
     made = begins.path

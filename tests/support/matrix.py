@@ -93,7 +93,6 @@ def sample() -> tuple[Cell, ...]:
     return (
         Cell(loop="accelerate", strategy="fsdp"),
         Cell(loop="accelerate", strategy="zero2", variation="not clipped"),
-        Cell(loop="plain", strategy="ddp", variation="not clipped"),
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from gpu_plan.cli import main
 from gpu_plan.planner.plan.document import from_json
 from gpu_plan.planner.plan.files import load
+from tests.support.sample import sample
 
 PYTHIA, GPT2, SMOL = "EleutherAI/pythia-70m", "openai-community/gpt2", "HuggingFaceTB/SmolLM-135M"
 CATEGORIES = {
@@ -58,7 +59,7 @@ def effective(strategy):
     return strategy["micro_batch_size"] * strategy["data_parallel"] * strategy["gradient_accumulation_steps"]
 
 
-@pytest.mark.parametrize("model", [PYTHIA, GPT2, SMOL])
+@pytest.mark.parametrize("model", sample([PYTHIA, GPT2, SMOL], kept=[PYTHIA]))
 @pytest.mark.parametrize("gpus", ["1xT4", "4xA100-40GB"])
 def test_the_document_has_the_fixed_fields_and_adds_up(document, model, gpus):
     found = document(model, "--gpus", gpus, *SHORT, "--global-batch", "16")
@@ -96,7 +97,7 @@ def test_the_document_has_the_fixed_fields_and_adds_up(document, model, gpus):
 
 
 def test_the_best_plan_is_the_fastest_that_fits(document):
-    found = document(SMOL, "--gpus", "4xA100-40GB", *SHORT)
+    found = document(PYTHIA, "--gpus", "4xA100-40GB", *SHORT)
     fitting = [p for p in found["plans"] if p["fits"]]
     rates = [p["speed"]["samples_per_second"] for p in fitting]
     assert len(rates) > 3
@@ -105,10 +106,10 @@ def test_the_best_plan_is_the_fastest_that_fits(document):
 
 
 def test_every_value_is_echoed_with_its_basis(document):
-    found = document(PYTHIA, "--gpus", "1xV100", "--seq-len", "256", "--checkpointing", "full")
+    found = document(PYTHIA, "--gpus", "1xT4", *SHORT, "--checkpointing", "full")
     workload = found["workload"]
     for name, value, basis in (
-        ("seq_len", 256, "given"),
+        ("seq_len", 128, "given"),
         ("checkpointing", "full", "given"),
         ("precision", "fp16-mixed", "default"),
         ("optimizer", "adamw", "default"),

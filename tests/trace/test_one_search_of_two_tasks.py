@@ -72,7 +72,8 @@ RESERVE = "memory.reserve=14.5GiB"
 
 @pytest.mark.parametrize("task", JOBS)
 def test_reasons_name_the_plan_that_rests_on_them(task):
-    document = answer(TINY, "--gpus", "2xT4", *JOBS[task][:-1]).document
+    few = {"train": ("--micro-batch", "4", "--checkpointing", "none"), "infer": ()}
+    document = answer(TINY, "--gpus", "2xT4", *JOBS[task][:-1], *few[task]).document
     title = {
         "train": ("DDP: ", "FSDP2: ", "ZeRO"),
         "infer": ("2 replicas: ", "tensor parallel", "pipeline", "device map"),
