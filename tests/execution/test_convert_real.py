@@ -42,7 +42,7 @@ def converted(source: Path, to: str, ranks: int, target: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "between"), [("ddp", "fsdp")])
+@pytest.mark.parametrize(("before", "between"), [("ddp", "fsdp"), ("fsdp", "ddp")])
 def test_whole_and_sharded_are_the_same(before: str, between: str, tmp_path: Path) -> None:
     source = saved(tmp_path / "saving", before)
     there = converted(source, between, 4, tmp_path / "there")

@@ -53,13 +53,14 @@ def convert(source: Path, target: Path, *, layout: str, strategy: str, world_siz
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        _converter(checkpoint.manifest, layout)(checkpoint.path, partial, checkpoint.manifest, strategy)
+        names = _converter(checkpoint.manifest, layout)(checkpoint.path, partial, checkpoint.manifest, strategy)
         made = replace(
             checkpoint.manifest,
             layout=layout,
             strategy=strategy,
             world_size=world_size,
             random_states=checkpoint.manifest.random_states and world_size <= checkpoint.manifest.world_size,
+            parameter_names=names,
             created=time.time(),
             converted_from=str(checkpoint.path),
             files=list_files(partial, flush=True),
@@ -70,7 +71,8 @@ def convert(source: Path, target: Path, *, layout: str, strategy: str, world_siz
         shutil.rmtree(partial, ignore_errors=True)
 
 
-Converter = Callable[[Path, Path, Manifest, str], None]
+Converter = Callable[[Path, Path, Manifest, str], tuple[str, ...]]
+"""Fills the target; gives the parameters' names in the order in which an optimizer numbers them, where it is known."""
 
 
 def _converter(manifest: Manifest, layout: str) -> Converter:

@@ -25,7 +25,7 @@ MODEL_FILE = "model.safetensors"
 _OPTIMIZER_FILES = {"accelerate": "optimizer.bin", "trainer": "optimizer.pt"}
 
 
-def replicated_to_dcp(source: Path, target: Path, manifest: Manifest, strategy: str) -> None:
+def replicated_to_dcp(source: Path, target: Path, manifest: Manifest, strategy: str) -> tuple[str, ...]:
     """For FSDP2. Raises InputError for a checkpoint of several models."""
     optimizer_file = _optimizer_file(manifest)
     model = _load_model(source)
@@ -35,10 +35,14 @@ def replicated_to_dcp(source: Path, target: Path, manifest: Manifest, strategy: 
     # The Trainer reads configuration and weights of the folder itself too.
     dropped = {optimizer_file} if manifest.stack == "trainer" else {optimizer_file, MODEL_FILE}
     _copy_rest(source, target, dropped)
+    return manifest.parameter_names
 
 
-def dcp_to_replicated(source: Path, target: Path, manifest: Manifest, strategy: str) -> None:
-    """From FSDP2. Raises InputError for a checkpoint of several models."""
+def dcp_to_replicated(source: Path, target: Path, manifest: Manifest, strategy: str) -> tuple[str, ...]:
+    """From FSDP2, whose optimizer says the names that its numbers have from here on.
+
+    Raises InputError for a checkpoint of several models.
+    """
     optimizer_file = _optimizer_file(manifest)
     model = _load(source / SHARDED_MODEL)["model"]
     state = _load(source / SHARDED_OPTIMIZER)["optimizer"]
@@ -46,6 +50,7 @@ def dcp_to_replicated(source: Path, target: Path, manifest: Manifest, strategy: 
     if manifest.stack == "accelerate" or not any(target.glob("*.safetensors")):
         _save_model(target / MODEL_FILE, model)
     torch.save(by_number(state), target / optimizer_file)
+    return tuple(name for group in state["param_groups"] for name in group["params"])
 
 
 def by_name(state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

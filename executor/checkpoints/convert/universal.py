@@ -16,7 +16,7 @@ MERGE_WORKERS = 1
 """Processes that hold parameters in memory at the same time."""
 
 
-def to_universal(source: Path, target: Path, manifest: Manifest, strategy: str) -> None:
+def to_universal(source: Path, target: Path, manifest: Manifest, strategy: str) -> tuple[str, ...]:
     """By deepspeed/checkpoint/ds_to_universal.py; for a zero3 target what its loader looks for is added.
 
     Raises InputError where the folder is not laid out as accelerate or the Trainer lets DeepSpeed do it.
@@ -40,6 +40,7 @@ def to_universal(source: Path, target: Path, manifest: Manifest, strategy: str) 
     if traits_of(strategy).shards_model and not traits_of(manifest.strategy).shards_model:
         _for_stage_3(source / name, target / name)
     _copy_rest(source, target, name)
+    return manifest.parameter_names
 
 
 def _tag(source: Path) -> str:
