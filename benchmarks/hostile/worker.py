@@ -48,8 +48,8 @@ _OWN = (
     "hostname",
     "fc-list",
 )
-_LIBRARIES = (".cache/matplotlib", ".config/matplotlib")
-"""Of a home: where matplotlib keeps which fonts there are."""
+_LIBRARIES = (".cache/matplotlib", ".config/matplotlib", "torchinductor_")
+"""Where matplotlib keeps which fonts there are, and the empty folder that importing inductor makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,6 +108,7 @@ def crash_and_resume(job: Job, tmp_path: Path) -> None:
     assert [name for name in different if not name.startswith(NO_STATE) and not MICRO_BATCHES.fullmatch(name)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["single"])
 def test_killed_and_resumed_is_the_same(strategy: str, tmp_path: Path) -> None:
     crash_and_resume(Job(script="train.py", strategy=strategy), tmp_path)

@@ -84,7 +84,7 @@ _NAME = "gpu_plan" if _installed() else "gpu_plan.executor.pytest_plugin"
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param((), marks=pytest.mark.slow), ("-n", "2")], ids=["one process", "two workers"]
+    scope="module", params=[(), pytest.param(("-n", "2"), marks=pytest.mark.slow)], ids=["one process", "two workers"]
 )
 def run(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("library")

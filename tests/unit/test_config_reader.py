@@ -87,7 +87,7 @@ def test_hostile_bytes_take_work_in_proportion(make):
     raw, twice = make(20_000), make(40_000)
     first, second = steps(lambda: _read(raw)), steps(lambda: _read(twice))
     assert first < 60 * len(raw)
-    assert second < 2.1 * first + 100
+    assert second < 2.1 * first + 1000  # what is refused at once takes some hundred steps to say, or none to count
 
 
 WIDENS = {"wide object", "sizes"}  # Read to the end as the wide list is.

@@ -9,6 +9,7 @@ through these functions reaches the kernel, which refuses.
 import builtins
 import contextlib
 import errno
+import glob
 import io
 import os
 import shutil
@@ -42,8 +43,18 @@ class Redirect:
         for name, function in functions.items():
             setattr(os, name, function)
         builtins.open = io.open = self._open
+        self._take_kept(functions)
         # What it does below open folders would be out of sight.
         vars(shutil)["_use_fd_functions"] = False
+
+    @staticmethod
+    def _take_kept(functions: dict[str, Callable[..., Any]]) -> None:
+        """From Python 3.13 on, what pathlib globs with keeps functions of `os` of its own (glob.py: _Globber)."""
+        for kept in vars(glob).values():
+            for name, original in (("scandir", _SCANDIR), ("lstat", _LSTAT)):
+                held = vars(kept).get(name) if isinstance(kept, type) else None
+                if isinstance(held, staticmethod) and held.__func__ is original:
+                    setattr(kept, name, staticmethod(functions[name]))
 
     # -- where a path is ---------------------------------------------------------------------------------
 
