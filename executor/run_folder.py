@@ -100,7 +100,7 @@ def find(text: str, working_directory: Path) -> RunFolder:
     UnreachableError in one line where there is none, UsageError where several begin so.
     """
     direct = Path(text)
-    if (direct / RUN_FILE).is_file():
+    if os.path.isfile(direct / RUN_FILE):
         return RunFolder(direct)
     runs = list_runs(working_directory)
     if text == "latest" and runs:

@@ -397,6 +397,10 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     code, _, err = words(tmp_path / "a.yaml", capsys)
     assert code == 3
     assert "deepspeed names ds.json, which is not there" in err
+    (tmp_path / "a.yaml").write_text(f"output_dir: o\ndeepspeed: {'x' * 5000}.json\n")
+    code, _, err = words(tmp_path / "a.yaml", capsys)
+    assert code == 3, "a name that no file can have"
+    assert err.count("\n") == 1
 
 
 def test_kind_overrides_and_toml_is_read_back(

@@ -23,7 +23,7 @@ def _model(text: str, folder: Path) -> str:
     """The model as seen from the working directory."""
     given = Path(os.path.expanduser(text))
     below = folder / given
-    if given.is_absolute() or "\0" in text or not (text.startswith((".", "~")) or below.exists()):
+    if given.is_absolute() or "\0" in text or not (text.startswith((".", "~")) or os.path.exists(below)):
         return text
     relative = os.path.relpath(below)
     return str(below) if relative.startswith("..") else f"./{relative}"

@@ -1,6 +1,7 @@
 """`plan convert CHECKPOINT --to STRATEGY`: a checkpoint that another strategy, or another number of ranks, can load."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(f"{checkpoint.path}\n")
         return ExitCode.OK
     target = Path(args.output) if args.output else checkpoint.path.with_name(converted_name(checkpoint.path, wanted))
-    if target.exists():
+    if os.path.exists(target):
         raise UsageError(f"{target} is there already: name another folder with -o")
     made = convert_into(checkpoint, wanted, target)
     before = f"{checkpoint.manifest.strategy} on {checkpoint.manifest.world_size}"

@@ -102,9 +102,11 @@ def fetcher(path: Path) -> "Fetch":
         tried = [Path(os.path.expanduser(named))]
         tried += [path.parent / named] if not tried[0].is_absolute() else []
         for candidate in tried:
-            if candidate.is_file():
+            if os.path.isfile(candidate):  # no error for a name that no file can have
                 return read_file(candidate)
-        raise UnreachableError(f"{path}: {key} names {named}, which is not there: it says how the model is spread")
+        raise UnreachableError(
+            f"{path}: {key} names {visible(named[:200])}, which is not there: it says how the model is spread"
+        )
 
     return fetch
 
