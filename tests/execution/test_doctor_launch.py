@@ -44,6 +44,7 @@ def left_behind():
     return folders, running
 
 
+@pytest.mark.slow
 def test_a_right_launch_passes_and_is_timed(capsys):
     before = left_behind()
     code = main(["doctor", "--launch", "--gpus", "2xcpu", "--strategy", "ddp", "--precision", "fp32", "--json"])

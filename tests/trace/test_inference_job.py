@@ -120,6 +120,7 @@ def test_a_class_that_takes_no_quantised_cache_has_another_nearest_change(capsys
     assert document["nearest_change"] == "--context 4096 would fit: single GPU"
 
 
+@pytest.mark.slow
 def test_an_encoder_decoder(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (str(models / "t5"), "--task", "infer", "--gpus", "1xT4", "--context", "100", "--new-tokens", "10", "--pin")
     figures = planned(capsys, *words, "--precision", "fp32")["plans"][0]["inference"]
