@@ -9,11 +9,10 @@ Manifests of version 1, which cover the content of small files only, are still r
 **How ranks fulfil it.** `Accelerator.save_state` and the Trainer's saving do so under the runner, with the script
 untouched (`executor/runner/saving/hooks.py`). Each rank, once its own part is saved, leaves a marker
 `.plan-rank-N.json` in the folder that names run, attempt, step, the samples it has consumed and the digests of what it
-wrote. Whoever finds the
-markers of all ranks writes the manifest: the last rank to finish, without any barrier, so that a script which saves on
-its first rank only is not blocked. Such a replicated checkpoint gets its manifest when the next optimizer step has
-ended, since a collective has then passed that every rank joins only after its own saving. A save into a folder that is
-there already takes its manifest away first.
+wrote. Whoever finds the markers of all ranks writes the manifest: the last rank to finish, without any barrier, so that
+a script which saves on its first rank only is not blocked. Such a replicated checkpoint gets its manifest when the next
+optimizer step has ended, since a collective has then passed that every rank joins only after its own saving. A save
+into a folder that is there already takes its manifest away first.
 
 **Rotation.** Where a library numbers checkpoints itself, its `ProjectConfiguration(total_limit=N)` or
 `save_total_limit=N` is respected, with one difference: older checkpoints are deleted after the new one is complete, so
@@ -27,8 +26,8 @@ the job. The position counts in samples, so that it holds when micro batch, accu
     manifest    `plan-checkpoint.json`; the standard library only, since ranks write it
     markers     what ranks leave while they save, and the manifest that follows the last marker; standard library only
     find        complete checkpoints, the newest, torn ones
-    resume      `plan_resume`, `decide_resume`: as it stands, converted first, or not at all; `make_ready` and
-                `convert_into` convert
+    resume      `decide_resume`: as it stands, converted first, or not at all; `make_ready` and `convert_into`
+                convert
     given       one that the user's own words name: looked at before anything is launched
     convert/    the converter, in a process of its own
 

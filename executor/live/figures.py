@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gpu_plan.executor.records.run import Attempt, Phase, RunRecord, status_words
+from gpu_plan.executor.records.run import Attempt, Phase, RunRecord, status_words, to_first_step
 from gpu_plan.executor.supervise.causes.losses import loss_kind
-from gpu_plan.executor.supervise.follow.phases import WORDS, to_first_step
+from gpu_plan.executor.supervise.follow.phases import WORDS
 from gpu_plan.executor.supervise.follow.pulse import Pulse
 from gpu_plan.planner.plan.figures import MemoryFigures
 from gpu_plan.planner.units import format_bytes
@@ -105,9 +105,9 @@ def phase_words(name: str, behind: Sequence[Phase]) -> str:
     return f"{words} ({behind[-1].name} {seconds_words(behind[-1].seconds)})" if words and behind else words
 
 
-def first_step_words(before: Sequence[Phase], attempt: Sequence[Phase]) -> str:
-    """`first step after 34.10 s: planning 9.80 s, launcher 6.20 s, ...`; empty before it."""
-    found = to_first_step(before, attempt)
+def first_step_words(record: RunRecord, attempt: Sequence[Phase]) -> str:
+    """`first step after 34.10 s: planning 9.80 s, launcher 6.20 s, ...`, of the run's last attempt; empty before it."""
+    found = to_first_step(record.phases if len(record.attempts) == 1 else (), attempt)
     parts = ", ".join(f"{phase.name} {seconds_words(phase.seconds)}" for phase in found)
     return f"first step after {seconds_words(sum(phase.seconds for phase in found))}: {parts}" if found else ""
 

@@ -74,7 +74,7 @@ class PlainView:
             self._line(f"still {PRESENT.get(event.phase, event.phase)}, for {seconds_words(now - self._phase_at)}")
             return
         self._phase, self._phase_at = event.phase, now
-        self._line(phase_words(event.phase, event.phases) or _first_step(event))
+        self._line(phase_words(event.phase, event.phases) or first_step_words(event.record, event.phases))
 
     def _pulse(self, event: Event) -> None:
         behind = slowest(event.pulses)
@@ -102,8 +102,3 @@ class PlainView:
     def _line(self, text: str) -> None:
         if text:
             print(visible(f"plan: {text}"), file=self._err, flush=True)
-
-
-def _first_step(event: Event) -> str:
-    first = len(event.record.attempts) == 1
-    return first_step_words(event.record.phases if first else (), event.phases)

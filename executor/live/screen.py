@@ -83,8 +83,7 @@ class ScreenView:
             case "phase":
                 self._phase = phase_words(event.phase, event.phases)
                 if not self._phase:
-                    before = event.record.phases if len(event.record.attempts) == 1 else ()
-                    self._say(first_step_words(before, event.phases), "dim")
+                    self._say(first_step_words(event.record, event.phases), "dim")
             case "attempt" if event.attempt is not None:
                 self._flush()
                 self._say(progress_words(self._pulses, self._memory))

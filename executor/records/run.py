@@ -1,12 +1,14 @@
 """What the supervisor writes of a whole run: `run.json`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from gpu_plan.planner.notebook import shown
 
 SCHEMA_VERSION = 1
+FIRST_STEP = "first step"
+"""The phase with which the waiting ends."""
 
 RunStatus = Literal[
     "preparing", "running", "succeeded", "succeeded_not_as_planned", "failed", "interrupted", "launcher_failed", "lost"
@@ -46,6 +48,12 @@ class Phase:
     """Before the first attempt `planning`, `checking`; in each attempt `launcher`, `importing torch`, `preparing`,
     `first step`, `steps`, `ending`, as far as it came."""
     seconds: float
+
+
+def to_first_step(before: Sequence[Phase], attempt: Sequence[Phase]) -> tuple[Phase, ...]:
+    """What passed before the first step was done, of an attempt and what was before it; empty where none was."""
+    names = [phase.name for phase in attempt]
+    return (*before, *attempt[: names.index(FIRST_STEP) + 1]) if FIRST_STEP in names else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,14 +76,11 @@ def _decoded(content: bytes) -> str:
     return content.decode(encoding).replace("\r\n", "\n")
 
 
-def _parsed(text: str) -> Any:
-    return json_value(text)
-
-
 def _of_notebook(path: Path, text: str) -> tuple[str, tuple[int, ...]]:
     """The code cells as one program; lines that IPython alone understands become comments."""
     try:
-        cells = _parsed(text)["cells"]
+        notebook: Any = json_value(text)
+        cells = notebook["cells"]
         sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{path} is no notebook: it has no list of cells") from None

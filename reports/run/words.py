@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from gpu_plan.executor.records.run import Attempt, Phase
+from gpu_plan.executor.records.run import Attempt, to_first_step
 from gpu_plan.executor.records.whole import WholeRun
 from gpu_plan.planner.units import format_bytes
 from gpu_plan.reports.durations import seconds
@@ -48,8 +48,7 @@ def facts(run: WholeRun) -> list[tuple[str, str]]:
         found.append(("cluster", str(run.plan.cluster["spec"])))
     found.append(("started", stamp(record.started)))
     found.append(("took", duration((record.ended or run.last_sign) - record.started)))
-    if record.attempts and (waited := _until_first_step(record.attempts[0])):
-        waited = (*record.phases, *waited)
+    if record.attempts and (waited := to_first_step(record.phases, record.attempts[0].phases)):
         parts = ", ".join(f"{phase.name} {duration(phase.seconds)}" for phase in waited)
         found.append(("first step", f"after {duration(sum(phase.seconds for phase in waited))}: {parts}"))
     if run.status == "lost":
@@ -57,12 +56,6 @@ def facts(run: WholeRun) -> list[tuple[str, str]]:
     if record.message:
         found.append(("message", record.message))
     return [*found, ("folder", run.folder)]
-
-
-def _until_first_step(attempt: Attempt) -> tuple[Phase, ...]:
-    """Empty where the attempt came to none."""
-    names = [phase.name for phase in attempt.phases]
-    return attempt.phases[: names.index("first step") + 1] if "first step" in names else ()
 
 
 def compared_row(figure: Compared, unit: str) -> tuple[str, ...]:

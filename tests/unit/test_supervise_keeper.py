@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from gpu_plan.executor.supervise.processes import tree
 from gpu_plan.executor.supervise.processes.kernel import adopt_orphans
 from gpu_plan.executor.supervise.processes.launch import Started, start
 from gpu_plan.planner.errors import PreflightError
+from tests.support.fault_runs import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers are Linux's")
 ESCAPES = {
@@ -36,13 +37,6 @@ def launched(folder: Path, shell: str, *, leave: tuple[str, ...] = (), **variabl
         files, script=folder / "x.py", run_id=folder.name, directory=folder, logs=folder / "logs",
         environment=variables, leave=leave,
     )  # fmt: skip
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def sleepers(started: Started) -> list[int]:
@@ -132,12 +126,12 @@ def test_a_killed_supervisor_takes_all_with_it_and_the_record_says_when(tmp_path
     )
     assert supervisor.stdout is not None
     keeper = int(supervisor.stdout.readline())
-    until(lambda: len(tree.below([keeper], tree.table())) >= 4)
+    assert wait_until(lambda: len(tree.below([keeper], tree.table())) >= 4, 60)
     there = tree.below([keeper], tree.table())
     before = time.time()
     supervisor.kill()
     supervisor.wait()
-    until(lambda: not any(runs(pid) for pid in (*there, keeper)))
+    assert wait_until(lambda: not any(runs(pid) for pid in (*there, keeper)), 60)
     found = json.loads((folder / "run.json").read_text())
     assert found["status"] == "lost"
     assert found["ended"] >= before - 1
@@ -149,9 +143,9 @@ def test_a_killed_keeper_lets_nothing_go_that_was_seen(tmp_path: Path) -> None:
     with subreaper():
         started = launched(tmp_path, f"{ESCAPES['both, and no parent']}\nsleep 1000")
         note = tmp_path / "escaped"
-        until(lambda: note.exists() and note.read_text().endswith("\n"))
+        assert wait_until(lambda: note.exists() and note.read_text().endswith("\n"), 60)
         escaped = int(note.read_text())
-        until(lambda: {escaped, started.pid} <= set(started.members.follow()))
+        assert wait_until(lambda: {escaped, started.pid} <= set(started.members.follow()), 60)
         there = started.members.follow()
         started.keeper.kill()
         assert started.wait() == -signal.SIGKILL

@@ -6,11 +6,11 @@ from io import StringIO
 from gpu_plan.commands.execute.stopwatch import Stopwatch
 from gpu_plan.executor.live.figures import first_step_words, phase_words
 from gpu_plan.executor.live.plain import PlainView
-from gpu_plan.executor.records.run import Attempt, Phase, RunRecord
+from gpu_plan.executor.records.run import Attempt, Phase, RunRecord, to_first_step
 from gpu_plan.executor.supervise.events import Event
 from gpu_plan.executor.supervise.follow.beginning import HOSTS_AGAIN, PHASE_AGAIN, Beginning
 from gpu_plan.executor.supervise.follow.hosts import meeting_of
-from gpu_plan.executor.supervise.follow.phases import phases, present, to_first_step
+from gpu_plan.executor.supervise.follow.phases import phases, present
 from gpu_plan.executor.supervise.follow.pulse import Pulse
 
 
@@ -66,7 +66,7 @@ def test_each_phase_is_said_live_and_the_first_step_with_all_of_them() -> None:
         " first step 1.50 s",
     ]
     assert phase_words("steps", whole) == ""
-    assert first_step_words((), whole[:2]) == ""
+    assert first_step_words(record, whole[:2]) == ""
 
 
 def test_the_time_before_a_run_is_told_by_what_it_was_spent_on() -> None:

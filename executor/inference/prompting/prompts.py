@@ -11,8 +11,9 @@ from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.foreign.limits import MalformedError
 
 MAX_LINE = 64 * 2**20
-MAX_FILE = 4 * 2**30
 """Bytes of one line."""
+MAX_FILE = 4 * 2**30
+"""Bytes of all of them."""
 _FIELDS = ("prompt", "input_ids", "messages")
 
 

@@ -65,7 +65,7 @@ def _steps(tree: ast.Module, calls: Sequence[ast.Call], literals: Literals) -> i
     plugin = next(_named(calls, "GradientAccumulationPlugin"), None)
     if plugin is not None:
         return literals.whole(plugin.args[0] if plugin.args else keywords(plugin).get("num_steps"))
-    if any(True for _ in _named(calls, "accumulate")):
+    if next(iter(_named(calls, "accumulate")), None) is not None:
         made = next(_named(calls, "Accelerator"), None)
         given = None if made is None else keywords(made).get("gradient_accumulation_steps")
         return 1 if given is None else literals.whole(given)

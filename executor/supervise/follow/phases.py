@@ -6,11 +6,9 @@ Each phase ends when the last rank has come so far: the job is no further.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gpu_plan.executor.records.run import Phase
+from gpu_plan.executor.records.run import FIRST_STEP, Phase
 
-LAUNCHER, IMPORTING, PREPARING, FIRST_STEP, STEPS, ENDING = (
-    "launcher", "importing torch", "preparing", "first step", "steps", "ending",
-)  # fmt: skip
+LAUNCHER, IMPORTING, PREPARING, STEPS, ENDING = "launcher", "importing torch", "preparing", "steps", "ending"
 WORDS = {
     LAUNCHER: "starting the launcher",
     IMPORTING: "ranks started, importing torch",
@@ -70,9 +68,3 @@ def phases(began: float, ranks: Sequence[Placed], expected: int, ended: float | 
 
 def _at(rank: Placed, moment: str) -> float | None:
     return rank.started if moment == "started" else rank.moments.get(moment)
-
-
-def to_first_step(before: Sequence[Phase], attempt: Sequence[Phase]) -> tuple[Phase, ...]:
-    """What passed before the first step was done; empty where none was."""
-    names = [phase.name for phase in attempt]
-    return (*before, *attempt[: names.index(FIRST_STEP) + 1]) if FIRST_STEP in names else ()
