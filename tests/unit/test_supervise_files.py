@@ -162,6 +162,13 @@ def test_out_of_memory_kills_are_counted(tmp_path: Path) -> None:
     process = tmp_path / "cgroup"
     process.write_text("0::/user.slice\n")
     assert oom_kills(process, tmp_path) == 2
+    (tmp_path / "memory" / "jobs").mkdir(parents=True)
+    (tmp_path / "memory" / "memory.oom_control").write_text("under_oom 0\noom_kill 7\n")
+    (tmp_path / "memory" / "jobs" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
+    process.write_text("8:cpu,memory:/jobs\n0::/\n")
+    assert oom_kills(process, tmp_path) == 5, "version 1: our own group's, not the machine's"
+    process.write_text("8:memory:/path/on/the/host\n0::/\n")
+    assert oom_kills(process, tmp_path) == 7, "a container without a namespace: what is mounted is the group"
     assert counter("oom_kill x\n", "oom_kill") == 0
     assert oom_kills() >= 0
     assert data_limit(os.getpid()) is None
