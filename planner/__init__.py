@@ -8,7 +8,7 @@ is asked for, `from_config/` how other tools ask. `regression/` compares with wh
 recorded.
 
 At the root stands what every room may use: `errors`, `units`, `dtypes`, `nearest` (names), `cache_dir` (results kept
-between runs), `own_python` (processes of one's own) and `notebook`.
+between runs), `whole_file`, `own_python` (processes of one's own) and `notebook`.
 
 Imports go downward: regression and sweep, job, capture, search, options, strategy, from_config, memory and speed,
 snapshot and trace, model, hardware and plan, workload, the root. The contracts in pyproject.toml hold the order, and

@@ -4,10 +4,11 @@ import contextlib
 import functools
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
+
+from gpu_plan.planner.whole_file import replace_file
 
 _CHECKSUM = hashlib.sha256().digest_size
 TRACED_WITH = ("torch", "transformers", "accelerate", "peft")
@@ -80,12 +81,4 @@ def write_entry(path: Path, content: bytes) -> None:
     """Keeps an entry, behind its checksum, whole or not at all; a cache that cannot be written is no error."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(content).digest() + content)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        replace_file(path, hashlib.sha256(content).digest() + content)

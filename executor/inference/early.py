@@ -3,11 +3,9 @@
 No torch. What depends on the plan, such as the room on its devices, is looked at after it: see `preflight`.
 """
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
-from gpu_plan.executor.inference.loading.checkpoint import open_checkpoint
+from gpu_plan.executor.inference.loading.checkpoint import named_folder, open_checkpoint
 from gpu_plan.executor.inference.loading.random_weights import config_folder
 from gpu_plan.executor.inference.options import Parser, add_options, read_device_map, request_of
 from gpu_plan.executor.inference.prompting.prompts import read_prompts
@@ -39,9 +37,8 @@ def refuse_early(model: str, revision: str | None, arguments: Sequence[str] | No
 
 
 def _check_weights(model: str, revision: str | None, *, hint: str) -> None:
-    path = Path(os.path.expanduser(model))
-    folder = path.parent if path.name == "config.json" and path.is_file() else path
-    if folder.is_dir():
+    folder = named_folder(model)
+    if folder is not None:
         try:
             open_checkpoint(folder)
         except UnreachableError as problem:

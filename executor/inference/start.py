@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpu_plan.executor import names
 from gpu_plan.executor.inference.job import DISK, InferenceJob, inference_job
-from gpu_plan.executor.inference.loading.checkpoint import Checkpoint, open_checkpoint
+from gpu_plan.executor.inference.loading.checkpoint import Checkpoint, named_folder, open_checkpoint
 from gpu_plan.executor.inference.loading.model import bytes_by_place, check_checkpoint, check_device_map, empty_model
 from gpu_plan.executor.inference.loading.random_weights import random_weights
 from gpu_plan.executor.inference.loading.room import OFFLOAD_FOLDER, check_devices, check_disk
@@ -80,11 +80,9 @@ def adjusted(job: InferenceJob, request: Request) -> InferenceJob:
 
 def folder_of(job: InferenceJob) -> Path:
     """Where the weights lie: a folder, or the cache of a hub id. UnreachableError where they are not there."""
-    path = Path(os.path.expanduser(job.model))
-    if path.is_dir():
-        return path
-    if path.name == "config.json" and path.is_file():
-        return path.parent
+    folder = named_folder(job.model)
+    if folder is not None:
+        return folder
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 

@@ -9,7 +9,7 @@ library only; what it hooks (torch, accelerate, deepspeed, transformers, lightni
     recorder, figures/, memory/ what the hooks tell, as steps, phases, batches, losses and bytes
     saving/                     the checkpoint protocol, for untouched scripts
     record, document, snapshot  `rank-N.json` whole and at once; torch's memory history on demand
-    ending, failure             how a rank begins and ends as a process, and why it ended
+    ending, failure, stop       how a rank begins and ends as a process, and why it ended
 
 Started as a module; `current`, `figures` and `memory` serve prompt runs, `function` notebooks. By contract it imports
 neither `gpu_plan.planner` nor psutil, rich or yaml.

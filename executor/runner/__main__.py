@@ -13,13 +13,11 @@ from gpu_plan.executor.runner.ending import (
     dump_stacks_on_signal,
     write_elastic_error,
 )
-from gpu_plan.executor.runner.figures.not_finite import NotFiniteLoss
 from gpu_plan.executor.runner.hooks.registry import install_hooks
-from gpu_plan.executor.runner.observe.expected import ParameterMismatch
 from gpu_plan.executor.runner.options import read_options
 from gpu_plan.executor.runner.recorder import Recorder
-from gpu_plan.executor.runner.saving.fits import CheckpointMismatch
 from gpu_plan.executor.runner.script import run_script
+from gpu_plan.executor.runner.stop import Stop
 
 RESERVE = 2**20
 """Bytes set aside, untouched, for saying what happened when there is no memory left."""
@@ -68,7 +66,7 @@ def _run(recorder: Recorder, arguments: Sequence[str]) -> int:
 
 def _report(error: BaseException) -> None:
     """Prints what python would print."""
-    if isinstance(error, (ParameterMismatch, CheckpointMismatch, NotFiniteLoss)):
+    if isinstance(error, Stop):
         print(f"plan: {error}", file=sys.stderr)
         return
     if isinstance(error, SystemExit):

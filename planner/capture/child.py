@@ -10,7 +10,6 @@ import os
 import resource
 import runpy
 import sys
-import tempfile
 import time
 import traceback
 from dataclasses import replace
@@ -24,14 +23,8 @@ from gpu_plan.planner.capture.watch.problem import described
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.neighbours import admit
 from gpu_plan.planner.plan.codec import decode, dump, load_object
-from gpu_plan.planner.walls.behind import Asked, Standing, go_behind, in_words, stay_outside
-from gpu_plan.planner.walls.namespaces import Room
-from gpu_plan.planner.walls.privileges import Bounds
-
-_NO_WALLS = (
-    "is not executed: this machine offers no walls to run it behind ({}): --unwalled runs it with your own rights,"
-    " --model plans a model in its place"
-)
+from gpu_plan.planner.walls.behind import Standing, in_words
+from gpu_plan.planner.walls.guest import NoWallsError, enter, quiet, write_whole
 
 
 class Result:
@@ -42,9 +35,7 @@ class Result:
 
     def end(self, outcome: Outcome, trace: bytes | None = None) -> NoReturn:
         """Writes and leaves at once."""
-        waiting = memoryview(framed(dump(outcome).encode(), trace))
-        while waiting:
-            waiting = waiting[os.write(self.pipe, waiting) :]
+        write_whole(self.pipe, framed(dump(outcome).encode(), trace))
         os._exit(0)
 
 
@@ -56,7 +47,8 @@ def main(words: list[str]) -> NoReturn:
     admit(os.path.dirname(os.path.realpath(script)))
     started = time.monotonic()
     walls = _walls(request, result, scratch)
-    _quiet_environment(request.device, None if walls.kind == "namespaces" else scratch)
+    quiet(walls, scratch)
+    _quiet_environment(request.device)
     if walls.kind == "landlock":
         refusals.explain(scratch)
         Redirect(scratch).install()
@@ -78,18 +70,16 @@ def main(words: list[str]) -> NoReturn:
 
 def _walls(request: CaptureRequest, result: Result, scratch: str) -> Standing:
     """Goes behind them; ends the capture where there are none, unless the user said to go on."""
-    asked = Asked(
-        scratch=scratch,
-        descriptors=(result.pipe,),
-        bounds=Bounds(processes=request.processes, file_bytes=request.written_bytes),
-        room=Room(written_bytes=request.written_bytes, shared_bytes=request.written_bytes),
-    )
-    walls = go_behind(asked)
-    if walls.kind == "none":
-        if not request.unwalled:
-            result.end(Outcome(stage="walls", message=_NO_WALLS.format("; ".join(walls.refused))))
-        return stay_outside(asked)
-    return walls
+    try:
+        return enter(
+            scratch,
+            (result.pipe,),
+            processes=request.processes,
+            written_bytes=request.written_bytes,
+            unwalled=request.unwalled,
+        )
+    except NoWallsError as problem:
+        result.end(Outcome(stage="walls", message=f"{problem}, --model plans a model in its place"))
 
 
 def _captured(facts: CapturedFacts, started: float, walls: Standing) -> Outcome:
@@ -151,21 +141,14 @@ def _own_frame(problem: BaseException, script: Path) -> tuple[str | None, int | 
     return str(script), None
 
 
-def _quiet_environment(device: PlannedDevice, scratch: str | None) -> None:
-    """No trackers, no hub, one process, the planned device. What is temporary goes to `scratch`."""
-    if scratch is not None:
-        for name in ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR"):
-            os.environ[name] = scratch
-        tempfile.tempdir = None
+def _quiet_environment(device: PlannedDevice) -> None:
+    """No trackers, one process, the planned device."""
     os.environ.update(
         WANDB_MODE="disabled",
         WANDB_SILENT="true",
         COMET_MODE="disabled",
         CLEARML_OFFLINE_MODE="1",
         MLFLOW_TRACKING_URI="file:///tmp/mlflow",
-        HF_HUB_OFFLINE="1",
-        HF_DATASETS_OFFLINE="1",
-        TRANSFORMERS_VERBOSITY="error",
         TOKENIZERS_PARALLELISM="false",
         # By its own name: what refuses other devices (fp16) must not refuse this one. `placement` puts it on meta.
         ACCELERATE_TORCH_DEVICE="meta" if device.capability_major is None else "cuda",
@@ -173,7 +156,6 @@ def _quiet_environment(device: PlannedDevice, scratch: str | None) -> None:
     )
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
-    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from gpu_plan.planner.capture.request import MOST_BYTES, CaptureRequest, Outcome
 from gpu_plan.planner.errors import InputError, UnreachableError
 from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.plan.codec import decode, dump, load_object
+from gpu_plan.planner.visible import visible
 from gpu_plan.planner.walls.environment import without_secrets
-from gpu_plan.planner.walls.processes.watch import Reader, seen
+from gpu_plan.planner.walls.processes.watch import Reader
 
 _OUTPUT_BYTES = 64 * 1024
 Note = Callable[[str], None]
@@ -48,7 +49,7 @@ def _line(request: CaptureRequest, outcome: Outcome, said: str) -> str:
     hint = "" if "--model" in outcome.message else "; name the model with --model, or a factory, to plan without it"
     last = said.strip().splitlines()[-1][:160] if outcome.stage == "exited" and said.strip() else ""
     told = f" ({last})" if last and last not in outcome.message else ""
-    return seen(f"{place}: {outcome.message}{told}{hint}")
+    return visible(f"{place}: {outcome.message}{told}{hint}")
 
 
 def _config_of(name: str) -> str:

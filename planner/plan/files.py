@@ -1,6 +1,5 @@
 """Saved plans on disk: written whole or not at all, refused when they are not what they claim.   I/O"""
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.plan.codec import MAX_BYTES, load_object
 from gpu_plan.planner.plan.document import PlanDocument, from_json
 from gpu_plan.planner.plan.saved import SavedPlan, saved_from_json, saved_to_json
+from gpu_plan.planner.whole_file import replace_file
 
 
 def save(plan: SavedPlan, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -59,20 +59,6 @@ def write_bytes(path: str | os.PathLike[str], content: bytes, *, force: bool = F
             return
         if not force and os.path.lexists(target):
             raise UsageError(f"{target} is there already: give --force to replace it, or name another file")
-        _replace(Path(os.path.realpath(target)), content)
+        replace_file(Path(os.path.realpath(target)), content, durable=True)
     except OSError as error:
         raise UnreachableError(f"{target} cannot be written: {error.strerror or error}") from None
-
-
-def _replace(target: Path, content: bytes) -> None:
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise

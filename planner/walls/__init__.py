@@ -1,6 +1,7 @@
 """Walls around code that is not ours: what it writes goes nowhere, and nothing outside of it can be reached.
 
-    behind           what others call: puts this process behind the best walls that the machine offers, and says which
+    guest            what a process does that is to run a user's code: goes behind them, is told little, answers
+    behind           puts this process behind the best walls that the machine offers, and says which
     processes/       the warden in front of the walls, who ends all that stands behind them; limits on all of it
     namespaces       own mounts, processes, network, IPC and users; `view` is what is seen of the file systems, from
                      `mounts`, the kernel's list of them
@@ -9,6 +10,6 @@
     privileges       capabilities, limits; `environment` what the code is told of its surroundings
     kernel           numbers and calls that Python has no names for
 
-Standard library only, and Linux only; nothing here knows what is run behind the walls. Others import `behind`
-and `processes`.
+Standard library only, and Linux only; nothing here knows what is run behind the walls. Others import `guest`,
+`behind` and `processes`.
 """

@@ -7,6 +7,7 @@ it finds one, so it is always told the very file.
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,14 @@ def bits_of(dtype: str) -> int:
         return _BITS[dtype]
     digits = "".join(c for c in dtype.partition("_")[0] if c.isdigit())
     return int(digits) if digits else 8
+
+
+def named_folder(model: str) -> Path | None:
+    """The folder that `model` names, by itself or by its config.json; None where it names none that is there."""
+    path = Path(os.path.expanduser(model))
+    if path.name == "config.json" and path.is_file():
+        return path.parent
+    return path if path.is_dir() else None
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:

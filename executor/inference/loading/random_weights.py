@@ -4,12 +4,12 @@ They stand in the cache as safetensors, the same for the same config and librari
 """
 
 import hashlib
-import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from gpu_plan.executor.inference.loading.checkpoint import named_folder
 from gpu_plan.planner.cache_dir import cache_dir, versions
 from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
 from gpu_plan.planner.foreign.files import read_bytes
@@ -29,9 +29,8 @@ _BESIDE = (
 
 def config_folder(model: str) -> Path:
     """The folder of a model's config.json. UsageError for a model that is none on this machine."""
-    path = Path(os.path.expanduser(model))
-    folder = path.parent if path.name == "config.json" else path
-    if not (folder / "config.json").is_file():
+    folder = named_folder(model)
+    if folder is None or not (folder / "config.json").is_file():
         raise UsageError(f"--random-weights makes weights for a config.json: {model} is no folder that has one")
     return folder.absolute()
 

@@ -4,22 +4,13 @@ from typing import Any
 
 from gpu_plan.executor.runner.observe.actual import Counts
 from gpu_plan.executor.runner.options import Options
+from gpu_plan.executor.runner.stop import Stop
 
-EXIT_CODE = 4
 
-
-class ParameterMismatch(SystemExit):
+class ParameterMismatch(Stop):
     """The script's model has another number of parameters than the plan's. Ends the rank with exit code 4."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(EXIT_CODE)
-        self.message = message
-
-    def __str__(self) -> str:
-        return self.message
-
-
-ParameterMismatch.__module__ = "gpu_plan"
+    exit_code = 4
 
 
 def check_parameters(options: Options, *models: Any) -> None:

@@ -14,22 +14,13 @@ from gpu_plan.executor.checkpoints.manifest import (
     ManifestError,
     read_manifest,
 )
+from gpu_plan.executor.runner.stop import Stop
 
-EXIT_CODE = 4
 
-
-class CheckpointMismatch(SystemExit):
+class CheckpointMismatch(Stop):
     """The checkpoint is of another layout than what runs. Ends the rank with exit code 4."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(EXIT_CODE)
-        self.message = message
-
-    def __str__(self) -> str:
-        return self.message
-
-
-CheckpointMismatch.__module__ = "gpu_plan"
+    exit_code = 4
 
 
 def check_fits(folder: Any, *, layout: str, strategy: str | None, world_size: int) -> None:

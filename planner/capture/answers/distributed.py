@@ -20,7 +20,6 @@ _SILENT = (
     "reduce_scatter_tensor", "all_to_all", "gather", "scatter", "monitored_barrier",
 )  # fmt: skip
 
-
 wrapped: list[str] = []
 """Names of the classes and functions in which the script has wrapped a model by itself."""
 

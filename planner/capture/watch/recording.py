@@ -82,10 +82,7 @@ class StepRecorder:
             try:
                 args, kwargs = self._before_forward(module, args, kwargs)
                 with self._around() if _trains(module) else contextlib.nullcontext():
-                    if self.model is None:
-                        out = self.evaluations.run(module, lambda: call(module, *args, **kwargs), (args, kwargs))
-                    else:
-                        out = call(module, *args, **kwargs)
+                    out = self._run(module, lambda: call(module, *args, **kwargs), (args, kwargs))
             finally:
                 self._depth = 0
             self._after_forward(module)
@@ -119,6 +116,10 @@ class StepRecorder:
         if self._idle is not None:
             self._idle.__exit__(None, None, None)
             self._idle = None
+
+    def _run(self, module: nn.Module, call: Callable[[], Any], given: Any) -> Any:
+        """`call()`; before the step an evaluation that was seen may be left out."""
+        return call() if self.model is not None else self.evaluations.run(module, call, given)
 
     # -- hooks ---------------------------------------------------------------------------------------
 

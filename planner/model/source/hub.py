@@ -5,10 +5,9 @@ huggingface_hub is imported only when the network is really needed: importing it
 
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +17,7 @@ from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.catalog_index import nearest
 from gpu_plan.planner.model.config_reader import MAX_BYTES, parse_object
 from gpu_plan.planner.model.source.download import Allowance, get
+from gpu_plan.planner.whole_file import replace_file
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
@@ -196,15 +196,7 @@ def _keep(repo_id: str, revision: str | None, commit: str, content: bytes) -> Pa
 
 def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    replace_file(path, content)
 
 
 def refusal(error: "HfHubHTTPError", repo_id: str, revision: str | None) -> PlanError:

@@ -15,9 +15,8 @@ from gpu_plan.planner.neighbours import admit
 from gpu_plan.planner.plan.codec import decode, load_object
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.trace.walled.frames import Ask, Opening, error, receive, send
-from gpu_plan.planner.walls.behind import Asked, go_behind, in_words, stay_outside
-from gpu_plan.planner.walls.namespaces import Room
-from gpu_plan.planner.walls.privileges import Bounds
+from gpu_plan.planner.walls.behind import in_words
+from gpu_plan.planner.walls.guest import NoWallsError, enter, quiet
 
 _KINDS = {UsageError: "usage", UnreachableError: "unreachable", NotBuiltError: "not built"}
 
@@ -60,32 +59,20 @@ def main(words: list[str]) -> NoReturn:
 
 
 def _behind(opening: Opening, questions: int, answers: int) -> bool:
-    asked = Asked(
-        scratch=opening.scratch,
-        descriptors=(questions, answers),
-        bounds=Bounds(processes=opening.processes, file_bytes=opening.written_bytes),
-        room=Room(written_bytes=opening.written_bytes, shared_bytes=opening.written_bytes),
-    )
-    walls = go_behind(asked)
-    if walls.kind == "none":
-        if not opening.unwalled:
-            reasons = "; ".join(walls.refused)
-            send(
-                answers,
-                b"E",
-                error(
-                    "input",
-                    f"is not executed: this machine offers no walls to run it behind ({reasons}): --unwalled runs it"
-                    " with your own rights; a model by its hub id, folder or config.json runs nothing of it",
-                ),
-            )
-            return False
-        walls = stay_outside(asked)
+    try:
+        walls = enter(
+            opening.scratch,
+            (questions, answers),
+            processes=opening.processes,
+            written_bytes=opening.written_bytes,
+            unwalled=opening.unwalled,
+        )
+    except NoWallsError as problem:
+        told = f"{problem}; a model by its hub id, folder or config.json runs nothing of it"
+        send(answers, b"E", error("input", told))
+        return False
     send(answers, b"J", json.dumps(in_words(walls, "the factory")).encode())
-    if walls.kind != "namespaces":
-        os.environ.update(TMPDIR=opening.scratch, TORCHINDUCTOR_CACHE_DIR=opening.scratch)
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
-    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    quiet(walls, opening.scratch)
     return True
 
 

@@ -25,8 +25,9 @@ from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.storage import CorruptTraceError, load
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.trace.walled.frames import Ask, Opening, receive, send
+from gpu_plan.planner.visible import visible
 from gpu_plan.planner.walls.environment import without_secrets
-from gpu_plan.planner.walls.processes.watch import POLL_SECONDS, Limits, Watch, end, seen
+from gpu_plan.planner.walls.processes.watch import POLL_SECONDS, Limits, Watch, end
 
 _SECONDS, _RESIDENT_BYTES, _WRITTEN_BYTES, _PROCESSES = 600.0, 8 * 2**30, 2**30, 64
 _KINDS: dict[str, type[PlanError]] = {
@@ -77,7 +78,7 @@ class WalledWorkshop:
             written_bytes=_WRITTEN_BYTES,
         )
         self._say(dump(opening))
-        self.walls = seen(str(self._json(None, "a word about its walls")))
+        self.walls = visible(str(self._json(None, "a word about its walls")))
         """What stands around it, in words."""
         self._spec = self._asked_spec()
 
@@ -116,7 +117,7 @@ class WalledWorkshop:
             raise InputError(f"{self._id} ends the process that builds it (exit code {self._process.returncode})")
         if answer[0] == b"E":
             told = load_object(answer[1], "what its process reports")
-            message, named = seen(str(told.get("message"))), str(told.get("kind"))
+            message, named = visible(str(told.get("message"))), str(told.get("kind"))
             raise _KINDS.get(named, InputError)(
                 f"{self._id} {message}" if message.startswith("is not executed") else message
             )
@@ -177,7 +178,7 @@ def _passed_on(said: IO[bytes]) -> None:
     """What the factory prints goes to stderr, as text."""
     with said, contextlib.suppress(OSError, ValueError):
         for line in iter(lambda: said.readline(4096), b""):
-            print(seen(line.decode("utf-8", "replace").rstrip("\r\n")), file=sys.stderr)
+            print(visible(line.decode("utf-8", "replace").rstrip("\r\n")), file=sys.stderr)
 
 
 def _ended(process: "subprocess.Popen[bytes]", questions: int, answers: int, scratch: Path) -> None:

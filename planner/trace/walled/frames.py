@@ -1,7 +1,6 @@
 """Messages between a planning process and a factory's own: JSON one way, JSON or arrays the other."""
 
 import json
-import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Literal
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.walls.guest import write_whole
 
 MOST_BYTES = 2**30
 _HEAD = struct.Struct(">cQ")
@@ -50,9 +50,7 @@ def framed(kind: bytes, content: bytes) -> bytes:
 
 def send(descriptor: int, kind: bytes, content: bytes) -> None:
     """Writes a message. OSError where nobody reads any more."""
-    waiting = memoryview(framed(kind, content))
-    while waiting:
-        waiting = waiting[os.write(descriptor, waiting) :]
+    write_whole(descriptor, framed(kind, content))
 
 
 def receive(read: Callable[[int], bytes]) -> tuple[bytes, bytes] | None:

@@ -120,11 +120,6 @@ def end(warden: "subprocess.Popen[bytes]") -> None:
     warden.wait()
 
 
-def seen(text: str) -> str:
-    """In one line that no terminal obeys: parts of it are somebody else's words."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
 def _too_large(found: dict[int, Process], limits: Limits) -> str | None:
     if len(found) > limits.processes:
         return f"starts more than {limits.processes} processes before {limits.aim}"

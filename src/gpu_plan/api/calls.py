@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from gpu_plan.api.results import Result, SweepResult
-from gpu_plan.api.words import JobOptions, sweep_words, values_of
+from gpu_plan.api.words import JobOptions, sweep_values, values_of
 from gpu_plan.planner.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -66,9 +66,8 @@ def sweep(
     if not over:
         raise UsageError("sweep() needs values to vary: over={'seq_len': [2048, 8192]}")
     args, words = _asked(model, gpus, options)
-    swept_words = sweep_words(over)
-    args.sweep = [word.removeprefix("--sweep=") for word in swept_words]
-    words += swept_words
+    args.sweep = sweep_values(over)
+    words += [f"--sweep={value}" for value in args.sweep]
     axes = parse_axes(args.sweep)
     check(args, axes)
     swept = run(axes, args, words, [str(word) for word in script_arguments], progress or (lambda done, of: None))

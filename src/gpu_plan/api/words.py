@@ -59,12 +59,12 @@ def values_of(options: Mapping[str, Any]) -> dict[str, object]:
     return values
 
 
-def sweep_words(axes: Mapping[str, Iterable[object]]) -> list[str]:
-    """Words of `--sweep` options: `{"seq_len": [2048, "8k"]}`; keys of `--set` keep their dots.
+def sweep_values(axes: Mapping[str, Iterable[object]]) -> list[str]:
+    """What `--sweep` takes, one an axis, of `{"seq_len": [2048, "8k"]}`; keys of `--set` keep their dots.
 
     UsageError for an axis without values.
     """
-    words: list[str] = []
+    taken: list[str] = []
     for name, values in axes.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise UsageError(f"sweep {name}: give a list of values")
@@ -73,8 +73,8 @@ def sweep_words(axes: Mapping[str, Iterable[object]]) -> list[str]:
         if not listed:
             raise UsageError(f"sweep {name}: the list of values is empty")
         option = name if "." in name else name.replace("_", "-")
-        words.append(f"--sweep={option}={separator.join(listed)}")
-    return words
+        taken.append(f"{option}={separator.join(listed)}")
+    return taken
 
 
 def text_of(value: object) -> str:

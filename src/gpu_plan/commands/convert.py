@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from gpu_plan.commands.notes import say
 from gpu_plan.planner.errors import ExitCode, InputError, UsageError
 
 
@@ -24,7 +25,6 @@ def run(args: argparse.Namespace) -> int:
     InputError where it is not complete or no converter makes what is asked for, UsageError for a folder that is there,
     PreflightError where the disk is too small or converting fails; no folder is left behind then.
     """
-    from gpu_plan.commands.execute.options import say
     from gpu_plan.executor.checkpoints.find import open_checkpoint
     from gpu_plan.executor.checkpoints.resume import convert_into, converted_name, decide_resume
 

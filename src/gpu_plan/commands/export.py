@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_plan.commands.notes import say
 from gpu_plan.planner.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Writes the files and prints the command. Errors as reading a plan, a script, and writing raise them."""
     from gpu_plan.commands.execute.command import command_line
-    from gpu_plan.commands.execute.options import count, hosts_of, say
+    from gpu_plan.commands.execute.options import count, hosts_of
     from gpu_plan.executor.job import Job
     from gpu_plan.executor.launch.engines.registry import find_engine
     from gpu_plan.executor.launch.export import export

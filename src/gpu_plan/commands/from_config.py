@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_plan.commands.notes import say
 from gpu_plan.planner.errors import ExitCode, InputError, UnreachableError, UsageError
 from gpu_plan.planner.foreign.as_json import json_value
 from gpu_plan.planner.foreign.files import read_bytes
@@ -198,7 +199,7 @@ def _say_rest(converted: "Converted") -> None:
     if converted.passed_over:
         lines.append(f"no meaning here: {', '.join(converted.passed_over)}")
     for line in lines:
-        print(f"plan: note: {visible(line)}", file=sys.stderr)
+        say(line)
 
 
 def _write(args: argparse.Namespace, shown: str) -> None:

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from gpu_plan.commands.notes import say
 from gpu_plan.planner.errors import ExitCode, InputError
 from gpu_plan.planner.foreign.as_toml import MAX_BYTES, toml_table
 from gpu_plan.planner.foreign.files import read_bytes
@@ -26,10 +27,9 @@ def init(args: argparse.Namespace) -> int:
     found = propose(target.parent, taken, gpus if isinstance(gpus, str) else None, read_file, fetcher)
     if not found:
         known = f" beyond {', '.join(sorted(taken))}" if taken else ""
-        print(
-            f"plan: note: {target.parent} holds no job to check{known}: no training script, no configuration of another"
-            " tool, no config.json of a model; README.md shows how a table is written",
-            file=sys.stderr,
+        say(
+            f"{target.parent} holds no job to check{known}: no training script, no configuration of another"
+            " tool, no config.json of a model; README.md shows how a table is written"
         )
         return ExitCode.OK
     text = to_toml(found, prefix)
@@ -44,7 +44,7 @@ def init(args: argparse.Namespace) -> int:
         write_text(args.output, text, force=args.force)
         return ExitCode.OK
     sys.stdout.write(text)
-    print(f"plan: note: for {target.name}; `plan check --init --write` adds them to {target}", file=sys.stderr)
+    say(f"for {target.name}; `plan check --init --write` adds them to {target}")
     return ExitCode.OK
 
 

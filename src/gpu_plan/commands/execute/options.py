@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from gpu_plan.planner.options.config import JobOptions, job_options
 from gpu_plan.planner.options.given.configured import configured
 from gpu_plan.planner.options.given.named import Named, namespace, shown_words
 from gpu_plan.planner.options.parser import COMPILED
-from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
     from gpu_plan.executor.supervise.limits import Limits
@@ -166,8 +164,3 @@ def count(text: str, option: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7):
         raise UsageError(f"{option} {text!r} is not a number of 0 or more")
     return int(text)
-
-
-def say(text: str) -> None:
-    """A line for people."""
-    print(visible(f"plan: note: {text}"), file=sys.stderr)

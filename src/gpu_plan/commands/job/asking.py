@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpu_plan.commands.job.output import form_of, plot_targets
+from gpu_plan.commands.notes import say
 from gpu_plan.planner.errors import UnreachableError, UsageError
 from gpu_plan.planner.options.parser import given_job_words
 from gpu_plan.planner.visible import visible
@@ -99,6 +100,6 @@ class Notes:
             return
         self._said.add(text)
         if not text.startswith("tracing"):
-            print(visible(f"plan: note: {text}"), file=sys.stderr)
+            say(text)
         elif sys.stderr.isatty():
             print(visible(f"plan: {text} ..."), file=sys.stderr)

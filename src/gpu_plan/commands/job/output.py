@@ -5,8 +5,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from gpu_plan.commands.notes import say
 from gpu_plan.planner.errors import UsageError
-from gpu_plan.planner.visible import visible
 
 if TYPE_CHECKING:
     from gpu_plan.planner.options.request import Answer
@@ -130,7 +130,7 @@ def save_best(args: argparse.Namespace, document: "PlanDocument") -> None:
     from gpu_plan.planner.plan.saved import saved_plan
 
     if document.best is None:
-        print(visible(f"plan: note: nothing fits, so {args.save} was not written"), file=sys.stderr)
+        say(f"nothing fits, so {args.save} was not written")
         return
     save(saved_plan(document), args.save, force=args.force)
 
@@ -140,9 +140,6 @@ def write_snapshot_of(args: argparse.Namespace, answer: "Answer") -> None:
     from gpu_plan.reports.snapshot.file import write_snapshot
 
     if answer.snapshot is None:
-        print(
-            f"plan: note: nothing fits, so {args.snapshot} was not written; --pin shows how it runs out",
-            file=sys.stderr,
-        )
+        say(f"nothing fits, so {args.snapshot} was not written; --pin shows how it runs out")
         return
     write_snapshot(answer.snapshot, args.snapshot, force=args.force)

@@ -1,12 +1,12 @@
 """`--plot [KIND:]FILE`: draws what was asked for; scaling and sequence plan more points first."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpu_plan.commands.job.output import plot_targets
 from gpu_plan.commands.job.points import run, show_progress
+from gpu_plan.commands.notes import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ def write_plots(args: argparse.Namespace, answer: "Answer", words: Sequence[str]
             continue
         figure = figure_of(target.kind, answer.document, args, words, script_words, show_progress)
         if figure is None:
-            print(f"plan: note: nothing fits, so {target.path} was not written", file=sys.stderr)
+            say(f"nothing fits, so {target.path} was not written")
         else:
             _write(args, target, figure)
 
@@ -50,9 +50,7 @@ def _write_timeline(args: argparse.Namespace, target: "PlotTarget", answer: "Ans
     from gpu_plan.reports.plots.timeline_file import write_timeline
 
     if answer.timeline is None:
-        print(
-            f"plan: note: nothing fits, so {target.path} was not written; --pin draws how it runs out", file=sys.stderr
-        )
+        say(f"nothing fits, so {target.path} was not written; --pin draws how it runs out")
         return
     write_timeline(answer.timeline, target.path, force=args.force)
 

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from gpu_plan.planner.sweep.axes import Axis
     from gpu_plan.planner.sweep.run import MakeRequest, Progress, Swept
 
-_SHOWN = ("output", "format", "plot", "save", "snapshot", "top", "sweep", "json", "force", "ascii")
-"""Options that say how a sweep is shown, and nothing of a point."""
+_VALUED = ("output", "format", "plot", "save", "snapshot", "top", "sweep")
+_FLAGS = ("json", "force", "ascii")
+_SHOWN = (*_VALUED, *_FLAGS)
+"""Options that say how a sweep is shown, and nothing of a point: with a value, and without."""
 
 
 def run(
@@ -57,21 +59,18 @@ def maker(args: argparse.Namespace, words: Sequence[str], script_words: Sequence
     return make
 
 
-_VALUED = ("-o", "--output", "--format", "--plot", "--save", "--snapshot", "--top", "--sweep")
-_FLAGS = ("--json", "--force", "--ascii")
-
-
 def without_shown(words: Sequence[str]) -> list[str]:
     """Words without the options that say how a sweep is shown."""
+    valued, flags = {"-o", *(f"--{name}" for name in _VALUED)}, {f"--{name}" for name in _FLAGS}
     kept: list[str] = []
     skip = False
     for word in words:
         name = word.partition("=")[0]
         if skip:
             skip = False
-        elif name in _VALUED:
+        elif name in valued:
             skip = "=" not in word
-        elif word not in _FLAGS and not (word.startswith("-o") and not word.startswith("--")):
+        elif word not in flags and not (word.startswith("-o") and not word.startswith("--")):
             kept.append(word)
     return kept
 
