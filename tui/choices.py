@@ -10,6 +10,7 @@ from gpu_plan.planner.strategy.known import all_traits
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, explored_adapters
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, explored_optimizers
 from gpu_plan.planner.workload.precisions import explored_precisions
+from gpu_plan.planner.workload.stacks.registry import stack_names
 
 LARGEST = 2**24
 FLAGS = ("fused-loss",)
@@ -111,7 +112,7 @@ CHOICES: Mapping[str, Choice] = {
         help="Liger's fused linear cross entropy: no logits",
     ),
     "stack": Choice(
-        label="stack", key="", values=("accelerate", "trainer", "plain"), default="accelerate", help="who runs the loop"
+        label="stack", key="", values=stack_names(), default="accelerate", help="who runs the loop"
     ),
     "global-batch": Choice(label="global batch", key="", help="samples per optimizer step, all ranks together"),
     "dp-replicate": Choice(label="replicas", key="", help="copies of the sharded model under hsdp"),

@@ -28,6 +28,7 @@ from gpu_plan.executor.script.values.batch import batch_of
 from gpu_plan.executor.script.values.clipping import clips_of
 from gpu_plan.planner.errors import PreflightError, UsageError
 from gpu_plan.planner.own_python import own_command
+from gpu_plan.planner.workload.stacks.registry import Stack
 
 RECORD_SECONDS = 0.5
 """How often at most a rank writes its record."""
@@ -187,10 +188,10 @@ def _known(script: Script | None, job: Job) -> tuple[ScriptOptions, Loop, Accele
     """What a script's text tells; without one, what the plan's stack means."""
     if script is not None:
         return options_of(script), loop_of(script), accelerator_use(script)
-    stack = str(job.saved.workload["stack"])
-    if stack == "trainer":
+    loop = Stack(str(job.saved.workload["stack"])).traits.loop
+    if loop == "trainer":
         return training_options("TrainingArguments"), "trainer", AcceleratorUse()
-    return ScriptOptions(), "accelerate" if stack == "accelerate" else "plain", AcceleratorUse()
+    return ScriptOptions(), "accelerate" if loop == "accelerate" else "plain", AcceleratorUse()
 
 
 def accelerate_words() -> tuple[str, ...]:

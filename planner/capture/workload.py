@@ -170,14 +170,12 @@ def stored_otherwise(spec: ModelSpec, facts: CapturedFacts) -> str | None:
     odd = [
         parameter
         for parameter in spec.parameters
-        if parameter.tied_to is None
-        and is_floating(parameter.dtype)
-        and parameter.dtype != regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+        if parameter.tied_to is None and is_floating(parameter.dtype) and parameter.dtype != regime.of(parameter)
     ]
     if not odd:
         return None
     elements = sum(parameter.numel for parameter in odd)
-    placed = regime.dtype_of(odd[0].dtype, trainable=odd[0].trainable)
+    placed = regime.of(odd[0])
     return (
         f"{elements:,} elements ({odd[0].name}, ...) are stored in {odd[0].dtype}, and counted in {placed}:"
         " their memory is off by that"

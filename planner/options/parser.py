@@ -9,6 +9,10 @@ from typing import Any, NamedTuple, NoReturn
 from gpu_plan.planner.errors import NotBuiltError, UsageError
 
 _JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs")
+STACKS = (
+    "who runs the loop, hence what is held when and in which type: accelerate, trainer, trl, peft, axolotl,"
+    " llama-factory, unsloth, torchtune, litgpt, torchtitan, plain"
+)
 GPUS_HELP = "8xH100, 2x8xA100-80GB, 2xT4, cpu, 2xcpu, auto, colab-t4, ..."
 _RUN_OPTIONS = ("hosts", "max-restarts")
 COMPILED = {"compile.backend": "inductor"}
@@ -172,7 +176,7 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--no-fused-loss", action="store_const", const="false", dest="fused_loss", help=argparse.SUPPRESS
     )
-    group.add_argument("--stack", metavar="S", help="who runs the loop: accelerate, trainer, plain")
+    group.add_argument("--stack", metavar="S", help=STACKS)
     group.add_argument(
         "--set",
         metavar="KEY=VALUE",

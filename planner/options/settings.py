@@ -100,8 +100,8 @@ SETTINGS: Mapping[str, Setting] = {
     "loss.variant": Setting(
         "choice",
         "whose loss causal language models compute: transformers-4.48 shifts the fp32 logits (4.46 to 4.48),"
-        " transformers-4.45 also upcasts them in forward (installed)",
-        choices=("installed", "transformers-4.48", "transformers-4.45"),
+        " transformers-4.45 also upcasts them in forward; or a stack's, chunk by chunk (installed, or the stack's)",
+        choices=("installed", "transformers-4.48", "transformers-4.45", "trl-1.16", "torchtune-0.7", "litgpt-0.5"),
     ),
     "data.padding": Setting(
         "padding", "none, longest (samples of a micro batch differ in length), or the share of every sample (none)"

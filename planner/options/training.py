@@ -10,6 +10,7 @@ from gpu_plan.planner.model.quantization.words import is_bitsandbytes
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.checks import check_workload
 from gpu_plan.planner.options.settings import parse_settings
+from gpu_plan.planner.options.stacks import check_stack
 from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.strategy.known import meant_by, replicating, traits_of, unsharded
 from gpu_plan.planner.strategy.traits import Offload
@@ -19,6 +20,7 @@ from gpu_plan.planner.workload.optimizers.registry import NOT_BUILT as OPTIMIZER
 from gpu_plan.planner.workload.precisions import Precision, default_precision
 from gpu_plan.planner.workload.settled import Basis
 from gpu_plan.planner.workload.training import (
+    INSTALLED_LOSS,
     Attention,
     Checkpointing,
     Stack,
@@ -29,7 +31,7 @@ DEFAULT_SEQ_LEN = 4096
 
 _LATER: Mapping[str, tuple[str, ...]] = {
     "--optimizer": OPTIMIZERS_NOT_BUILT,
-    "--stack": ("torchtitan", "megatron"),
+    "--stack": ("megatron",),
 }
 """Values of the interface that later versions bring."""
 
@@ -88,6 +90,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     _check_strategy_settings(given.strategy, given.settings)
     _check_swapping(given)
     _check_pinned_memory(given.offload, given.settings)
+    check_stack(given.stack, given.strategy, given.precision, given.peft)
     return given
 
 
@@ -213,7 +216,7 @@ def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
         dropout=float(settings.get("lora.dropout", "0")),
         base=settings.get("quant.base", ""),
         double_quant=settings.get("quant.double") == "true",
-        compute_dtype=(given.precision or default_precision(cluster.gpu.supports_bf16)).compute_dtype,
+        compute_dtype=_precision(given, cluster).compute_dtype,
     )
 
 
@@ -241,11 +244,11 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
     norm = dict(given.settings).get("clip.max_norm")
     workload = Workload(
         seq_len=given.seq_len or min(DEFAULT_SEQ_LEN, spec.max_positions or DEFAULT_SEQ_LEN),
-        precision=given.precision or default_precision(cluster.gpu.supports_bf16),
-        optimizer=given.optimizer or DEFAULT_OPTIMIZER,
+        precision=_precision(given, cluster),
+        optimizer=given.optimizer or _optimizer(given.stack),
         attention=given.attention or Attention.SDPA,
         stack=given.stack or Stack.ACCELERATE,
-        clipping=norm is None or float(norm) > 0,
+        clipping=_clips(given.stack) if norm is None else float(norm) > 0,
         max_grad_norm=None if norm is None else float(norm),
         micro_batch=micro_batch,
         global_batch=given.global_batch,
@@ -258,10 +261,37 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
         lora_targets=spec.adapted or None,
         fused_loss=_fused_loss(given),
+        loss=_loss(given, spec),
         settings=given.settings,
     )
     check_workload(workload, cluster, spec)
     return workload.with_basis(**_basis(given, pinned))
+
+
+def _precision(given: Given, cluster: Cluster) -> Precision:
+    """As given; else the stack's default, where it has some only; else the planner's own."""
+    own = given.stack.traits.precisions if given.stack is not None else ()
+    return given.precision or (Precision(own[0]) if own else default_precision(cluster.gpu.supports_bf16))
+
+
+def _optimizer(stack: Stack | None) -> Optimizer:
+    """What a stack that was named takes by itself."""
+    own = "" if stack is None else stack.traits.optimizer
+    return Optimizer(own) if own else DEFAULT_OPTIMIZER
+
+
+def _clips(stack: Stack | None) -> bool:
+    """Whether clipping is counted where nobody says: unless the stack is known not to."""
+    return stack is None or stack.traits.clip != 0
+
+
+def _loss(given: Given, spec: ModelSpec) -> str:
+    """As given; else the stack's own, for what it trains with it."""
+    variant = dict(given.settings).get("loss.variant")
+    own = "" if given.stack is None else given.stack.traits.loss
+    if variant is not None or not own or _fused_loss(given) or not spec.class_name.endswith("ForCausalLM"):
+        return variant or INSTALLED_LOSS
+    return own
 
 
 def _basis(given: Given, pinned: bool) -> dict[str, Basis]:

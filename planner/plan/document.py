@@ -161,6 +161,11 @@ class PlanDocument:
     warnings: tuple[str, ...] = ()
     nearest_change: str | None = None
     """When nothing fits: the smallest change that would."""
+    stack: Mapping[str, object] | None = None
+    """What is known of who runs the loop, as `planner.workload.stacks.registry.stack_document` gives it: each fact with
+    its source. None for inference, and in older files."""
+    headline: str | None = None
+    """What has to be known before any figure is read; most jobs have none."""
     prices: tuple[DevicePrice, ...] = ()
     """Of one device, where anybody published any; cheapest first."""
 

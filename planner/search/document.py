@@ -29,6 +29,8 @@ from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.task import F, Task
 from gpu_plan.planner.trace.events import IntArray
+from gpu_plan.planner.workload.stacks.registry import stack_document
+from gpu_plan.planner.workload.training import Workload
 
 
 def document(
@@ -42,6 +44,7 @@ def document(
     assumptions: tuple[Assumption, ...] = (),
     warnings: tuple[str, ...] = (),
     change: str | None = None,
+    headline: str | None = None,
     explain: int = 0,
 ) -> PlanDocument:
     """The document of one finished search; `explain` is how many kinds of tensors at the peak are named."""
@@ -57,8 +60,15 @@ def document(
         assumptions=assumptions,
         warnings=warnings,
         nearest_change=change,
+        stack=stack_section(task.evaluator.workload),
+        headline=headline,
         prices=device_prices(cluster),
     )
+
+
+def stack_section(workload: object) -> dict[str, object] | None:
+    """The facts of a training job's stack."""
+    return stack_document(workload.stack) if isinstance(workload, Workload) else None
 
 
 def candidate_of(

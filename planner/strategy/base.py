@@ -17,6 +17,7 @@ from gpu_plan.planner.trace.events import Category, Kind, Mark, ParameterInfo, S
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS
+from gpu_plan.planner.workload.stacks.registry import PARTS, Part
 from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Peft, Precision, Stack
 
 MASTER = "float32"
@@ -122,23 +123,32 @@ def autocast_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS
 
     accelerate accelerator.py: prepare_model wraps forward in autocast and converts outputs to fp32. Under LoRA the
     frozen base is loaded in the 16-bit type and peft makes the adapters fp32 (tuners_utils.py: cast_adapter_dtype,
-    whatever the precision); QLoRA keeps in fp32 what it does not quantise (utils/other.py:
-    prepare_model_for_kbit_training).
+    whatever the precision), unless the stack casts them; what of a frozen base is fp32 is the stack's affair, of a
+    quantised one all that is not packed after prepare_model_for_kbit_training (utils/other.py).
     """
-    wrapped = stack is not Stack.PLAIN
-    frozen = precision.compute_dtype
-    if peft.quantises or (not peft.adapts and precision.is_mixed):
-        frozen = MASTER
-    trained = MASTER if peft.adapts and frozen != MASTER else None
+    frozen, trained, upcast = _held(precision, stack, peft)
     if precision.is_mixed:
         return Regime(
             weights=frozen,
             trainable_weights=trained,
+            upcast=upcast,
             autocast=precision.compute_dtype,
-            outputs_to_fp32=wrapped,
+            outputs_to_fp32=stack.traits.wraps_forward,
             float8="cast" if precision.is_float8 else "",
         )
-    return Regime(weights=frozen, trainable_weights=trained)
+    return Regime(weights=frozen, trainable_weights=trained, upcast=upcast)
+
+
+def _held(precision: Precision, stack: Stack, peft: Peft) -> tuple[str, str | None, tuple[Part, ...]]:
+    """dtypes of what is frozen, or of all where nothing is, and of adapters where it differs; kinds kept in fp32."""
+    if not peft.adapts:
+        return MASTER if precision.is_mixed else precision.compute_dtype, None, ()
+    held, computed = stack.traits.held(quantised=peft.quantises), precision.compute_dtype
+    whole = held.wide == PARTS
+    frozen = MASTER if whole else computed
+    trained = MASTER if held.wide_adapters else computed
+    upcast = () if whole or computed == MASTER else held.wide
+    return frozen, None if trained == frozen else trained, upcast
 
 
 def loaded_in(regime: Regime, dtype: str | None) -> Regime:
@@ -195,7 +205,7 @@ def parameter_role(trace: StepTrace, parameter: ParameterInfo) -> Role:
 def place_whole_model(builder: StreamBuilder, regime: Regime) -> None:
     """Every parameter and buffer on the device, for good."""
     for parameter in builder.trace.parameters:
-        dtype = regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+        dtype = regime.of(parameter)
         builder.alloc(builder.at_load(), nbytes(parameter.numel, dtype), Category.PARAMETERS, "weight", parameter.name)
     place_buffers(builder)
 

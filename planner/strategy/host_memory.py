@@ -106,7 +106,7 @@ def _loaded(job: HostJob, parameter: ParameterInfo) -> tuple[int, int, int]:
 def _dtype_in_ram(job: HostJob, parameter: ParameterInfo) -> str | None:
     """dtype before a parameter goes to a device; None where the plan does not say in which it is loaded."""
     if job.host.loads == "as computed" or not job.mixed:
-        return job.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+        return job.regime.of(parameter)
     if job.host.loads == "upcast" and parameter.trainable:
         return MASTER
     return None
@@ -138,7 +138,7 @@ def _save(job: HostJob) -> Term:
 
 
 def _saved(job: HostJob, parameter: ParameterInfo) -> int:
-    dtype = job.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+    dtype = job.regime.of(parameter)
     if job.host.saves == "shards" and job.mixed and parameter.trainable:
         dtype = MASTER
     return nbytes(parameter.numel, dtype)

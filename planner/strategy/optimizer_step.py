@@ -16,7 +16,6 @@ from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.units import format_bytes
 from gpu_plan.planner.workload.optimizers.registry import Optimizer
 from gpu_plan.planner.workload.optimizers.traits import Traffic, passes
-from gpu_plan.planner.workload.training import Stack
 
 
 def place_optimizer(builder: StreamBuilder, context: RankContext, tensors: Sequence[LocalTensor]) -> None:
@@ -31,7 +30,7 @@ def place_optimizer(builder: StreamBuilder, context: RankContext, tensors: Seque
 
 def full_embeddings(context: RankContext) -> bool:
     """Whether embeddings keep fp32 state under 8-bit optimizers: the Trainer's own override."""
-    return context.stack is Stack.TRAINER
+    return context.stack.traits.is_trainer
 
 
 def with_paged_state(plan: RankPlan, context: RankContext, tensors: Sequence[LocalTensor]) -> RankPlan:

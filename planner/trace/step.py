@@ -20,6 +20,7 @@ from gpu_plan.planner.trace.folding.units import Fold
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_loss
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
+from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
 from gpu_plan.planner.trace.recording.collection import no_collection
 from gpu_plan.planner.trace.recording.fit import Recording
@@ -32,7 +33,7 @@ from gpu_plan.planner.trace.setup.autocast import Autocast
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
 from gpu_plan.planner.trace.setup.loss_variants import older_loss
 from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph
-from gpu_plan.planner.workload.training import Attention, Stack
+from gpu_plan.planner.workload.training import Attention
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +65,8 @@ class Session:
             if self.variant.fused:
                 stack.enter_context(self._liger())
             if self.variant.loss != "installed":
-                stack.enter_context(older_loss(self.model, self.variant.loss))
+                declared = stack_loss if self.variant.loss in STACK_LOSSES else older_loss
+                stack.enter_context(declared(self.model, self.variant.loss))
             stack.enter_context(_gradient_events(self.model, recorder))
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
             stack.enter_context(python_wrappers_open())
@@ -149,19 +151,21 @@ def run_step(
     # What the stack does around the model's forward is compiled with it.
     call = model if is_one_graph(variant) else _as_stack_calls(model, variant, autocast)
     outputs = call(**batch.tensors)
-    loss = training_loss(model, outputs)
-    if variant.stack is Stack.TRAINER:
+    loss = loss_beside(outputs)
+    if loss is None:
+        loss = training_loss(model, outputs)
+    if variant.stack.traits.drops_outputs:
         outputs = None
     recorder.mark(Mark.OUTPUTS_BOUND)
     # accelerate accelerator.py: backward divides by the accumulation steps.
-    scaled = loss / 1 if variant.stack is Stack.ACCELERATE else loss
+    scaled = loss / 1 if variant.stack.traits.loop == "accelerate" else loss
     tracker.start_backward()
     recorder.mark(Mark.BACKWARD)
     scaled.backward()
     del scaled
     tracker.end_backward()
     recorder.mark(Mark.BACKWARD_END)
-    if variant.stack is Stack.TRAINER:
+    if variant.stack.traits.is_trainer:
         loss = loss.detach()
     return outputs, loss
 
@@ -187,7 +191,7 @@ def evaluation_pass(
             loss = training_loss(model, outputs)
     finally:
         model.train()
-    if variant.stack is Stack.TRAINER:
+    if variant.stack.traits.is_trainer:
         kept = [value for key, value in outputs.items() if key not in _NOT_LOGITS] if hasattr(outputs, "items") else []
         outputs = tuple(kept) if variant.evaluation == "logits" else None
     recorder.mark(Mark.OUTPUTS_BOUND)
@@ -204,7 +208,7 @@ def _cache_words(model: nn.Module, variant: StepVariant) -> dict[str, bool]:
 
     transformers trainer.py: train sets `config.use_cache` to the option's false.
     """
-    if variant.stack is Stack.TRAINER or "use_cache" not in inspect.signature(model.forward).parameters:
+    if variant.stack.traits.is_trainer or "use_cache" not in inspect.signature(model.forward).parameters:
         return {}
     return {"use_cache": bool(getattr(type(getattr(model, "config", None)), "use_cache", True))}
 
@@ -282,10 +286,11 @@ def _use_transformer_engine(model: nn.Module, profile: KernelProfile) -> None:
 
 def cast(model: nn.Module, regime: Regime) -> None:
     """Brings parameters, and buffers that follow them, to the types of `regime`, in place."""
-    for parameter in model.parameters():
-        dtype = getattr(torch, regime.trained if parameter.requires_grad else regime.weights)
-        if parameter.is_floating_point() and parameter.dtype is not dtype:
-            parameter.data = parameter.data.to(dtype)
+    for name, parameter in model.named_parameters():
+        now = str(parameter.dtype).removeprefix("torch.")
+        wanted = regime.dtype_of(now, trainable=parameter.requires_grad, name=name, dims=parameter.dim())
+        if parameter.is_floating_point() and now != wanted:
+            parameter.data = parameter.data.to(getattr(torch, wanted))
     if regime.buffers_follow:
         weights = getattr(torch, regime.weights)
         scales = quantisation_scales(model)

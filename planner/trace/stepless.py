@@ -15,7 +15,7 @@ def stepless_trace(spec: ModelSpec, regime: Regime) -> StepTrace:
         ParameterInfo(
             name=p.name,
             shape=p.shape,
-            dtype=regime.dtype_of(p.dtype, trainable=p.trainable),
+            dtype=regime.of(p),
             trainable=p.trainable,
             module=p.name.rpartition(".")[0],
         )

@@ -1,10 +1,28 @@
 """Which step is recorded: everything that changes the stream, and nothing that does not."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from gpu_plan.planner.dtypes import is_floating
-from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
+from gpu_plan.planner.workload.stacks.registry import Part, Stack, part_of
+from gpu_plan.planner.workload.training import Attention, Checkpointing
+
+
+class Stored(Protocol):
+    """What a model's parameters and a trace's have in common."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def trainable(self) -> bool: ...
+
+
+UPCAST = "float32"
+"""dtype of frozen parameters that a stack keeps wide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +33,8 @@ class Regime:
     """dtype of the parameters as forward sees them (`float32`, `bfloat16`, `float16`)."""
     trainable_weights: str | None = None
     """The same for trainable parameters, where it differs: adapters around a frozen base."""
+    upcast: tuple[Part, ...] = ()
+    """Kinds of frozen parameters that are fp32 all the same."""
     autocast: str | None = None
     """16-bit dtype of the autocast region around forward, if there is one."""
     outputs_to_fp32: bool = False
@@ -33,11 +53,22 @@ class Regime:
         """dtype of the trainable parameters."""
         return self.trainable_weights or self.weights
 
-    def dtype_of(self, dtype: str, *, trainable: bool) -> str:
-        """dtype under this regime of a parameter that is now of `dtype`; packed integers stay what they are."""
+    def dtype_of(self, dtype: str, *, trainable: bool, name: str = "", dims: int = 2) -> str:
+        """dtype under this regime of a parameter that is now of `dtype`; packed integers stay what they are.
+
+        `name` and `dims`, the number of its dimensions, tell the kinds of frozen parameters apart.
+        """
         if not is_floating(dtype):
             return dtype
-        return self.trained if trainable else self.weights
+        if trainable:
+            return self.trained
+        return UPCAST if self.upcast and part_of(name, dims) in self.upcast else self.weights
+
+    def of(self, parameter: Stored) -> str:
+        """dtype under this regime of a parameter of a model or of a trace."""
+        return self.dtype_of(
+            parameter.dtype, trainable=parameter.trainable, name=parameter.name, dims=len(parameter.shape)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +114,7 @@ class StepVariant:
         regime = self.regime
         trained = "" if regime.trainable_weights is None else f" trained={regime.trainable_weights}"
         trained += "" if regime.adapters_seen is None else f" seen={regime.adapters_seen}"
+        trained += f" fp32={'+'.join(regime.upcast)}" if regime.upcast else ""
         float8 = f" float8={regime.float8}" if regime.float8 else ""
         every = "" if self.checkpoint_every == 1 else f" every={self.checkpoint_every}"
         fused = f" liger={'+'.join(self.fused)}" if self.fused else ""

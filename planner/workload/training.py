@@ -7,11 +7,16 @@ from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
 from gpu_plan.planner.workload.precisions import DEFAULT_PRECISION, Precision
 from gpu_plan.planner.workload.settled import Basis, Settled
+from gpu_plan.planner.workload.stacks.registry import Stack
 
 MOST_TOKENS = 2**26
 """Of one micro batch: ten times what any GPU has been given, and few enough for every count to be exact."""
 NVME_PATH = "./nvme"
 """Folder of the swap files where `zero.nvme_path` names none; DeepSpeed has no default."""
+
+
+INSTALLED_LOSS = "installed"
+"""The loss of the transformers that is installed."""
 
 
 class Checkpointing(StrEnum):
@@ -25,14 +30,6 @@ class Attention(StrEnum):
     EAGER = "eager"
     SDPA = "sdpa"
     FLASH = "flash"
-
-
-class Stack(StrEnum):
-    """Who runs the loop, hence what is held when."""
-
-    ACCELERATE = "accelerate"
-    TRAINER = "trainer"
-    PLAIN = "plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +68,8 @@ class Workload(Settled):
     """Whether the head and its cross entropy run as Liger's one function."""
     settings: tuple[tuple[str, str], ...] = ()
     """`--set KEY=VALUE` pairs, sorted by key."""
+    loss: str = INSTALLED_LOSS
+    """Whose loss causal language models compute, as `--set loss.variant` names it: given, or the stack's."""
     script: tuple[tuple[str, object], ...] = ()
     """What a captured script does where nobody tells it otherwise: `micro_batch`, `grad_accum`, `seq_len`."""
     basis: tuple[tuple[str, Basis], ...] = field(default=(), compare=False)
@@ -83,6 +82,7 @@ class Workload(Settled):
 
 
 __all__ = [
+    "INSTALLED_LOSS",
     "NVME_PATH",
     "Attention",
     "Checkpointing",

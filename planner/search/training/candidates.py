@@ -56,7 +56,15 @@ def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
     if cluster.gpu.is_cpu:
         # Accelerate runs neither FSDP nor DeepSpeed on CPU processes without patches: only what was asked for.
         return [STRATEGIES[unsharded(cluster.world_size).name]]
-    return [strategy for strategy in STRATEGIES.values() if _tried(strategy.traits, cluster)]
+    return [s for s in STRATEGIES.values() if _tried(s.traits, cluster) and _of_stack(s.traits, workload)]
+
+
+def _of_stack(traits: Traits, workload: Workload) -> bool:
+    """Whether the stack runs a strategy at all."""
+    stack = workload.stack.traits
+    if workload.peft.quantises and not stack.shards_packed and not traits.one_device:
+        return False
+    return not stack.strategies or traits.name in stack.strategies
 
 
 def _tried(traits: Traits, cluster: Cluster) -> bool:

@@ -11,7 +11,7 @@ from gpu_plan.planner.search.training.notes.liger import liger_words
 from gpu_plan.planner.strategy.fsdp2.units import blocks_around_embeddings
 from gpu_plan.planner.strategy.traits import Engine, Offload
 from gpu_plan.planner.strategy.zero.stage3.nvme import SWAP_DEFAULTS
-from gpu_plan.planner.workload.training import NVME_PATH, Checkpointing, Stack, Workload
+from gpu_plan.planner.workload.training import NVME_PATH, Checkpointing, Workload
 
 DATA_LOADER_SETTINGS = frozenset(
     {"data.split_batches", "data.dispatch_batches", "data.even_batches", "data.seedable_sampler"}
@@ -38,7 +38,7 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
     words += _strategy_words(judgement, workload, cluster)
     traits = judgement.family.strategy.traits
     steps = judgement.batch.accumulation_steps
-    if workload.stack is Stack.TRAINER:
+    if workload.stack.traits.is_trainer:
         words += [script, *(_trainer_words(judgement, workload) if captured is None else ())]
     else:
         if steps > 1 and traits.uses_deepspeed:
@@ -46,7 +46,7 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
         words.append(script)
     # On a CPU `--cpu` starts a single process whatever is asked: the environment variable keeps all of them.
     start = "ACCELERATE_USE_CPU=true " if cluster.gpu.is_cpu else ""
-    if steps > 1 and workload.stack is not Stack.TRAINER and not traits.uses_deepspeed:
+    if steps > 1 and not workload.stack.traits.is_trainer and not traits.uses_deepspeed:
         # The launcher hands its own option for it to DeepSpeed alone (utils/launch.py: prepare_multi_gpu_env).
         start += f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={steps} "
     variable = allocator_variable(dict(workload.settings))
@@ -104,7 +104,7 @@ def _strategy_words(judgement: StepJudgement, workload: Workload, cluster: Clust
     words += _wrap_words(judgement)
     if judgement.family.offload is Offload.ALL:
         words += ["--fsdp_offload_params", "true"]
-    if full and workload.stack is not Stack.TRAINER:
+    if full and not workload.stack.traits.is_trainer:
         words += ["--fsdp_activation_checkpointing", "true"]
     if traits.replicates:
         replicas = workload.dp_replicate or cluster.nodes
@@ -116,7 +116,7 @@ def _strategy_words(judgement: StepJudgement, workload: Workload, cluster: Clust
 def _clipping_words(workload: Workload) -> list[str]:
     """Without them DeepSpeed clips to 1.0, and with 0 as well: Accelerate leaves a 0 out (utils/dataclasses.py:
     DeepSpeedPlugin), and DeepSpeed's own default is 1.0. The Trainer says itself what it clips to."""
-    if workload.stack is Stack.TRAINER:
+    if workload.stack.traits.is_trainer:
         return []
     return ["--gradient_clipping", str(workload.max_grad_norm or "inf")]
 

@@ -80,7 +80,7 @@ class Evaluator(BaseEvaluator[Workload]):
             seq_len=self.workload.seq_len,
             checkpoint_every=checkpoint_every(family.checkpointing, self.workload),
             fused=self.workload.fused,
-            loss=self.workload.setting("loss.variant", "installed"),
+            loss=self.workload.loss,
             padding=self.workload.setting("data.padding", "none"),
             compilation=compilation_of(self.workload, family.strategy.name),
         )

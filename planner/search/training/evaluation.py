@@ -2,7 +2,7 @@
 
 from gpu_plan.planner.memory.evaluation import Evaluated
 from gpu_plan.planner.units import ceil_div
-from gpu_plan.planner.workload.training import Stack, Workload
+from gpu_plan.planner.workload.training import Workload
 
 
 def evaluated(workload: Workload, data_parallel: int) -> Evaluated | None:
@@ -19,5 +19,5 @@ def evaluated(workload: Workload, data_parallel: int) -> Evaluated | None:
         batches=min(counts, default=1),
         ranks=data_parallel,
         keeps=given.get("eval.keep_logits") == "true",
-        concatenates=workload.stack is Stack.TRAINER,
+        concatenates=workload.stack.traits.is_trainer,
     )

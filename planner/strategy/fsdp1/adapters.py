@@ -10,7 +10,6 @@ from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.fsdp1.flat import FlatUnit
 from gpu_plan.planner.units import MIB
-from gpu_plan.planner.workload.training import Stack
 
 WRAPPING_NOTE = (
     "the loop sets accelerator.state.fsdp_plugin.auto_wrap_policy = fsdp_auto_wrap_policy(model) from "
@@ -41,7 +40,7 @@ def unexplained(context: RankContext) -> tuple[Term, ...]:
 
 def adapter_notes(context: RankContext, storage: str) -> tuple[str, ...]:
     """What the loop has to do for adapters to train so; `storage` is the type of the frozen flat parameters."""
-    notes = [] if context.stack is Stack.TRAINER else [WRAPPING_NOTE]
+    notes = [] if context.stack.traits.is_trainer else [WRAPPING_NOTE]
     if context.peft.quantises:
         # transformers' and trl's trainers leave prepare_model_for_kbit_training out for sharded QLoRA.
         notes.append(
@@ -55,7 +54,7 @@ def refuses_adapters(context: RankContext, units: Sequence[FlatUnit]) -> str | N
     """Why adapters cannot be trained so, or None; `units` as the policy makes them."""
     if not context.peft.adapts:
         return None
-    if context.precision.is_mixed and context.stack is Stack.PLAIN:
+    if context.precision.is_mixed and not context.stack.traits.wraps_forward:
         return (
             "peft casts inputs to the fp32 of an adapter's shard, and FSDP1 gathers it in 16 bits: without autocast, "
             "torch refuses the product (--stack accelerate or trainer)"

@@ -52,7 +52,7 @@ def flat_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) ->
     if not precision.is_mixed:
         return autocast_regime(precision, stack, peft)
     compute = precision.compute_dtype
-    wrapped = stack is not Stack.PLAIN
+    wrapped = stack.traits.wraps_forward
     return Regime(
         weights=compute,
         autocast=compute if wrapped else None,

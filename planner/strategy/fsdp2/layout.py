@@ -60,7 +60,7 @@ class Layout:
         """Of each parameter: as it is gathered, and as its shard is kept. Every pass asks for all of them."""
         found = []
         for index, parameter in enumerate(self.trace.parameters):
-            own = self.regime.dtype_of(parameter.dtype, trainable=parameter.trainable)
+            own = self.regime.of(parameter)
             gathered = fsdp_float8.DTYPE if index in self.float8 else own
             upcast = parameter.trainable or (self.context.peft.quantises and is_floating(parameter.dtype))
             found.append((gathered, self.master if upcast else gathered))

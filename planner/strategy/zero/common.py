@@ -13,7 +13,7 @@ from gpu_plan.planner.strategy.base import RankContext, nbytes, refuses_float8
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.variant import Regime
-from gpu_plan.planner.workload.training import Precision, Stack
+from gpu_plan.planner.workload.training import Precision
 
 MASTER = "float32"
 """Masters, their gradients and the optimizer's state (runtime/base_optimizer.py: _configure_master_weights)."""
@@ -42,7 +42,7 @@ def zero_config(context: RankContext, stage: int) -> ZeroConfig:
     DeepSpeedPlugin.__post_init__). A Trainer's config says `auto` (transformers integrations/deepspeed.py:
     trainer_config_finalize).
     """
-    hidden = context.hidden_size if context.stack is Stack.TRAINER else None
+    hidden = context.hidden_size if context.stack.traits.is_trainer else None
     reduce_bucket = 500_000_000 if hidden is None else hidden * hidden
     prefetch = 50_000_000 if hidden is None else int(0.9 * hidden * hidden)
     persistence = 100_000 if hidden is None else 10 * hidden
@@ -97,7 +97,7 @@ def optimizer_groups(context: RankContext) -> list[list[int]]:
     """
     parameters = context.trace.parameters
     trainable = [index for index, parameter in enumerate(parameters) if parameter.trainable and parameter.numel]
-    if context.stack is not Stack.TRAINER:
+    if not context.stack.traits.is_trainer:
         return [trainable] if trainable else []
     decayed = [index for index in trainable if len(parameters[index].shape) > 1]
     rest = [index for index in trainable if len(parameters[index].shape) <= 1]
@@ -142,7 +142,7 @@ def notes(context: RankContext, config: ZeroConfig) -> tuple[str, ...]:
     """What was taken for granted about the run."""
     said = [
         f"DeepSpeed 0.19.8 semantics; reduce bucket {config.reduce_bucket} elements "
-        + ("(auto, from the hidden size)" if context.stack is Stack.TRAINER and context.hidden_size else "(default)")
+        + ("(auto, from the hidden size)" if context.stack.traits.is_trainer and context.hidden_size else "(default)")
     ]
     if alike := context.precision.traits.with_masters:
         pure = context.precision

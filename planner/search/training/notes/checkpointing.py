@@ -1,7 +1,7 @@
 """How a loop gets the checkpointing of a plan, where no flag of its launcher does it."""
 
 from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
-from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack, Workload
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Workload
 
 
 def checkpointing_notes(checkpointing: Checkpointing, workload: Workload) -> tuple[str, ...]:
@@ -13,7 +13,7 @@ def checkpointing_notes(checkpointing: Checkpointing, workload: Workload) -> tup
     every = checkpoint_every(checkpointing, workload)
     if checkpointing is Checkpointing.SELECTIVE:
         return (_selective(workload.attention, every),)
-    if every == 1 or workload.stack is Stack.TRAINER:
+    if every == 1 or workload.stack.traits.is_trainer:
         return ()
     return (
         f"one layer in {every} is checkpointed, by model.gradient_checkpointing_enable(every_n_layers={every}) before "

@@ -3,7 +3,7 @@
 import json
 
 from gpu_plan.planner.model.liger_models import VERSION
-from gpu_plan.planner.workload.training import Stack, Workload
+from gpu_plan.planner.workload.training import Workload
 
 _LAYERS = ("rope", "rms_norm", "swiglu", "geglu")
 
@@ -27,7 +27,7 @@ def liger_notes(workload: Workload) -> tuple[str, ...]:
     if not workload.fused:
         return ()
     source = f"Liger's kernels allocate as liger-kernel {VERSION} does (its Python, replayed without a GPU)"
-    if workload.stack is Stack.TRAINER:
+    if workload.stack.traits.is_trainer:
         return (source,)
     words = "".join(f", {name}={value}" for name, value in liger_config(workload.fused).items())
     call = f"liger_kernel.transformers._apply_liger_kernel_to_instance(model=model{words})"

@@ -2,7 +2,7 @@
 
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.training.compilation import compilation_note
-from gpu_plan.planner.workload.training import Stack, Workload
+from gpu_plan.planner.workload.training import Workload
 
 
 def training_notes(workload: Workload) -> tuple[Assumption, ...]:
@@ -16,7 +16,7 @@ def training_notes(workload: Workload) -> tuple[Assumption, ...]:
         )
         notes.append(Assumption(text=text, basis="source"))
     if "eval.batch" in dict(workload.settings):
-        cache = "no key-value cache" if workload.stack is Stack.TRAINER else "the key-value cache of its outputs"
+        cache = "no key-value cache" if workload.stack.traits.is_trainer else "the key-value cache of its outputs"
         text = f"evaluation: forward without gradients, {cache}; not compiled, even where steps are"
         notes.append(Assumption(text=text, basis="source"))
     if "compile.backend" in dict(workload.settings):

@@ -34,7 +34,6 @@ from gpu_plan.planner.strategy.zero.stage3.views import (
     viewed_parameters,
 )
 from gpu_plan.planner.trace.events import Category, Kind, Mark
-from gpu_plan.planner.workload.training import Stack
 
 _NORM_CHUNK = 250_000_000
 """Elements per step of _constant_buffered_norm2."""
@@ -243,13 +242,13 @@ class Stage3:
         end = builder.at_mark(in_pass, Mark.BACKWARD_END)
         self._reduce(end, in_pass)
         coordinator.finish_backward(end)
-        if self.context.stack is Stack.TRAINER:
+        if self.context.stack.traits.is_trainer:
             coordinator.drop_graphs(end, but=0)
 
     def _lets_go(self, in_pass: Pass) -> int:
         """Event after which the pass before is forgotten; the Trainer forgets it when backward has ended."""
         trace = self.context.trace
-        return trace.num_events if self.context.stack is Stack.TRAINER else trace.mark_position(Mark.OUTPUTS_BOUND)
+        return trace.num_events if self.context.stack.traits.is_trainer else trace.mark_position(Mark.OUTPUTS_BOUND)
 
     def _arrive(self, at: Point, in_pass: Pass, parameter: int) -> None:
         if not self.context.trace.parameters[parameter].trainable:
