@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Images for containers often set it: each of some hundred processes of the tests would compile this project anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help env demo test prove pythons check format readme clean
+.PHONY: help env demo test prove pythons check format readme upstream clean
 
 PYTHON ?= python3
 PYTHONS ?= python3.12 python3.13 python3.14
@@ -26,6 +26,7 @@ help:
 	echo 'make check   ruff, mypy, import contracts'
 	echo 'make format  let ruff rewrite what it can'
 	echo 'make readme  put the present output into README.md'
+	echo 'make upstream  hold the present sources of what is mirrored: planner/upstream/held.csv'
 	echo 'make clean   remove the environment and all caches of tools'
 
 env: $(STAMP)
@@ -63,6 +64,10 @@ format: $(STAMP)
 
 readme: $(STAMP)
 	$(BIN)/python -m tests.support.refresh_readme
+
+# After reading again what moved (the test of planner/upstream names it), and after naming another source.
+upstream: $(STAMP)
+	$(BIN)/python -m tests.support.upstream.gather
 
 clean:
 	rm -rf .venv .pythons *.egg-info src/*.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -52,7 +52,8 @@ TOOLS: tuple[Unread, ...] = (
 
 JOBS: tuple[Unread, ...] = (
     Unread(
-        # trl/trainer/{grpo,rloo,online_dpo}_config.py; axolotl and LLaMA-Factory say it in a word.
+        # trl/trainer/{grpo,rloo}_config.py, trl/experimental/online_dpo/online_dpo_config.py; axolotl and
+        # LLaMA-Factory say it in a word.
         title="reinforcement learning",
         signs=_any_of(
             "num_generations", "reward_funcs", "reward_weights", "reward_model", "reward_model_path", "use_vllm",
@@ -60,7 +61,7 @@ JOBS: tuple[Unread, ...] = (
         ),
     ),
     Unread(
-        # trl/trainer/{dpo,orpo,kto,cpo}_config.py
+        # trl/trainer/{dpo,kto}_config.py, trl/experimental/orpo/orpo_config.py, trl/experimental/cpo/cpo_config.py
         title="preference training",
         signs=_any_of(
             "max_prompt_length", "precompute_ref_log_probs", "ref_model_init_kwargs", "rpo_alpha", "simpo_gamma",

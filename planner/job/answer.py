@@ -16,6 +16,7 @@ from gpu_plan.planner.search.nearest_change import nearest_change
 from gpu_plan.planner.search.predicted import predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.training.conversions import widened
+from gpu_plan.planner.upstream.moved import moved_line
 
 
 def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Answer:
@@ -53,7 +54,7 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, job: Prepar
         command=request.command,
         versions=versions(),
         assumptions=_assumptions(job, found),
-        warnings=job.warnings(found),
+        warnings=(*job.warnings(found), *filter(None, [moved_line()])),
         change=nearest_change(job.task) if found.best is None and request.suggest else None,
         explain=request.explained if request.explain else 0,
     )

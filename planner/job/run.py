@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gpu_plan.planner.cache_dir import DamagedEntryError, cache_dir, entry_name, read_entry, write_entry
+from gpu_plan.planner.cache_dir import DamagedEntryError, cache_dir, entry_name, installed, read_entry, write_entry
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster, cluster_document
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
@@ -14,6 +14,9 @@ from gpu_plan.planner.plan.document import PlanDocument, from_json, to_json
 
 if TYPE_CHECKING:
     from gpu_plan.planner.job.prepared import Openers
+
+_MIRRORED = ("deepspeed", "bitsandbytes", "torchao")
+"""Mirrored, though no trace is made with them: a plan says where another version is installed."""
 
 
 def run_job(request: Request, note: Note, openers: "Openers | None" = None) -> Answer:
@@ -55,6 +58,7 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
         source.digest,
         repr((source.id, source.kind, source.revision, source.notes, source.stored)),
         canonical(cluster_document(cluster)).decode(),
+        repr(installed(_MIRRORED)),
         # The document leaves out what a user may change about a GPU of theirs, such as its context.
         repr(cluster.gpu),
         repr((request.words, request.settings, request.pinned, request.explain and request.explained, request.suggest)),

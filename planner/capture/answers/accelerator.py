@@ -1,6 +1,6 @@
 """What a script that asks `torch.accelerator`, the name of whatever device there is, is told: the planned GPU.
 
-Names as in torch/accelerator/__init__.py and memory.py.
+Names as in torch/accelerator/__init__.py and torch/accelerator/memory.py.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """compressed-tensors: which groups of a `quantization_config` store what, and which modules they mean.
 
-vllm-project/compressed-tensors@ac8e2ba: quantization/quant_config.py and quant_args.py.
+vllm-project/compressed-tensors@ac8e2ba: quantization/quant_config.py and quantization/quant_args.py.
 """
 
 from collections.abc import Mapping

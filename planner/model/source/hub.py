@@ -50,7 +50,7 @@ def is_repo_id(text: str) -> bool:
 def cache_folder() -> Path:
     """Where huggingface_hub keeps files: HF_HUB_CACHE, else `hub` under HF_HOME or ~/.cache/huggingface.
 
-    Mirrors huggingface_hub's constants.py.
+    Mirrors huggingface_hub/constants.py.
     """
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if not named:
@@ -61,7 +61,7 @@ def cache_folder() -> Path:
 
 
 def is_offline() -> bool:
-    """Whether the user forbids the network, as huggingface_hub's constants.py reads it."""
+    """Whether the user forbids the network, as huggingface_hub/constants.py reads it."""
     value = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     return value.upper() in {"1", "ON", "YES", "TRUE"}
 

@@ -41,7 +41,8 @@ def _arguments(model: Any, mode: Checkpointing) -> dict[str, Any]:
     if mode is not Checkpointing.SELECTIVE:
         return {"use_reentrant": False}
     if "value" in inspect.signature(model._set_gradient_checkpointing).parameters:
-        # transformers modeling_utils.py: the form of models older than 4.35 drops the arguments in silence.
+        # transformers modeling_utils.py: _set_gradient_checkpointing; models written before 4.35 have another form of
+        # it, which drops the arguments in silence.
         raise InputError(f"--checkpointing selective: {type(model).__name__} takes no arguments for checkpointing")
     operators = [getattr(torch.ops.aten, name).default for name in SAVED_OPERATORS if hasattr(torch.ops.aten, name)]
     return {

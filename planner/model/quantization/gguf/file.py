@@ -1,7 +1,7 @@
 """What a GGUF file's header says: its tensors, their types and sizes. Tensor data is never read.
 
-The format is llama.cpp's (ggml-org/llama.cpp gguf-py/gguf/constants.py and gguf_reader.py): magic, version, two counts,
-key-value pairs, one entry per tensor, padding, data. All is little endian.
+The format is llama.cpp's (ggml-org/llama.cpp gguf-py/gguf/constants.py and gguf-py/gguf/gguf_reader.py): magic,
+version, two counts, key-value pairs, one entry per tensor, padding, data. All is little endian.
 """
 
 import math

@@ -77,7 +77,7 @@ class Linear8bitMeta(StoredLinear, nn.Linear):
         return codes, stats, columns
 
     def _columns(self, dtype: torch.dtype) -> torch.Tensor:
-        """Weight columns of the outliers, dequantised (_ops.py: int8_vectorwise_dequant)."""
+        """Weight columns of the outliers, dequantised (bitsandbytes/_ops.py: int8_vectorwise_dequant)."""
         part = empty((self.out_features, self.outliers), torch.int8)
         scaled = part * self.SCB.view(-1, 1) * (1 / 127)
         return scaled.to(dtype).t()

@@ -10,7 +10,7 @@ from gpu_plan.planner.model.quantization.layers.base import empty, packed_mm
 from gpu_plan.planner.model.quantization.layers.packed_int import AwqGemmMeta, PackedLinear
 
 SWITCH_ROWS = 128
-"""qlinear_cuda_old.py: kernel_switch_threshold: fewer rows are multiplied with the packed weight."""
+"""AutoGPTQ qlinear_cuda_old.py: kernel_switch_threshold: fewer rows are multiplied with the packed weight."""
 DENSE_ROWS = 1024
 """AutoAWQ gemm.py: FP16_MATMUL_HEURISTIC_CONDITION."""
 
@@ -22,7 +22,7 @@ class ExllamaMeta(PackedLinear):
 
     @property
     def buffer_elements(self) -> int:
-        """modeling/_utils.py: autogptq_post_init: max_dq_buffer_size."""
+        """AutoGPTQ modeling/_utils.py: autogptq_post_init: max_dq_buffer_size."""
         rows, columns = self.packed_shape
         return rows * columns * 8
 
