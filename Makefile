@@ -14,8 +14,8 @@ STAMP := .venv/.installed
 MODEL ?= meta-llama/Llama-3.1-8B
 GPUS ?= 8xH100
 # Benchmarks that need no GPU; each writes to benchmarks/results.
-BENCHMARKS := cpu_activations published_runs published_lora accuracy distributed_cpu matrix faults captured_scripts \
-  inference_truth device_maps inference_runs check_regressions damaged_checkpoints \
+BENCHMARKS := cpu_activations accuracy distributed_cpu matrix faults captured_scripts \
+  device_maps inference_runs check_regressions damaged_checkpoints \
   hostile_inputs ways_out
 
 help:

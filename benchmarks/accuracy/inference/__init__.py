@@ -1,0 +1,1 @@
+"""Peak memory of published generations."""

@@ -1,0 +1,100 @@
+"""Peak allocated memory of whole generations: one sample, greedy, on one GPU with FlashAttention 2.
+
+What the software of a row did otherwise than the installed transformers is declared in `cases`; nothing is fitted.
+"""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.accuracy.inference.cases import InferenceCase, as_it_was, case_of, rotary_bytes
+from benchmarks.accuracy.models import Models
+from benchmarks.accuracy.row import Row, identity, number, software_group, text
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.units import GIB
+
+
+def peak_of(case: InferenceCase) -> dict[str, int]:
+    """Peak allocated bytes of the whole generation, and of its phases."""
+    from gpu_plan.planner.memory.allocator.replay import simulate
+    from gpu_plan.planner.memory.profile import measure
+    from gpu_plan.planner.search.generation.rank import parameter_bytes
+    from gpu_plan.planner.strategy.base import workspace_bytes
+    from gpu_plan.planner.strategy.generation.stream import GenerationStream, States
+    from gpu_plan.planner.trace.generation.passes import cut
+    from gpu_plan.planner.trace.generation.record import prepare_for_generation, record_generation
+    from gpu_plan.planner.trace.generation.variant import GenerationVariant
+    from gpu_plan.planner.trace.generation.workshop import trace_of
+    from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
+    from gpu_plan.planner.workload.training import Attention
+
+    device = device_kind(parse_cluster(case.gpu).gpu)
+    profile = kernel_profile(device)
+    model = built(case, profile)
+    prepare_for_generation(model)
+
+    def traced(prompt: int) -> Any:
+        variant = GenerationVariant(prompt=prompt, steps=3, batch=1, dtype="bfloat16", attention=Attention.FLASH)
+        with as_it_was(model, case):
+            return trace_of(model, record_generation(model, variant, profile))
+
+    begun, full = traced(case.prompt), traced(case.prompt + case.new_tokens - 3)
+    states = States(
+        weights=tuple((parameter.name, parameter_bytes(parameter)) for parameter in begun.parameters),
+        buffers=(*begun.buffer_bytes, *rotary_bytes(model, case)),
+        workspace=workspace_bytes(profile.capability),
+    )
+    stream = GenerationStream(states, (cut(begun, 0, 1), cut(full, 2))).build()
+    figures = measure(stream, 1, simulate(stream, 1).block_bytes(len(stream.fixed)))
+    return {str(phase): size for phase, size in figures.phase_peaks.items()} | {"peak": figures.peak_allocated_bytes}
+
+
+def built(case: InferenceCase, profile: Any) -> Any:
+    """The row's model on meta."""
+    import torch
+
+    from gpu_plan.planner.model.build.construct import build_model
+    from gpu_plan.planner.model.quantization import Method, Runtime, Target, parse_quantize
+
+    dtype = torch.bfloat16
+    model = build_model(json.loads(case.config), attention="flash", dtype=dtype, overrides=dict(case.changes))
+    scheme = None if case.quantize is None else parse_quantize(case.quantize)
+    if scheme is not None:
+        from gpu_plan.planner.model.quantization.apply import quantise
+
+        # The rows' own software: AutoGPTQ 0.7 and AutoAWQ 0.2, whose layers were others than today's.
+        older = Runtime.AUTOAWQ if scheme.method is Method.AWQ else Runtime.AUTOGPTQ
+        scheme = replace(scheme, runtime=older)
+        quantise(model, scheme, target=Target(capability=profile.capability, sm_count=profile.sm_count), dtype=dtype)
+    return model
+
+
+def inference_group(row: Row) -> str:
+    """Rows of one group have one source and one kind of weights."""
+    return f"{software_group(row)}, {text(row, 'quantization') or 'bf16'}"
+
+
+class InferenceLines:
+    """Lines of the table."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def line(self, row: Row) -> dict[str, Any]:
+        """A row's figures; errors are estimate / measured - 1. SetAside when the row cannot be scored."""
+        case = case_of(row, self._models)
+        measured = (number(row, "measured.peak_allocated_gib") or 0.0) * GIB
+        figures = peak_of(case)
+        return {
+            "kind": "inference",
+            "id": identity(row),
+            "group": inference_group(row),
+            "model": text(row, "model"),
+            "quantization": text(row, "quantization") or None,
+            "prompt": case.prompt,
+            "software": text(row, "software").split(",")[0],
+            "peak_allocated": figures["peak"],
+            "measured_peak_allocated": round(measured),
+            "peak_allocated_error": round(figures["peak"] / measured - 1, 4),
+        }

@@ -1,0 +1,1 @@
+"""Peaks of single kernels."""

@@ -1,0 +1,1 @@
+"""Finetuning runs of litgpt: its models and adapters."""

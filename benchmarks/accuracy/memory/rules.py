@@ -1,0 +1,82 @@
+"""What every training run must say before its memory can be compared."""
+
+import re
+
+from benchmarks.accuracy.row import Row, SetAside, field, number, text, whole
+
+_AXES = ("tp", "pp", "cp", "ep")
+_UNEVEN = ("variable", "cap", "unpacked", "truncation", "not fixed")
+_SCORED = ("peak_allocated_gib", "peak_reserved_gib", "peak_active_gib", "nvidia_smi_gib")
+
+
+def died(row: Row) -> bool:
+    """Whether the run ended for want of memory."""
+    return field(row, "measured.fits") is False
+
+
+def has_figures(row: Row) -> bool:
+    return any(number(row, f"measured.{name}") is not None for name in _SCORED)
+
+
+def check(row: Row) -> None:
+    """SetAside for what no software could make comparable."""
+    if text(row, "confidence") == "low":
+        kind = text(row, "seq_len_kind").split(";")[0]
+        raise SetAside(f"configuration incomplete{f': sequences of {kind}' if kind else ''}")
+    lived = not died(row)
+    if lived and (field(row, "statistic_defined") is False or not has_figures(row)):
+        stated = field(row, "measured.fits") is not True
+        if stated:
+            raise SetAside("does not say which statistic it reports" if field(row, "measured") else "nothing measured")
+    if any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in _AXES):
+        raise SetAside("tensor, pipeline, context or expert parallelism")
+
+
+def check_lengths(row: Row) -> None:
+    """SetAside where samples are shorter than the stated length."""
+    kind = text(row, "seq_len_kind")
+    if any(word in kind.lower() for word in _UNEVEN):
+        raise SetAside(f"lengths vary: {kind.split(';')[0]}")
+
+
+def strategy_of(row: Row) -> str:
+    """Name in the registry. SetAside where the row's way to spread the step is not modelled."""
+    said = text(row, "strategy")
+    words = said.lower()
+    if not words:
+        raise SetAside("strategy not stated")
+    if "offload" in words and not re.search(r"(no|without|w/o) (cpu )?offload", words):
+        raise SetAside(f"{said}: offload is not compared")
+    count = whole(row, "gpu.count") or 1
+    if words.startswith("single"):
+        if count > 1:
+            raise SetAside("one process on several GPUs")
+        return "single"
+    name = _parallel_name(words)
+    if name is None:
+        raise SetAside(f"{said.split(',')[0]} is not modelled")
+    if count == 1:
+        raise SetAside(f"{said.split(',')[0]} on one GPU")
+    return name
+
+
+def _parallel_name(words: str) -> str | None:
+    if any(word in words for word in ("no_shard", "shard_grad_op", "hybrid", "simplefsdp", "tensor", "pipeline")):
+        return None
+    zero = re.search(r"zero[- _]?(?:stage )?([123])", words)
+    if zero is not None:
+        return f"zero{zero[1]}"
+    for word, name in (("fsdp1", "fsdp1"), ("fsdp2", "fsdp"), ("fully_shard", "fsdp")):
+        if words.startswith(word):
+            return name
+    return "ddp" if words.startswith(("ddp", "distributeddataparallel")) else None
+
+
+def checkpoints(row: Row) -> bool:
+    """Whether every layer is recomputed. SetAside for anything between."""
+    said = text(row, "activation_checkpointing")
+    if said.lower().startswith("full"):
+        return True
+    if said.lower() in ("none", "no", "off", "false"):
+        return False
+    raise SetAside(f"checkpointing {said or 'not stated'}")

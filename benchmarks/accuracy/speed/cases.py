@@ -1,0 +1,244 @@
+"""Which published speeds can be compared, and the configuration of each in this program's words."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.accuracy.machines import cluster_of
+from benchmarks.accuracy.models import Models, sizes_of
+from benchmarks.accuracy.row import Row, SetAside, field, is_true, needed, number, software_group, text, whole
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.model.adapter import Adapter
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.workload.training import (
+    MOST_TOKENS,
+    Attention,
+    Checkpointing,
+    Optimizer,
+    Peft,
+    Precision,
+    Stack,
+    Workload,
+)
+
+_NODE_BYTES_PER_S = {"internevo": 4 * 100e9 / 8}
+"""Network of a node where the source states another than the usual one."""
+
+_OWN_CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "internlm/internlm-7b": {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
+        "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+        "vocab_size": 103168, "max_position_embeddings": 2048,
+    },
+    "Qwen/Qwen-1_8B": {
+        "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 2048,
+        "intermediate_size": 5504, "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "vocab_size": 151936, "max_position_embeddings": 8192, "tie_word_embeddings": False,
+    },
+    "stabilityai/stablelm-base-alpha-3b": {
+        "model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 4096,
+        "intermediate_size": 16384, "num_hidden_layers": 16, "num_attention_heads": 32, "vocab_size": 50688,
+        "max_position_embeddings": 4096, "rotary_pct": 0.25,
+    },
+}  # fmt: skip
+"""Architectures outside the catalog, by their published sizes in the nearest class of transformers."""
+
+_MEGATRON = ("megatron", "bigscience", "primus", "vtrain", "mlperf", "nemo")
+_DIFFERENCES = {
+    "llm-foundry": ("the benchmark script's default attention was Triton's first FlashAttention; compared as v2"),
+    "fsdp_qlora": "adapters in bf16 there, in fp32 here, with casts around them",
+    "internevo": "InternEvo overlaps the transfers of its own ZeRO-1; compared with DeepSpeed's, which waits",
+}
+_TARGETS = {
+    "Qwen/Qwen-1_8B": ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+    "stabilityai/stablelm-base-alpha-3b": ("query_key_value",),
+    "meta-llama/Llama-2-7b-hf": ("k_proj", "q_proj", "v_proj", "up_proj", "down_proj", "gate_proj"),
+}
+"""Adapted modules in the names of the built class, where the row has others or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """One row in this program's words."""
+
+    source: ModelSource | None
+    config: Mapping[str, Any] | None
+    """Config where no source has one."""
+    cluster: Cluster
+    workload: Workload
+    strategy: str
+    checkpointing: Checkpointing
+    adapter: Adapter | None
+    micro_batch: int
+    accumulation_steps: int
+    differences: tuple[str, ...]
+
+
+def _check(row: Row) -> None:
+    """SetAside for what cannot be compared."""
+    if text(row, "confidence") == "low":
+        raise SetAside("configuration incomplete")
+    if "inference" in text(row, "task"):
+        raise SetAside("no training")
+    if is_true(row, "compile"):
+        raise SetAside("torch.compile is not modelled")
+    if text(row, "quantization"):
+        raise SetAside("quantised weights or products")
+    if any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in ("tp", "pp", "cp", "ep")):
+        raise SetAside("tensor, pipeline, context or expert parallel")
+    if "selective" in text(row, "activation_checkpointing"):
+        raise SetAside("selective checkpointing is not modelled")
+    group = software_group(row)
+    if any(word in f"{group} {text(row, 'source')} {text(row, 'software')}".lower() for word in _MEGATRON):
+        raise SetAside("Megatron's own kernels")
+    if group == "litgpt":
+        raise SetAside("iteration time of samples of unknown length: the stated one is that of the longest")
+    if group == "qwen-readme" and not field(row, "lora"):
+        raise SetAside("which DeepSpeed stage ran is not stated")
+    if number(row, "measured.tokens_per_s_per_gpu") is None and number(row, "measured.step_time_s") is None:
+        raise SetAside("no speed")
+
+
+def measured_step_seconds(row: Row, micro_batch: int, accumulation: int, seq_len: int) -> float:
+    """Seconds of one optimizer step."""
+    rate = number(row, "measured.tokens_per_s_per_gpu")
+    if rate is not None:
+        return micro_batch * accumulation * seq_len / rate
+    seconds = number(row, "measured.step_time_s")
+    assert seconds is not None
+    return seconds
+
+
+def group_of(row: Row) -> str:
+    """Rows of one group have one source and one kind of configuration."""
+    kind = "LoRA" if field(row, "lora") else "full"
+    fused = " fused kernels" if _has_fused_kernels(row) else ""
+    devices = "1 GPU" if whole(row, "gpu.count") == 1 else "several GPUs"
+    group = software_group(row)
+    long = " above 2048 tokens" if group == "llm-foundry" and (whole(row, "seq_len") or 0) > 2048 else ""
+    return f"{group} {text(row, 'gpu.model').split(' (')[0]} {kind} {devices}{fused}{long}"
+
+
+def _has_fused_kernels(row: Row) -> bool:
+    return text(row, "fused_or_chunked_loss").startswith(("triton", "liger"))
+
+
+def setup_of(row: Row, models: Models) -> Setup:
+    """The configuration of a row. SetAside with the reason why it cannot be said."""
+    _check(row)
+    group = software_group(row)
+    cluster = _cluster(row, group)
+    micro_batch = needed(row, "micro_batch_per_gpu", "micro batch", MOST_TOKENS)
+    accumulation = needed(row, "grad_accum", "accumulation", 2**20) if field(row, "grad_accum") is not None else 1
+    seq_len = needed(row, "seq_len", "sequence length", MOST_TOKENS // micro_batch)
+    own = _own_config(row, seq_len)
+    source = None if own else models.of(row)
+    strategy = _strategy(row)
+    adapter = _adapter(row)
+    full = text(row, "activation_checkpointing").startswith("full")
+    workload = Workload(
+        seq_len=seq_len,
+        precision=_precision(row, group),
+        optimizer=Optimizer("adamw-forloop") if group == "llm-foundry" else Optimizer("adamw"),
+        attention=_attention(row),
+        stack=Stack.TRAINER if "transformers" in text(row, "software") or group == "qwen-readme" else Stack.PLAIN,
+        clipping=group not in ("litgpt", "torchtune"),
+        peft=Peft("lora") if adapter else Peft("none"),
+        lora_rank=adapter.rank if adapter else None,
+        lora_targets=adapter.targets if adapter else None,
+        strategy=strategy,
+    )
+    return Setup(
+        source=source,
+        config=own,
+        cluster=cluster,
+        workload=workload,
+        strategy=strategy,
+        checkpointing=Checkpointing.FULL if full else Checkpointing.NONE,
+        adapter=adapter,
+        micro_batch=micro_batch,
+        accumulation_steps=accumulation,
+        differences=tuple(_differences(row, group, strategy, own is not None)),
+    )
+
+
+def _differences(row: Row, group: str, strategy: str, own: bool) -> Iterator[str]:
+    if _has_fused_kernels(row):
+        yield "the run had fused kernels, the estimate has not"
+    if own:
+        yield "architecture by its sizes in the nearest class of transformers"
+    if strategy == "fsdp" and text(row, "strategy").startswith("FSDP1"):
+        yield "FSDP1 with adapters compared with FSDP2"
+    if group in _DIFFERENCES:
+        yield _DIFFERENCES[group]
+
+
+def _adapter(row: Row) -> Adapter | None:
+    if not field(row, "lora"):
+        return None
+    targets = field(row, "lora.targets")
+    named = targets if isinstance(targets, list) else []
+    chosen = _TARGETS.get(text(row, "model")) or tuple(t for t in named if isinstance(t, str) and t != "c_attn")
+    if not chosen:
+        raise SetAside("adapted modules not stated")
+    dropout = number(row, "lora.dropout") or 0.0
+    if dropout >= 1:
+        raise SetAside("dropout of the adapters makes no sense")
+    rank = needed(row, "lora.rank", "rank of the adapters", 4096)
+    return Adapter(peft=Peft("lora"), rank=rank, targets=chosen, dropout=dropout)
+
+
+def _attention(row: Row) -> Attention:
+    """FlashAttention-2 where it was asked for, and behind SDPA before torch 2.5 knew cuDNN (torchao's runs)."""
+    flash = "flash" in text(row, "attention") or software_group(row) == "torchao"
+    return Attention.FLASH if flash else Attention.SDPA
+
+
+def _precision(row: Row, group: str) -> Precision:
+    sharded = group in ("llm-foundry", "torchtitan", "torchao", "internevo")
+    wide = text(row, "dtype.params") in ("fp32", "float32")
+    if wide and text(row, "dtype.compute") in ("fp32", "float32"):
+        return Precision("fp32")
+    return Precision("bf16-mixed") if sharded or wide else Precision("bf16")
+
+
+def _strategy(row: Row) -> str:
+    """Name in the registry. SetAside where nothing there is like the row's."""
+    name = text(row, "strategy")
+    if "NO_SHARD" in name or name.startswith("DDP"):
+        return "ddp"
+    if name.startswith("FSDP1"):
+        return "fsdp" if field(row, "lora") else "fsdp1"
+    if name.startswith("FSDP2"):
+        return "fsdp"
+    if "ZeRO-1" in name:
+        return "zero1"
+    if not name.startswith("single"):
+        raise SetAside(f"{name.split(',')[0] or 'strategy not stated'}: not compared")
+    if (whole(row, "gpu.count") or 1) > 1:
+        raise SetAside("one process on several GPUs")
+    return "single"
+
+
+def _cluster(row: Row, group: str) -> Cluster:
+    cluster = cluster_of(row)
+    node_rate = _NODE_BYTES_PER_S.get(group)
+    if node_rate is None:
+        return cluster
+    return replace(cluster, gpu=replace(cluster.gpu, network_bytes_per_s=node_rate / cluster.gpus_per_node))
+
+
+def _own_config(row: Row, seq_len: int) -> Mapping[str, Any] | None:
+    if text(row, "model") in _OWN_CONFIGS:
+        return _OWN_CONFIGS[text(row, "model")]
+    if not text(row, "model").startswith("mosaicml MPT"):
+        return None
+    sizes = sizes_of(row)
+    if not {"hidden", "layers", "heads", "intermediate", "vocab"} <= set(sizes):
+        raise SetAside("model not at hand")
+    return {
+        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": sizes["hidden"],
+        "n_layer": sizes["layers"], "n_head": sizes["heads"], "n_inner": sizes["intermediate"],
+        "vocab_size": sizes["vocab"], "n_positions": seq_len, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0, "activation_function": "gelu",
+    }  # fmt: skip

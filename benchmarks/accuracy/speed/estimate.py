@@ -1,0 +1,89 @@
+"""Predicted step times against published training speeds, by the same code that ranks plans.
+
+Nothing is fitted: rates come from published measurements of operators and transfers, never from these rows.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.accuracy.models import Models
+from benchmarks.accuracy.row import Row, identity, text
+from benchmarks.accuracy.speed.cases import Setup, group_of, measured_step_seconds, setup_of
+from gpu_plan.planner.model.source.resolve import ModelSource, resolve
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.strategy.traits import Offload
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.provider import TraceProvider
+
+
+class SpeedLines:
+    """Lines of the table; a model's traces are made once for all of its rows."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._folder = TemporaryDirectory()
+        self._providers: dict[tuple[str, ...], TraceProvider] = {}
+
+    def line(self, row: Row) -> dict[str, Any]:
+        """One row of the table, times in seconds. SetAside when the row cannot be scored."""
+        setup = setup_of(row, self._models)
+        evaluator = Evaluator(
+            provider=self._provider(setup), workload=setup.workload, cluster=setup.cluster, speed=RooflineModel()
+        )
+        family = Family(strategy=STRATEGIES[setup.strategy], offload=Offload.NONE, checkpointing=setup.checkpointing)
+        batch = Batch(micro_batch=setup.micro_batch, accumulation_steps=setup.accumulation_steps)
+        time = evaluator.judge(family, batch).time
+        measured = measured_step_seconds(row, setup.micro_batch, setup.accumulation_steps, setup.workload.seq_len)
+        return {
+            "kind": "speed",
+            "id": identity(row),
+            "group": group_of(row),
+            "source": text(row, "source"),
+            "model": text(row, "model"),
+            "gpus": setup.cluster.spec,
+            "strategy": setup.strategy,
+            "micro_batch": setup.micro_batch,
+            "seq_len": setup.workload.seq_len,
+            "checkpointing": str(setup.checkpointing),
+            "measured": measured,
+            "predicted": time.step_seconds,
+            "low": time.low_seconds,
+            "high": time.high_seconds,
+            "ratio": time.step_seconds / measured,
+            "inside": time.low_seconds <= measured <= time.high_seconds,
+            "parts": {
+                "forward": time.forward_seconds,
+                "backward": time.backward_seconds,
+                "recompute": time.recompute_seconds,
+                "optimizer": time.optimizer_seconds,
+                "communication": time.communication_seconds,
+                "exposed": time.exposed_communication_seconds,
+            },
+            "basis": time.basis,
+            "differences": list(setup.differences),
+        }
+
+    def _provider(self, setup: Setup) -> TraceProvider:
+        source = self._source(setup)
+        adapter = setup.adapter.key() if setup.adapter else ""
+        device = device_kind(setup.cluster.gpu)
+        key = (source.digest, device.key, str(setup.workload.attention), adapter)
+        if key not in self._providers:
+            self._providers[key] = TraceProvider(
+                source=source, device=device, attention=str(setup.workload.attention), adapter=setup.adapter
+            )
+        return self._providers[key]
+
+    def _source(self, setup: Setup) -> ModelSource:
+        if setup.source is not None:
+            return setup.source
+        written = json.dumps(dict(setup.config or {}), sort_keys=True)
+        path = Path(self._folder.name) / f"{hashlib.sha256(written.encode()).hexdigest()}.json"
+        path.write_text(written)
+        return resolve(str(path))

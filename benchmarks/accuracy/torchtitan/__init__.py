@@ -1,0 +1,1 @@
+"""Runs of torchtitan under FSDP2: its Llama, its checkpointing, torchao's float8 layers."""

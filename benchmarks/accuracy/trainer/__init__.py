@@ -1,0 +1,1 @@
+"""Runs of transformers' Trainer (and scripts built like it), with what their versions and kernels did otherwise."""

@@ -1,0 +1,261 @@
+"""How rows are judged: by their own fields, or set aside in words; nothing that stands in a file ends the command."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.accuracy.__main__ import DATA, main
+from benchmarks.accuracy.figures import Aside, spread, summary
+from benchmarks.accuracy.memory import cases
+from benchmarks.accuracy.memory.cases import Estimator, case_of
+from benchmarks.accuracy.models import Models
+from benchmarks.accuracy.row import SetAside
+from benchmarks.accuracy.score import Scorer
+from benchmarks.accuracy.torchtitan.cases import TitanCase
+from benchmarks.accuracy.trainer.setup import Setup
+from benchmarks.accuracy.trainer.strategies import regime_of, strategy_of
+from benchmarks.accuracy.truth import Kind, read_truth
+from gpu_plan.planner.errors import InputError
+
+Row = dict[str, Any]
+TRUTHS = [read_truth(path) for path in DATA]
+ROWS: list[tuple[Row, Kind]] = [
+    (dict(row), kind) for truth in TRUTHS for row, kind in zip(truth.rows, truth.kinds, strict=True)
+]
+BY_ID = {row["id"]: row for row, _ in ROWS}
+SINGLE, FLAT, LORA = "tm-fms-acceleration-0176", "tm-fms-acceleration-0135", "tm-fms-acceleration-0017"
+QLORA, TITAN = "tm-fms-acceleration-0030", "tm-torchtitan-0048"
+MODELS = Models()
+
+
+def _setup(name: str, **changed: Any) -> Setup:
+    case = case_of({**BY_ID[name], **changed}, MODELS)
+    assert isinstance(case, Setup)
+    return case
+
+
+def _reason(name: str, **changed: Any) -> str:
+    with pytest.raises(SetAside) as caught:
+        case_of({**BY_ID[name], **changed}, MODELS)
+    return str(caught.value)
+
+
+# -- rules ----------------------------------------------------------------------------------------------------
+
+
+def test_fsdp1_is_pure_where_no_flag_made_it_mixed() -> None:
+    """Ten bytes per parameter at the step, not twenty."""
+    assert str(_setup(FLAT).precision) == "bf16-mixed"
+    types = {"basis": "implied: torch_dtype=bfloat16 and no bf16/fp16 flag; accelerate mixed_precision=no"}
+    types |= {"compute": "bfloat16", "params": "bfloat16"}
+    setup = _setup(FLAT, dtype=types)
+    assert str(setup.precision) == "bf16"
+    assert regime_of(setup, strategy_of(setup)).weights == "bfloat16"
+
+
+def test_quantised_weights_are_charged_in_the_types_that_were_traced() -> None:
+    one = {"count": 1, "memory_gb": 80, "model": "A100-80GB", "nodes": 1}
+    own = _setup(QLORA, strategy="single", gpu=one, notes="framework_config: accelerated-peft-bnb")
+    upcast = _setup(QLORA, strategy="single", gpu=one)
+    assert regime_of(own, strategy_of(own)).weights == "bfloat16"
+    assert regime_of(own, strategy_of(own)).trained == "float32"
+    assert regime_of(upcast, strategy_of(upcast)).weights == "float32"
+
+
+def test_old_checkpointing_is_known_by_the_version() -> None:
+    assert _setup(FLAT).checkpoints_outside
+    assert not _setup(FLAT, software="torch 2.7, transformers 4.52.1").checkpoints_outside
+
+
+def test_torchtitan_looks_at_the_model() -> None:
+    other = case_of({**BY_ID[TITAN], "model": "meta-llama/Meta-Llama-3-70B", "arch": None}, MODELS)
+    assert isinstance(other, TitanCase)
+    assert (other.titan.layers, other.titan.dim) == (80, 8192)
+    assert "is not mirrored" in _reason(TITAN, model="deepseek-ai/DeepSeek-V3", arch=None)
+    assert "model not at hand" in _reason(TITAN, model="someone/debugmodel", arch=None)
+    assert "is not that of" in _reason(TITAN, model="meta-llama/Meta-Llama-3-70B")
+
+
+def test_a_model_is_found_by_its_sizes_or_not_at_all() -> None:
+    sizes = {"heads": 32, "hidden": 4096, "intermediate": 14336, "kv_heads": 8, "layers": 32, "vocab": 128256}
+    found = case_of({**BY_ID[TITAN], "model": "someone/renamed", "arch": sizes}, MODELS)
+    assert isinstance(found, TitanCase)
+    assert _reason(SINGLE, model="someone/renamed") == "model not at hand"
+    assert _setup(SINGLE, model="TheBloke/Mistral-7B-v0.1-GPTQ").model == "mistralai/Mistral-7B-v0.1"
+
+
+def test_a_config_at_hand_is_used(tmp_path: Path) -> None:
+    config = json.loads(_setup(SINGLE).config) | {"num_hidden_layers": 2}
+    (tmp_path / "someone--renamed.json").write_text(json.dumps(config))
+    case = case_of({**BY_ID[SINGLE], "model": "someone/renamed"}, Models(configs=tmp_path))
+    assert isinstance(case, Setup)
+    assert json.loads(case.config)["num_hidden_layers"] == 2
+
+
+def test_a_row_s_name_is_no_path(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(_setup(SINGLE).config)
+    assert _reason(SINGLE, model=str(path)) == "model not at hand"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"software": None}, "does not say which software ran it"),
+        ({"strategy": "FSDP1 FULL_SHARD"}, "on one GPU"),
+        ({"strategy": "Alpa"}, "Alpa is not modelled"),
+        ({"optimizer": "Shampoo"}, "optimizer shampoo"),
+        ({"dtype": None}, "type of the computation not stated"),
+        ({"activation_checkpointing": "selective"}, "checkpointing selective"),
+        ({"seq_len": 1e300}, "sequence length makes no sense"),
+        ({"seq_len": -1}, "sequence length makes no sense"),
+        ({"gpu": {"count": 1, "model": "Voodoo 2"}}, "no machine that is known"),
+        ({"parallel": {"tp": 2}}, "tensor, pipeline"),
+        ({"model": "mistralai/Mixtral-8x7B-v0.1"}, "experts"),
+        ({"lora": {"rank": 8}}, "adapted modules not stated"),
+    ],
+)
+def test_what_cannot_be_said_is_set_aside_in_words(changed: Row, told: str) -> None:
+    assert told in _reason(SINGLE, **changed)
+
+
+# -- never a crash --------------------------------------------------------------------------------------------
+
+ODD = st.sampled_from(
+    [
+        None,
+        "",
+        "x",
+        0,
+        -1,
+        10**30,
+        1e308,
+        float("nan"),
+        float("inf"),
+        True,
+        [],
+        {},
+        [None],
+        {"x": {}},
+        "\x00",
+        "9" * 400,
+    ]
+)
+
+
+def _paths(value: Any, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not isinstance(value, dict):
+        return [before]
+    return [before, *(path for name, inner in value.items() for path in _paths(inner, (*before, name)))]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> tuple[Row, Kind]:
+    """A row of the data with some fields taken away or made absurd."""
+    row, kind = draw(st.sampled_from(ROWS))
+    row = copy.deepcopy(row)
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from([path for path in _paths(row) if path] or [("id",)]))
+        inner = row
+        for name in path[:-1]:
+            inner = inner[name] if isinstance(inner.get(name), dict) else {}
+        if draw(st.booleans()):
+            inner.pop(path[-1], None)
+        else:
+            inner[path[-1]] = draw(ODD)
+    return row, kind
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Scorer:
+    return Scorer(MODELS)
+
+
+@pytest.fixture
+def _rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step is traced: what is left is everything that reads a row."""
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise SetAside("would be scored")
+
+    monkeypatch.setattr(Estimator, "judge", stop)
+    monkeypatch.setattr("benchmarks.accuracy.inference.estimate.peak_of", stop)
+    monkeypatch.setattr("benchmarks.accuracy.speed.estimate.SpeedLines._provider", stop)
+    monkeypatch.setattr("benchmarks.accuracy.kernels.estimate.peak_bytes", stop)
+
+
+@pytest.mark.usefixtures("_rules_alone")
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damaged())
+def test_no_row_can_end_the_command(scorer: Scorer, given_row: tuple[Row, Kind]) -> None:
+    row, kind = given_row
+    found = scorer.one(row, kind)
+    assert isinstance(found, Aside)
+    assert found.reason
+    assert "\n" not in found.reason
+    assert not found.reason.startswith("the estimate failed"), row
+    assert summary([], [found])["all"]["aside"] == 1
+
+
+def test_a_fault_of_our_own_costs_one_row(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "check", lambda row: 1 / 0)
+    found = scorer.one(BY_ID[SINGLE], Kind.MEMORY)
+    assert isinstance(found, Aside)
+    assert found.reason == "the estimate failed: ZeroDivisionError: division by zero"
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+def test_kinds_are_told_by_the_rows() -> None:
+    assert [set(truth.kinds) for truth in TRUTHS] == [
+        {Kind.MEMORY, Kind.INFERENCE},
+        {Kind.INFERENCE},
+        {Kind.KERNELS},
+        {Kind.SPEED},
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2", '{"rows": 3}', '[{"id": "x"}]', "[3]", "[]", "{}", "[" * 100_000])
+def test_a_file_that_is_none_is_one_line_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    path = tmp_path / "truth.json"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_truth(path)
+    assert main(["--truth", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "truth.json" in told
+
+
+def test_unknown_fields_are_one_note_and_the_rest_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "truth.json"
+    path.write_text(json.dumps([{**BY_ID[SINGLE], "moon": "full", "model": "someone/else"}]))
+    assert main(["--truth", str(path), "--json"]) == 0
+    out = capsys.readouterr()
+    assert out.err.count("\n") == 1
+    assert "moon" in out.err
+    group = json.loads(out.out)["groups"]["fms-acceleration, full-ft, single"]
+    assert group == {
+        "peak_allocated": {"n": 0, "median": None, "p95": None, "worst": None},
+        "above_states": {"n": 0, "median": None, "p95": None, "worst": None},
+        "peak_reserved": {"n": 0, "median": None, "p95": None, "worst": None},
+        "device": {"n": 0, "inside": 0, "median": None, "width": None},
+        "false_fits": 0,
+        "false_no": 0,
+        "aside": 1,
+    }
+
+
+def test_spread_is_of_absolute_values() -> None:
+    assert spread([]) == {"n": 0, "median": None, "p95": None, "worst": None}
+    assert spread([-0.4]) == {"n": 1, "median": 0.4, "p95": 0.4, "worst": 0.4}
+    found = spread([(-1) ** i * i for i in range(1, 101)])
+    assert found == {"n": 100, "median": 50.5, "p95": 95, "worst": 100}
