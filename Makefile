@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Images for containers often set it: each of some hundred processes of the tests would compile this project anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help env demo test prove pythons check format readme upstream clean
+.PHONY: help env demo test prove pythons check format readme docs upstream clean
 
 PYTHON ?= python3
 PYTHONS ?= python3.12 python3.13 python3.14
@@ -23,9 +23,10 @@ help:
 	echo 'make test    the tests of every change, on all cores: no network, minutes'
 	echo 'make prove   all tests and the benchmarks that need no GPU: results go to benchmarks/'
 	echo 'make pythons the project under $(PYTHONS), each in an environment of its own'
-	echo 'make check   ruff, mypy, import contracts'
+	echo 'make check   ruff, mypy, import contracts, declared dependencies'
 	echo 'make format  let ruff rewrite what it can'
-	echo 'make readme  put the present output into README.md'
+	echo 'make readme  put the present output into README.md, and publish the JSON schemas'
+	echo 'make docs    build the documents as a site: build/site, without network'
 	echo 'make upstream  hold the present sources of what is mirrored: planner/upstream/held.csv'
 	echo 'make clean   remove the environment and all caches of tools'
 
@@ -57,6 +58,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry src planner executor reports tui
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -64,6 +66,9 @@ format: $(STAMP)
 
 readme: $(STAMP)
 	$(BIN)/python -m tests.support.refresh_readme
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
 
 # After reading again what moved (the test of planner/upstream names it), and after naming another source.
 upstream: $(STAMP)

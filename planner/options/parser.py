@@ -36,10 +36,18 @@ class Parser(argparse.ArgumentParser):
     Options that gather values may come several times; of the others argparse would keep the last, and say nothing.
     """
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, *, opening: str = "", **given: Any) -> None:
         super().__init__(**{"formatter_class": _formatter, **given})
+        self._opening = opening
+        """What the help begins with, in place of argparse's list of all options."""
         self._seen: dict[str, str] = {}
         """Options of the command line that is being read, by where their value goes."""
+
+    def format_help(self) -> str:
+        text = super().format_help()
+        if not self._opening:
+            return text
+        return f"{self._opening}\n\n{text.partition(chr(10) * 2)[2]}"
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
@@ -78,9 +86,9 @@ def settle_compilation(args: argparse.Namespace) -> None:
         raise UsageError(f"--no-compile and --set {next(iter(COMPILED))} contradict each other: keep one")
 
 
-def job_parser(description: str | None = None, epilog: str | None = None, *, add_help: bool = True) -> Parser:
-    """Parser of `MODEL --gpus SPEC` and the options that describe a job."""
-    parser = Parser(prog="plan", allow_abbrev=False, description=description, epilog=epilog, add_help=add_help)
+def job_parser(opening: str = "", *, add_help: bool = True) -> Parser:
+    """Parser of `MODEL --gpus SPEC` and the options that describe a job; its help begins with `opening`."""
+    parser = Parser(prog="plan", allow_abbrev=False, opening=opening, add_help=add_help)
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -94,7 +102,7 @@ def job_parser(description: str | None = None, epilog: str | None = None, *, add
         help="plan this model; what the script named in its place does differently is listed",
     )
     parser.add_argument("--gpus", metavar="SPEC", help=GPUS_HELP)
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
     add_unwalled(parser)
     add_job_options(parser)
     _add_later(parser)

@@ -6,20 +6,38 @@ from collections.abc import Iterable, Sequence
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.options.parser import Parser, job_parser
 
+_OPENING = """\
+plan: how a PyTorch or Hugging Face job fits on GPUs, the best way, and its run
+
+  plan meta-llama/Llama-3.1-8B --gpus 8xH100          how to train it there
+  plan gpt2 --task infer --gpus 1xT4 --context 1024   how to generate with it
+  plan --execute train.py --gpus auto -- --lr 3e-4    plan a script and run it
+
+Verbs (`plan help VERB`; a folder named like a verb is written ./check):
+{verbs}
+Without a verb: plan MODEL --gpus SPEC [options] [-- words for the script]"""
+"""Ten lines: what it is, three examples, the verbs."""
+
 
 def main_parser(verbs: Iterable[str] = (), *, add_help: bool = True) -> Parser:
     """Parser of `plan MODEL --gpus SPEC [options]`; `verbs` are named in its help.
 
     Without `add_help`, no word prints and leaves: for a command line that was kept, not typed.
     """
-    parser = job_parser(
-        description="Plan a training job: which strategy, batch and offload fit, how fast, and why the others lose.",
-        epilog=f"Verbs: {', '.join(verbs)}, each with its own --help. A folder named like a verb is written ./models.",
-        add_help=add_help,
-    )
+    parser = job_parser(_opening(tuple(verbs)), add_help=add_help)
     _add_output(parser.add_argument_group("output"))
     _add_execution(parser.add_argument_group("running"))
     return parser
+
+
+def _opening(verbs: Sequence[str]) -> str:
+    """The help's first ten lines; none where no verbs are named."""
+    if not verbs:
+        return ""
+    ordered = sorted(verbs)
+    half = -(-len(ordered) // 2)
+    lines = (f"  {'  '.join(part)}" for part in (ordered[:half], ordered[half:]))
+    return _OPENING.format(verbs="\n".join(lines))
 
 
 def join_negative(words: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gpu_plan.planner.errors import ExitCode, NotBuiltError, PlanError, ReaderGoneError, UnreachableError, UsageError
-from gpu_plan.verbs import LATER_VERBS, VERBS
+from gpu_plan.verbs import LATER_VERBS, VERBS, verb_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,15 +76,11 @@ def _run(words: list[str]) -> int:
 
 
 def _run_verb(verb: str, words: list[str], script_words: list[str]) -> int:
-    from gpu_plan.planner.options.parser import Parser
-
     module = import_module(VERBS[verb])
     takes_script_words = getattr(module, "TAKES_SCRIPT_WORDS", False)
     if script_words and not takes_script_words:
         raise UsageError(f"`plan {verb}` takes nothing after --")
-    parser = Parser(prog=f"plan {verb}", allow_abbrev=False, description=module.__doc__)
-    module.add_arguments(parser)
-    args = parser.parse_args(words)
+    args = verb_parser(verb).parse_args(words)
     return int(module.run(args, script_words) if takes_script_words else module.run(args))
 
 

@@ -1,5 +1,11 @@
 """The verbs of the command line: those that exist, and those that later versions bring."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.options.parser import Parser
+
 VERBS = {
     "models": "gpu_plan.commands.models",
     "gpus": "gpu_plan.commands.gpus",
@@ -12,7 +18,19 @@ VERBS = {
     "check": "gpu_plan.commands.check.command",
     "from-config": "gpu_plan.commands.from_config",
     "explore": "gpu_plan.commands.explore",
+    "help": "gpu_plan.commands.help",
+    "completion": "gpu_plan.commands.completion",
 }
 """Verbs that exist, and the module that is imported only for its own."""
 LATER_VERBS = ("calibrate",)
 """Verbs of the interface that later versions bring; refused by name."""
+
+
+def verb_parser(verb: str) -> "Parser":
+    """Parser of the words behind a verb. KeyError for no verb."""
+    from gpu_plan.planner.options.parser import Parser
+
+    module = import_module(VERBS[verb])
+    parser = Parser(prog=f"plan {verb}", allow_abbrev=False, description=module.__doc__)
+    module.add_arguments(parser)
+    return parser

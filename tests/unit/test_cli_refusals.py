@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.site.pages import not_built_page
 from gpu_plan import cli
 from gpu_plan.cli import main, split_at_dashes
 from gpu_plan.planner.hardware.cluster import parse_cluster
@@ -16,7 +17,6 @@ from gpu_plan.planner.options import training as workload_options
 from gpu_plan.planner.options.words import join_negative
 from gpu_plan.planner.strategy.known import NOT_BUILT
 from tests.support.calls import calls_of
-from tests.support.refresh_readme import README, relisted
 
 MODEL = "EleutherAI/pythia-70m"
 
@@ -114,11 +114,10 @@ def test_values_of_later_versions_are_refused_by_name(refused, option, value):
     assert f"{option} {value} is not built yet" in refused(MODEL, "--gpus", "8xT4", option, value)
 
 
-def test_the_readme_lists_what_is_refused():
-    """`make readme` makes the list anew."""
-    text = README.read_text(encoding="utf-8")
-    assert "`plan explore`" in text or "explore" not in cli.LATER_VERBS
-    assert relisted(text) == text
+def test_a_page_lists_what_is_refused():
+    page = not_built_page()
+    assert all(f"`{option} {value}`" in page for option, value in LATER_VALUES)
+    assert all(f"`plan {verb}`" in page for verb in cli.LATER_VERBS)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""What the interface names and this version refuses."""
+
+from gpu_plan.executor.launch.engines.registry import LATER_ENGINES
+from gpu_plan.planner.options import parser as options
+from gpu_plan.planner.options import settings
+from gpu_plan.planner.options import training as workload_options
+from gpu_plan.planner.strategy.known import NOT_BUILT
+from gpu_plan.verbs import LATER_VERBS
+
+_WIDTH = 118
+
+
+def not_built() -> str:
+    """Everything of the interface that the code refuses by name, as a Markdown list."""
+    values = ["--kv-dtype int8", "--kv-dtype int4", "--kv-dtype int2", *(f"--strategy {name}" for name in NOT_BUILT)]
+    values += [f"{option} {value}" for option, later in workload_options._LATER.items() for value in later]
+    kinds = {
+        "verbs": [f"plan {verb}" for verb in LATER_VERBS],
+        "options": [option.name for option in options._LATER],
+        "values": values,
+        "settings": [f"--set {key}" for key in settings.LATER],
+        "engines of `plan export`": [f"--to {name}" for name in LATER_ENGINES],
+    }
+    return "\n".join(_item(kind, names) for kind, names in kinds.items() if names)
+
+
+def _item(kind: str, names: list[str]) -> str:
+    lines = [f"- {kind}:"]
+    for name in names:
+        word = f" `{name}`{'' if name is names[-1] else ','}"
+        if len(lines[-1]) + len(word) > _WIDTH:
+            lines.append(" ")
+        lines[-1] += word
+    return "\n".join(lines)
