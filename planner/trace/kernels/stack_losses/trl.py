@@ -82,9 +82,9 @@ class _Tiled(torch.autograd.Function):
         tokens = hidden.shape[0]
         under = torch.is_autocast_enabled("cuda")
         computed = torch.get_autocast_dtype("cuda") if under else hidden.dtype
-        running_max, sum_exp, x_sum_exp, _, _, before, target = (
-            torch.zeros(tokens, dtype=torch.float32, device=hidden.device) for _ in range(_STATISTICS)
-        )
+        # All of them stand until forward returns, those that nobody asked for too.
+        held = [torch.zeros(tokens, dtype=torch.float32, device=hidden.device) for _ in range(_STATISTICS)]
+        running_max, sum_exp, x_sum_exp, before, target = *held[:3], *held[5:]
         tile = torch.empty(min(tokens, TOKENS), WORDS, dtype=computed, device=hidden.device)
         for rows in hidden.split(TOKENS):
             rows = rows.to(computed)
@@ -108,11 +108,13 @@ class _Tiled(torch.autograd.Function):
             for tensor, need in zip((hidden, weight, bias), wanted, strict=False)
         ]
         tile = torch.empty(min(hidden.shape[0], TOKENS), WORDS, dtype=ctx.computed, device=hidden.device)
+        dense = [grad.float().contiguous() for grad in grads[:2] if grad is not None]
         for rows in hidden.split(TOKENS):
             rows = rows.to(ctx.computed)
             for start in range(0, weight.shape[0], WORDS):
                 _logits(tile, rows, weight[start : start + WORDS].to(ctx.computed))
                 _count_products(tile, rows, weight[start : start + WORDS], sums)
+        del dense
         given = zip((hidden, weight, bias), sums, strict=True)
         return (*(None if total is None else total.to(tensor.dtype) for tensor, total in given), None)
 
