@@ -28,7 +28,7 @@ import torch
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, state_bytes
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.source.resolve import resolve
-from gpu_plan.planner.strategy.base import autocast_regime, nbytes
+from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.stepless import stepless_trace
 from gpu_plan.planner.trace.workshop import Workshop

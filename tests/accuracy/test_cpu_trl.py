@@ -1,7 +1,7 @@
 """TRL's tiled log-probabilities as they are mirrored, against the library's own function, event by event.
 
-Its Triton kernels write over the tile in place and fold into statistics that stand already: on the CPU they are replaced by
-nothing, and so is the product that CUDA adds to fp32 sums without a temporary. In fp32: oneDNN's bf16 products take
+Its Triton kernels write over the tile in place and fold into statistics that stand already: on the CPU they are replaced
+by nothing, and so is the product that CUDA adds to fp32 sums without a temporary. In fp32: oneDNN's bf16 products take
 scratch on a CPU that a GPU has not.
 """
 
@@ -62,7 +62,7 @@ def test_every_allocation_and_free_in_order(tokens: int, words: int, trained: bo
         mock.patch.object(chunked, "_forward_kernel", _Nothing()),
         mock.patch.object(chunked, "_backward_kernel", _Nothing()),
         mock.patch.object(chunked, "triton", mock.Mock(), create=True),
-        mock.patch.object(chunked, "_addmm_fp32", lambda *_: None),
+        mock.patch.object(chunked, "_addmm_fp32", return_value=None),
     ):
         expected = stream(theirs)
     assert found == expected
