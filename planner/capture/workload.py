@@ -102,7 +102,15 @@ def _check_own(given: Given, facts: CapturedFacts, script: str) -> None:
         raise UsageError(f"{option} is about a model by name: {script} is traced as it is")
 
 
-_OF_A_MODEL = ("checkpoint.every", "kernels.liger", "loss.variant", "data.padding", "lora.dropout", "quant.double")
+_OF_A_MODEL = (
+    "checkpoint.every",
+    "kernels.liger",
+    "loss.variant",
+    "data.padding",
+    "lora.dropout",
+    "quant.double",
+    "quant.experts",
+)
 _CAPTURED = (
     "precision",
     "optimizer",

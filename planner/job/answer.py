@@ -55,6 +55,7 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, job: Prepar
         versions=versions(),
         assumptions=_assumptions(job, found),
         warnings=(*job.warnings(found), *filter(None, [moved_line()])),
+        headline=job.headline,
         change=nearest_change(job.task) if found.best is None and request.suggest else None,
         explain=request.explained if request.explain else 0,
     )

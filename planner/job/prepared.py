@@ -47,6 +47,8 @@ class Prepared:
     """What the traces used so far were told about values, and the notes made while tracing."""
     settings: tuple[Assumption, ...] = ()
     """What `--set` changes, told beside the figures."""
+    headline: str | None = None
+    """What has to be known before any figure is read."""
     warnings: Callable[[Found[Any]], tuple[str, ...]] = lambda found: ()
     places: Callable[[], Mapping[str, str]] = dict
     """Lines of the user's files at which memory is decided."""

@@ -13,7 +13,9 @@ from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.setting_notes import setting_notes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.notes.experts import unpacked_experts
 from gpu_plan.planner.search.training.notes.settings import training_notes
+from gpu_plan.planner.search.training.notes.stack import stack_notes
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.known import traits_of
@@ -58,7 +60,8 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
             *_clipping(workload),
         ),
         told=lambda: _told(provider, spec),
-        settings=(*setting_notes(workload, cluster), *training_notes(workload)),
+        settings=(*setting_notes(workload, cluster), *training_notes(workload), *stack_notes(workload)),
+        headline=unpacked_experts(spec, workload),
         warnings=warnings,
         places=partial(_places, provider, source),
     )

@@ -97,6 +97,7 @@ def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Sche
     from peft import prepare_model_for_kbit_training
     from transformers import PreTrainedModel
 
+    from gpu_plan.planner.model.experts4bit import pack_experts
     from gpu_plan.planner.model.linear4bit import quantise as quantise_4bit
     from gpu_plan.planner.model.quantization.apply import quantise
 
@@ -109,6 +110,8 @@ def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Sche
         count = quantise_4bit(model, double_quant=adapter.double_quant, compute_dtype=compute)
         if count == 0:
             raise InputError(f"{spec.id}: {spec.class_name} has no linear layer that bitsandbytes would quantise")
+        if adapter.pack_experts:
+            pack_experts(model, double_quant=adapter.double_quant, dtype=compute)
     else:
         count = quantise(model, scheme, target=target, training=True, dtype=compute).layers
     if adapter.peft.quantises:
@@ -207,14 +210,13 @@ def _stored_notes(
         scales = "uint8 scales, fp32 scales of those" if adapter.double_quant else "fp32 scales"
         return [
             f"{layers} linear layers are stored as bitsandbytes {scheme.number.upper()} with {scales} (shown as"
-            " buffers); a product dequantises the whole weight, and prepare_model_for_kbit_training keeps the rest,"
-            f" {rest:.2e} elements, in fp32"
+            f" buffers); a product dequantises the whole weight; the rest, {rest:.2e} elements, is not packed"
         ]
     kernel = next(
         (module.kernel for module in wrapped.modules() if getattr(module, "is_quantised", False)), "its own kernel"
     )
     if scheme.method is Method.INT8:
-        kept = f"prepare_model_for_kbit_training keeps the rest, {rest:.2e} elements, in fp32"
+        kept = f"the rest, {rest:.2e} elements, is not packed"
     else:
         kept = f"the rest, {rest:.2e} elements, stays in {adapter.compute_dtype}"
     return [f"{layers} linear layers are stored as {scheme.word} and multiplied by {kernel}; {kept}"]

@@ -21,6 +21,8 @@ class Adapter:
     """How the frozen base is stored, a word of `--quantize`; empty: NF4 under QLoRA, else as its config says."""
     double_quant: bool = False
     """Whether the block scales are quantised as well (bnb_4bit_use_double_quant)."""
+    pack_experts: bool = False
+    """Whether experts that are one parameter are packed into 4 bits too, which bitsandbytes' layers leave alone."""
     compute_dtype: str = "bfloat16"
     """torch dtype to which 4-bit weights are dequantised (bnb_4bit_compute_dtype); LoRA alone has no use for it."""
 
@@ -29,4 +31,5 @@ class Adapter:
         text = f"{self.peft} rank={self.rank} targets={','.join(self.targets)} dropout={self.dropout}"
         quantised = f" double={self.double_quant} compute={self.compute_dtype}"
         stored = f" base={self.base}" if self.base else ""
+        stored += " experts=packed" if self.pack_experts else ""
         return text + stored + (quantised if self.peft.quantises else "")

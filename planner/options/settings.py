@@ -92,6 +92,11 @@ SETTINGS: Mapping[str, Setting] = {
         "how the frozen base of adapters is stored: under qlora nf4, fp4 or int8, under lora gptq-... or awq-... (nf4"
         " under qlora; under lora as the config says)",
     ),
+    "quant.experts": Setting(
+        "flag",
+        "whether QLoRA packs experts that are one parameter too, as axolotl's quantize_moe_experts and Unsloth do (as"
+        " the stack does)",
+    ),
     "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
     "data.split_batches": Setting("flag", "whether a DataLoader's batch is that of all ranks, to be split (false)"),
     "data.dispatch_batches": Setting("flag", "whether rank 0 alone reads and sends each rank its batch (false)"),

@@ -179,9 +179,12 @@ def _check_adapters(given: Given) -> None:
     ):
         if value is not None and not peft.adapts:
             raise UsageError(f"{name} needs {adapter_options()}")
-    if "quant.double" in settings and not peft.quantises:
-        needed = adapters_on(quantised=True)
-        raise UsageError(f"--set quant.double needs --peft {needed}: nothing else is quantised")
+    for key in ("quant.double", "quant.experts"):
+        if key in settings and not peft.quantises:
+            needed = adapters_on(quantised=True)
+            raise UsageError(f"--set {key} needs --peft {needed}: nothing else is quantised")
+    if "quant.experts" in settings and settings.get("quant.base") == "int8":
+        raise UsageError("--set quant.experts is about 4-bit bases, not int8")
     _check_base(peft, settings, given.strategy)
 
 
@@ -216,8 +219,15 @@ def adapter_of(given: Given, cluster: Cluster) -> Adapter | None:
         dropout=float(settings.get("lora.dropout", "0")),
         base=settings.get("quant.base", ""),
         double_quant=settings.get("quant.double") == "true",
+        pack_experts=given.peft.quantises and packs_experts(given.stack, settings),
         compute_dtype=_precision(given, cluster).compute_dtype,
     )
+
+
+def packs_experts(stack: Stack | None, settings: Mapping[str, str]) -> bool:
+    """Whether a quantised base has its fused experts packed: as given, else as the stack does by itself."""
+    own = stack is not None and stack.traits.experts == "quantised" and settings.get("quant.base") != "int8"
+    return settings.get("quant.experts", str(own).lower()) == "true"
 
 
 def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec) -> Workload:

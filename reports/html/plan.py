@@ -33,6 +33,8 @@ def verdict_head(document: PlanDocument) -> list[Child]:
         tag("h1", f"{document.model.id} on {spec}"),
         tag("p", tag("b", sentence)),
     ]
+    if document.headline is not None:
+        parts.insert(0, tag("p", tag("b", document.headline)))
     if verdict == "tight":
         parts.append(tag("p", "The estimate's interval straddles the capacity: it may or may not fit."))
     if document.nearest_change is not None:

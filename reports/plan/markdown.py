@@ -14,6 +14,8 @@ from gpu_plan.reports.plan.groups import group_rejected
 def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = False) -> str:
     """The report as Markdown that ends with a newline. `top` plans, and as many groups of losers, are shown."""
     blocks = [f"# Plan: {markdown(document.model.id)} on {markdown(str(document.cluster['spec']))}"]
+    if document.headline is not None:
+        blocks.append(f"**{markdown(document.headline)}**")
     blocks.append(
         _bullets(
             [

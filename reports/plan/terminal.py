@@ -106,6 +106,9 @@ class _Page:
 
 
 def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iterable[RenderableType]:
+    if document.headline is not None:
+        yield Padding(Text(page.safe(document.headline), style="bold yellow"), 0)
+        yield Text("")
     yield _header(document, page)
     shown = words.focus(document)
     if shown is None:

@@ -93,7 +93,11 @@ def workload_words(document: PlanDocument) -> list[str]:
     if workload.get("lora_rank") is not None:
         pieces.append(f"{workload['peft']} rank {workload['lora_rank']}")
     names = ("precision", "optimizer", "attention", "stack")
-    return pieces + [str(workload[name]) for name in names if workload.get(name) is not None]
+    pieces += [str(workload[name]) for name in names if workload.get(name) is not None]
+    if document.stack is not None:
+        read = "" if document.stack.get("checked") == "run" else ", read, not run"
+        pieces[-1] = f"stack {pieces[-1]} ({document.stack.get('project')} {document.stack.get('version')}{read})"
+    return pieces
 
 
 def strategy_title(name: str) -> str:
