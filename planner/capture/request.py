@@ -78,7 +78,8 @@ class CapturedFacts:
     """The name that its config carries, where it has one."""
     spec: Mapping[str, object] = field(default_factory=dict)
     """Fields of gpu_plan.planner.model.spec.ModelSpec."""
-    stack: Literal["accelerate", "trainer", "plain"] = "plain"
+    stack: str = "plain"
+    """As `--stack` has it."""
     loop: str = "plain"
     """Who runs the loop, in finer words: `lightning`, `SFTTrainer`, ..."""
     precision: str = PLAIN_PRECISION

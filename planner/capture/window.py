@@ -190,7 +190,7 @@ class Window:
             class_name=type(model).__name__,
             model_id=getattr(config, "_name_or_path", None) or None,
             spec=asdict(_spec(models, self._request.script)),
-            stack=stack,  # type: ignore[arg-type]
+            stack=stack,
             loop=loop,
             precision=_precision(models, self._regions.seen),
             optimizer=planned_name(optimizers[0]) if optimizers else None,

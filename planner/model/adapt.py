@@ -97,9 +97,9 @@ def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Sche
     from peft import prepare_model_for_kbit_training
     from transformers import PreTrainedModel
 
-    from gpu_plan.planner.model.experts4bit import pack_experts
     from gpu_plan.planner.model.linear4bit import quantise as quantise_4bit
     from gpu_plan.planner.model.quantization.apply import quantise
+    from gpu_plan.planner.model.quantization.layers.experts import pack_experts
 
     if not isinstance(model, PreTrainedModel):
         raise InputError(

@@ -97,6 +97,12 @@ SETTINGS: Mapping[str, Setting] = {
         "whether QLoRA packs experts that are one parameter too, as axolotl's quantize_moe_experts and Unsloth do (as"
         " the stack does)",
     ),
+    "quant.upcast": Setting(
+        "choice",
+        "what of a quantised base that is not packed is kept in fp32 on devices that hold the whole model (as the stack"
+        " does)",
+        choices=("all", "norms", "none"),
+    ),
     "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
     "data.split_batches": Setting("flag", "whether a DataLoader's batch is that of all ranks, to be split (false)"),
     "data.dispatch_batches": Setting("flag", "whether rank 0 alone reads and sends each rank its batch (false)"),

@@ -159,10 +159,21 @@ def loaded_in(regime: Regime, dtype: str | None) -> Regime:
     return replace(regime, weights=dtype) if dtype else regime
 
 
+def kept_wide(regime: Regime, word: str | None, precision: Precision) -> Regime:
+    """`regime` with what `--set quant.upcast` keeps in fp32 of a quantised base; None: the stack's own."""
+    if word is None:
+        return regime
+    weights = MASTER if word == "all" else precision.compute_dtype
+    trained = None if regime.trained == weights else regime.trained
+    return replace(regime, weights=weights, trainable_weights=trained, upcast=("norms",) if word == "norms" else ())
+
+
 def replica_regime(context: RankContext) -> Regime:
     """Types of a rank that holds the whole model."""
+    settings = dict(context.settings)
     regime = autocast_regime(context.precision, context.stack, context.peft)
-    return loaded_in(regime, dict(context.settings).get("dtype.params"))
+    regime = kept_wide(regime, settings.get("quant.upcast"), context.precision)
+    return loaded_in(regime, settings.get("dtype.params"))
 
 
 def refuses_float8(context: RankContext) -> str | None:

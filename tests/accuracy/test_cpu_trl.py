@@ -1,8 +1,8 @@
 """TRL's tiled log-probabilities as they are mirrored, against the library's own function, event by event.
 
 Its Triton kernels write over the tile in place and fold into statistics that stand already: on the CPU nothing
-stands for them, nor for the product that CUDA adds to fp32 sums without a temporary. In fp32: oneDNN's bf16 products take
-scratch on a CPU that a GPU has not.
+stands for them, nor for the product that CUDA adds to fp32 sums without a temporary. In fp32: oneDNN's bf16 products
+take scratch on a CPU that a GPU has not.
 """
 
 from typing import Any

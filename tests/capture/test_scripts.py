@@ -42,7 +42,7 @@ SLOW = (
     script("train", "accelerate", None, "--gradient_accumulation_steps", "2", folder=EXAMPLES),
     script("train", "accelerate", None, "--checkpointing", "full", "--optimizer", "sgd", folder=EXAMPLES),
     script("train_trainer", "trainer", "Trainer", "--gradient_accumulation_steps", "2", folder=EXAMPLES),
-    script("sft", "trainer", "SFTTrainer"),
+    script("sft", "trl", "SFTTrainer"),
     script("lightning_module", "plain", "lightning"),
     script("ddp_loop", "plain"),
     script("two_encoders", "plain"),

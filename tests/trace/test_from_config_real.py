@@ -50,7 +50,7 @@ def test_training_arguments_and_sft_config(tmp_path: Path, capsys: pytest.Captur
         "grad-accum": "4",
         "seq-len": "512",
         "checkpointing": "full",
-        "stack": "trainer",
+        "stack": "trl",
     }
 
 

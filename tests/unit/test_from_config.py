@@ -156,7 +156,7 @@ output_dir: out
 """,
         f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer adamw-fused --micro-batch 4"
         " --grad-accum 1 --seq-len 2048 --checkpointing full --attention flash --peft lora --lora-rank 32"
-        " --lora-targets q_proj,v_proj --stack trainer",
+        " --lora-targets q_proj,v_proj --stack trl",
     ),
     "axolotl-qlora.yml": (
         f"""
@@ -180,7 +180,7 @@ wandb_project:
 """,
         f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer paged-adamw-8bit --micro-batch 2"
         " --grad-accum 4 --seq-len 4096 --checkpointing full --attention flash --peft qlora --lora-rank 32"
-        " --lora-targets all-linear --stack trainer --set lora.dropout=0.05 --set quant.double=true",
+        " --lora-targets all-linear --stack axolotl --set lora.dropout=0.05 --set quant.double=true",
     ),
     "axolotl-full.yml": (
         f"""
@@ -194,7 +194,7 @@ liger_rope: true
 liger_fused_linear_cross_entropy: true
 """,
         f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer adamw-fused --micro-batch 1"
-        " --grad-accum 8 --seq-len 8192 --checkpointing none --fused-loss --stack trainer"
+        " --grad-accum 8 --seq-len 8192 --checkpointing none --fused-loss --stack axolotl"
         " --set dtype.params=bfloat16 --set kernels.liger=true",
     ),
     "axolotl-fsdp.yml": (
@@ -211,7 +211,7 @@ fsdp_config:
   transformer_layer_cls_to_wrap: LlamaDecoderLayer
 """,
         f"{LLAMA} --gpus 8xH100 --strategy fsdp --offload all --precision bf16-mixed --optimizer adamw --micro-batch 1"
-        " --grad-accum 2 --seq-len 2048 --checkpointing none --stack trainer",
+        " --grad-accum 2 --seq-len 2048 --checkpointing none --stack axolotl",
     ),
     "llamafactory-lora.yaml": (
         f"""
@@ -231,7 +231,7 @@ flash_attn: fa2
 """,
         f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer adamw-fused --micro-batch 1"
         " --grad-accum 8 --seq-len 1024 --checkpointing full --attention flash --peft lora --lora-rank 16"
-        " --lora-targets all-linear --stack trainer",
+        " --lora-targets all-linear --stack llama-factory",
     ),
     "llamafactory-full.yaml": (
         f"""
@@ -245,7 +245,7 @@ per_device_train_batch_size: 2
 enable_liger_kernel: true
 """,
         f"{LLAMA} --gpus 8xH100 --strategy zero3 --offload none --precision bf16 --optimizer adamw-fused"
-        " --micro-batch 2 --grad-accum 1 --seq-len 2048 --checkpointing none --attention sdpa --stack trainer"
+        " --micro-batch 2 --grad-accum 1 --seq-len 2048 --checkpointing none --attention sdpa --stack llama-factory"
         " --set kernels.liger=true",
     ),
 }

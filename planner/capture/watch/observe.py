@@ -118,10 +118,20 @@ def loop_of(observed: Observed) -> tuple[str, str]:
             observed.lightning = True
             return "plain", "lightning"
     if observed.trainers:
-        return "trainer", type(observed.trainers[-1]).__name__
+        return _trainer_of(type(observed.trainers[-1])), type(observed.trainers[-1]).__name__
     if state is not None and state._shared_state:
         return "accelerate", "accelerate"
     return "plain", "plain"
+
+
+_TRAINERS = (("unsloth", "unsloth"), ("axolotl", "axolotl"), ("llamafactory", "llama-factory"), ("trl", "trl"))
+"""Packages whose trainers have ways of their own, the outermost first, and their stacks."""
+
+
+def _trainer_of(kind: type) -> str:
+    """The stack of a Trainer: of the first of these packages that it or a class that it derives from comes from."""
+    homes = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    return next((stack for package, stack in _TRAINERS if package in homes), "trainer")
 
 
 def optimizer_facts(made: Any) -> OptimizerFacts:

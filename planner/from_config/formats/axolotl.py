@@ -44,7 +44,7 @@ _LIGER = ("liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_layer_n
 def read(reading: Reading) -> None:
     """Notes what `axolotl train` would do."""
     table = reading.table
-    reading.say("stack", "trainer", "axolotl runs transformers' Trainer")
+    reading.say("stack", "axolotl", "axolotl's own file")
     reading.model = table.word("base_model")
     length = table.count("sequence_len")
     reading.say("seq-len", length or 512, f"sequence_len: {length}" if length else "axolotl's default")
@@ -185,6 +185,8 @@ def _adapters(reading: Reading, table: Table) -> None:
         reading.say("lora-targets", "all-linear", "lora_target_linear: true")
     elif targets:
         reading.say("lora-targets", ",".join(targets), "lora_target_modules")
+    if table.flag("quantize_moe_experts") and four:
+        reading.set("quant.experts", True, "quantize_moe_experts: true")
     for key in ("lora_modules_to_save", "lora_target_parameters", "peft_layers_to_transform"):
         if table.has(key):
             table.raw(key)

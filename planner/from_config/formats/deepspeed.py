@@ -1,6 +1,6 @@
 """DeepSpeed's JSON file. Meanings: deepspeed runtime/config.py, runtime/zero/config.py, offload_config.py (0.19)."""
 
-from gpu_plan.planner.from_config.formats.shared import clipping, say_mixed, say_other_optimizer
+from gpu_plan.planner.from_config.formats.shared import clipping, runs_trainer, say_mixed, say_other_optimizer
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import strategy_by
@@ -59,7 +59,7 @@ def _zero(reading: Reading, zero: Table | None) -> None:
             continue
         number = zero.count(key, 0)
         # Plans have DeepSpeed's defaults, but for the Trainer, which makes its own where nothing is written.
-        if number is not None and (number != default or reading.value("stack") == "trainer"):
+        if number is not None and (number != default or runs_trainer(reading)):
             reading.set(setting, number, f"{zero.name(key)}: {number}")
     overlap = zero.flag("overlap_comm")
     if overlap is not None and overlap is not (stage == 3):
@@ -154,7 +154,7 @@ def _precision(reading: Reading, table: Table) -> None:
         raise reading.contradiction("bf16.enabled and fp16.enabled are both true: DeepSpeed takes one")
     if enabled:
         say_mixed(reading, enabled[0], f"{table.name(enabled[0])}.enabled: true")
-    elif not open_ and reading.value("precision") is None and reading.value("stack") != "trainer":
+    elif not open_ and reading.value("precision") is None and not runs_trainer(reading):
         # Where they are absent the Trainer and Accelerate put in their own (DeepSpeedPlugin.set_mixed_precision).
         say_mixed(reading, "no", "neither bf16 nor fp16 is enabled")
 

@@ -22,7 +22,7 @@ _WHOSE = "LLaMA-Factory"
 def read(reading: Reading) -> None:
     """Notes what `llamafactory-cli train` would do."""
     table = reading.table
-    reading.say("stack", "trainer", "LLaMA-Factory runs transformers' Trainer")
+    reading.say("stack", "llama-factory", "LLaMA-Factory's own file")
     reading.model = table.word("model_name_or_path")
     length = table.count("cutoff_len")
     reading.say("seq-len", length or 2048, f"cutoff_len: {length}" if length else f"{_WHOSE}'s default")
@@ -100,6 +100,8 @@ def _adapters(reading: Reading, table: Table) -> None:
     if bits == 8:
         reading.set("quant.base", "int8", "quantization_bit: 8")
     twice = table.flag("double_quantization")
+    if table.flag("upcast_layernorm") and bits in (4, 8):
+        reading.set("quant.upcast", "norms", "upcast_layernorm: true")
     if four:
         reading.set("quant.double", twice is not False, "double_quantization: true, or its default")
     read_lora(reading, table, rank="lora_rank", dropout="lora_dropout", default_rank=8, whose=_WHOSE)

@@ -8,6 +8,7 @@ from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, by_word
 from gpu_plan.planner.workload.precisions import PLAIN_PRECISION, by_launcher, mixed_in, pure_in
+from gpu_plan.planner.workload.stacks.registry import Stack
 
 ATTENTION: Mapping[str, str] = {
     "eager": "eager",
@@ -19,6 +20,12 @@ ATTENTION: Mapping[str, str] = {
 
 DTYPES: Mapping[str, str] = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
 """torch's name by what files write for a model's type."""
+
+
+def runs_trainer(reading: Reading) -> bool:
+    """Whether transformers' Trainer runs what has been noted, under its own name or another."""
+    stack = reading.value("stack")
+    return stack is not None and Stack(stack).traits.is_trainer
 
 
 def read_optimizer(reading: Reading, table: Table, key: str, default: str, whose: str) -> None:

@@ -40,7 +40,7 @@ def read(reading: Reading) -> None:
     """Notes what the Trainer would do."""
     table = reading.table
     sft = any(table.has(key) for key in _TRL)
-    reading.say("stack", "trainer", "TrainingArguments")
+    reading.say("stack", "trl" if sft else "trainer", "SFTConfig" if sft else "TrainingArguments")
     reading.model = table.word("model_name_or_path")
     read_batch(reading, table)
     read_mixed(reading, table, "bf16" if sft else "no", "SFTConfig" if sft else _WHOSE)

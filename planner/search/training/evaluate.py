@@ -19,7 +19,7 @@ from gpu_plan.planner.search.training.evaluation import evaluated
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.speed.model import StepTime, StepWork
-from gpu_plan.planner.strategy.base import RankContext, RankPlan, loaded_in
+from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
 from gpu_plan.planner.strategy.host_memory import HostJob, host_terms
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.provider import Provider
@@ -91,9 +91,10 @@ class Evaluator(BaseEvaluator[Workload]):
             return replace(regime, float8="te")
         if regime.float8 == "gathered" and self.workload.setting("fp8.all_gather", "true") == "false":
             return replace(regime, float8="cast")
-        if "dtype.params" in family.strategy.traits.settings:
-            return loaded_in(regime, dict(self.workload.settings).get("dtype.params"))
-        return regime
+        known, given = family.strategy.traits.settings, dict(self.workload.settings)
+        if "quant.upcast" in known:
+            regime = kept_wide(regime, given.get("quant.upcast"), self.workload.precision)
+        return loaded_in(regime, given.get("dtype.params")) if "dtype.params" in known else regime
 
     def context(self, family: Family, accumulation_steps: int, trace: StepTrace) -> RankContext:
         """What the family's strategy is asked."""

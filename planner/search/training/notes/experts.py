@@ -28,8 +28,8 @@ def unpacked_experts(spec: ModelSpec, workload: Workload) -> str | None:
     bits = element_bits(dtype)
     return (
         f"The experts are NOT quantised: transformers 5 holds them as {len(held)} fused parameters, and bitsandbytes"
-        f" packs linear layers alone. {elements:.3g} elements stay in {dtype}, {_gib(elements, bits)} GiB in all instead"
-        f" of {_gib(elements, _PACKED_BITS)} packed. {_advice(workload.stack, bits)}"
+        f" packs linear layers alone. {elements:.3g} elements stay in {dtype}, {_gib(elements, bits)} GiB in all, not"
+        f" {_gib(elements, _PACKED_BITS)} packed. {_advice(workload.stack, bits)}"
     )
 
 
