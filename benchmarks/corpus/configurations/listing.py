@@ -11,7 +11,8 @@ is a training configuration by what its text says, never by whether `plan from-c
 - no file with the same text came before it, repositories and paths in order.
 
 The draw shuffles each repository's files by the seed and takes the first MOST of a repository whose own format is asked
-for (FAMILIES), and the first FEW of every other one. Nothing is replaced afterwards. Writes drawn.json beside this module: repository, commit, path.
+for (FAMILIES), and the first FEW of every other one. Nothing is replaced afterwards. Writes drawn.json beside this
+module: repository, commit, path.
 """
 
 import hashlib
@@ -25,14 +26,16 @@ OUT = Path(__file__).parent / "drawn.json"
 SEED, MOST, FEW = 20261122, 24, 7
 LARGEST = 64 * 1024
 _ENDS = frozenset({".yaml", ".yml", ".json", ".toml"})
-_NO_PLACE = re.compile(r"(^|/)(\.[^/]*|results?|benchmarks?|node_modules|locales)/|(^|/)(package(-lock)?|pyproject|tsconfig[^/]*)\.")
+_NO_PLACE = re.compile(
+    r"(^|/)(\.[^/]*|results?|benchmarks?|node_modules|locales)/|(^|/)(package(-lock)?|pyproject|tsconfig[^/]*)\."
+)
 WORDS = (
     "learning_rate", "lr", "optimizer", "optim", "micro_batch_size", "per_device_train_batch_size", "batch_size",
     "train_micro_batch_size_per_gpu", "train_batch_size", "local_batch_size", "global_batch_size",
     "gradient_accumulation_steps", "num_train_epochs", "num_epochs", "epochs", "max_steps", "warmup_steps",
     "num_processes", "mixed_precision", "gradient_checkpointing", "lora_r", "lora_rank", "base_model",
-    "model_name_or_path", "weight_decay", "lr_scheduler", "lr_scheduler_type", "max_seq_length", "sequence_len", "seq_len",
-    "seq_length", "cutoff_len", "max_length", "max_seq_len", "fp16", "bf16",
+    "model_name_or_path", "weight_decay", "lr_scheduler", "lr_scheduler_type", "max_seq_length", "sequence_len",
+    "seq_len", "seq_length", "cutoff_len", "max_length", "max_seq_len", "fp16", "bf16",
 )  # fmt: skip
 FAMILIES = (
     "Lightning-AI/litgpt", "allenai/open-instruct", "axolotl-ai-cloud/axolotl", "hiyouga/LLaMA-Factory",

@@ -1,0 +1,111 @@
+"""What each drawn configuration must give, by a reader that shares nothing with `plan`; writes expected.json.
+
+    .venv/bin/python -m benchmarks.corpus.configurations.expected FOLDER
+
+Each family is known by its repository and path, which `plan` never sees, and its keys are read by the few lines of
+`families`. What must be refused is listed in `REFUSED` with the reason. An expectation is
+
+- `read`: options of `plan` that must come out (null: that must not be there), `said`: words of which one line of what
+  is planned otherwise, or of the notes, must have each;
+- `refused`: no options at all, one line, exit code 2 or 3.
+"""
+
+import json
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+
+from benchmarks.corpus.configurations import families
+from benchmarks.corpus.configurations.families import Read, content
+
+HERE = Path(__file__).parent
+OUT = HERE / "expected.json"
+
+REFUSED = {
+    "several models": (
+        "*/dpo/*", "*-simpo*.yaml", "*_dpo.yaml", "*/orpo/*", "*/grpo/*", "*iterative_dpo*", "*lora_kto*",
+        "*lora_reward*",
+        "*receipes/dpo-*", "*receipes/grpo-*", "*_lora_dpo*", "*ms-swift/examples/ray/*", "*ebft*",
+        "alignment-handbook/tests/fixtures/config_dpo*", "verl/*", "EasyR1/*", "prime-rl/*", "trlx/*config*.yml",
+        "SkyThought/*ppo*", "LMFlow/configs/iterative*", "*_dpo_single_device.yaml", "*config_dpo_full.yaml",
+    ),
+    "no training": ("*evaluation.yaml", "*_predict.yaml", "*eval.yaml", "*t4_smoke*", "trl/tests/invariant/*"),
+    "a tool that is not planned": (
+        "gpt-neox/*", "llm-foundry/*", "smollm/text/*", "smollm/vision/experiments/*", "trlx/configs/nemo*",
+        "HALOs/config/*", "direct-preference*", "mistral-finetune/*", "ChatGLM3/*/lora.yaml", "ChatGLM3/*/ptuning*",
+        "ChatGLM3/*/sft.yaml",
+        "Open-Assistant/*config_rm.yaml", "peft/method_comparison/*", "SkyThought/*sft_trainer.yaml",
+        "DeepSpeedExamples/training/bing_bert/bert_*", "*/megatron/*",
+    ),
+    "no language model": ("torchtitan/*/flux/*",),
+    "which of TRL's jobs is not said": ("trl/examples/cli_configs/*",),
+    "not supervised steps of one loss": ("*early_exit*",),
+    "incomplete": ("*fsdp2_tp_preparation*",),
+}  # fmt: skip
+"""Patterns of NAME/PATH by the reason."""
+
+FAMILIES = {
+    "axolotl": ("axolotl/examples/*", "RLHF-Reward-Modeling/*-pm/*", "RLHF-Reward-Modeling/math-rm/*"),
+    "llamafactory_v1": ("LLaMA-Factory/examples/v1/*",),
+    "swift": ("ms-swift/examples/yaml/*", "ms-swift/*/sft.yaml"),
+    "deepspeed": (
+        "*/deepspeed_configs/*", "*ds_z*.json", "*ds_*config*", "*deepspeed*.json", "*/zero*.json", "*ds_configs/*",
+        "dolly/*", "DeepSpeedExamples/*", "*/ds_zero_*.json", "*/dsconfigs/*", "*stage?.json",
+        "LMFlow/configs/deepspeed/*",
+    ),
+    "fragment": ("*ms-swift/*fsdp*.json",),
+    "accelerate": (
+        "*accelerate_config*", "accelerate/*", "*/fsdp_config*.yaml", "*/configs/accelerate/*", "*multigpu_config*",
+        "*/ktransformers/accelerate/*", "LLaMA-Factory/examples/accelerate/*", "*/deepspeed_*config*.yaml",
+        "*configs/deepspeed_config.yaml", "diffusers/*", "LMFlow/configs/accelerate_*", "DeepSeek-Coder/*",
+        "trl/*accelerate_configs/*", "ms-swift/*/accelerate/*", "*summarize_rlhf/configs/*",
+    ),
+    "llamafactory": ("LLaMA-Factory/examples/*", "MiniCPM/*llama_factory*", "open-thoughts/*"),
+    "open_instruct": ("open-instruct/*",),
+    "torchtune": ("torchtune/*", "*torchtune_configs*"),
+    "torchtitan": ("torchtitan/*",),
+    "litgpt": ("litgpt/*",),
+    "swift_other": ("ms-swift/*",),
+    "unsloth": ("unsloth/studio/*",),
+    "trl": ("alignment-handbook/*", "open-r1/*", "deep-learning*", "SimPO/*"),
+    "trainer": ("starcoder/chat/config.yaml",),
+}  # fmt: skip
+"""Patterns of NAME/PATH by the family; the first that fits counts."""
+
+
+def matching(name: str, table: dict[str, tuple[str, ...]]) -> str | None:
+    """The first entry with a pattern that fits."""
+    return next((entry for entry, patterns in table.items() if any(fnmatch(name, one) for one in patterns)), None)
+
+
+def expectation(folder: Path, repository: str, path: str) -> dict[str, object]:
+    """Of one drawn file."""
+    name = f"{repository.partition('/')[2]}/{path}"
+    reason = matching(name, REFUSED)
+    if reason is not None:
+        return {"ends": "refused", "because": reason}
+    family = matching(name, FAMILIES)
+    if family is None:
+        raise SystemExit(f"{name}: no family")
+    root = folder / repository
+    read: Read = getattr(families, family)(content(root / path), root, path)
+    if read.refused:
+        return {"ends": "refused", "because": read.refused}
+    return {"ends": "read", "kind": read.kind or family, "options": read.options, "said": read.said}
+
+
+def main(words: list[str]) -> int:
+    """Writes expected.json; says which files are missing."""
+    folder = Path(words[0])
+    drawn = json.loads((HERE / "drawn.json").read_text())["drawn"]
+    missing = [one for one in drawn if not (folder / one["repository"] / one["path"]).is_file()]
+    for one in missing:
+        print(f"missing: {one['repository']}/{one['path']}")
+    found = [{**one, **expectation(folder, one["repository"], one["path"])} for one in drawn if one not in missing]
+    OUT.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"{len(found)} expectations, {sum(one['ends'] == 'read' for one in found)} to be read")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
