@@ -490,7 +490,7 @@ _OWNERS = {"Llama": "meta-llama", "Qwen": "Qwen", "deepseek": "deepseek-ai", "gp
 
 
 def torchtitan(table: Content, root: Path, path: str) -> Read:
-    """torchtitan 0.2.2: FSDP2 over what is left, bf16 over fp32 weights, fused AdamW, every second layer checkpointed."""
+    """torchtitan 0.2.2: FSDP2 over what is left, bf16 over fp32 weights, fused AdamW, every second layer recomputed."""
     read = Read(kind="torchtitan")
     out = read.options
     parallel = table.get("parallelism", {})
