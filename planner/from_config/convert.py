@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import NotBuiltError
+from gpu_plan.planner.from_config.harmless import harmless
 from gpu_plan.planner.from_config.kinds import Kind, find_kind, recognise
 from gpu_plan.planner.from_config.reading import Fetch, Reading, Said
 from gpu_plan.planner.from_config.table import Table
@@ -33,6 +34,9 @@ class Converted:
     options: tuple[Said, ...]
     approximated: tuple[str, ...]
     passed_over: tuple[str, ...]
+    """Keys without a meaning for a plan."""
+    not_understood: tuple[str, ...]
+    """Those of them of which nothing here knows that they change neither memory nor time."""
     notes: tuple[str, ...]
 
 
@@ -54,11 +58,10 @@ def convert(
     """
     found, signs = (find_kind(kind), ()) if kind else recognise(content, path)
     _one_model(content, path)
-    reading = Reading(table=Table(content, path), fetch=fetch)
+    reading = Reading(table=Table(content, path), fetch=fetch, asked=world, otherwise=otherwise)
     found.read(reading)
-    count = world or reading.processes or otherwise
-    _plain(reading, count)
-    _whole_batch(reading, count)
+    _plain(reading)
+    _whole_batch(reading)
     return _converted(reading, found, signs, path)
 
 
@@ -79,6 +82,7 @@ def _converted(reading: Reading, kind: Kind, signs: Iterable[str], path: str) ->
     options = sorted(
         reading.said.values(), key=lambda said: (said.setting, said.option if said.setting else _place(said.option))
     )
+    passed_over = reading.passed_over()
     return Converted(
         path=path,
         kind=kind.name,
@@ -90,7 +94,8 @@ def _converted(reading: Reading, kind: Kind, signs: Iterable[str], path: str) ->
         nodes=reading.nodes,
         options=tuple(options),
         approximated=tuple(reading.approximated),
-        passed_over=reading.passed_over(),
+        passed_over=tuple(passed_over),
+        not_understood=tuple(key for key, says in passed_over.items() if says and not harmless(key)),
         notes=tuple(reading.notes),
     )
 
@@ -104,21 +109,23 @@ def _cpu(reading: Reading) -> str:
     return "cpu" if count == 1 else f"{count}xcpu"
 
 
-def _plain(reading: Reading, count: int | None) -> None:
-    """Without sharding the number of processes decides: one device alone, or DDP."""
+def _plain(reading: Reading) -> None:
+    """Where nothing else says how the model is spread the number of processes decides: one device alone, or several."""
     if not reading.plain:
         return
+    count, alone, several = reading.count, unsharded(1).name, reading.many or unsharded(2).name
     if count is None:
-        alone, several = unsharded(1).name, unsharded(2).name
-        reading.notes.append(
-            f"the file shards nothing: on one GPU that is --strategy {alone}, on more --strategy {several}"
-        )
+        how = "the file shards nothing: on" if reading.many is None else "on"
+        reading.notes.append(f"{how} one GPU that is --strategy {alone}, on more --strategy {several}")
         return
-    reading.say("strategy", unsharded(count).name, f"nothing is sharded, {count} process{'es' * (count > 1)}")
+    because = "nothing is sharded, " if reading.many is None else ""
+    processes = f"{because}{count} process{'es' * (count > 1)}"
+    reading.say("strategy", alone if count == 1 else several, processes)
 
 
-def _whole_batch(reading: Reading, count: int | None) -> None:
+def _whole_batch(reading: Reading) -> None:
     """DeepSpeed holds train_batch_size to micro batch x accumulation x processes."""
+    count = reading.count
     whole, micro, steps = (reading.value(name) for name in ("global-batch", "micro-batch", "grad-accum"))
     if whole is None or micro is None:
         return

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.workload.stacks.registry import Stack
 
 Fetch = Callable[[str, str], Mapping[str, object]]
 """Content of another configuration file by its path as written, and the key that names it; PlanError if it cannot."""
@@ -38,7 +39,13 @@ class Reading:
     nodes: int | None = None
     cpu: bool = False
     plain: bool = False
-    """Whether every process holds everything: DDP, or one device alone."""
+    """Whether the number of processes alone says how the model is spread: one device, or all of them by `many`."""
+    many: str | None = None
+    """The strategy of several processes where it is not DDP."""
+    asked: int | None = None
+    """Processes that the user has named."""
+    otherwise: int | None = None
+    """Processes where neither the user nor the file says."""
     _more: list[Table] = field(default_factory=list)
 
     def say(self, option: str, value: object, source: str, *, setting: bool = False) -> None:
@@ -54,6 +61,17 @@ class Reading:
     def set(self, key: str, value: object, source: str) -> None:
         """Notes a `--set` key."""
         self.say(key, value, source, setting=True)
+
+    @property
+    def count(self) -> int | None:
+        """Processes of the job; None where nobody says. Of use once the file's own number has been read."""
+        return self.asked or self.processes or self.otherwise
+
+    @property
+    def trainer(self) -> bool:
+        """Whether transformers' Trainer runs the loop: it fills in what a DeepSpeed file leaves open."""
+        stack = self.value("stack")
+        return stack is not None and Stack(stack).traits.is_trainer
 
     def value(self, option: str) -> str | None:
         """What has been noted for an option."""
@@ -80,10 +98,11 @@ class Reading:
         self._more.append(table)
         return table
 
-    def passed_over(self) -> tuple[str, ...]:
-        """Keys that have no meaning for a plan, in order; those of another file with its name."""
-        found = list(self.table.left())
+    def passed_over(self) -> Mapping[str, bool]:
+        """Keys that have no meaning for a plan, in order, those of another file with its name, and whether they say
+        anything: an empty one does not."""
+        found = dict(self.table.left())
         for table in self._more:
             here = table.where == self.table.where
-            found += [name if here else f"{table.where}: {name}" for name in table.left()]
-        return tuple(found)
+            found |= {name if here else f"{table.where}: {name}": says for name, says in table.left()}
+        return found

@@ -63,6 +63,7 @@ def document(converted: Converted) -> dict[str, object]:
         "command": command(converted),
         "approximated": list(converted.approximated),
         "passed_over": list(converted.passed_over),
+        "not_understood": list(converted.not_understood),
         "notes": list(converted.notes),
     }
 
@@ -87,10 +88,19 @@ def text(converted: Converted, clean: Callable[[str], str]) -> str:
     for title, listed in (("Planned otherwise", converted.approximated), ("Notes", converted.notes)):
         if listed:
             lines += ["", f"{title}:", *(f"  {clean(line)}" for line in listed)]
-    if converted.passed_over:
-        keys = clean(", ".join(converted.passed_over))
-        lines += ["", f"No meaning here ({len(converted.passed_over)} keys): {keys}"]
+    for title, names in without_meaning(converted).items():
+        lines += ["", f"{title} ({len(names)} keys): {clean(', '.join(names))}"]
     return "\n".join(lines) + "\n"
+
+
+def without_meaning(converted: Converted) -> dict[str, tuple[str, ...]]:
+    """Keys of which nothing follows, by what is known of them; a title without keys is not there."""
+    unknown = frozenset(converted.not_understood)
+    found = {
+        "Changes neither memory nor time": tuple(key for key in converted.passed_over if key not in unknown),
+        "Not understood": converted.not_understood,
+    }
+    return {title: names for title, names in found.items() if names}
 
 
 def counted(converted: Converted) -> str:

@@ -7,6 +7,8 @@ from gpu_plan.planner.errors import InputError
 AUTO = "auto"
 """A value that the tool fills in by itself: read as one that is not given."""
 _LARGEST = 2**31
+MOST = 2**53
+"""Largest whole number that every tool's reader tells from its neighbours."""
 
 
 class Table:
@@ -30,6 +32,14 @@ class Table:
     def has(self, key: str) -> bool:
         """Whether the key is there with a value; an empty one says nothing."""
         return self._content.get(key) not in (None, "")
+
+    def listed(self) -> tuple[str, ...]:
+        """All keys, in the file's order."""
+        return tuple(self._content)
+
+    def stands(self, key: str) -> bool:
+        """Whether the key is there, with a value or without."""
+        return key in self._content
 
     def raw(self, key: str) -> object:
         """The value as it stands, None where there is none; the key counts as read."""
@@ -64,13 +74,13 @@ class Table:
             return False
         raise self.wrong(key, "true or false")
 
-    def count(self, key: str, least: int = 1) -> int | None:
-        """A whole number from `least` on, also as a word; None for `auto` and where there is none."""
+    def count(self, key: str, least: int = 1, most: int = _LARGEST) -> int | None:
+        """A whole number from `least` on, below `most`, also as a word; None for `auto` and where there is none."""
         value = self.raw(key)
         if value is None or value == AUTO:
             return None
         number = _whole(value)
-        if number is None or not least <= number < _LARGEST:
+        if number is None or not least <= number < most:
             raise self.wrong(key, f"a whole number of {least} or more")
         return number
 
@@ -106,13 +116,13 @@ class Table:
             raise self.wrong(key, "a table")
         return self._tables.setdefault(key, Table(value, self.where, f"{self.name(key)}."))
 
-    def left(self) -> Iterator[str]:
-        """Names of the keys that nothing has read, in the file's order."""
+    def left(self) -> Iterator[tuple[str, bool]]:
+        """Names of the keys that nothing has read, in the file's order, and whether a value stands there."""
         for key in self._content:
             if key in self._tables:
                 yield from self._tables[key].left()
             elif key not in self._read:
-                yield self.name(str(key))
+                yield self.name(str(key)), self._content[key] not in (None, "", [], {})
 
 
 def _whole(value: object) -> int | None:

@@ -1,13 +1,13 @@
 """Files that are recognised and not read: of another tool, or of a job that is more than supervised steps of one model.
 
-Many of their keys are TrainingArguments' too. A guess would be a plan of another job, told with confidence: such files
-are refused by name.
+Many of their keys are TrainingArguments' or DeepSpeed's too. A guess would be a plan of another job, told with
+confidence: such files are refused by name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-Content = Mapping[str, object]
+from gpu_plan.planner.from_config.signs import Content, Signs, first, given, keys, table_of, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,59 +15,84 @@ class Unread:
     """One such kind."""
 
     title: str
-    signs: Callable[[Content], tuple[str, ...]]
+    signs: Signs
     """The keys of a file that only this kind has."""
 
 
-def _any_of(*keys: str) -> Callable[[Content], tuple[str, ...]]:
-    return lambda content: tuple(key for key in keys if content.get(key) not in (None, "", False))
+def _of_verl(content: Content) -> tuple[str, ...]:
+    """Hydra's files of verl name its classes (verl/trainer/config)."""
+    found = keys("actor_rollout_ref")(content)
+    named = str(content.get("_target_", "")).startswith("verl.")
+    return found or (("_target_",) if named else ())
 
 
-def _all_of(*keys: str) -> Callable[[Content], tuple[str, ...]]:
-    return lambda content: keys if all(key in content for key in keys) else ()
-
-
-def _components(content: Content) -> tuple[str, ...]:
-    """torchtune names every part by its Python path (torchtune/config/_instantiate.py)."""
-    return tuple(
-        f"{key}._component_" for key, value in content.items() if isinstance(value, Mapping) and "_component_" in value
-    )
+def _of_trlx(content: Content) -> tuple[str, ...]:
+    """trlx/data/configs.py: TRLConfig."""
+    return ("method", "train") if "name" in table_of(content, "method") and "train" in content else ()
 
 
 TOOLS: tuple[Unread, ...] = (
-    Unread(title="a torchtune recipe", signs=_components),
-    Unread(title="a torchtitan configuration", signs=_all_of("model", "training", "parallelism")),
-    Unread(title="a litgpt configuration", signs=_all_of("checkpoint_dir", "train", "precision")),
-    Unread(title="a verl configuration", signs=_any_of("actor_rollout_ref", "algorithm.adv_estimator")),
-    Unread(title="an ms-swift configuration", signs=_any_of("sft_type", "train_type", "tuner_type", "rlhf_type")),
+    Unread(title="a verl configuration", signs=_of_verl),
+    Unread(title="a prime-rl configuration", signs=together("orchestrator", "trainer")),
+    Unread(title="a trlX configuration", signs=_of_trlx),
     Unread(
-        # open_instruct/finetune.py: FlatArguments; its loop is Accelerate's, its defaults are not the Trainer's.
-        title="an open-instruct configuration",
-        signs=_any_of(
-            "use_flash_attn", "use_slow_tokenizer", "checkpointing_steps", "dataset_mixer_list", "hf_metadata_dataset",
+        # megatron/neox_arguments: its files hold DeepSpeed's keys beside its own, with dashes or underscores.
+        title="a GPT-NeoX configuration",
+        signs=first(
+            keys("pipe_parallel_size", "pipe-parallel-size"), together("train_iters", "data_impl"),
+            together("train-iters", "data-impl"),
         ),
     ),
-    Unread(title="a mergekit configuration", signs=_any_of("merge_method")),
+    Unread(
+        title="an LLM Foundry configuration",
+        signs=first(keys("device_train_microbatch_size", "icl_tasks"), together("train_loader", "max_duration")),
+    ),
+    Unread(title="a Nanotron configuration", signs=together("parallelism", "tokens", "general")),
+    Unread(
+        # megatron/training/arguments.py; ms-swift and LLaMA-Factory hand them on to Megatron-Core.
+        title="a Megatron-LM job",
+        signs=first(
+            given("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size"),
+            given("recompute_granularity", "recompute_method", "use_distributed_optimizer"),
+        ),
+    ),
+    Unread(title="a mergekit configuration", signs=given("merge_method")),
 )  # fmt: skip
+
+
+def _of_several_losses(content: Content) -> tuple[str, ...]:
+    """trl/trainer/dpo_config.py and its like have losses that SFTConfig's `loss_type` has not."""
+    loss = content.get("loss_type")
+    return () if loss in (None, "nll", "dft", "chunked_nll") else ("loss_type",)
+
 
 JOBS: tuple[Unread, ...] = (
     Unread(
-        # trl/trainer/{grpo,rloo}_config.py, trl/experimental/online_dpo/online_dpo_config.py; axolotl and
-        # LLaMA-Factory say it in a word.
+        # trl/trainer/{grpo,rloo}_config.py, trl/experimental/online_dpo/online_dpo_config.py; ms-swift says it in
+        # a word.
         title="reinforcement learning",
-        signs=_any_of(
+        signs=given(
             "num_generations", "reward_funcs", "reward_weights", "reward_model", "reward_model_path", "use_vllm",
             "vllm_mode", "max_completion_length", "ppo_epochs", "num_ppo_epochs", "kl_coef",
+            "reward_model_name_or_path", "teacher_model", "rlhf_type",
         ),
     ),
     Unread(
         # trl/trainer/{dpo,kto}_config.py, trl/experimental/orpo/orpo_config.py, trl/experimental/cpo/cpo_config.py
         title="preference training",
-        signs=_any_of(
-            "max_prompt_length", "precompute_ref_log_probs", "ref_model_init_kwargs", "rpo_alpha", "simpo_gamma",
-            "desirable_weight", "undesirable_weight", "dpo_beta", "dpo_loss_type", "orpo_beta", "pref_beta",
-            "pref_loss",
+        signs=first(
+            given(
+                "max_prompt_length", "precompute_ref_log_probs", "ref_model_init_kwargs", "rpo_alpha", "simpo_gamma",
+                "desirable_weight", "undesirable_weight", "dpo_beta", "dpo_loss_type", "orpo_beta", "pref_beta",
+                "pref_loss",
+            ),
+            given("beta"),
+            _of_several_losses,
         ),
+    ),
+    Unread(
+        # axolotl utils/schemas/config.py
+        title="reward modelling", signs=given("process_reward_model", "center_rewards_coefficient"),
     ),
 )  # fmt: skip
 
@@ -85,5 +110,6 @@ STAGES: Mapping[str, str] = {
     "rm": "reward modelling", "ppo": "reinforcement learning", "dpo": "preference training",
     "kto": "preference training", "orpo": "preference training", "simpo": "preference training",
     "ipo": "preference training", "grpo": "reinforcement learning", "gdpo": "reinforcement learning",
+    "ebft": "reinforcement learning",
 }  # fmt: skip
 """Job by the word that axolotl's `rl` and LLaMA-Factory's `stage` have for it."""

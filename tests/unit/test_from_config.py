@@ -156,7 +156,7 @@ output_dir: out
 """,
         f"{LLAMA} --gpus 8xH100 --strategy ddp --precision bf16-mixed --optimizer adamw-fused --micro-batch 4"
         " --grad-accum 1 --seq-len 2048 --checkpointing full --attention flash --peft lora --lora-rank 32"
-        " --lora-targets q_proj,v_proj --stack trl",
+        " --lora-targets q_proj,v_proj --stack trl --set lora.dropout=0.05",
     ),
     "axolotl-qlora.yml": (
         f"""
@@ -277,11 +277,16 @@ def test_keys_without_a_meaning_are_all_listed(tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "a.yaml"
     path.write_text(FILES["axolotl-qlora.yml"][0])
     _, out, _ = words(path, capsys)
-    assert "No meaning here (3 keys): datasets, sample_packing, wandb_project" in out
+    assert "Changes neither memory nor time (3 keys): datasets, sample_packing, wandb_project" in out
+    assert "Not understood" not in out
     assert "on one GPU that is --strategy single, on more --strategy ddp" in out
     path.write_text(FILES["zero2.json"][0])
     _, out, _ = words(path, capsys, "--json")
     assert json.loads(out)["passed_over"] == ["steps_per_print", "optimizer.params.lr", "optimizer.params.betas"]
+    assert json.loads(out)["not_understood"] == []
+    path.write_text(HEAD + "colour_of_the_gpu: red\nseed: 1\n")
+    _, out, _ = words(path, capsys)
+    assert "Not understood (1 keys): colour_of_the_gpu" in out
 
 
 HEAD = "model_name_or_path: m\noutput_dir: o\nlearning_rate: 1e-5\n"
@@ -328,16 +333,59 @@ def test_what_is_planned_otherwise_is_said(tmp_path: Path, capsys: pytest.Captur
 
 
 REFUSED = {
-    "torchtune": (
-        "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 2\noutput_dir: o\n",
-        "is a torchtune recipe (by model._component_), which is not read yet",
+    "torchtune without a builder": (
+        "model:\n  _component_: mine.model\nbatch_size: 2\n",
+        "must be a builder of torchtune",
     ),
-    "torchtitan": ("model: {name: llama3}\ntraining: {local_batch_size: 1}\nparallelism: {}\n", "is a torchtitan"),
-    "litgpt": ("checkpoint_dir: c\nprecision: bf16-true\ntrain: {micro_batch_size: 4}\n", "is a litgpt configuration"),
+    "torchtune that evaluates": (
+        "model:\n  _component_: torchtune.models.qwen2.qwen2_7b\ntasks: [mmlu]\nbatch_size: 8\ndtype: bf16\n",
+        "the recipe trains nothing",
+    ),
+    "torchtune in two dimensions": (
+        "model: {_component_: torchtune.models.llama3.llama3_70b}\noptimizer: {_component_: torch.optim.AdamW}\n"
+        "loss: {_component_: x}\ntensor_parallel_dim: 8\n",
+        "tensor_parallel_dim above 1, --tp is not built yet",
+    ),
+    "torchtitan in two dimensions": (
+        "model: {name: llama3}\ntraining: {}\nparallelism: {pipeline_parallel_degree: 4}\n",
+        "parallelism.pipeline_parallel_degree above 1, --pp is not built yet",
+    ),
+    "torchtitan of images": ("model: {name: flux}\ntraining: {}\nparallelism: {}\n", "flux is no language model"),
+    "litgpt whose batch is too small": (
+        "checkpoint_dir: c/o/m\nprecision: bf16-true\ntrain: {global_batch_size: 4, micro_batch_size: 4}\n",
+        "train.global_batch_size 4 is less than a micro batch of 4 on 8 devices",
+    ),
+    "litgpt in a type of its own": ("checkpoint_dir: c/o/m\nprecision: fp8\ntrain: {}\n", "use bf16-true, bf16-mixed"),
     "verl": ("actor_rollout_ref: {}\ntrainer: {}\n", "is a verl configuration"),
-    "ms-swift": (HEAD + "train_type: lora\n", "is an ms-swift configuration"),
-    "open-instruct": (HEAD + "use_flash_attn: true\n", "is an open-instruct configuration"),
-    "open-instruct DPO": (HEAD + "use_slow_tokenizer: false\nuse_flash_attn: true\ndpo_beta: 5\n", "open-instruct"),
+    "GPT-NeoX": (
+        "pipe-parallel-size: 1\nzero_optimization: {stage: 1}\ntrain_micro_batch_size_per_gpu: 4\n",
+        "is a GPT-NeoX configuration (by pipe-parallel-size)",
+    ),
+    "Megatron-LM by LLaMA-Factory": (
+        HEAD + "finetuning_type: full\npipeline_model_parallel_size: 4\n",
+        "is a Megatron-LM job (by pipeline_model_parallel_size)",
+    ),
+    "rlhf of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: grpo\n", "reinforcement learning (rlhf_type)"),
+    "prediction of LLaMA-Factory": (HEAD + "finetuning_type: lora\ndo_predict: true\n", "nothing is trained"),
+    "context parallel of LLaMA-Factory v1": (
+        "model: x\ntrain_dataset: d\ndist_config: {name: fsdp2}\ncp_size: 2\n",
+        "cp_size above 1, --cp is not built yet",
+    ),
+    "export of LLaMA-Factory v1": ("model: x\npeft_config: {name: lora, export_dir: d}\n", "no train_dataset"),
+    "rates alone": (
+        "model_name_or_path: x\nlearning_rate: 1e-4\nlr_scheduler_type: cosine\n",
+        "of no kind that is known",
+    ),
+    "open-instruct DPO": (
+        HEAD + "use_slow_tokenizer: false\nuse_flash_attn: true\ndpo_beta: 5\n",
+        "preference training",
+    ),
+    "open-instruct DPO by its epochs": (
+        HEAD + "use_slow_tokenizer: true\nnum_epochs: 3\n",
+        "preference training (num_ep",
+    ),
+    "DPO by its loss": (HEAD + "loss_type: apo_zero\n", "preference training (loss_type)"),
+    "ebft of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: ebft\n", "reinforcement learning (rl: ebft)"),
     "ORPO of alignment-handbook": (HEAD + "beta: 0.05\nmax_prompt_length: 1792\n", "preference training (max_prompt"),
     "GRPO of TRL": (HEAD + "num_generations: 8\n", "reinforcement learning (num_generations), a job of several models"),
     "rl of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: dpo\n", "preference training (rl: dpo)"),
@@ -353,10 +401,6 @@ REFUSED = {
     "a word for a flag": ("output_dir: o\nbf16: perhaps\n", "use true or false"),
     "a word for a table": ("distributed_type: FSDP\nfsdp_config: all\n", "use a table"),
     "an impossible stage": ("zero_optimization:\n  stage: 7\n", "use 0 to 3"),
-    "parameters offloaded at stage 2": (
-        "zero_optimization:\n  stage: 2\n  offload_param: {device: cpu}\n",
-        "needs stage 3, and the stage is 2",
-    ),
     "a sum that does not hold": (
         "train_batch_size: 100\ntrain_micro_batch_size_per_gpu: 4\ngradient_accumulation_steps: 2\n",
         "a global batch of 100 is not micro batch 4 x 2 accumulation steps x 8 processes",

@@ -17,10 +17,18 @@ NAMES = frozenset({*Optimizer.names(), *PRECISIONS, *Peft.names()} - {NO_ADAPTER
 
 ALLOWED = {
     # Words of other tools that happen to be spelt like ours.
-    "planner/from_config/formats/shared.py": {"bf16", "fp16", "fp32"},  # flags of TrainingArguments, names of types
-    "planner/from_config/formats/axolotl.py": {"bf16", "fp16"},  # its keys
-    "planner/from_config/formats/llamafactory.py": {"bf16", "fp16"},  # its keys
-    "planner/from_config/formats/trainer.py": {"bf16"},  # accelerate's word for what SFTConfig defaults to
+    # Flags of TrainingArguments, names of types, and transformers' word for an optimizer.
+    "planner/from_config/formats/shared.py": {"bf16", "fp16", "fp32", "sgd"},
+    "planner/from_config/formats/trainers/axolotl.py": {"bf16", "fp16"},  # its keys
+    "planner/from_config/formats/trainers/llamafactory.py": {"bf16", "fp16"},  # its keys
+    "planner/from_config/formats/trainers/ms_swift.py": {"bf16", "fp16"},  # accelerate's words
+    "planner/from_config/formats/trainers/trainer.py": {"bf16"},  # accelerate's word for what SFTConfig defaults to
+    "planner/from_config/formats/trainers/unsloth.py": {"bf16", "lora"},  # accelerate's word, its own
+    "planner/from_config/formats/loops/litgpt.py": {"bf16", "fp16", "bf16-mixed"},  # accelerate's words, Lightning's
+    "planner/from_config/formats/loops/llamafactory_v1.py": {"bf16", "lora"},  # accelerate's word, a plugin
+    "planner/from_config/formats/loops/open_instruct.py": {"bf16"},  # accelerate's word
+    "planner/from_config/formats/loops/torchtitan.py": {"bf16"},  # accelerate's word
+    "planner/from_config/formats/loops/torchtune.py": {"bf16", "fp32"},  # its types
     "planner/from_config/formats/deepspeed.py": {"bf16", "fp16", "adamw"},  # sections, a type
     "executor/launch/deepspeed/config.py": {"bf16", "fp16"},  # DeepSpeed's sections
     "executor/launch/wishes.py": {"bf16", "fp16"},  # flags of TrainingArguments

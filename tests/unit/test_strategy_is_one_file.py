@@ -275,8 +275,9 @@ ALLOWED = {
     "executor/inference/session.py": "as above",
     "tui/choices.py": "as above: the menu of a generation",
     "tui/spread.py": "as above",
-    "planner/from_config/formats/axolotl.py": "a key of axolotl's files",
-    "planner/from_config/formats/trainer.py": "a key of the Trainer's files",
+    "planner/from_config/formats/trainers/axolotl.py": "a key of axolotl's files",
+    "planner/from_config/formats/trainers/ms_swift.py": "presets of ms-swift",
+    "planner/from_config/formats/trainers/trainer.py": "a key of the Trainer's files",
 }
 """Modules in which a string equals a strategy's name and is none of training."""
 

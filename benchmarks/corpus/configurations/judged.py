@@ -84,6 +84,9 @@ def table(stages: Mapping[str, list[dict[str, str]]]) -> str:
     lines += ["| repository | files | " + " | ".join(f"right {stage}" for stage in stages) + " |"]
     lines += ["|---|---|" + "---|" * len(stages)]
     last = list(stages.values())[-1]
+    corrected = [row for row in last if row["corrected"]]
+    if corrected:
+        lines[-2:-2] = [f"Expectations corrected after a first run, with the tool's source: {len(corrected)}.", ""]
     for name in sorted({row["repository"] for row in last}):
         shown = [sum(row["repository"] == name and row["end"] == "right" for row in rows) for rows in stages.values()]
         total = sum(row["repository"] == name for row in last)
@@ -110,6 +113,7 @@ def main(words: list[str]) -> int:
             continue
         end, why = judged(path, expected)
         row = {"repository": expected["repository"], "path": expected["path"], "expected": expected["ends"]}
+        row["corrected"] = expected.get("corrected", "")
         rows.append({**row, "end": end, "why": why})
     for name in missing:
         print(f"missing: {name}")

@@ -10,6 +10,7 @@ from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
 from gpu_plan.planner.workload.named import listed
 from gpu_plan.planner.workload.precisions import by_launcher, launcher_words
+from gpu_plan.planner.workload.stacks.registry import Stack
 
 SIGNS = ("compute_environment", "distributed_type", "num_machines", "deepspeed_config", "main_training_function")
 
@@ -22,8 +23,8 @@ def read(reading: Reading) -> None:
     environment = table.word("compute_environment") or "LOCAL_MACHINE"
     if environment != "LOCAL_MACHINE":
         reading.approximate(f"compute_environment: {environment}: planned as machines of one's own")
-    kind = (table.word("distributed_type") or "NO").upper().removeprefix("DISTRIBUTEDTYPE.")
-    reading.say("stack", "accelerate", "an Accelerate configuration")
+    kind = (_word(table, "distributed_type") or "NO").upper().removeprefix("DISTRIBUTEDTYPE.")
+    reading.say("stack", Stack.ACCELERATE, "an Accelerate configuration")
     _count(reading, table, kind)
     if kind == "DEEPSPEED":
         _deepspeed(reading, table)
@@ -38,13 +39,21 @@ def read(reading: Reading) -> None:
         raise NotBuiltError("--strategy megatron")
     else:
         raise reading.contradiction(f"distributed_type {kind} is not planned for: GPUs and CPUs are")
-    precision = table.word("mixed_precision")
+    precision = _word(table, "mixed_precision")
     if precision is not None or kind != "DEEPSPEED":
         _precision(reading, table, precision)
     _parallel(reading, table.table("parallelism_config"), kind)
     dynamo = table.table("dynamo_config")
-    if dynamo is not None and (dynamo.word("dynamo_backend") or "NO").upper() != "NO":
+    if dynamo is not None and (_word(dynamo, "dynamo_backend") or "NO").upper() != "NO":
         compiled(reading, "dynamo_config")
+
+
+def _word(table: Table, key: str) -> str | None:
+    """A word; YAML reads a bare `no` as false."""
+    if table.peek(key) is False:
+        table.raw(key)
+        return "no"
+    return table.word(key)
 
 
 def _count(reading: Reading, table: Table, kind: str) -> None:
@@ -55,9 +64,9 @@ def _count(reading: Reading, table: Table, kind: str) -> None:
         raise reading.contradiction(
             f"num_processes {reading.processes} do not spread evenly over num_machines {reading.nodes}"
         )
-    if kind == "NO" and (reading.processes or 1) > 1:
-        raise reading.contradiction(f"distributed_type NO is one process, and num_processes is {reading.processes}")
-    if kind == "NO" and reading.processes is None:
+    if kind == "NO":
+        if (reading.processes or 1) > 1:  # commands/launch.py: launch_command ends in simple_launcher
+            reading.notes.append(f"distributed_type NO is one process, though num_processes is {reading.processes}")
         reading.processes = 1
     if reading.cpu and kind in ("DEEPSPEED", "FSDP"):
         raise reading.contradiction(f"use_cpu is true, and distributed_type {kind} needs GPUs")
@@ -126,8 +135,11 @@ def _offload(reading: Reading, inner: Table, stage: int) -> None:
         devices.append(_DEVICES[name])
     optimizer, parameters = devices
     if parameters and stage != 3:
-        raise reading.contradiction(f"offload_param_device: {parameters} needs zero_stage 3, not {stage}")
-    if "nvme" in devices and stage == 3:
+        reading.notes.append(
+            f"offload_param_device: {parameters} needs zero_stage 3, not {stage}: DeepSpeed ignores it"
+        )
+        parameters = None
+    if "nvme" in (optimizer, parameters) and stage == 3:
         say_swapping(reading, optimizer, parameters, "an offload device is nvme")
         for key in ("offload_optimizer_nvme_path", "offload_param_nvme_path"):
             path = inner.word(key)

@@ -1,8 +1,10 @@
 """DeepSpeed's JSON file. Meanings: deepspeed runtime/config.py, runtime/zero/config.py, offload_config.py (0.19)."""
 
-from gpu_plan.planner.from_config.formats.shared import clipping, runs_trainer, say_mixed, say_other_optimizer
+from collections.abc import Mapping
+
+from gpu_plan.planner.from_config.formats.shared import clipping, say_mixed, say_other_optimizer
 from gpu_plan.planner.from_config.reading import Reading
-from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.from_config.table import AUTO, MOST, Table
 from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
 from gpu_plan.planner.workload.optimizers.registry import by_deepspeed_type
@@ -21,10 +23,28 @@ _SIZES = {
 _THIRD_ONLY = frozenset(_SIZES) - {"reduce_bucket_size"}
 _TYPE = "adamw"
 """Of an optimizer's table that names none."""
+_ON = ("contiguous_gradients", "reduce_scatter", "allgather_partitions")
 _NO_COUNTERPART = (
-    "zero_quantized_weights", "zero_quantized_gradients", "zero_hpz_partition_size", "mics_shard_size", "zenflow",
-    "offload++",
+    "zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights",
+    "zero_hpz_partition_size", "mics_shard_size", "zenflow", "offload++",
 )  # fmt: skip
+
+
+_NOT_PLANNED = (
+    "pipeline", "tensor_parallel", "sequence_parallel_size", "compile", "compression_training", "data_efficiency",
+    "progressive_layer_drop", "sparse_attention", "curriculum_learning", "activation_checkpointing",
+)  # fmt: skip
+
+
+def _enabled(value: object) -> bool:
+    """Whether a section is on: where any table in it that can be switched is; one that has no switch is."""
+    if not isinstance(value, Mapping):
+        return True
+    inner = [item for item in value.values() if isinstance(item, Mapping)]
+    switch = value.get("enabled")
+    if switch is not None:
+        return switch is True
+    return any(_enabled(item) for item in inner) if inner else True
 
 
 def read(reading: Reading) -> None:
@@ -39,8 +59,11 @@ def read_deepspeed(reading: Reading, table: Table) -> None:
     _batch(reading, table)
     _optimizer(reading, table.table("optimizer"))
     clipping(reading, table.rate("gradient_clipping"), "gradient_clipping")
-    for name in ("pipeline", "tensor_parallel", "sequence_parallel_size", "compile", "compression_training"):
-        if table.has(name) and table.raw(name) not in (0, 1, False):
+    for name in _NOT_PLANNED:
+        value = table.raw(name)
+        if value in (None, "", 0, 1, False):
+            continue
+        if _enabled(value):
             reading.approximate(f"{table.name(name)} is not planned for")
 
 
@@ -57,24 +80,32 @@ def _zero(reading: Reading, zero: Table | None) -> None:
     for key, (setting, default) in _SIZES.items():
         if key in _THIRD_ONLY and stage != 3:
             continue
-        number = zero.count(key, 0)
+        number = zero.count(key, 0, MOST)
         # Plans have DeepSpeed's defaults, but for the Trainer, which makes its own where nothing is written.
-        if number is not None and (number != default or runs_trainer(reading)):
+        if number is not None and (number != default or reading.trainer):
             reading.set(setting, number, f"{zero.name(key)}: {number}")
     overlap = zero.flag("overlap_comm")
     if overlap is not None and overlap is not (stage == 3):
         reading.set("zero.overlap_comm", overlap, f"{zero.name('overlap_comm')}: {str(overlap).lower()}")
+    for key in _ON:
+        if zero.flag(key) is False:
+            reading.approximate(f"{zero.name(key)}: false: planned with DeepSpeed's default, true")
     for key in _NO_COUNTERPART:
         if zero.has(key) and zero.raw(key) not in (False, 1, -1):
             reading.approximate(f"{zero.name(key)} changes what is held and is not planned for")
 
 
 def _offload(reading: Reading, zero: Table, stage: int) -> None:
-    optimizer, parameters = _device(reading, zero, "offload_optimizer"), _device(reading, zero, "offload_param")
+    optimizer = _device(reading, zero, "offload_optimizer")
+    parameters = _device(reading, zero, "offload_param") if stage == 3 else None
     if zero.flag("cpu_offload"):
         optimizer = optimizer or "cpu"
-    if parameters and stage != 3:
-        raise reading.contradiction(f"{zero.name('offload_param')} needs stage 3, and the stage is {stage}")
+    ignored = zero.table("offload_param") if stage != 3 else None
+    if ignored is not None and (ignored.word("device") or "none").lower() != "none":
+        # runtime/engine.py hands it to stage 3 alone, and says nothing elsewhere.
+        reading.notes.append(
+            f"{zero.name('offload_param')} needs stage 3, and the stage is {stage}: DeepSpeed ignores it"
+        )
     if "nvme" in (optimizer, parameters) and stage == 3:
         say_swapping(reading, optimizer, parameters, f"{zero.name('offload_optimizer')} or offload_param: device nvme")
         _swap_files(reading, zero)
@@ -141,7 +172,7 @@ def _device(reading: Reading, zero: Table, key: str) -> str | None:
 
 
 def _precision(reading: Reading, table: Table) -> None:
-    enabled, open_ = [], False
+    enabled, open_ = [], any(table.peek(key) == AUTO for key in table.listed())  # a Trainer fills in the rest
     for kind in ("bf16", "fp16"):
         inner = table.table(kind) or (table.table("bfloat16") if kind == "bf16" else None)
         if inner is None:
@@ -154,7 +185,7 @@ def _precision(reading: Reading, table: Table) -> None:
         raise reading.contradiction("bf16.enabled and fp16.enabled are both true: DeepSpeed takes one")
     if enabled:
         say_mixed(reading, enabled[0], f"{table.name(enabled[0])}.enabled: true")
-    elif not open_ and reading.value("precision") is None and not runs_trainer(reading):
+    elif not open_ and reading.value("precision") is None and not reading.trainer:
         # Where they are absent the Trainer and Accelerate put in their own (DeepSpeedPlugin.set_mixed_precision).
         say_mixed(reading, "no", "neither bf16 nor fp16 is enabled")
 

@@ -33,9 +33,27 @@ def read_fsdp(reading: Reading, table: Table, version: int, sharding: str | None
         key = _either(table, name)
         if key is not None and table.flag(key):
             reading.say("checkpointing", "full", f"{table.name(key)}: true")
+    _prefetching(reading, table)
     policy = _either_word(table, "auto_wrap_policy")
     if policy is not None and policy.upper() not in _WRAPS:
         reading.approximate(f"auto_wrap_policy: {policy}: planned with one unit per layer")
+
+
+def _prefetching(reading: Reading, table: Table) -> None:
+    """When a unit is gathered that is computed next: plans have PyTorch's defaults."""
+    for name in ("backward_prefetch", "backward_prefetch_policy"):
+        value = _either_word(table, name)
+        if value is not None and value.upper() not in ("BACKWARD_PRE", "1"):
+            reading.approximate(
+                f"{name}: {value}: planned with the next unit gathered before the gradients of this one"
+            )
+    key = _either(table, "forward_prefetch")
+    if key is not None and table.flag(key):
+        reading.approximate(f"{table.name(key)}: true: planned with units gathered one by one")
+    for name, usual in (("limit_all_gathers", True), ("activation_cpu_offload", False)):
+        key = _either(table, name)
+        if key is not None and table.flag(key) is not usual:
+            reading.approximate(f"{table.name(key)}: {str(not usual).lower()}: planned with PyTorch's default")
 
 
 def _first(reading: Reading, table: Table, sharding: str | None, reshard: str | None, source: str) -> None:

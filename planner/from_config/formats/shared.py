@@ -13,19 +13,11 @@ from gpu_plan.planner.workload.stacks.registry import Stack
 ATTENTION: Mapping[str, str] = {
     "eager": "eager",
     "sdpa": "sdpa",
-    "flash_attention_2": "flash",
-    "flash_attention_3": "flash",
 }
 """`--attention` by transformers' `attn_implementation`."""
 
 DTYPES: Mapping[str, str] = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
 """torch's name by what files write for a model's type."""
-
-
-def runs_trainer(reading: Reading) -> bool:
-    """Whether transformers' Trainer runs what has been noted, under its own name or another."""
-    stack = reading.value("stack")
-    return stack is not None and Stack(stack).traits.is_trainer
 
 
 def read_optimizer(reading: Reading, table: Table, key: str, default: str, whose: str) -> None:
@@ -42,6 +34,33 @@ def read_optimizer(reading: Reading, table: Table, key: str, default: str, whose
         reading.say("optimizer", chosen.with_momentum, f"{source}, optim_args: momentum={momentum}")
     else:
         reading.say("optimizer", chosen.name, source)
+
+
+COMPONENTS: Mapping[str, str] = {
+    "torch.optim.AdamW": "adamw_torch",
+    "torch.optim.Adam": "adamw_torch",
+    "torch.optim.SGD": "sgd",
+    "AdamW": "adamw_torch",
+    "SGD": "sgd",
+    "bitsandbytes.optim.AdamW8bit": "adamw_bnb_8bit",
+    "bitsandbytes.optim.PagedAdamW8bit": "paged_adamw_8bit",
+}
+"""transformers' word by the Python path of an optimizer's class."""
+
+
+def say_component_optimizer(reading: Reading, path: str, source: str, *, fused: bool) -> None:
+    """Of an optimizer that a file names by its class."""
+    word = COMPONENTS.get(path)
+    chosen = None if word is None else by_word(f"{word}_fused" if fused else word) or by_word(word)
+    if chosen is None:
+        say_other_optimizer(reading, source)
+    else:
+        reading.say("optimizer", chosen.name, source + (", fused" if fused else ""))
+
+
+def say_stack(reading: Reading, stack: Stack, source: str) -> None:
+    """Who runs the loop."""
+    reading.say("stack", stack, source)
 
 
 def say_other_optimizer(reading: Reading, source: str) -> None:
@@ -88,7 +107,8 @@ def read_attention(reading: Reading, table: Table, key: str = "attn_implementati
     name = table.word(key)
     if name is None:
         return
-    chosen = ATTENTION.get(name.removeprefix("kernels-community/").replace("flash-attn2", "flash_attention_2"))
+    # Flash attention has many names: its versions, and kernels of the hub such as kernels-community/vllm-flash-attn3.
+    chosen = "flash" if "flash" in name else ATTENTION.get(name)
     if chosen is None:
         reading.approximate(f"{table.name(key)}: {name} is an attention that is not planned for: planned as sdpa")
         chosen = "sdpa"
@@ -117,19 +137,40 @@ def settings_of(reading: Reading) -> frozenset[str]:
     return frozenset() if name is None else traits_of(name).settings
 
 
-def read_lora(reading: Reading, table: Table, *, rank: str, dropout: str, default_rank: int, whose: str) -> None:
+def read_lora(
+    reading: Reading,
+    table: Table,
+    *,
+    rank: str,
+    dropout: str,
+    default_rank: int,
+    whose: str,
+    default_dropout: float = 0.0,
+) -> None:
     """Rank and dropout of adapters, whose kind has been said."""
     given = table.count(rank)
     source = f"{rank}: {given}" if given else f"{whose}'s default"
     reading.say("lora-rank", given or default_rank, source)
     share = table.rate(dropout)
+    source = f"{whose}'s default" if share is None else f"{dropout}: {share}"
+    share = default_dropout if share is None else share
     if share:
-        reading.set("lora.dropout", share, f"{dropout}: {share}")
+        reading.set("lora.dropout", share, source)
 
 
 def compiled(reading: Reading, source: str) -> None:
     """Notes that what is compiled is planned as if it were not."""
-    reading.approximate(f"{source}: compilation is not planned for yet")
+    reading.approximate(f"{source}: planned without compilation; --compile plans it compiled as a whole")
+
+
+def say_otherwise(reading: Reading, table: Table, keys: Mapping[str, str]) -> None:
+    """Of keys that change the job in a way no plan of this version follows: what is planned instead, by the key."""
+    for key, instead in keys.items():
+        value = table.raw(key)
+        if value in (None, "", False, [], {}) or str(value).lower() == "false":
+            continue
+        shown = f": {value}" if isinstance(value, str | int | float) else ""
+        reading.approximate(f"{table.name(key)}{shown}: {instead}")
 
 
 def clipping(reading: Reading, value: float | None, source: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gpu_plan.commands.notes import say
 from gpu_plan.planner.errors import ExitCode, InputError, UnreachableError, UsageError
 from gpu_plan.planner.foreign.as_json import json_value
+from gpu_plan.planner.foreign.as_toml import toml_table
 from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.foreign.limits import MalformedError
 from gpu_plan.planner.visible import visible
@@ -25,10 +26,17 @@ _MAX_BYTES = 2**20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `plan from-config`."""
-    parser.add_argument("file", metavar="FILE", help="YAML or JSON of Accelerate, DeepSpeed, the Trainer, axolotl, ...")
+    parser.add_argument(
+        "file", metavar="FILE", help="YAML, JSON or TOML of Accelerate, DeepSpeed, the Trainer, axolotl, torchtune, ..."
+    )
     parser.add_argument("model", metavar="MODEL", nargs="?", help="the model, where the file names none")
     parser.add_argument("--gpus", metavar="SPEC", help="8xH100; a type alone, H100, takes the file's own count")
-    parser.add_argument("--kind", metavar="K", help="accelerate, deepspeed, trainer, axolotl, llamafactory")
+    parser.add_argument(
+        "--kind",
+        metavar="K",
+        help="one of accelerate, deepspeed, trainer, axolotl, llamafactory, llamafactory-v1, ms-swift, unsloth,"
+        " open-instruct, torchtune, torchtitan, litgpt; default: by its keys",
+    )
     parser.add_argument("--plan", action="store_true", help="run the main job, pinned on what the file says")
     parser.add_argument("--toml", action="store_true", help="the [tool.plan] table for pyproject.toml, and only that")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -65,7 +73,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_file(path: Path) -> Mapping[str, object]:
-    """A YAML or JSON file's top-level table. UnreachableError where there is none, InputError for what is no table."""
+    """The top-level table of a YAML, JSON or TOML file.
+
+    UnreachableError where there is none, InputError for what is no table.
+    """
     try:
         raw = read_bytes(path, _MAX_BYTES + 1)
     except OSError as error:
@@ -73,9 +84,9 @@ def read_file(path: Path) -> Mapping[str, object]:
     if len(raw) > _MAX_BYTES:
         raise InputError(f"{path} is larger than 1 MiB: it cannot be a configuration")
     try:
-        content = _parsed(raw.decode("utf-8-sig"), path)
+        content = toml_table(raw) if path.suffix == ".toml" else _parsed(raw.decode("utf-8-sig"), path)
     except UnicodeDecodeError:
-        raise InputError(f"{path} is not text: name a YAML or JSON file") from None
+        raise InputError(f"{path} is not text: name a YAML, JSON or TOML file") from None
     except MalformedError as error:
         raise InputError(f"{path} {error}") from None
     if not isinstance(content, Mapping):
@@ -97,11 +108,12 @@ def _parsed(text: str, path: Path) -> object:
 
 
 def fetcher(path: Path) -> "Fetch":
-    """Reads a file that `path` names: from its folder, or from the working directory, as the tool itself would."""
+    """Reads a file that `path` names: from the working directory, as the tool itself would, or seen from its folder."""
 
     def fetch(named: str, key: str) -> Mapping[str, object]:
         tried = [Path(os.path.expanduser(named))]
-        tried += [path.parent / named] if not tried[0].is_absolute() else []
+        # As it is seen from its own folder, or from one above it, such as that of the repository it lies in.
+        tried += [] if tried[0].is_absolute() else [folder / named for folder in path.absolute().parents]
         for candidate in tried:
             if os.path.isfile(candidate):  # no error for a name that no file can have
                 return read_file(candidate)
@@ -196,8 +208,8 @@ def _say_rest(converted: "Converted") -> None:
     """What the options do not hold, on stderr."""
 
     lines = [*(f"planned otherwise: {line}" for line in converted.approximated), *converted.notes]
-    if converted.passed_over:
-        lines.append(f"no meaning here: {', '.join(converted.passed_over)}")
+    if converted.not_understood:
+        lines.append(f"not understood: {', '.join(converted.not_understood)}")
     for line in lines:
         say(line)
 

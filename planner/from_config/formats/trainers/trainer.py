@@ -16,14 +16,19 @@ from gpu_plan.planner.from_config.formats.shared import (
     read_optimizer,
     read_weights_dtype,
     say_adapters,
+    say_otherwise,
+    say_stack,
 )
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.workload.stacks.registry import Stack
 
 SIGNS = (
-    "per_device_train_batch_size", "output_dir", "learning_rate", "num_train_epochs", "optim", "lr_scheduler_type",
-    "per_device_eval_batch_size", "logging_steps", "max_grad_norm",
+    "per_device_train_batch_size", "per_gpu_train_batch_size", "output_dir", "num_train_epochs", "optim",
+    "per_device_eval_batch_size", "gradient_checkpointing", "fsdp",
 )  # fmt: skip
+"""Rates and schedules alone say nothing of the job, and stand in everybody's files."""
+_SPREAD = frozenset(("fsdp", "fsdp_config"))
 
 _TRL = (
     "max_length", "packing", "dataset_text_field", "use_peft", "assistant_only_loss", "completion_only_loss",
@@ -33,14 +38,21 @@ _TRL = (
 """Keys of SFTConfig, ScriptArguments and ModelConfig (trl 1.x), and alignment-handbook's beside them: checkpointing and
 bf16 are then on by default."""
 _LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "model_max_length", "block_size")
+_OTHERWISE = {
+    "lora_modules_to_save": "planned without",
+    "spectrum_config_path": "planned with all parameters trained",
+}
 _WHOSE = "TrainingArguments"
 
 
 def read(reading: Reading) -> None:
     """Notes what the Trainer would do."""
     table = reading.table
+    if all(key in _SPREAD or key.startswith("_") for key in table.listed()):
+        read_parallel(reading, table)  # a file of presets, such as ms-swift's fsdp2.json: the rest stands elsewhere
+        return
     sft = any(table.has(key) for key in _TRL)
-    reading.say("stack", "trl" if sft else "trainer", "SFTConfig" if sft else "TrainingArguments")
+    say_stack(reading, Stack.TRL if sft else Stack.TRAINER, "SFTConfig" if sft else _WHOSE)
     reading.model = table.word("model_name_or_path")
     read_batch(reading, table)
     read_mixed(reading, table, "bf16" if sft else "no", "SFTConfig" if sft else _WHOSE)
@@ -50,6 +62,7 @@ def read(reading: Reading) -> None:
     read_rest(reading, table)
     _length(reading, table, sft)
     _adapters(reading, table)
+    say_otherwise(reading, table, _OTHERWISE)
     read_attention(reading, table)
     for key in ("dtype", "torch_dtype"):
         if table.has(key):
@@ -130,8 +143,10 @@ def _fsdp_words(table: Table) -> tuple[str, ...] | None:
 
 def read_rest(reading: Reading, table: Table) -> None:
     """Liger, compilation, clipping, data loading, where it runs."""
-    if table.flag("use_liger_kernel"):
-        reading.set("kernels.liger", True, "use_liger_kernel: true")
+    for key in ("use_liger_kernel", "use_liger"):  # trl's name before 0.16
+        if table.flag(key):
+            reading.set("kernels.liger", True, f"{key}: true")
+    if table.has("liger_kernel_config"):
         config = table.raw("liger_kernel_config")
         if isinstance(config, Mapping) and config.get("fused_linear_cross_entropy") is False:
             reading.say("fused-loss", False, "liger_kernel_config.fused_linear_cross_entropy: false")
@@ -139,12 +154,24 @@ def read_rest(reading: Reading, table: Table) -> None:
         compiled(reading, "torch_compile: true")
     clipping(reading, table.rate("max_grad_norm"), "max_grad_norm")
     reading.cpu = bool(table.flag("use_cpu") or table.flag("no_cuda"))
+    _evaluation(reading, table)
     loader = table.raw("accelerator_config")
     if isinstance(loader, Mapping):
         for key, default in (("split_batches", False), ("dispatch_batches", False), ("even_batches", True)):
             value = loader.get(key)
             if isinstance(value, bool) and value is not default:
                 reading.set(f"data.{key}", value, f"accelerator_config.{key}: {str(value).lower()}")
+
+
+def _evaluation(reading: Reading, table: Table) -> None:
+    """Forward passes between steps, of a batch of their own; also under the strategy's name before 4.41."""
+    key = next((key for key in ("eval_strategy", "evaluation_strategy") if table.has(key)), "eval_strategy")
+    word = "no" if table.peek(key) is False else str(table.peek(key) or "no").lower()
+    table.raw(key)
+    size = table.count("per_device_eval_batch_size")
+    if word not in ("no", "none"):
+        source = f"per_device_eval_batch_size: {size}" if size else f"{_WHOSE}' default"
+        reading.set("eval.batch", size or 8, f"{key}: {word}, {source}")
 
 
 def _length(reading: Reading, table: Table, sft: bool) -> None:
@@ -174,7 +201,16 @@ def _adapters(reading: Reading, table: Table) -> None:
     if eight and not quantised:
         reading.set("quant.base", "int8", because)
     rank = "lora_rank" if table.has("lora_rank") else "lora_r"
-    read_lora(reading, table, rank=rank, dropout="lora_dropout", default_rank=16, whose="ModelConfig")
+    share = 0.05 if use else 0.0  # without use_peft the keys are a script's own
+    read_lora(
+        reading,
+        table,
+        rank=rank,
+        dropout="lora_dropout",
+        default_rank=16,
+        whose="ModelConfig",
+        default_dropout=share,
+    )
     targets = table.names("lora_target_modules")
     if targets:
         reading.say("lora-targets", ",".join(targets), "lora_target_modules")

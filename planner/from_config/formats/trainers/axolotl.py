@@ -1,7 +1,8 @@
 """axolotl's YAML.
 
-Meanings and defaults: axolotl utils/schemas/{config,training,peft,fsdp}.py, utils/config (torch_dtype: weights are
-loaded in bfloat16 under bf16), loaders/model.py (4-bit weights are quantised twice).
+Meanings and defaults, of 0.18: axolotl utils/schemas/{config,training,peft,fsdp}.py, utils/config (torch_dtype: weights
+are loaded in bfloat16 under bf16), loaders/model.py (4-bit weights are quantised twice), integrations/{liger,
+cut_cross_entropy}/args.py.
 """
 
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from gpu_plan.planner.from_config.formats.shared import (
     read_weights_dtype,
     say_adapters,
     say_mixed,
+    say_otherwise,
+    say_stack,
 )
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
@@ -25,6 +28,7 @@ from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
 from gpu_plan.planner.workload.adapters import ADAPTERS, adapters_on
 from gpu_plan.planner.workload.precisions import mixed_in, pure_in
+from gpu_plan.planner.workload.stacks.registry import Stack
 
 SIGNS = ("base_model", "sequence_len", "micro_batch_size", "adapter", "sample_packing", "val_set_size")
 
@@ -37,14 +41,39 @@ _FLAGS = {
     "s2_attention": None,
     "sage_attention": None,
 }
-_DEGREES = {"tensor_parallel_size": "--tp", "context_parallel_size": "--cp", "sequence_parallel_degree": "--cp"}
+_DEGREES = {
+    "tensor_parallel_size": "--tp",
+    "context_parallel_size": "--cp",
+    "sequence_parallel_degree": "--cp",
+    "expert_parallel_size": "--ep",
+}
+_OTHERWISE = {
+    "unfrozen_parameters": "planned with all parameters trained",
+    "qat": "planned without the fake quantisation of weights and activations",
+    "tiled_mlp": "planned with whole sequences in every layer",
+    "lisa_n_layers": "planned with all layers trained",
+    "relora": "planned as plain LoRA",
+    "relora_steps": "planned as plain LoRA",
+    "kd_trainer": "planned without a teacher's logits",
+    "processor_type": "the model's images or sounds are beside its text: planned is the text",
+    "freeze_mm_modules": "planned with all parameters trained",
+    "lora_mlp_kernel": "planned with peft's own adapters",
+    "lora_qkv_kernel": "planned with peft's own adapters",
+    "lora_o_kernel": "planned with peft's own adapters",
+    "lora_embedding_kernel": "planned with peft's own adapters",
+    "use_kernels": "planned with transformers' own experts",
+    "use_sonicmoe": "planned with transformers' own experts",
+    "use_scattermoe": "planned with transformers' own experts",
+    "liger_rms_norm_gated": "planned with transformers' own norm",
+}
+_CUT = "CutCrossEntropyPlugin"
 _LIGER = ("liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_layer_norm", "liger_swiglu")
 
 
 def read(reading: Reading) -> None:
     """Notes what `axolotl train` would do."""
     table = reading.table
-    reading.say("stack", "axolotl", "axolotl's own file")
+    say_stack(reading, Stack.AXOLOTL, "axolotl runs transformers' Trainer")
     reading.model = table.word("base_model")
     length = table.count("sequence_len")
     reading.say("seq-len", length or 512, f"sequence_len: {length}" if length else "axolotl's default")
@@ -54,14 +83,14 @@ def read(reading: Reading) -> None:
     _checkpointing(reading, table)
     _attention(reading, table)
     _parallel(reading, table)
+    if reading.value("checkpointing") is None:  # neither the model's own nor FSDP's
+        reading.say("checkpointing", "none", "axolotl's default")
     _adapters(reading, table)
     dtype = "bfloat16"
     if reading.value("precision") == mixed_in(dtype):
         read_weights_dtype(reading, dtype, "bf16 in axolotl loads the weights in bfloat16")
     _kernels(reading, table)
-    if table.has("unfrozen_parameters"):
-        table.raw("unfrozen_parameters")
-        reading.approximate("unfrozen_parameters: planned with all parameters trained")
+    say_otherwise(reading, table, _OTHERWISE)
 
 
 def _batch(reading: Reading, table: Table) -> None:
@@ -83,9 +112,12 @@ def _batch(reading: Reading, table: Table) -> None:
 
 def _precision(reading: Reading, table: Table) -> None:
     """bf16: true, auto or full; fp16; bfloat16 and float16 are types without autocast."""
-    bf16 = str(table.raw("bf16")).lower()
+    bf16 = str(table.raw("bf16") if table.stands("bf16") else "auto").lower()
     on = {name: bool(table.flag(name)) for name in ("fp16", "bfloat16", "float16", "fp8")}
+    if bf16 == "auto" and not table.stands("bf16") and any(on.values()):
+        bf16 = "none"  # what is written overrules the default
     mixed = bf16 in ("true", "auto", "yes", "on")
+    source = f"bf16: {bf16}" if table.stands("bf16") else "axolotl's default, bf16: auto"
     if bf16 == "true" and on["fp16"]:
         raise reading.contradiction("bf16 and fp16 are both true: keep one")
     if on["fp8"]:
@@ -93,7 +125,7 @@ def _precision(reading: Reading, table: Table) -> None:
     elif bf16 == "full" or (on["bfloat16"] and not mixed):
         reading.say("precision", pure_in("bfloat16"), "bf16: full" if bf16 == "full" else "bfloat16: true")
     elif mixed:
-        say_mixed(reading, "bf16", f"bf16: {bf16}")
+        say_mixed(reading, "bf16", source)
         if bf16 == "auto":
             reading.notes.append("bf16: auto is bf16 where the GPU has it, and fp16 elsewhere")
     elif on["fp16"] or on["float16"]:
@@ -110,9 +142,14 @@ def _checkpointing(reading: Reading, table: Table) -> None:
     table.raw("gradient_checkpointing_kwargs")
     on = word in ("true", "offload", "unsloth", "offload_disk")
     source = f"gradient_checkpointing: {word}" if value is not None else "axolotl's default"
-    reading.say("checkpointing", "full" if on else "none", source)
-    if (on and word != "true") or table.flag("activation_offloading"):
-        reading.approximate(f"{source}: what is kept is offloaded there, planned is that it stays on the GPU")
+    if on:
+        reading.say("checkpointing", "full", source)
+    offloads = table.word("activation_offloading") if not isinstance(table.raw("activation_offloading"), bool) else None
+    if table.peek("activation_offloading") is True or (offloads or "false").lower() not in ("false", "none"):
+        source = f"activation_offloading: {str(table.peek('activation_offloading')).lower()}"
+    elif not on or word == "true":
+        return
+    reading.approximate(f"{source}: what is kept is offloaded there, planned is that it stays on the GPU")
 
 
 def _attention(reading: Reading, table: Table) -> None:
@@ -195,17 +232,34 @@ def _adapters(reading: Reading, table: Table) -> None:
         reading.approximate("peft_use_dora: true: planned as plain LoRA")
 
 
+def _cuts(table: Table) -> bool:
+    """Whether the loss is apple's cut cross entropy: on wherever its plugin is, unless told off."""
+    plugins = table.raw("plugins")
+    named = [plugins] if isinstance(plugins, str) else plugins if isinstance(plugins, list) else []
+    there = any(str(name).rpartition(".")[2] == _CUT for name in named)
+    return table.flag("cut_cross_entropy") is not False and there
+
+
 def _kernels(reading: Reading, table: Table) -> None:
     layers = [key for key in _LIGER if table.flag(key)]
-    fused = table.flag("liger_fused_linear_cross_entropy")
+    fused, cut = table.flag("liger_fused_linear_cross_entropy"), _cuts(table)
     if layers:
         reading.set("kernels.liger", True, f"{', '.join(layers)}: true")
-        reading.say("fused-loss", bool(fused), f"liger_fused_linear_cross_entropy: {str(bool(fused)).lower()}")
-    elif fused:
-        reading.say("fused-loss", True, "liger_fused_linear_cross_entropy: true")
+    if fused or cut:
+        source = "liger_fused_linear_cross_entropy: true" if fused else f"plugins: {_CUT}"
+        reading.say("fused-loss", True, source)
+        if not fused:
+            reading.approximate(f"{source}: planned with Liger's fused loss, which keeps no logits either")
+    elif layers:
+        reading.say("fused-loss", False, f"liger_fused_linear_cross_entropy: {str(bool(fused)).lower()}")
     if table.flag("torch_compile"):
         compiled(reading, "torch_compile: true")
-    for key in ("cut_cross_entropy", "flash_attn_cross_entropy", "unsloth_cross_entropy_loss"):
+    for key in (
+        "flash_attn_cross_entropy",
+        "unsloth_cross_entropy_loss",
+        "chunked_cross_entropy",
+        "liger_cross_entropy",
+    ):
         if table.flag(key):
             reading.approximate(f"{key}: true: planned with transformers' own loss")
     clipping(reading, table.rate("max_grad_norm"), "max_grad_norm")

@@ -1,28 +1,49 @@
 """LLaMA-Factory's YAML: TrainingArguments and its own.
 
-Meanings and defaults: llamafactory hparams/{model,finetuning,data}_args.py, model/model_utils/checkpointing.py
-(checkpoints unless told not to), model/adapter.py (trained weights are fp32).
+Meanings and defaults, of 0.9.5: llamafactory hparams/{model,finetuning,data}_args.py,
+model/model_utils/checkpointing.py (checkpoints unless told not to), model/adapter.py (trained weights are fp32).
 """
 
-from gpu_plan.planner.from_config.formats.shared import read_lora, read_mixed, read_optimizer, say_adapters, say_mixed
-from gpu_plan.planner.from_config.formats.trainer import read_batch, read_parallel, read_rest
+from gpu_plan.planner.from_config.formats.shared import (
+    read_lora,
+    read_mixed,
+    read_optimizer,
+    say_adapters,
+    say_mixed,
+    say_otherwise,
+    say_stack,
+)
+from gpu_plan.planner.from_config.formats.trainers.trainer import read_batch, read_parallel, read_rest
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.optimizers.registry import optimizers
 from gpu_plan.planner.workload.precisions import pure_in
+from gpu_plan.planner.workload.stacks.registry import Stack
 
 SIGNS = ("finetuning_type", "stage", "cutoff_len", "template", "dataset_dir", "lora_target", "quantization_bit")
 
 _ATTENTION = {"auto": "sdpa", "disabled": "eager", "off": "eager", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash"}
 _OTHER_OPTIMIZERS = ("use_galore", "use_apollo", "use_badam", "use_adam_mini")
+_OTHERWISE = {
+    "use_unsloth": "planned as peft's own",
+    "use_ray": "planned as one launch",
+    "use_eaft_loss": "planned with the model's own loss",
+    "use_dft_loss": "planned with the model's own loss",
+    "use_asft_loss": "planned without the reference model's logits",
+    "use_llama_pro": "planned with all parameters trained",
+    "mixture_of_depths": "planned with whole sequences",
+    "use_kt": "planned with all experts on the GPU",
+}
 _WHOSE = "LLaMA-Factory"
 
 
 def read(reading: Reading) -> None:
     """Notes what `llamafactory-cli train` would do."""
     table = reading.table
-    reading.say("stack", "llama-factory", "LLaMA-Factory's own file")
+    if not table.flag("do_train") and any(table.flag(key) for key in ("do_predict", "do_eval")):
+        raise reading.contradiction("do_predict or do_eval without do_train: nothing is trained")
+    say_stack(reading, Stack.LLAMA_FACTORY, "LLaMA-Factory runs transformers' Trainer")
     reading.model = table.word("model_name_or_path")
     length = table.count("cutoff_len")
     reading.say("seq-len", length or 2048, f"cutoff_len: {length}" if length else f"{_WHOSE}'s default")
@@ -38,9 +59,7 @@ def read(reading: Reading) -> None:
     _attention(reading, table)
     if table.flag("enable_liger_kernel"):
         reading.set("kernels.liger", True, "enable_liger_kernel: true")
-    for key in ("use_unsloth", "use_ray"):
-        if table.flag(key):
-            reading.approximate(f"{key}: true is not planned for")
+    say_otherwise(reading, table, _OTHERWISE)
     read_rest(reading, table)
 
 

@@ -1,0 +1,1 @@
+"""Tools with a loop of their own: litgpt, llamafactory_v1, open_instruct, torchtitan, torchtune."""

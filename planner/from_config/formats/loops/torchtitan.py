@@ -1,0 +1,161 @@
+"""torchtitan's TOML.
+
+Meanings and defaults, of 0.2.2: torchtitan/config/job_config.py, models/*/infra/parallelize.py (FSDP2 over the ranks
+that are left, fp32 weights computed in bfloat16), distributed/activation_checkpoint.py.
+"""
+
+from gpu_plan.planner.errors import NotBuiltError
+from gpu_plan.planner.from_config.formats.hub_names import hub_id
+from gpu_plan.planner.from_config.formats.shared import clipping, compiled, say_mixed, say_otherwise, say_stack
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.signs import first, together
+from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import strategy_by
+from gpu_plan.planner.strategy.traits import Engine
+from gpu_plan.planner.workload.optimizers.registry import by_word
+from gpu_plan.planner.workload.precisions import pure_in
+from gpu_plan.planner.workload.stacks.registry import Stack
+
+SIGNS = first(together("model", "training", "parallelism"), together("model", "training", "activation_checkpoint"))
+
+_WHOSE = "torchtitan"
+_DEGREES = {
+    "tensor_parallel_degree": "--tp", "pipeline_parallel_degree": "--pp", "context_parallel_degree": "--cp",
+    "expert_parallel_degree": "--ep",
+}  # fmt: skip
+_OF_DEGREES = (
+    "enable_async_tensor_parallel", "expert_tensor_parallel_degree", "pipeline_parallel_schedule",
+    "context_parallel_rotate_method", "disable_loss_parallel", "pipeline_parallel_microbatch_size",
+)  # fmt: skip
+_NO_LANGUAGE = ("flux",)
+_OPTIMIZERS = {"fused": "adamw_torch_fused", "foreach": "adamw_torch", "for-loop": "adamw_hf"}
+
+
+def read(reading: Reading) -> None:
+    """Notes what `torchrun ... torchtitan.train --job.config_file` would do."""
+    model, training = _inner(reading, "model"), _inner(reading, "training")
+    _model(reading, model)
+    parallel = _inner(reading, "parallelism")
+    _spread(reading, parallel, training)
+    say_stack(reading, Stack.TORCHTITAN, "torchtitan runs a loop of its own")
+    _batch(reading, training)
+    _precision(reading, model, training)
+    _optimizer(reading, _inner(reading, "optimizer"))
+    _checkpointing(reading, _inner(reading, "activation_checkpoint"))
+    norm = training.rate("max_norm")
+    clipping(reading, 1.0 if norm is None else norm, "training.max_norm")
+    compilation = _inner(reading, "compile")
+    compilation.raw("components")
+    if compilation.flag("enable") or training.flag("compile"):
+        compiled(reading, "compile.enable: true")
+
+
+def _inner(reading: Reading, key: str) -> Table:
+    found = reading.table.table(key)
+    return reading.inner({}, key) if found is None else found
+
+
+def _model(reading: Reading, model: Table) -> None:
+    name, flavor = model.word("name") or "llama3", model.word("flavor") or "debugmodel"
+    if name.startswith(_NO_LANGUAGE):
+        raise reading.contradiction(
+            f"model.name: {name} is no language model: such are not planned from a configuration"
+        )
+    key = next((key for key in ("hf_assets_path", "tokenizer_path") if model.has(key)), "hf_assets_path")
+    assets = model.word(key)
+    reading.model = hub_id(assets) if assets else None
+    what = f"model.name: {name}, flavor: {flavor}"
+    if reading.model is None:
+        reading.notes.append(f"{what} is planned as the MODEL that you name")
+    else:
+        reading.notes.append(f"{what}: model.{key} {assets} is taken for {reading.model}")
+
+
+def _spread(reading: Reading, parallel: Table, training: Table) -> None:
+    for key, option in _DEGREES.items():
+        if (parallel.count(key) or 1) > 1:
+            raise NotBuiltError(f"parallelism.{key} above 1, {option}")
+    for key in _OF_DEGREES:
+        parallel.raw(key)  # of no use where each degree is 1
+    replicas = parallel.count("data_parallel_replicate_degree") or 1
+    shards = parallel.raw("data_parallel_shard_degree")
+    fixed = shards if isinstance(shards, int) and not isinstance(shards, bool) and shards > 0 else None
+    if fixed is not None:
+        reading.processes = replicas * fixed
+    if replicas > 1 and fixed == 1:
+        reading.plain = True
+        return
+    source = f"parallelism.data_parallel_shard_degree: {shards if shards is not None else -1}"
+    if replicas > 1:
+        source = f"parallelism.data_parallel_replicate_degree: {replicas}"
+        reading.say("strategy", strategy_by(Engine.FSDP2, replicates=True).name, source)
+        reading.say("dp-replicate", replicas, source)
+    elif fixed == 1 or reading.count == 1:
+        reading.plain = True
+        return
+    else:
+        reading.say("strategy", strategy_by(Engine.FSDP2).name, source)
+    offload = bool(training.flag("enable_cpu_offload"))
+    reading.say("offload", "all" if offload else "none", f"training.enable_cpu_offload: {str(offload).lower()}")
+    keeps = parallel.word("fsdp_reshard_after_forward") or "default"
+    if keeps != "default":
+        reading.set("fsdp.reshard_after_forward", keeps == "always", f"parallelism.fsdp_reshard_after_forward: {keeps}")
+
+
+def _batch(reading: Reading, training: Table) -> None:
+    key = "batch_size" if training.has("batch_size") else "local_batch_size"  # its name before 0.1.0
+    micro, length = training.count(key), training.count("seq_len")
+    reading.say("micro-batch", micro or 8, f"training.{key}: {micro}" if micro else f"{_WHOSE}'s default")
+    reading.say("seq-len", length or 2048, f"training.seq_len: {length}" if length else f"{_WHOSE}'s default")
+    whole = training.raw("global_batch_size")
+    if not isinstance(whole, int) or isinstance(whole, bool) or whole < 1:
+        reading.say("grad-accum", 1, f"{_WHOSE}: a global batch of one micro batch on each rank")
+        return
+    reading.say("global-batch", whole, f"training.global_batch_size: {whole}")
+
+
+def _precision(reading: Reading, model: Table, training: Table) -> None:
+    converters = model.names("converters")
+    if any("float8" in name for name in converters):
+        say_mixed(reading, "fp8", "model.converters: float8")
+    elif (training.word("dtype") or "float32") == "bfloat16":
+        reading.say("precision", pure_in("bfloat16"), "training.dtype: bfloat16")
+    elif (training.word("mixed_precision_param") or "bfloat16") == "float32":
+        say_mixed(reading, "no", "training.mixed_precision_param: float32")
+    else:
+        say_mixed(reading, "bf16", f"{_WHOSE}'s default, training.mixed_precision_param: bfloat16")
+    if not converters:
+        for key in ("quantize", "float8"):
+            reading.table.raw(key)  # of no use without them
+    others = [name for name in converters if "float8" not in name]
+    if others:
+        reading.approximate(f"model.converters: {','.join(others)}: planned without")
+
+
+def _optimizer(reading: Reading, optimizer: Table) -> None:
+    name = optimizer.word("name") or "AdamW"
+    way = optimizer.word("implementation") or "fused"
+    if name not in ("Adam", "AdamW") or way not in _OPTIMIZERS:
+        raise optimizer.wrong("name" if way in _OPTIMIZERS else "implementation", "AdamW, fused, foreach or for-loop")
+    chosen = by_word(_OPTIMIZERS[way])
+    assert chosen is not None
+    reading.say("optimizer", chosen.name, f"optimizer.name: {name}, {way}")
+    say_otherwise(reading, optimizer, {"early_step_in_backward": "planned with all gradients held until the step"})
+
+
+def _checkpointing(reading: Reading, table: Table) -> None:
+    mode, option = table.word("mode") or "selective", table.word("selective_ac_option") or "2"
+    source = f"activation_checkpoint.mode: {mode}"
+    if mode in ("none", "full"):
+        reading.say("checkpointing", mode, source)
+    elif mode == "selective" and option == "op":
+        reading.say("checkpointing", mode, f"{source}, selective_ac_option: op")
+    elif mode == "selective" and option.isdigit() and 0 < int(option) < 1000:
+        reading.say("checkpointing", "full", f"{source}, selective_ac_option: {option}")
+        if int(option) > 1:
+            reading.set("checkpoint.every", int(option), f"activation_checkpoint.selective_ac_option: {option}")
+    elif mode == "memory_budget":
+        reading.approximate(f"{source}: planned without checkpoints")
+        reading.say("checkpointing", "none", source)
+    else:
+        raise table.wrong("selective_ac_option" if mode == "selective" else "mode", "none, selective or full")
