@@ -120,7 +120,20 @@ def _capability(table: Mapping[str, Any]) -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
+_REQUIRED = ("name", "short", "vendor", "architecture", "form", "match", "context")
+
+
+def check_entry(gpu_id: str, table: Mapping[str, Any]) -> None:
+    """ValueError, in one line, for an entry of gpus.toml that lacks what no GPU can do without."""
+    missing = [key for key in _REQUIRED if key not in table]
+    if missing:
+        raise ValueError(
+            f"gpus.toml, [gpus.{gpu_id}]: {', '.join(missing)} is missing: docs/extending/gpu.md says what it is"
+        )
+
+
 def _gpu(gpu_id: str, table: Mapping[str, Any]) -> Gpu:
+    check_entry(gpu_id, table)
     usable, basis = _usable(table)
     marketed = _scaled(table, "marketed_gb", GIB)
     init = table["context"].get("init_mib")

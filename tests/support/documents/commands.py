@@ -7,6 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+RECIPES = sorted(path for path in (ROOT / "docs" / "extending").glob("*.md") if path.stem != "index")
+"""Run by themselves: their commands need what they add."""
 _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 _SHELL = ("sh", "bash", "console")
 
@@ -30,6 +32,8 @@ def commands() -> list[Command]:
     """Every line of every shell block, each once, comments cut off and continued lines joined."""
     found: dict[str, Command] = {}
     for page in PAGES:
+        if page in RECIPES:
+            continue
         for text in blocks(page, _SHELL):
             for line in text.replace("\\\n", " ").splitlines():
                 words = shlex.split(line, comments=True)
