@@ -1,6 +1,8 @@
-"""What each drawn configuration must give, by a reader that shares nothing with `plan`; writes expected.json.
+"""What each drawn configuration must give, by a reader that shares nothing with `plan`.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.expected FOLDER
+    .venv/bin/python -m benchmarks.corpus.configurations.expected FOLDER [held]
+
+Writes expected.json, or held.json of the second draw.
 
 Each family is known by its repository and path, which `plan` never sees, and its keys are read by the few lines of
 `families`. What must be refused is listed in `REFUSED` with the reason. An expectation is
@@ -19,7 +21,6 @@ from benchmarks.corpus.configurations import families
 from benchmarks.corpus.configurations.families import Read, content
 
 HERE = Path(__file__).parent
-OUT = HERE / "expected.json"
 
 REFUSED = {
     "several models": (
@@ -27,19 +28,23 @@ REFUSED = {
         "*lora_reward*",
         "*receipes/dpo-*", "*receipes/grpo-*", "*_lora_dpo*", "*ms-swift/examples/ray/*", "*ebft*",
         "alignment-handbook/tests/fixtures/config_dpo*", "verl/*", "EasyR1/*", "prime-rl/*", "trlx/*config*.yml",
-        "SkyThought/*ppo*", "LMFlow/configs/iterative*", "*_dpo_single_device.yaml", "*config_dpo_full.yaml",
+        "SkyThought/*ppo*", "*minicpm_kto*", "*_KD_*", "*ppo_config.yaml", "LMFlow/configs/iterative*",
+        "*_dpo_single_device.yaml", "*config_dpo_full.yaml",
     ),
     "no training": ("*evaluation.yaml", "*_predict.yaml", "*eval.yaml", "*t4_smoke*", "trl/tests/invariant/*"),
     "a tool that is not planned": (
-        "gpt-neox/*", "llm-foundry/*", "smollm/text/*", "smollm/vision/experiments/*", "trlx/configs/nemo*",
+        "gpt-neox/*", "llm-foundry/*", "smollm/text/*", "smollm/vision/experiments/pretraining/*/config.yaml",
+        "trlx/configs/nemo*",
         "HALOs/config/*", "direct-preference*", "mistral-finetune/*", "ChatGLM3/*/lora.yaml", "ChatGLM3/*/ptuning*",
         "ChatGLM3/*/sft.yaml",
-        "Open-Assistant/*config_rm.yaml", "peft/method_comparison/*", "SkyThought/*sft_trainer.yaml",
+        "Open-Assistant/*config_rm.yaml", "Open-Assistant/*/configs/config.yaml", "peft/method_comparison/*",
+        "SkyThought/*sft_trainer.yaml",
         "DeepSpeedExamples/training/bing_bert/bert_*", "*/megatron/*",
     ),
     "no language model": ("torchtitan/*/flux/*",),
     "which of TRL's jobs is not said": ("trl/examples/cli_configs/*",),
     "not supervised steps of one loss": ("*early_exit*",),
+    "expert parallelism": ("*fsdpturbo_ep*", "axolotl/examples/expert_parallel/*"),
     "incomplete": ("*fsdp2_tp_preparation*",),
 }  # fmt: skip
 """Patterns of NAME/PATH by the reason."""
@@ -77,14 +82,15 @@ FAMILIES = {
     "swift": ("ms-swift/examples/yaml/*", "ms-swift/*/sft.yaml"),
     "deepspeed": (
         "*/deepspeed_configs/*", "*ds_z*.json", "*ds_*config*", "*deepspeed*.json", "*/zero*.json", "*ds_configs/*",
-        "dolly/*", "DeepSpeedExamples/*", "*/ds_zero_*.json", "*/dsconfigs/*", "*stage?.json",
+        "dolly/*", "DeepSpeedExamples/*", "*/ds_zero_*.json", "*/dsconfigs/*", "*ds-config.json", "*ds_falcon*",
+        "*ds_flan*", "*stage?.json",
         "LMFlow/configs/deepspeed/*",
     ),
     "fragment": ("*ms-swift/*fsdp*.json",),
     "accelerate": (
         "*accelerate_config*", "accelerate/*", "*/fsdp_config*.yaml", "*/configs/accelerate/*", "*multigpu_config*",
         "*/ktransformers/accelerate/*", "LLaMA-Factory/examples/accelerate/*", "*/deepspeed_*config*.yaml",
-        "*configs/deepspeed_config.yaml", "diffusers/*", "LMFlow/configs/accelerate_*", "DeepSeek-Coder/*",
+        "*configs/deepspeed_config.yaml", "diffusers/*", "LMFlow/configs/*accelerate_*", "DeepSeek-Coder/*",
         "trl/*accelerate_configs/*", "ms-swift/*/accelerate/*", "*summarize_rlhf/configs/*",
     ),
     "llamafactory": ("LLaMA-Factory/examples/*", "MiniCPM/*llama_factory*", "open-thoughts/*"),
@@ -129,14 +135,15 @@ def expectation(folder: Path, repository: str, path: str) -> dict[str, object]:
 
 
 def main(words: list[str]) -> int:
-    """Writes expected.json; says which files are missing."""
-    folder = Path(words[0])
-    drawn = json.loads((HERE / "drawn.json").read_text())["drawn"]
+    """Writes expected.json or held.json; says which files are missing."""
+    folder, name = Path(words[0]), "held" if "held" in words[1:] else "drawn"
+    drawn = json.loads((HERE / "drawn.json").read_text())[name]
     missing = [one for one in drawn if not (folder / one["repository"] / one["path"]).is_file()]
     for one in missing:
         print(f"missing: {one['repository']}/{one['path']}")
     found = [{**one, **expectation(folder, one["repository"], one["path"])} for one in drawn if one not in missing]
-    OUT.write_text(json.dumps(found, indent=1) + "\n")
+    out = HERE / ("held.json" if name == "held" else "expected.json")
+    out.write_text(json.dumps(found, indent=1) + "\n")
     print(f"{len(found)} expectations, {sum(one['ends'] == 'read' for one in found)} to be read")
     return 0
 

@@ -19,7 +19,8 @@ Content = dict[str, Any]
 _OPTIM = {
     "adamw_torch": "adamw", "adamw_torch_fused": "adamw-fused", "adamw_bnb_8bit": "adamw-8bit",
     "adamw_8bit": "adamw-8bit",
-    "paged_adamw_8bit": "paged-adamw-8bit", "adafactor": "adafactor", "adamw_hf": "adamw-forloop", "sgd": "sgd",
+    "paged_adamw_8bit": "paged-adamw-8bit", "adafactor": "adafactor", "muon": "muon", "adamw_hf": "adamw-forloop",
+    "sgd": "sgd",
 }  # fmt: skip
 _WORLD = 8
 
@@ -162,7 +163,7 @@ def accelerate(table: Content, root: Path, path: str) -> Read:
         if (parallel.get(f"parallelism_config_{name}_size") or 1) > 1:
             read.refused = f"{name} above 1"
             return read
-    if kind not in ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED"):
+    if kind not in ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"):
         read.refused = kind
         return read
     precision = str(table.get("mixed_precision") or "no")
@@ -286,7 +287,7 @@ def axolotl(table: Content, root: Path, path: str) -> Read:
     elif bf16 == "none" and not fp16:
         out["precision"] = "fp32"
     else:
-        out["precision"] = "fp16-mixed" if fp16 else "fp32"
+        out["precision"] = "fp16-mixed" if fp16 or _truth(table.get("float16")) else "fp32"
     fsdp = table.get("fsdp_config") or {}
     inner = _truth(fsdp.get("activation_checkpointing")) or _truth(fsdp.get("fsdp_activation_checkpointing"))
     on = str(table.get("gradient_checkpointing")).lower() in ("true", "offload", "unsloth", "offload_disk")
@@ -346,7 +347,7 @@ def axolotl(table: Content, root: Path, path: str) -> Read:
         _truth(table.get(f"liger_{name}")) for name in ("rope", "rms_norm", "glu_activation", "layer_norm", "swiglu")
     ):
         out["kernels.liger"] = "true"
-    for key in ("qat", "activation_offloading", "unfrozen_parameters", "process_reward_model"):
+    for key in ("qat", "gptq", "float16", "activation_offloading", "unfrozen_parameters", "process_reward_model"):
         if table.get(key):
             read.said.append(key)
     return read
@@ -367,8 +368,7 @@ def llamafactory(table: Content, root: Path, path: str) -> Read:
     if _truth(table.get("use_adam_mini")):
         out.pop("optimizer", None)
         read.said.append("use_adam_mini")
-    if _truth(table.get("use_eaft_loss")):
-        read.said.append("use_eaft_loss")
+    read.said += [key for key in ("use_eaft_loss", "use_kt") if _truth(table.get(key))]
     if table.get("deepspeed"):
         if not _named(read, table["deepspeed"], root, path):
             return read
@@ -479,6 +479,8 @@ def torchtune(table: Content, root: Path, path: str) -> Read:
             targets += ["gate_proj", "up_proj", "down_proj"] if model.get("apply_lora_to_mlp") else []
             targets += ["lm_head"] if model.get("apply_lora_to_output") else []
             out["lora-targets"] = ",".join(targets)
+    if table["model"].get("use_dora"):
+        read.said.append("use_dora")
     if "quantizer" in table:
         read.said.append("quantizer")
     if table.get("optimizer_in_bwd"):
@@ -563,6 +565,11 @@ def litgpt(table: Content, root: Path, path: str) -> Read:
     out["peft"] = ("qlora" if quantised else "lora") if "lora_r" in table else None
     if out["peft"]:
         out["lora-rank"] = table["lora_r"]
+        on = [name for key, name in _LIT_TARGETS.items() if table.get(key)]
+        if "falcon" in table["checkpoint_dir"]:
+            read.said.append("lora_query")  # one matrix on the hub
+        elif not table.get("lora_mlp"):
+            out["lora-targets"] = ",".join(on)
         if all(table.get(key) for key in (*_LIT_TARGETS, "lora_mlp")):
             out["lora-targets"] = "all-linear"
             if table.get("lora_head"):

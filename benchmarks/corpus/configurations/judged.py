@@ -1,6 +1,6 @@
 """`plan from-config` on each drawn configuration, against what was expected of it.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after]
+    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held]
 
 Each file is read on eight H100s, or on as many as it says itself. It ends
 
@@ -106,7 +106,9 @@ def main(words: list[str]) -> int:
     """Judges all; 1 where a file is missing."""
     folder, stage = Path(words[0]), words[2] if "--stage" in words else "after"
     rows, missing = [], []
-    for expected in json.loads((HERE / "expected.json").read_text()):
+    # The second draw's expectations are beside those of the first.
+    listed = HERE / ("held.json" if stage.startswith("held") else "expected.json")
+    for expected in json.loads(listed.read_text()):
         path = folder / expected["repository"] / expected["path"]
         if not path.is_file():
             missing.append(str(path))

@@ -11,8 +11,7 @@ is a training configuration by what its text says, never by whether `plan from-c
 - no file with the same text came before it, repositories and paths in order.
 
 The draw shuffles each repository's files by the seed and takes the first MOST of a repository whose own format is asked
-for (FAMILIES), and the first FEW of every other one. Nothing is replaced afterwards. Writes drawn.json beside this
-module: repository, commit, path.
+for (FAMILIES), and the first FEW of every other one. A second draw takes half as many of what is left. Nothing is replaced afterwards. Writes drawn.json beside this module: repository, commit, path.
 """
 
 import hashlib
@@ -87,14 +86,27 @@ def drawn(listing: dict[str, list[str]]) -> list[dict[str, str]]:
     return found
 
 
+def held(listing: dict[str, list[str]], before: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The second draw, of what the first has left."""
+    chance = random.Random(SEED + 1)
+    gone = {(one["repository"], one["path"]) for one in before}
+    found: list[dict[str, str]] = []
+    for name, paths in sorted(listing.items()):
+        left = [path for path in paths if (name, path) not in gone]
+        first = chance.sample(left, len(left))[: (MOST if name in FAMILIES else FEW) // 2]
+        found += [{"repository": name, "path": path} for path in sorted(first)]
+    return found
+
+
 def main(words: list[str]) -> int:
     """Lists and draws."""
     folder = Path(words[0])
     listing = listed(folder)
     commits = {name: (folder / f"{name}.commit").read_text().strip() for name in listing}
-    document = {"seed": SEED, "commits": commits, "listing": listing, "drawn": drawn(listing)}
+    first = drawn(listing)
+    document = {"seed": SEED, "commits": commits, "listing": listing, "drawn": first, "held": held(listing, first)}
     OUT.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"{sum(map(len, listing.values()))} listed of {len(listing)}, {len(document['drawn'])} drawn")
+    print(f"{sum(map(len, listing.values()))} listed of {len(listing)}, {len(first)} and {len(document['held'])} drawn")
     return 0
 
 
