@@ -45,6 +45,8 @@ REFUSED = {
     "which of TRL's jobs is not said": ("trl/examples/cli_configs/*",),
     "not supervised steps of one loss": ("*early_exit*",),
     "expert parallelism": ("*fsdpturbo_ep*", "axolotl/examples/expert_parallel/*"),
+    "no JSON: a template with a blank": ("*_TEMPLATE.json",),
+    "a base of int8 that cannot be sharded here": ("axolotl/examples/glm47-flash/lora_fsdp.yaml",),
     "incomplete": ("*fsdp2_tp_preparation*",),
 }  # fmt: skip
 """Patterns of NAME/PATH by the reason."""

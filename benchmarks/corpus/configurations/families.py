@@ -72,6 +72,7 @@ def _zero(read: Read, table: Content, *, alone: bool) -> None:
     stage = zero.get("stage", 0)
     read.options["strategy"] = f"zero{stage}" if stage else ("single" if read.options.get("processes") == 1 else "ddp")
     devices = [(zero.get(key) or {}).get("device", "none") for key in ("offload_optimizer", "offload_param")]
+    devices[1] = devices[1] if stage == 3 else "none"  # runtime/engine.py hands it to stage 3 alone
     if zero.get("cpu_offload") and devices[0] == "none":
         devices[0] = "cpu"
     if stage:
@@ -156,7 +157,7 @@ def accelerate(table: Content, root: Path, path: str) -> Read:
     read = Read(kind="accelerate")
     kind = str(table.get("distributed_type", "NO")).upper()
     kind = "NO" if kind == "FALSE" else kind
-    if "num_processes" in table or kind == "NO":
+    if table.get("num_processes") is not None or kind == "NO":
         read.options["processes"] = table.get("num_processes") or 1
     parallel = table.get("parallelism_config") or {}
     for name in ("tp", "cp", "sp"):
@@ -412,6 +413,11 @@ def llamafactory_v1(table: Content, root: Path, path: str) -> Read:
         "attention": {"flash_attention_2": "flash"}.get(table.get("flash_attn", "sdpa"), "sdpa"), "peft": None,
         "grad-accum": 1,
     }  # fmt: skip
+    peft = table.get("peft_config") or {}
+    if peft.get("name") == "lora":
+        targets = peft.get("target_modules", "all")
+        out |= {"peft": "lora", "lora-rank": peft.get("r", 8)}
+        out["lora-targets"] = "all-linear" if targets == "all" else ",".join(targets)
     if (table.get("kernel_config") or {}).get("name") == "liger_kernel":
         out["kernels.liger"] = "true"
     if table.get("batching_strategy", "normal") != "normal":

@@ -11,7 +11,8 @@ is a training configuration by what its text says, never by whether `plan from-c
 - no file with the same text came before it, repositories and paths in order.
 
 The draw shuffles each repository's files by the seed and takes the first MOST of a repository whose own format is asked
-for (FAMILIES), and the first FEW of every other one. A second draw takes half as many of what is left. Nothing is replaced afterwards. Writes drawn.json beside this module: repository, commit, path.
+for (FAMILIES), and the first FEW of every other one. A second draw takes half as many of what is left. Nothing is
+replaced afterwards. Writes drawn.json beside this module: repository, commit, path.
 """
 
 import hashlib

@@ -34,6 +34,11 @@ _ATTENTION = {"lora_query": "q_proj", "lora_key": "k_proj", "lora_value": "v_pro
 _ON = ("lora_query", "lora_value")
 """Those of which the default is true."""
 _MLP = ("gate_proj", "up_proj", "down_proj")
+_ONE_MATRIX = {
+    "falcon": "query_key_value", "pythia": "query_key_value", "redpajama": "query_key_value",
+    "stablelm-base-alpha": "query_key_value", "dolly": "query_key_value", "phi-3": "qkv_proj", "phi-4": "qkv_proj",
+}  # fmt: skip
+"""The hub's name of the matrix in which q, k and v are one, by what such models are called."""
 _BATCHES = {"finetune": (16, 1), "pretrain": (512, 4)}
 """Default global and micro batch."""
 
@@ -163,6 +168,13 @@ def _adapters(reading: Reading, table: Table, packed: str | None) -> None:
         reading.approximate("lora_head: true: planned without")
     if all(on.values()):
         reading.say("lora-targets", "all-linear", "lora_query, lora_key, lora_value, lora_projection, lora_mlp")
+        return
+    matrix = next((one for sign, one in _ONE_MATRIX.items() if sign in (reading.model or "").lower()), None)
+    if matrix is not None and any(on[key] for key in ("lora_query", "lora_key", "lora_value")):
+        reading.approximate(
+            f"lora_query, lora_key, lora_value: one matrix on the hub: planned with adapters on {matrix}"
+        )
+        reading.say("lora-targets", matrix, "lora_query, lora_key, lora_value")
         return
     targets = [name for key, name in _ATTENTION.items() if on[key]] + list(_MLP if on["lora_mlp"] else ())
     if targets:

@@ -49,6 +49,7 @@ _DEGREES = {
 }
 _OTHERWISE = {
     "unfrozen_parameters": "planned with all parameters trained",
+    "gptq": "planned on a base as its own config says",
     "qat": "planned without the fake quantisation of weights and activations",
     "tiled_mlp": "planned with whole sequences in every layer",
     "lisa_n_layers": "planned with all layers trained",
