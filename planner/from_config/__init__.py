@@ -2,6 +2,7 @@
 
     formats/                                                one module for each format, registered in `kinds`
     table, reading                                          keys read and unread, contradictions refused
+    python_text                                             what a function of a Python file builds, from its text
     unread                                                  what is recognised and refused instead of guessed
     convert                                                 a file's content to options of `plan`
     show                                                    these as words, TOML, text or JSON

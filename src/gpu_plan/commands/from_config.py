@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one of accelerate, deepspeed, trainer, axolotl, llamafactory, llamafactory-v1, ms-swift, unsloth,"
         " open-instruct, torchtune, torchtitan, litgpt; default: by its keys",
     )
+    parser.add_argument("--config", metavar="NAME", help="which configuration of a Python file (torchtitan's registry)")
     parser.add_argument("--plan", action="store_true", help="run the main job, pinned on what the file says")
     parser.add_argument("--toml", action="store_true", help="the [tool.plan] table for pyproject.toml, and only that")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json and args.toml:
         raise UsageError("--json and --toml contradict each other")
     path = Path(args.file)
-    content = read_file(path)
+    content = read_file(path, args.config)
     world = _world(args.gpus)
     converted = convert(
         content, args.file, fetcher(path), kind=args.kind, world=world, otherwise=1 if args.gpus else None
@@ -72,11 +73,14 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def read_file(path: Path) -> Mapping[str, object]:
+def read_file(path: Path, name: str | None = None) -> Mapping[str, object]:
     """The top-level table of a YAML, JSON or TOML file.
 
-    UnreachableError where there is none, InputError for what is no table.
+    Of a Python file that of its configuration `name`, read as text. UnreachableError where there is none, InputError
+    for what is no table.
     """
+    from gpu_plan.planner.from_config.formats.loops.torchtitan_registry import registry_table
+
     try:
         raw = read_bytes(path, _MAX_BYTES + 1)
     except OSError as error:
@@ -84,7 +88,14 @@ def read_file(path: Path) -> Mapping[str, object]:
     if len(raw) > _MAX_BYTES:
         raise InputError(f"{path} is larger than 1 MiB: it cannot be a configuration")
     try:
-        content = toml_table(raw) if path.suffix == ".toml" else _parsed(raw.decode("utf-8-sig"), path)
+        if name is not None and path.suffix != ".py":
+            raise UsageError(f"--config {name}: {path} is no Python file of several configurations")
+        if path.suffix == ".toml":
+            content: object = toml_table(raw)
+        elif path.suffix == ".py":
+            content = registry_table(raw.decode("utf-8-sig"), name, str(path))
+        else:
+            content = _parsed(raw.decode("utf-8-sig"), path)
     except UnicodeDecodeError:
         raise InputError(f"{path} is not text: name a YAML, JSON or TOML file") from None
     except MalformedError as error:

@@ -1,4 +1,4 @@
-"""torchtitan's TOML.
+"""torchtitan's TOML, and its Python as torchtitan_registry reads it.
 
 Meanings and defaults, of 0.2.2: torchtitan/config/job_config.py, models/*/infra/parallelize.py (FSDP2 over the ranks
 that are left, fp32 weights computed in bfloat16), distributed/activation_checkpoint.py.
@@ -27,6 +27,7 @@ _OF_DEGREES = (
     "enable_async_tensor_parallel", "expert_tensor_parallel_degree", "pipeline_parallel_schedule",
     "context_parallel_rotate_method", "disable_loss_parallel", "pipeline_parallel_microbatch_size",
 )  # fmt: skip
+_TOKENS, _CONTEXT = "num_tokens_per_microbatch_per_dp_rank", "max_context_length"
 _NO_LANGUAGE = ("flux",)
 _OPTIMIZERS = {"fused": "adamw_torch_fused", "foreach": "adamw_torch", "for-loop": "adamw_hf"}
 
@@ -103,6 +104,9 @@ def _spread(reading: Reading, parallel: Table, training: Table) -> None:
 
 
 def _batch(reading: Reading, training: Table) -> None:
+    if training.has(_TOKENS) or training.has(_CONTEXT):
+        _packed_batch(reading, training)
+        return
     key = "batch_size" if training.has("batch_size") else "local_batch_size"  # its name before 0.1.0
     micro, length = training.count(key), training.count("seq_len")
     reading.say("micro-batch", micro or 8, f"training.{key}: {micro}" if micro else f"{_WHOSE}'s default")
@@ -112,6 +116,22 @@ def _batch(reading: Reading, training: Table) -> None:
         reading.say("grad-accum", 1, f"{_WHOSE}: a global batch of one micro batch on each rank")
         return
     reading.say("global-batch", whole, f"training.global_batch_size: {whole}")
+
+
+def _packed_batch(reading: Reading, training: Table) -> None:
+    """Since 2026 batches are counted in tokens: rows of the context's length fill a micro batch."""
+    tokens, length = training.count(_TOKENS) or 16384, training.count(_CONTEXT) or 2048
+    if tokens % length:
+        raise reading.contradiction(f"training.{_TOKENS} {tokens} is no multiple of {_CONTEXT} {length}")
+    reading.say("micro-batch", tokens // length, f"training.{_TOKENS}: {tokens} over {_CONTEXT} {length}")
+    reading.say("seq-len", length, f"training.{_CONTEXT}: {length}")
+    whole = training.raw("num_tokens_per_train_step")
+    if not isinstance(whole, int) or isinstance(whole, bool) or whole < 1:
+        reading.say("grad-accum", 1, f"{_WHOSE}: a step of one micro batch on each rank")
+    elif whole % length:
+        raise reading.contradiction(f"training.num_tokens_per_train_step {whole} is no multiple of {length}")
+    else:
+        reading.say("global-batch", whole // length, f"training.num_tokens_per_train_step: {whole}")
 
 
 def _precision(reading: Reading, model: Table, training: Table) -> None:
