@@ -103,6 +103,12 @@ SETTINGS: Mapping[str, Setting] = {
         " does)",
         choices=("all", "norms", "none"),
     ),
+    "quant.storage": Setting(
+        "choice",
+        "bnb_4bit_quant_storage of QLoRA under FSDP2: packed weights are sharded as floats, whole on every rank as"
+        " uint8 (the type of the computation)",
+        choices=("uint8", "bfloat16", "float16"),
+    ),
     "quant.double": Setting("flag", "whether QLoRA quantises its scales as well (false)"),
     "data.split_batches": Setting("flag", "whether a DataLoader's batch is that of all ranks, to be split (false)"),
     "data.dispatch_batches": Setting("flag", "whether rank 0 alone reads and sends each rank its batch (false)"),

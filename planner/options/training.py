@@ -179,7 +179,7 @@ def _check_adapters(given: Given) -> None:
     ):
         if value is not None and not peft.adapts:
             raise UsageError(f"{name} needs {adapter_options()}")
-    for key in ("quant.double", "quant.experts", "quant.upcast"):
+    for key in ("quant.double", "quant.experts", "quant.storage", "quant.upcast"):
         if key in settings and not peft.quantises:
             needed = adapters_on(quantised=True)
             raise UsageError(f"--set {key} needs --peft {needed}: nothing else is quantised")

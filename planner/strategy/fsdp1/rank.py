@@ -31,7 +31,7 @@ from gpu_plan.planner.strategy.base import (
 from gpu_plan.planner.strategy.fsdp1.adapters import adapter_notes, refuses_adapters, unexplained
 from gpu_plan.planner.strategy.fsdp1.flat import FlatUnit, first_shard, flat_units, waiting_bytes
 from gpu_plan.planner.strategy.fsdp1.runtime import Act, deeds_of
-from gpu_plan.planner.strategy.fsdp1.wrap import place_first_use, place_wrapping
+from gpu_plan.planner.strategy.fsdp1.wrap import place_first_use, place_shards, place_wrapping
 from gpu_plan.planner.strategy.module_times import module_times
 from gpu_plan.planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
 from gpu_plan.planner.trace.events import Category, Mark
@@ -113,11 +113,15 @@ class _Layout:
         for tensor in whole:
             builder.alloc(builder.at_load(), tensor.nbytes, Category.PARAMETERS, "weight", tensor.name)
         adapters = context.peft.adapts
-        self._stale = place_wrapping(
-            builder, self._units, self._master, adapters=adapters, broadcast_waits=broadcast_waits
-        )
+        if self._trace.num_tensors:
+            self._stale = place_wrapping(
+                builder, self._units, self._master, adapters=adapters, broadcast_waits=broadcast_waits
+            )
+        else:  # a trace without a step knows no blocks: one unit of everything would be flattened at once
+            place_shards(builder, self._units, self._master)
         place_buffers(builder)
-        place_first_use(builder, self._units, self._master)
+        if self._trace.num_tensors:
+            place_first_use(builder, self._units, self._master)
         place_workspaces(builder, context.capability)
         for in_pass in builder.passes:
             self._run(in_pass)

@@ -49,6 +49,13 @@ def place_wrapping(
     return {unit.module: shard for unit, shard in upcast}
 
 
+def place_shards(builder: StreamBuilder, units: Sequence[FlatUnit], master: str) -> None:
+    """What stays of the wrapping, and nothing that passes: a lower bound where units are not known."""
+    for unit in units:
+        size = nbytes(unit.shard_numel, master if unit.trainable else unit.dtype)
+        builder.alloc(builder.at_load(), size, Category.PARAMETERS, SHARD, unit.module)
+
+
 class Waiting:
     """Freed blocks of broadcasts, which may have to wait for the GPU."""
 

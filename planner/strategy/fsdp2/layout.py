@@ -9,10 +9,11 @@ from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.stream import StreamBuilder
 from gpu_plan.planner.strategy.base import MASTER, RankContext, nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
+from gpu_plan.planner.strategy.fsdp2.packed import packed_dtype, stored_as_floats
 from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, Wrapping, shard, wrap_units
 from gpu_plan.planner.strategy.module_times import ModuleTimes, module_times
 from gpu_plan.planner.strategy.traits import Offload
-from gpu_plan.planner.trace.events import Mark
+from gpu_plan.planner.trace.events import Mark, ParameterInfo
 from gpu_plan.planner.trace.variant import Regime
 
 
@@ -20,11 +21,12 @@ class Layout:
     """One rank's units with their sizes and times; places nothing."""
 
     def __init__(self, context: RankContext, regime: Regime, wrap: Wrapping = wrap_units) -> None:
+        context = stored_as_floats(context)
         trace = context.trace
         self.context = context
         self.trace = trace
         self.regime = regime
-        self.master = MASTER if context.precision.is_mixed else regime.trained
+        self.master = MASTER if context.precision.is_mixed and not self._keeps_adapters else regime.trained
         self.reduce = context.setting("dtype.reduce", regime.trained)
         """dtype in which gradients are reduced."""
         self.builder = StreamBuilder(trace, context.accumulation_steps)
@@ -49,9 +51,8 @@ class Layout:
         return self._dtypes[index][0]
 
     def stored_dtype(self, index: int) -> str:
-        """accelerate upcasts what is trained; the rest stays as it was loaded, in the type in which it computes.
-
-        Under QLoRA all that is not quantised is fp32 (peft: prepare_model_for_kbit_training).
+        """accelerate upcasts what is trained, unless there are 4-bit weights, whose adapters stay as peft or the stack
+        made them (fsdp2_prepare_model: model_has_params4bit); the rest stays as it was loaded.
         """
         return self._dtypes[index][1]
 
@@ -62,9 +63,19 @@ class Layout:
         for index, parameter in enumerate(self.trace.parameters):
             own = self.regime.of(parameter)
             gathered = fsdp_float8.DTYPE if index in self.float8 else own
-            upcast = parameter.trainable or (self.context.peft.quantises and is_floating(parameter.dtype))
-            found.append((gathered, self.master if upcast else gathered))
+            found.append((gathered, self.master if parameter.trainable or self._prepared(parameter) else gathered))
         return tuple(found)
+
+    @property
+    def _keeps_adapters(self) -> bool:
+        """Whether adapters around a quantised base are trained in the type of the computation."""
+        peft = self.context.peft
+        return peft.quantises and not self.context.stack.traits.held(quantised=True, sharded=True).wide_adapters
+
+    def _prepared(self, parameter: ParameterInfo) -> bool:
+        """Whether peft's preparation has left a frozen parameter in fp32, which a sharded base of floats forbids."""
+        quantised = self.context.peft.quantises and not is_floating(packed_dtype(self.context))
+        return quantised and is_floating(parameter.dtype) and bool(self.context.stack.traits.held(quantised=True).wide)
 
     def stored_bytes(self, index: int) -> int:
         """Bytes of a parameter's shard where it is kept."""

@@ -25,6 +25,7 @@ from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
 from gpu_plan.planner.strategy.fsdp2.accumulation import refuses_reduce
 from gpu_plan.planner.strategy.fsdp2.collectives import collectives
 from gpu_plan.planner.strategy.fsdp2.layout import Layout
+from gpu_plan.planner.strategy.fsdp2.packed import packed_dtype, packed_notes
 from gpu_plan.planner.strategy.fsdp2.passes import Passes, Unsharded
 from gpu_plan.planner.strategy.fsdp2.units import Wrapping, wrap_units, wrapping_notes
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work
@@ -60,8 +61,8 @@ def refuses_sharding(context: RankContext) -> str | None:
     """Why FSDP2 cannot run a configuration, or None."""
     if context.world_size == 1:
         return "there is only one GPU"
-    if context.offload is Offload.ALL and context.peft.quantises:
-        return "QLoRA with its parameters on the host is not built yet"
+    if context.offload is Offload.ALL and context.peft.quantises and not is_floating(packed_dtype(context)):
+        return "4-bit weights that are stored as integers are not offloaded: --set quant.storage=bfloat16"
     if dict(context.settings).get("quant.base") == "int8":
         return "bitsandbytes' int8 weights cannot be sharded"
     if context.offload is Offload.ALL and context.precision.is_float8:
@@ -95,7 +96,7 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
         collectives=collectives(layout),
         optimizer_work=work(context.optimizer, elements, nbytes(1, layout.master), clipping=context.clipping),
         host_bytes=_host_bytes(layout, local),
-        notes=(*wrapping_notes(layout.trace), *([fsdp_host.NOTE] if layout.on_host else [])),
+        notes=(*wrapping_notes(layout.trace), *packed_notes(context), *([fsdp_host.NOTE] if layout.on_host else [])),
     )
 
 

@@ -32,7 +32,9 @@ TRAITS = Traits(
     replicates=False,
     cpu_ranks=False,
     offloads=(Offload.NONE, Offload.ALL),
-    settings=frozenset({"fsdp.reshard_after_forward", "dtype.reduce", "fp8.backend", "fp8.all_gather"}),
+    settings=frozenset(
+        {"fsdp.reshard_after_forward", "dtype.reduce", "quant.storage", "fp8.backend", "fp8.all_gather"}
+    ),
     flags=("--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
     packages=(),
     wrapped_by=frozenset({"fully_shard"}),
