@@ -49,6 +49,8 @@ class HostJob:
     """Ranks that one copy of the model is sharded over."""
     stored: frozenset[str] | None
     """dtypes in the checkpoint; None where it was not read."""
+    device_bytes: int | None = None
+    """What one device holds; None where it is no matter."""
     step_bytes: int
     """RAM of one rank between and during steps: what is offloaded."""
 
@@ -77,7 +79,7 @@ def _from(term: Term, low: int) -> Term:
 def _load(job: HostJob) -> Term:
     """Private RAM of all ranks of a node once the weights are read; the low end is what is certain."""
     if job.peft.quantises:
-        return Term(name="load", low=0, expected=0, high=0, basis="source", source=_ON_DEVICE)
+        return _loaded_packed(job)
     bounds = [_loaded(job, parameter) for parameter in job.parameters]
     low, expected, high = (job.ranks * sum(bound[end] for bound in bounds) for end in range(3))
     if job.host.loads == "partitioned":
@@ -85,6 +87,24 @@ def _load(job: HostJob) -> Term:
         return Term(name="load", low=0, expected=0, high=high, basis="source", source=_ZERO_INIT)
     basis = "source" if low == high else "assumed"
     return Term(name="load", low=low, expected=expected, high=high, basis=basis, source=_LOAD)
+
+
+def _loaded_packed(job: HostJob) -> Term:
+    """bitsandbytes packs on the rank's device unless a device map names the CPU: then every rank has it whole in RAM.
+
+    Where the packed whole is more than a device holds, only the latter way is open.
+    """
+    whole = job.ranks * packed_bytes(job.parameters, job.regime)
+    if job.host.saves != "shards":  # nothing but FSDP has a device hold less than it was loaded with
+        return Term(name="load", low=0, expected=0, high=0, basis="source", source=_ON_DEVICE)
+    least = whole if job.device_bytes is not None and whole > job.ranks * job.device_bytes else 0
+    source = f"{_ON_DEVICE}; with device_map='cpu' on every rank"
+    return Term(name="load", low=least, expected=least, high=whole, basis="source", source=source)
+
+
+def packed_bytes(parameters: Sequence[ParameterInfo], regime: Regime) -> int:
+    """Of a whole model as it is loaded, packed weights as they are."""
+    return sum(nbytes(parameter.numel, regime.of(parameter)) for parameter in parameters)
 
 
 def _loaded(job: HostJob, parameter: ParameterInfo) -> tuple[int, int, int]:

@@ -174,10 +174,12 @@ def test_who_offers_it() -> None:
     assert able == ["fsdp", "hsdp", "zero3"]
 
 
-def test_qlora_is_refused_where_nobody_counted_it() -> None:
+def test_qlora_is_offloaded_where_its_base_is_sharded() -> None:
     context = small_context(chain(), offload=Offload.ALL, peft=Peft("qlora"))
     strategy = FullyShardedDataParallel()
-    assert "not built" in (strategy.refuses(context) or "")
+    assert strategy.refuses(context) is None
+    whole = replace(context, settings=(("quant.storage", "uint8"),))
+    assert "stored as integers are not offloaded" in (strategy.refuses(whole) or "")
     assert strategy.refuses(replace(context, peft=Peft("none"))) is None
     assert Zero3().refuses(context) is None
     assert "int8" in (Zero3().refuses(replace(context, settings=(("quant.base", "int8"),))) or "")

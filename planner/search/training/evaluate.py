@@ -179,6 +179,7 @@ class Evaluator(BaseEvaluator[Workload]):
             ranks=self.cluster.gpus_per_node,
             shards=context.shard_ranks,
             stored=self.stored,
+            device_bytes=self.capacity_bytes,
             step_bytes=step_bytes,
         )
         terms = host_terms(job)

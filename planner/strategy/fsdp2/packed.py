@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from gpu_plan.planner.dtypes import element_bits, is_floating
 from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.host_memory import packed_bytes
 from gpu_plan.planner.trace.events import ParameterInfo
-from gpu_plan.planner.units import ceil_div
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.units import ceil_div, format_bytes
 
 
 def packed_dtype(context: RankContext) -> str:
@@ -34,11 +36,19 @@ def _stored(parameter: ParameterInfo, dtype: str) -> ParameterInfo:
     return replace(parameter, dtype=dtype, shape=(elements, 1))
 
 
-def packed_notes(context: RankContext) -> tuple[str, ...]:
+def packed_notes(context: RankContext, regime: Regime) -> tuple[str, ...]:
     """How the base has to be loaded for that."""
-    if not context.peft.quantises or not is_floating(packed_dtype(context)):
+    if not context.peft.quantises:
         return ()
+    whole = format_bytes(packed_bytes(context.trace.parameters, regime))
+    loading = (
+        f"while loading every rank packs the whole model, {whole} and scales, on its device, unless it is loaded with"
+        " device_map='cpu' (then in RAM)"
+    )
+    if not is_floating(packed_dtype(context)):
+        return (loading,)
     return (
+        loading,
         f"with QLoRA the base is loaded with bnb_4bit_quant_storage=torch.{packed_dtype(context)}, or every rank keeps"
         " it whole; the scales stay whole, and quantised twice (--set quant.double=true) they take a quarter",
     )

@@ -96,7 +96,11 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
         collectives=collectives(layout),
         optimizer_work=work(context.optimizer, elements, nbytes(1, layout.master), clipping=context.clipping),
         host_bytes=_host_bytes(layout, local),
-        notes=(*wrapping_notes(layout.trace), *packed_notes(context), *([fsdp_host.NOTE] if layout.on_host else [])),
+        notes=(
+            *wrapping_notes(layout.trace),
+            *packed_notes(context, regime),
+            *([fsdp_host.NOTE] if layout.on_host else []),
+        ),
     )
 
 

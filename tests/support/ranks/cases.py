@@ -69,11 +69,29 @@ _LORA = tuple(
         ("fsdp", 1, Checkpointing.FULL),
     )
 )
+_QUANTISED = tuple(
+    RankCase(
+        architecture="llama-3",
+        strategy="fsdp",
+        precision=precision,
+        accumulation=accumulation,
+        checkpointing=checkpointing,
+        lora_rank=4,
+        quantised=True,
+        changes={"hidden_size": 256, "intermediate_size": 512},
+    )
+    for precision, accumulation, checkpointing in (
+        (FP32, 1, Checkpointing.NONE),
+        (MIXED, 1, Checkpointing.NONE),
+        (FP32, 2, Checkpointing.FULL),
+    )
+)
+"""bitsandbytes' 4-bit weights stored in the type of the rest, which fully_shard shards with it."""
 _LAYERS_NAMED = tuple(
     RankCase(architecture=name, layers=(layer,))
     for name, layer in (("bert", "BertLayer"), ("vit", "ViTLayer"), ("esm-2", "EsmLayer"))
 )
-_TWO = (*_MATRIX, *_OTHERS, *_LORA, *_EVERY_ARCHITECTURE, *_LAYERS_NAMED)
+_TWO = (*_MATRIX, *_OTHERS, *_LORA, *_QUANTISED, *_EVERY_ARCHITECTURE, *_LAYERS_NAMED)
 TWO_RANKS = tuple({case.label(): case for case in _TWO}.values())
 """The rest on two ranks."""
 
