@@ -203,6 +203,15 @@ class _Pass:
         return added.alloc(size, category, label, module, int(stream.cuda_stream[tensor]))
 
 
+def _appended_returns(training: RankStream, count: int) -> IntArray | None:
+    """What is evaluated comes back at once; what training left waiting does when the host reads the first loss."""
+    if training.event_return is None:
+        return None
+    before = training.event_return.shape[1]
+    own = np.tile(np.arange(before, before + count), (len(training.event_return), 1))
+    return np.concatenate([training.event_return, own], axis=1)
+
+
 def _joined(training: RankStream, added: _Appended) -> RankStream:
     count = len(added.sign)
     segment = int(training.event_segment.max(initial=0)) + 1
@@ -215,6 +224,7 @@ def _joined(training: RankStream, added: _Appended) -> RankStream:
         event_sign=column(training.event_sign, added.sign),
         event_tensor=column(training.event_tensor, added.tensor),
         event_segment=column(training.event_segment, [segment] * count),
+        event_return=_appended_returns(training, count),
         event_in_backward=np.concatenate([training.event_in_backward, np.zeros(count, dtype=np.bool_)]),
         fixed=column(training.fixed, added.fixed),
         per_sample=column(training.per_sample, [0] * len(added.fixed)),

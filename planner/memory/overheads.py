@@ -41,48 +41,59 @@ _PCIE_CHANNELS = 2
 _MAX_CHANNELS = 32
 # NCCL 2.30 nvls.cc: ncclNvlsBufferSetup, 8 GPUs, 16 channels, 2 × 8 chunks of 128 KiB.
 _NVLS_BYTES = 256 * MIB
-# github.com/NVIDIA/nccl/issues/964: 4 A100 with NVLink, one all-reduce per group.
-_MEASURED_PAIR, _MEASURED_GROUP = 544 * MIB, 688 * MIB
+# graph/connect.cc: a ring's two neighbours, and in a tree one above and up to two below, which may be others.
+_RING_NEIGHBOURS, _MOST_NEIGHBOURS = 2, 5
+# github.com/NVIDIA/nccl/issues/964: a pair of A100 with NVLink takes 544 MiB, of which its connections are 288; the
+# rest are NCCL's kernels, its queues and what the driver keeps for them.
+_BESIDE_CONNECTIONS = 256 * MIB
 
 
 def nccl(cluster: Cluster) -> Term:
-    """Buffers of the one communicator that data parallelism opens, outside the caching allocator."""
+    """Buffers of the one communicator that data parallelism opens, outside the caching allocator.
+
+    The low end is the ring alone, with trees over the same neighbours; the high end has trees over others, as many as
+    a node holds, and what a pair was measured to take beside its connections.
+    """
     if cluster.world_size == 1 or cluster.gpu.is_cpu:
         return Term(name="NCCL", low=0, expected=0, high=0, basis="source", source="one process, or no GPU")
     has_nvlink = "nvlink" in cluster.intra_node_link.lower()
     capability = cluster.gpu.compute_capability or (0, 0)
-    channels = _NVLINK_CHANNELS.get(capability, _OTHER_NVLINK_CHANNELS) if has_nvlink else _PCIE_CHANNELS
+    found = _NVLINK_CHANNELS.get(capability, _OTHER_NVLINK_CHANNELS) if has_nvlink else _PCIE_CHANNELS
     nvls = _NVLS_BYTES if has_nvlink and capability >= (9, 0) and cluster.gpus_per_node >= 4 else 0
-    # A ring sends to one neighbour and receives from the other; trees use both both ways. Of two GPUs each is both.
-    connections = 1 if cluster.world_size == 2 else 2
-    expected = connections * channels * _BYTES_PER_CONNECTION + nvls
-    measured = _MEASURED_PAIR if cluster.world_size == 2 else _MEASURED_GROUP
+    others = cluster.world_size - 1
+    ring = min(others, _RING_NEIGHBOURS) * found * _BYTES_PER_CONNECTION
+    most = min(others, _MOST_NEIGHBOURS) * (found if has_nvlink else _MAX_CHANNELS) * _BYTES_PER_CONNECTION
     return Term(
         name="NCCL",
-        low=_PCIE_CHANNELS * _BYTES_PER_CONNECTION,
-        expected=expected,
-        high=max(expected, measured, connections * _MAX_CHANNELS * _BYTES_PER_CONNECTION + nvls),
+        # A link that the catalog knows of the model need not join the GPUs of every machine.
+        low=min(others, _RING_NEIGHBOURS) * _PCIE_CHANNELS * _BYTES_PER_CONNECTION,
+        expected=ring + nvls,
+        high=most + nvls + _BESIDE_CONNECTIONS,
         basis="source",
-        source="NCCL transport/p2p.cc, graph/connect.cc and nvls.cc; the number of channels is NCCL's choice at run"
-        " time; high end no less than measured on 4 A100 (github.com/NVIDIA/nccl/issues/964)",
+        source="NCCL transport/p2p.cc, graph/connect.cc and nvls.cc; channels and trees are NCCL's choice at run time;"
+        " beside connections as measured on 2 A100 (github.com/NVIDIA/nccl/issues/964)",
     )
 
 
-def cached_blocks(expected: int, other_order: int, room: int, *, pressed: bool) -> Term:
+def cached_blocks(expected: int, low: int, high: int, room: int, *, pressed: bool) -> Term:
     """What the caching allocator keeps beyond what is allocated at the peak, from its simulation; all in bytes.
 
-    `expected` and `other_order` are the simulated peaks less what is allocated where the driver hands out rising and
-    falling addresses; `room` is what the device has beside the tensors. What a run keeps follows from its history of
-    allocations, and that is known, but for this order, which decides between equal blocks. A run that is `pressed`
-    gives cached memory back and takes it again: what a device then shows when it is sampled lies anywhere between.
+    What a run keeps follows from its history of allocations, and that is known but for two things: the order in which
+    the driver hands out addresses, which decides between equal blocks, and how far the host runs ahead of the device,
+    which decides when blocks that another stream uses come back. `low` and `high` are the least and the most over
+    both; `room` is what the device has beside the tensors, where the allocator waits for the device instead. A run that
+    is `pressed` gives cached memory back and takes it again: the two are then what it settles at.
     """
-    low, high = (0, max(room, expected)) if pressed else sorted((expected, other_order))
     return Term(
         name="cached blocks",
-        low=low,
+        low=max(low, 0),
         expected=expected,
-        high=min(high, max(room, expected)),
+        high=max(high, low, 0) if pressed else min(high, max(room, expected)),
         basis="source",
-        source="c10/cuda/CUDACachingAllocator.cpp, simulated"
-        + (" under the real capacity: cached memory comes and goes" if pressed else " for both orders of addresses"),
+        source="c10/cuda/CUDACachingAllocator.cpp, simulated "
+        + (
+            "under the real capacity: what stays once cached memory has been given back"
+            if pressed
+            else "for both orders of addresses, with the host waiting at once and running ahead"
+        ),
     )

@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Moment, Schedule, Waits
 from gpu_plan.planner.trace.events import CATEGORIES, CATEGORY_INDEX, Category, IntArray, Kind, Mark, StepTrace
 
 BLOCK = 512
@@ -70,6 +71,8 @@ class _Placed:
     event_key: list[int] = field(default_factory=list)
     event_sign: list[int] = field(default_factory=list)
     event_tensor: list[int] = field(default_factory=list)
+    waits: dict[int, Waits] = field(default_factory=dict)
+    """Of events that free a block on which a stream was recorded."""
 
 
 class StreamBuilder:
@@ -173,9 +176,15 @@ class StreamBuilder:
         self._event(at, 1, tensor)
         return Handle(tensor)
 
-    def free(self, at: Point, handle: Handle) -> None:
-        """The storage goes back to the allocator."""
+    def free(self, at: Point, handle: Handle, waits: Waits | None = None) -> None:
+        """The storage goes back to the allocator; `waits`: which cannot hand it out before the device is done."""
+        if waits is not None:
+            self._placed.waits[len(self._placed.event_tensor)] = waits
         self._event(at, -1, handle.tensor)
+
+    def moment(self, at: Point) -> Moment:
+        """A point, behind what was placed there so far."""
+        return at.segment, at.key, len(self._placed.event_tensor)
 
     def transient(self, at: Point, nbytes: int, category: Category, label: str) -> None:
         """A storage that lives for one call."""
@@ -237,6 +246,9 @@ class RankStream:
     category: IntArray
     labels: list[str]
     label_modules: list[str]
+    event_return: IntArray | None = None
+    """Where blocks wait for the device, for each schedule in which the host runs ahead [schedules, events]: the event
+    from which on a freed block can be handed out again. None where none waits."""
     evaluation_segment: int = 0
     """Segment in which batches are evaluated, after all training; 0 where none are."""
     phases: tuple[Phase, ...] = ()
@@ -249,6 +261,13 @@ class RankStream:
     def requested(self, micro_batch: int) -> IntArray:
         """Bytes asked for, before the allocator rounds them up."""
         return self.fixed + self.per_sample * micro_batch
+
+    def returns(self, schedule: Schedule) -> IntArray | None:
+        """Event from which on what each event frees can be handed out again; None where that is at once."""
+        if schedule is Schedule.WAITS or self.event_return is None:
+            return None
+        returns: IntArray = self.event_return[schedule]
+        return returns
 
     def live(self, micro_batch: int) -> IntArray:
         """Allocated bytes after every event."""
@@ -292,6 +311,7 @@ def _assemble(trace: StepTrace, passes: list[Pass], steps: list[int], placed: _P
         event_tensor=np.concatenate(tensors)[order],
         event_segment=segment[order],
         event_in_backward=(is_pass & (key >= backward_key))[order],
+        event_return=_returns(placed, segment, key, order) if placed.waits else None,
         step_segments=tuple(steps),
         fixed=np.concatenate([np.tile(trace.bytes_fixed, len(passes)), _column(placed.fixed, own)]),
         per_sample=np.concatenate([np.tile(trace.bytes_per_sample, len(passes)), _column(placed.per_sample, own)]),
@@ -300,6 +320,28 @@ def _assemble(trace: StepTrace, passes: list[Pass], steps: list[int], placed: _P
         labels=placed.label,
         label_modules=placed.module,
     )
+
+
+def _returns(placed: _Placed, segment: IntArray, key: IntArray, order: IntArray) -> IntArray:
+    """Position of the first event behind each return, for every event in its place; by itself where none waits."""
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    own = len(order) - len(placed.event_tensor)
+    returns = np.tile(np.arange(len(order)), (len(RUNS_AHEAD), 1))
+    for schedule in RUNS_AHEAD:
+        at = place[own + np.asarray(list(placed.waits), dtype=np.int64)]
+        until = [waits.until.get(schedule) for waits in placed.waits.values()]
+        known = [moment for moment in until if moment is not None]
+        # A moment stands before the event that was placed next.
+        marks = np.asarray(known, dtype=np.int64).reshape(len(known), 3)
+        number = np.concatenate([np.arange(len(order)), own + marks[:, 2] - 0.5])
+        both = np.lexsort((number, np.concatenate([key, marks[:, 1]]), np.concatenate([segment, marks[:, 0]])))
+        before = np.cumsum(both < len(order))
+        position = np.empty(len(both), dtype=np.int64)
+        position[both] = before
+        returns[schedule, at[[moment is None for moment in until]]] = len(order)
+        returns[schedule, at[[moment is not None for moment in until]]] = position[len(order) :]
+    return returns
 
 
 def _column(values: list[int], length: int) -> IntArray:

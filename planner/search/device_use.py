@@ -5,10 +5,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeVar
 
+import numpy as np
+
 from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS, simulate
+from gpu_plan.planner.memory.allocator.result import AllocatorResult
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.overheads import Term, cached_blocks
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
+from gpu_plan.planner.memory.schedule import Schedule
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.trace.events import IntArray
 
@@ -25,11 +29,8 @@ class Simulated:
     """How often cached memory was given back under the real capacity."""
     caches: bool = True
     """Whether the device has a caching allocator at all."""
-    other_order: Callable[[], int] | None = field(default=None, compare=False, repr=False)
-    """Peak reserved without limit where the driver hands out falling addresses; simulated when it is asked for."""
-    waiting_bytes: int = 0
-    """Of these figures: freed blocks that wait for the GPU before they can be taken again, which it may not let
-    happen."""
+    extremes: Callable[[], tuple[int, int]] | None = field(default=None, compare=False, repr=False)
+    """The least and the most that stays reserved, over everything that nobody decides; simulated when asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +45,6 @@ class DeviceUse:
     """In files on the node's disk."""
     capacity_bytes: int
     """Of the device, without what is kept free for others."""
-    waiting_bytes: int = 0
-    """Of blocks that were freed and that the allocator cannot hand out before the GPU is done with them."""
     simulated: Simulated | None = None
     """None where only the tensors were summed: a lower bound."""
     shares_host: bool = False
@@ -97,12 +96,12 @@ class DeviceUse:
         if self.simulated is None or not self.simulated.caches:
             return None
         simulated, allocated = self.simulated, self.profile.peak_allocated_bytes
+        reserved = simulated.reserved_bytes
+        low, high = (reserved, reserved) if simulated.extremes is None else simulated.extremes()
         room = self.capacity_bytes - allocated - sum(term.high for term in self.terms)
-        other = simulated.reserved_bytes if simulated.other_order is None else simulated.other_order()
-        term = cached_blocks(
-            simulated.reserved_bytes - allocated, other - allocated, room, pressed=bool(simulated.retries)
+        return cached_blocks(
+            reserved - allocated, low - allocated, high - allocated, room, pressed=bool(simulated.retries)
         )
-        return replace(term, low=max(term.low - simulated.waiting_bytes, 0))
 
     @property
     def used_low_bytes(self) -> int:
@@ -140,30 +139,60 @@ def simulated(
         held = use.profile.peak_allocated_bytes
         plain = Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0, caches=False)
         return replace(use, simulated=plain), stream.sizes(micro_batch)
-    free = simulate(stream, micro_batch, settings=settings)
-    reserved, blocks = free.peak_reserved_bytes + use.waiting_bytes, free.block_bytes(len(stream.fixed))
+
+    def run(schedule: Schedule, *, falling: bool = False, room: int | None = None) -> AllocatorResult:
+        return simulate(stream, micro_batch, capacity=room, settings=settings, falling=falling, schedule=schedule)
+
+    free = run(Schedule.AHEAD)
+    reserved, blocks = free.peak_reserved_bytes, free.block_bytes(len(stream.fixed))
 
     @cache
-    def other_order() -> int:
-        other = simulate(stream, micro_batch, settings=settings, falling=True)
-        return other.peak_reserved_bytes + use.waiting_bytes
+    def extremes() -> tuple[int, int]:
+        schedules = (Schedule.WAITS,) if stream.event_return is None else tuple(Schedule)
+        peaks = [run(schedule, falling=falling).peak_reserved_bytes for schedule in schedules for falling in _ORDERS]
+        return min(reserved, *peaks), max(reserved, *peaks)
 
     exact = replace(
         use,
         profile=measure(stream, micro_batch, blocks),
-        simulated=Simulated(
-            reserved_bytes=reserved,
-            squeezed_bytes=reserved,
-            retries=0,
-            other_order=other_order,
-            waiting_bytes=use.waiting_bytes,
-        ),
+        simulated=Simulated(reserved_bytes=reserved, squeezed_bytes=reserved, retries=0, extremes=extremes),
     )
     if exact.high_bytes <= exact.capacity_bytes:
         return exact, blocks
     room = exact.capacity_bytes - sum(term.low for term in exact.terms)
-    limited = simulate(stream, micro_batch, capacity=room, settings=settings)
-    squeezed = limited.peak_reserved_bytes if limited.oom_at is None else None
+    limited = run(Schedule.AHEAD, room=room)
+
+    @cache
+    def squeezed() -> tuple[int, int]:
+        return _settled([limited, run(Schedule.AHEAD, falling=True, room=room)], stream)
+
     assert exact.simulated is not None
-    under_pressure = replace(exact.simulated, squeezed_bytes=squeezed, retries=limited.num_alloc_retries)
+    under_pressure = replace(
+        exact.simulated,
+        squeezed_bytes=limited.peak_reserved_bytes if limited.oom_at is None else None,
+        retries=limited.num_alloc_retries,
+        extremes=squeezed if limited.num_alloc_retries and limited.oom_at is None else extremes,
+    )
     return replace(exact, simulated=under_pressure), blocks
+
+
+_ORDERS = (False, True)
+"""Addresses that the driver hands out: rising, falling."""
+
+
+def _settled(limited: list[AllocatorResult], stream: RankStream) -> tuple[int, int]:
+    """What stays reserved by a run that gave cached memory back.
+
+    One that does so once, on its way into the second iteration, settles at what it then needs; one that does so in
+    every iteration comes back to its peak in each.
+    """
+    lived = [result for result in limited if result.oom_at is None]
+    settled = [result.reserved_at_end for result in lived]
+    recurring = [result.peak_reserved_bytes for result in lived if _recurs(result, stream)]
+    return min(settled), max(settled + recurring)
+
+
+def _recurs(result: AllocatorResult, stream: RankStream) -> bool:
+    """Whether memory was given back in the first iteration and again in the second."""
+    first = int(np.searchsorted(stream.event_segment, stream.step_segments[0], side="right"))
+    return {event < first for event in result.retried_at} == {True, False}

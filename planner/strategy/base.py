@@ -66,9 +66,6 @@ class RankPlan:
     """Bytes of host memory that the strategy takes for this rank (pinned or not)."""
     nvme_bytes: int = 0
     """Bytes of this rank's files on its node's disk."""
-    waiting_bytes: int = 0
-    """Device memory of freed blocks that another stream has to be done with before they serve again
-    (record_stream), beyond what the stream of events shows."""
     outside: tuple[Term, ...] = ()
     """What the strategy's runs take outside the allocator beside the context and NCCL."""
     chosen: tuple[tuple[str, str], ...] = ()

@@ -7,7 +7,7 @@ device, so that a pool never needs a second one (torch reserves 9/8 of the devic
 
 from bisect import bisect_left, insort
 
-from gpu_plan.planner.memory.allocator.heap import ADDRESS, FULL, SHIFT, Action, Heap, Pool
+from gpu_plan.planner.memory.allocator.heap import ADDRESS, FULL, NEVER, SHIFT, Action, Heap, Pool
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.units import round_up
 
@@ -30,7 +30,8 @@ class ExpandableHeap(Heap):
         return pool
 
     def empty_cache(self) -> None:
-        """Unmaps every whole page that lies inside a free block."""
+        """Waits for the device, then unmaps every whole page that lies inside a free block."""
+        self.settle(NEVER)
         for pool in self.pools.values():
             page = self.settings.page(pool.small)
             for block in pool.free.copy():

@@ -15,6 +15,7 @@ and a search evaluates hundreds of them: objects per block would cost most of th
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import heappop, heappush
 
 from gpu_plan.planner.memory.allocator.settings import MIN_BLOCK, SMALL_LIMIT, AllocatorSettings
 from gpu_plan.planner.units import MIB
@@ -27,7 +28,8 @@ FULL = -1
 _GAP = 2 * MIB
 _TOP = 1 << (SHIFT - 1)
 """Where falling addresses begin."""
-_NEVER = 1 << 62
+NEVER = 1 << 62
+"""Beyond any event, and any size."""
 
 
 class Action(StrEnum):
@@ -61,6 +63,9 @@ class Pool:
 
     __slots__ = ("free", "holes", "least_rest", "small", "stream", "whole_from")
 
+    def __lt__(self, other: "Pool") -> bool:
+        return (self.stream, self.small) < (other.stream, other.small)
+
     def __init__(self, stream: int, small: bool, settings: AllocatorSettings) -> None:
         self.stream = stream
         self.small = small
@@ -71,7 +76,7 @@ class Pool:
         fine = small or settings.expandable_segments
         self.least_rest = MIN_BLOCK if fine else SMALL_LIMIT + 1
         """The smallest remainder that is split off (should_split)."""
-        self.whole_from = _NEVER if fine or settings.max_split_size is None else settings.max_split_size
+        self.whole_from = NEVER if fine or settings.max_split_size is None else settings.max_split_size
         """Requests from this size on take a block whole."""
 
 
@@ -80,20 +85,25 @@ class Heap:
 
     def __init__(self, settings: AllocatorSettings, capacity: int | None, *, falling: bool = False) -> None:
         self.settings = settings
-        self.capacity = _NEVER if capacity is None else capacity
-        self.limit = _NEVER if settings.process_limit is None else settings.process_limit
+        self.capacity = NEVER if capacity is None else capacity
+        self.limit = NEVER if settings.process_limit is None else settings.process_limit
         self.reserved = 0
-        self.num_alloc_retries = 0
+        self.retried_at: list[int] = []
+        """Events at which cached memory was given back for want of room (num_alloc_retries)."""
         self.clock = 0
         """Index of the event being handled, for the record of driver calls."""
         self.calls: list[DriverCall] = []
         self.pools: dict[tuple[int, bool], Pool] = {}
+        self.waiting: list[tuple[int, int, Pool]] = []
+        """Heap of freed blocks that the device may still use: event from which on it does not, block, pool."""
+        self.settled: list[tuple[int, int]] = []
+        """Event at which a block that waited came back, and its bytes."""
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._segments: dict[int, tuple[int, Pool]] = {}
         self._cursor = _TOP if falling else _GAP
         self._falling = falling
-        self._max_split = _NEVER if settings.max_split_size is None else settings.max_split_size
+        self._max_split = NEVER if settings.max_split_size is None else settings.max_split_size
         self._plain = settings.max_split_size is None and not settings.collects_garbage
         self._born: dict[int, int] | None = {} if settings.collects_garbage else None
         self._searches = 0
@@ -156,8 +166,21 @@ class Heap:
         if self._born is not None:
             self._born[address] = self._searches
 
+    def free_later(self, pool: Pool, block: int, event: int) -> None:
+        """A block goes back to its pool in the first request from `event` on (insert_events)."""
+        heappush(self.waiting, (event, block, pool))
+
+    def settle(self, event: int) -> None:
+        """Blocks with which the device is done by an event are free (process_events)."""
+        waiting = self.waiting
+        while waiting and waiting[0][0] <= event:
+            _, block, pool = heappop(waiting)
+            self.settled.append((self.clock, block >> SHIFT))
+            self.free(pool, block)
+
     def empty_cache(self) -> None:
-        """Gives back everything that holds no block in use (release_cached_blocks)."""
+        """Waits for the device, then gives back everything that holds no block in use (release_cached_blocks)."""
+        self.settle(NEVER)
         for address, (nbytes, _) in list(self._segments.items()):
             if self._starts.get(address) == nbytes:
                 self._release(address)
@@ -184,11 +207,11 @@ class Heap:
         if self._born is not None:
             self._collect_garbage(self._born)
         block = self._allocate(pool, size)
-        if block < 0 and self._max_split != _NEVER and self._release_oversize(pool, size):
+        if block < 0 and self._max_split != NEVER and self._release_oversize(pool, size):
             block = self._allocate(pool, size)
         if block < 0:
             self.empty_cache()
-            self.num_alloc_retries += 1
+            self.retried_at.append(self.clock)
             block = self._allocate(pool, size)
         return block
 

@@ -4,8 +4,8 @@
 those of a device without limit; with one, cached memory is given back under pressure (`num_alloc_retries`), and the
 run ends at the first request that cannot be met (`oom_at`).
 
-Not modelled: record_stream, whose blocks return to their pool when the GPU gets there; a stream that wants this
-places the free at that point.
+A block on which a stream was recorded counts as freed at once and serves again later: at the event that the stream
+names for a schedule (gpu_plan.planner.memory.schedule), or when the allocator waits for the device.
 """
 
 import numpy as np
@@ -22,6 +22,7 @@ from gpu_plan.planner.memory.allocator.result import (
     segments_after,
 )
 from gpu_plan.planner.memory.allocator.settings import SMALL_LIMIT, AllocatorSettings, IntArray
+from gpu_plan.planner.memory.schedule import Schedule
 from gpu_plan.planner.memory.stream import RankStream
 
 DEFAULT_SETTINGS = AllocatorSettings()
@@ -34,11 +35,13 @@ def simulate(
     capacity: int | None = None,
     settings: AllocatorSettings = DEFAULT_SETTINGS,
     falling: bool = False,
+    schedule: Schedule = Schedule.WAITS,
 ) -> AllocatorResult:
     """Runs a rank's whole stream (load and both iterations, in order) at a micro batch.
 
     `capacity` is in bytes, what the device has left for the allocator. `falling`: whether the driver hands out lower
-    and lower addresses, which decides between equal blocks; expandable segments have one order.
+    and lower addresses, which decides between equal blocks; expandable segments have one order. `schedule`: how far
+    the host is ahead of the device, which decides when blocks with recorded streams serve again.
     """
     return replay(
         stream.event_sign,
@@ -48,6 +51,7 @@ def simulate(
         capacity=capacity,
         settings=settings,
         falling=falling,
+        returns=stream.returns(schedule),
     )
 
 
@@ -60,16 +64,19 @@ def replay(
     capacity: int | None = None,
     settings: AllocatorSettings = DEFAULT_SETTINGS,
     falling: bool = False,
+    returns: IntArray | None = None,
 ) -> AllocatorResult:
     """Runs events: +1 allocates, -1 frees tensor `tensors[event]` of `sizes[tensor]` requested bytes.
 
-    Shapes: signs and tensors [events], sizes and streams [tensors]. Raises ValueError when a tensor is allocated
+    `returns[event]` is the event from which on the block that an event frees can be handed out again, the event itself
+    or a later one; None: all at once. Shapes: signs, tensors and returns [events], sizes and streams [tensors]. Raises ValueError when a tensor is allocated
     twice or freed without being alive.
     """
     heap = (ExpandableHeap if settings.expandable_segments else Heap)(settings, capacity, falling=falling)
     rounded = settings.round_sizes(sizes)
     pools = _pools(heap, rounded, streams)
-    charged, addresses = _run(heap, signs.tolist(), tensors.tolist(), rounded.tolist(), pools)
+    later = {} if returns is None else _later(returns)
+    charged, addresses = _run(heap, signs.tolist(), tensors.tolist(), rounded.tolist(), pools, later)
     handled = len(charged)
     oom = None
     if handled < len(signs):
@@ -85,8 +92,14 @@ def replay(
         )
     requested = signs[:handled] * np.maximum(sizes, 0)[tensors[:handled]]
     return _result(
-        heap, tensors[:handled], np.asarray(charged, np.int64), np.asarray(addresses, np.int64), requested, oom
+        heap, tensors[:handled], np.asarray(charged, np.int64), np.asarray(addresses, np.int64), requested, oom, later
     )
+
+
+def _later(returns: IntArray) -> dict[int, int]:
+    """Events that free what cannot be handed out at once, and the event from which on it can."""
+    at = np.flatnonzero(returns > np.arange(len(returns)))
+    return dict(zip(at.tolist(), returns[at].tolist(), strict=True))
 
 
 def _pools(heap: Heap, rounded: IntArray, streams: IntArray | None) -> list[Pool]:
@@ -99,10 +112,10 @@ def _pools(heap: Heap, rounded: IntArray, streams: IntArray | None) -> list[Pool
 
 
 def _run(
-    heap: Heap, signs: list[int], tensors: list[int], rounded: list[int], pools: list[Pool]
+    heap: Heap, signs: list[int], tensors: list[int], rounded: list[int], pools: list[Pool], later: dict[int, int]
 ) -> tuple[list[int], list[int]]:
     """Bytes and address of each event's block, as far as the device bears it."""
-    malloc, free = heap.malloc, heap.free
+    malloc, free, waiting = heap.malloc, heap.free, heap.waiting
     blocks = [0] * len(rounded)
     charged: list[int] = []
     addresses: list[int] = []
@@ -115,6 +128,8 @@ def _run(
             size = rounded[tensor]
             if size:
                 heap.clock = event
+                if waiting and waiting[0][0] <= event:
+                    heap.settle(event)
                 block = malloc(pools[tensor], size)
                 if block < 0:
                     break
@@ -123,7 +138,10 @@ def _run(
                 locate(block & ADDRESS)
                 continue
         elif block:
-            free(pools[tensor], block)
+            if event in later:
+                heap.free_later(pools[tensor], block, later[event])
+            else:
+                free(pools[tensor], block)
             blocks[tensor] = 0
             charge(-(block >> SHIFT))
             locate(block & ADDRESS)
@@ -136,11 +154,18 @@ def _run(
 
 
 def _result(
-    heap: Heap, tensors: IntArray, charged: IntArray, addresses: IntArray, requested: IntArray, oom: OutOfMemory | None
+    heap: Heap,
+    tensors: IntArray,
+    charged: IntArray,
+    addresses: IntArray,
+    requested: IntArray,
+    oom: OutOfMemory | None,
+    later: dict[int, int],
 ) -> AllocatorResult:
     calls = tuple(heap.calls)
     allocated = np.cumsum(charged)
     peak_at = _first_peak(allocated)
+    active = allocated + _waiting(heap, charged, later) if later else allocated
     # Call by call, not event by event: memory can be taken and given back within one request.
     reserved = np.cumsum(np.asarray([call.change for call in calls], dtype=np.int64))
     peak_call = _first_peak(reserved)
@@ -150,11 +175,13 @@ def _result(
     return AllocatorResult(
         peak_allocated_bytes=_at(allocated, peak_at),
         peak_allocated_at=peak_at,
+        peak_active_bytes=int(active.max(initial=0)),
         peak_requested_bytes=int(np.cumsum(requested).max(initial=0)),
         peak_reserved_bytes=_at(reserved, peak_call),
         peak_reserved_at=peak_reserved_at,
         reserved_at_end=heap.reserved,
-        num_alloc_retries=heap.num_alloc_retries,
+        num_alloc_retries=len(heap.retried_at),
+        retried_at=tuple(heap.retried_at),
         oom_at=oom,
         largest_free_block=largest_gap(segments_after(calls, peak_at), starts, starts + charged[alive]),
         fragmentation_bytes=_at(reserved, peak_call) - _at(allocated, min(peak_reserved_at, len(charged) - 1)),
@@ -164,6 +191,16 @@ def _result(
         addresses=addresses,
         calls=calls,
     )
+
+
+def _waiting(heap: Heap, charged: IntArray, later: dict[int, int]) -> IntArray:
+    """Bytes after each event that were freed and have not come back."""
+    change = np.zeros(len(charged), dtype=np.int64)
+    freed = np.asarray([event for event in later if event < len(charged)], dtype=np.int64)
+    change[freed] = -charged[freed]
+    for event, nbytes in heap.settled:
+        change[min(event, len(change) - 1)] -= nbytes
+    return np.cumsum(change)
 
 
 def _first_peak(values: IntArray) -> int:

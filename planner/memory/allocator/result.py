@@ -54,6 +54,8 @@ class AllocatorResult:
     """allocated_bytes.all.peak: sizes of blocks, with what is not split off."""
     peak_allocated_at: int
     """Index of the event that first reaches it; -1 without events."""
+    peak_active_bytes: int
+    """active_bytes.all.peak: with freed blocks that wait for a stream."""
     peak_requested_bytes: int
     """requested_bytes.all.peak."""
     peak_reserved_bytes: int
@@ -61,6 +63,8 @@ class AllocatorResult:
     peak_reserved_at: int
     reserved_at_end: int
     num_alloc_retries: int
+    retried_at: tuple[int, ...]
+    """Events at which cached memory was given back for want of room."""
     oom_at: OutOfMemory | None
     largest_free_block: int
     """Largest free block when allocated stands at its peak."""

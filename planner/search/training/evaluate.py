@@ -147,7 +147,6 @@ class Evaluator(BaseEvaluator[Workload]):
             profile=profile,
             terms=(cuda_context(self.cluster), nccl(self.cluster), *plan.outside, *uncompiled),
             host_bytes=plan.host_bytes,
-            waiting_bytes=plan.waiting_bytes,
             nvme_bytes=plan.nvme_bytes,
             capacity_bytes=self.capacity_bytes,
             time=time,

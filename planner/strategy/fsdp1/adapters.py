@@ -6,36 +6,14 @@ peft utils/other.py: fsdp_auto_wrap_policy makes a unit of every adapter matrix;
 
 from collections.abc import Sequence
 
-from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.fsdp1.flat import FlatUnit
-from gpu_plan.planner.units import MIB
 
 WRAPPING_NOTE = (
     "the loop sets accelerator.state.fsdp_plugin.auto_wrap_policy = fsdp_auto_wrap_policy(model) from "
     "peft.utils.other before it prepares the model, as the Trainer does; torch flattens adapters and base together "
     "otherwise, and refuses two types in one flat parameter"
 )
-
-
-_UNEXPLAINED = 1920 * MIB
-
-
-def unexplained(context: RankContext) -> tuple[Term, ...]:
-    """What runs show beyond everything that is known of them, where a 4-bit base is sharded; it shows nowhere else."""
-    if not context.peft.quantises:
-        return ()
-    return (
-        Term(
-            name="unexplained under a quantised base",
-            low=0,
-            expected=0,
-            high=_UNEXPLAINED,
-            basis="measured",
-            source="nvidia-smi in 28 published runs of 7 and 8B models on 2 and 4 A100, 0.6 to 1.9 GiB beyond all terms"
-            " (benchmarks/results/accuracy.md); the cause is not known",
-        ),
-    )
 
 
 def adapter_notes(context: RankContext, storage: str) -> tuple[str, ...]:

@@ -101,19 +101,6 @@ def _elements(parameter: ParameterInfo, dtype: str) -> int:
     return ceil_div(parameter.numel * element_bits(parameter.dtype), element_bits(dtype))
 
 
-def waiting_bytes(units: Sequence[FlatUnit]) -> int:
-    """Of the one gathered block that was given back and cannot be taken again yet.
-
-    It serves again once the computation that used it is done (_flat_param.py: _no_dispatch_record_stream), and the
-    limiter (_limiter_utils.py) waits for all but the last: one block more than the order of events shows, unless
-    adapters are units of their own, whose turns come between those of two blocks.
-    """
-    blocks = [unit for unit in units if not unit.is_root]
-    if any(unit.trainable for unit in blocks) and not all(unit.trainable for unit in blocks):
-        return 0
-    return max((ceil_div(unit.flat_numel * element_bits(unit.dtype), 8) for unit in blocks), default=0)
-
-
 def first_shard(trace: StepTrace, units: Sequence[FlatUnit], dtype: str) -> list[LocalTensor]:
     """What rank 0's optimizer steps: each trainable parameter's part of the first shard, one-dimensional.
 

@@ -21,6 +21,8 @@ class Act(Enum):
     """What happens to a unit."""
 
     UNSHARD = "unshard"
+    USE = "use"
+    """The computation waits for what was gathered."""
     RESHARD = "reshard"
     REDUCE = "reduce"
     """Its gradients become one, the parameter is freed, the gradient goes to the other ranks."""
@@ -109,6 +111,8 @@ class _Runtime:
     def _pre_forward(self, event: int, handle: _Handle) -> None:
         if not handle.in_backward and not handle.prefetched:
             self._unshard(event, handle)
+        if not handle.in_backward:
+            self._write(event, Act.USE, handle)
 
     def _post_forward(self, event: int, handle: _Handle) -> None:
         if handle.in_backward:
@@ -126,8 +130,10 @@ class _Runtime:
         if handle.ran_pre_backward:
             return
         handle.in_backward = True
-        if handle.needs_unshard and not handle.prefetched:
-            self._unshard(event, handle)
+        if handle.needs_unshard:
+            if not handle.prefetched:
+                self._unshard(event, handle)
+            self._write(event, Act.USE, handle)
         handle.needs_unshard = False
         if handle.index:
             ahead = self._order[handle.index - 1]

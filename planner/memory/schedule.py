@@ -1,0 +1,123 @@
+"""When a freed block can be handed out again: the host's calls against the work that is queued on the device's streams.
+
+A block on which a stream was recorded goes back to its pool only once the events that its free left on those streams
+have completed, and the allocator finds that out in a later request (pytorch c10/cuda/CUDACachingAllocator.cpp: free,
+insert_events, process_events). When they complete is a question of timing, but for two bounds: the host may wait for
+everything at once, or run ahead until its own code makes it wait. What it then knows to be complete is what the event
+that it waited for stood behind, on its own stream and on those that this one had waited for: a vector clock.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+DEFAULT_STREAM = 0
+"""The stream that computes."""
+
+Moment = tuple[int, int, int]
+"""Segment of the run, place inside it, and number of the strategy's own event: moments in their order."""
+
+Clock = Mapping[int, int]
+"""Last work of each stream that is complete once an event is."""
+
+
+class Schedule(IntEnum):
+    """How far the host is ahead of the device."""
+
+    WAITS = -1
+    """Nowhere: whatever was freed can be taken again at once."""
+    AHEAD = 0
+    """As far as its code lets it, while the other streams finish with what they wait for."""
+    LAGS = 1
+    """As far as its code lets it, while the other streams finish as late as anything that was waited for allows."""
+    QUEUED = 2
+    """Past what its code waits for on the way, until the device's queue of launches is full."""
+
+
+RUNS_AHEAD = (Schedule.AHEAD, Schedule.LAGS, Schedule.QUEUED)
+LIMITED = (Schedule.AHEAD, Schedule.LAGS)
+"""Schedules in which the host waits where its code says so."""
+MAX_QUEUED_LAUNCHES = 1024
+"""Kernels that can be queued on a device before a launch blocks the host (NVIDIA documents no number; 1024 is what the
+CUDA driver has shown since Fermi)."""
+
+
+@dataclass(slots=True)
+class Waits:
+    """A free that waits; for each schedule in which the host runs ahead the moment from which the block serves again.
+
+    A schedule that is missing: not before the allocator itself waits for the device.
+    """
+
+    clock: Clock
+    until: dict[Schedule, Moment] = field(default_factory=dict)
+
+
+class DeviceStreams:
+    """Work queued on streams, in the order in which the host queues it."""
+
+    def __init__(self) -> None:
+        self._now = 0
+        self._clocks: dict[int, dict[int, int]] = {}
+        self._known: dict[Schedule, dict[int, int]] = {schedule: {} for schedule in RUNS_AHEAD}
+        self._launched: deque[tuple[int, Clock]] = deque()
+        self._pending: list[Waits] = []
+
+    def record(self, stream: int) -> Clock:
+        """Event.record: everything queued on the stream so far, and what it waited for."""
+        self._now += 1
+        clock = self._clocks.setdefault(stream, {})
+        clock[stream] = self._now
+        return dict(clock)
+
+    def wait(self, waiter: int, on: int) -> None:
+        """Stream.wait_stream: what is queued on `waiter` from now on comes after all that is queued on `on`."""
+        clock = self._clocks.setdefault(waiter, {})
+        for stream, at in self.record(on).items():
+            clock[stream] = max(clock.get(stream, 0), at)
+
+    def free(self, stream: int) -> Waits:
+        """A block is freed that `stream`, recorded on it, may still use."""
+        waits = Waits(self.record(stream))
+        self._pending.append(waits)
+        return waits
+
+    def launched(self, kernels: int, moment: Moment) -> None:
+        """The host has launched so many kernels in all on the computing stream: none that is further back waits."""
+        passed: Clock = {}
+        while self._launched and self._launched[0][0] <= kernels - MAX_QUEUED_LAUNCHES:
+            passed = self._launched.popleft()[1]
+        self._launched.append((kernels, self.record(DEFAULT_STREAM)))
+        if passed:
+            self.host_waits(passed, moment, RUNS_AHEAD)
+
+    def host_waits(self, event: Clock, moment: Moment, schedules: Sequence[Schedule] = RUNS_AHEAD) -> None:
+        """Event.synchronize: what the event stands behind is complete, and the host knows it."""
+        for schedule in schedules:
+            known = self._known[schedule]
+            for stream, at in event.items():
+                known[stream] = max(known.get(stream, 0), at)
+        for waits in self._pending:
+            for schedule in schedules:
+                if schedule not in waits.until and self._done(waits.clock, schedule):
+                    waits.until[schedule] = moment
+        self._pending = [waits for waits in self._pending if len(waits.until) < len(RUNS_AHEAD)]
+
+    def _done(self, clock: Clock, schedule: Schedule) -> bool:
+        streams = list(clock) if schedule is Schedule.LAGS else [DEFAULT_STREAM]
+        known = self._known[schedule]
+        return all(clock.get(stream, 0) <= known.get(stream, 0) for stream in streams)
+
+
+__all__ = [
+    "DEFAULT_STREAM",
+    "LIMITED",
+    "MAX_QUEUED_LAUNCHES",
+    "RUNS_AHEAD",
+    "Clock",
+    "DeviceStreams",
+    "Moment",
+    "Schedule",
+    "Waits",
+]

@@ -1,0 +1,102 @@
+"""FSDP1's streams, and where its host waits for the device.
+
+Mirrors torch/distributed/fsdp (torch 2.13): _runtime_utils.py (_init_streams, _wait_for_computation_stream, _unshard
+with its rate limiter, _reshard, _post_backward_hook, _post_backward_final_callback), _limiter_utils.py
+(_FreeEventQueue), _flat_param.py (_free_low_precision_sharded_param, _free_unsharded_flat_param: each records the
+current stream on what it frees) and ProcessGroupNCCL, which runs all collectives of one group on one stream of its own
+that the caller's stream waits for.
+"""
+
+from collections import deque
+
+from gpu_plan.planner.memory.schedule import (
+    DEFAULT_STREAM,
+    LIMITED,
+    RUNS_AHEAD,
+    Clock,
+    DeviceStreams,
+    Moment,
+    Schedule,
+    Waits,
+)
+
+PRE_UNSHARD_STREAM, UNSHARD_STREAM, POST_BACKWARD_STREAM = 1, 2, 3
+"""_init_streams; what is allocated on them comes from pools of their own."""
+_NCCL_STREAM = 4
+MAX_INFLIGHT_ALL_GATHERS = 2
+"""_FreeEventQueue: free events that may be queued before the next all-gather waits for the oldest."""
+
+
+class Queues:
+    """What the host has queued on each stream, and the limiter's events.
+
+    `limits`: whether the limiter holds the host back in every schedule; otherwise it does so in backward alone where
+    the device's queue of launches is what fills up.
+    """
+
+    def __init__(self, *, limits: bool = True) -> None:
+        self._limits = limits
+        self._limited: tuple[Schedule, ...] = ()
+        self._streams = DeviceStreams()
+        self._free_events: deque[Clock] = deque()
+
+    def begin_forward(self) -> None:
+        """_wait_for_computation_stream."""
+        self._limited = RUNS_AHEAD if self._limits else LIMITED
+        self._streams.wait(UNSHARD_STREAM, DEFAULT_STREAM)
+        self._streams.wait(PRE_UNSHARD_STREAM, DEFAULT_STREAM)
+
+    def begin_backward(self) -> None:
+        """The limiter holds from here on, whatever was queued before."""
+        self._limited = RUNS_AHEAD
+
+    def launched(self, kernels: int, moment: Moment) -> None:
+        """The computation's kernels that were launched so far."""
+        self._streams.launched(kernels, moment)
+
+    def cast_shard(self) -> None:
+        """The unshard stream waits for the low-precision shard."""
+        self._streams.wait(UNSHARD_STREAM, PRE_UNSHARD_STREAM)
+
+    def limit_gathers(self, moment: Moment) -> None:
+        """The rate limiter: where enough frees are queued, the host waits for the oldest."""
+        if len(self._free_events) >= MAX_INFLIGHT_ALL_GATHERS:
+            self._streams.host_waits(self._free_events.popleft(), moment, self._limited)
+
+    def gather(self) -> None:
+        """An all-gather, issued on the unshard stream."""
+        self._collective(UNSHARD_STREAM)
+
+    def use_gathered(self) -> None:
+        """The computation waits for all that was gathered so far."""
+        self._streams.wait(DEFAULT_STREAM, UNSHARD_STREAM)
+
+    def free_cast_shard(self) -> Waits:
+        return self._streams.free(UNSHARD_STREAM)
+
+    def free_gathered(self) -> Waits:
+        """The padded flat parameter is freed, and the free event is queued."""
+        waits = self._streams.free(DEFAULT_STREAM)
+        self._free_events.append(self._streams.record(DEFAULT_STREAM))
+        return waits
+
+    def reduce(self) -> None:
+        """The reduction waits for the gradient, and is issued on the post-backward stream."""
+        self._streams.wait(POST_BACKWARD_STREAM, DEFAULT_STREAM)
+        self._collective(POST_BACKWARD_STREAM)
+
+    def free_gradient(self) -> Waits:
+        """The unsharded gradient goes with the post-backward stream recorded on it."""
+        return self._streams.free(POST_BACKWARD_STREAM)
+
+    def end_backward(self) -> None:
+        """_post_backward_final_callback: the computation waits for the last reduction."""
+        self._streams.wait(DEFAULT_STREAM, POST_BACKWARD_STREAM)
+
+    def host_meets(self, moment: Moment) -> None:
+        """The host reads something that the computation made."""
+        self._streams.host_waits(self._streams.record(DEFAULT_STREAM), moment)
+
+    def _collective(self, stream: int) -> None:
+        self._streams.wait(_NCCL_STREAM, stream)
+        self._streams.wait(stream, _NCCL_STREAM)
