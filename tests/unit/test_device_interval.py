@@ -1,7 +1,5 @@
 """Device memory in use: which term is known how well."""
 
-import pytest
-
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.overheads import Term, cached_blocks, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile
@@ -23,31 +21,28 @@ def use(simulated: Simulated, capacity: int = 80 * GIB) -> DeviceUse:
     return DeviceUse(profile=profile, terms=(context,), host_bytes=0, capacity_bytes=capacity, simulated=simulated)
 
 
-@pytest.mark.parametrize("other", [11, 14])
-def test_both_orders_of_addresses_bound_what_is_cached(other: int) -> None:
-    found = use(Simulated(reserved_bytes=12 * GIB, squeezed_bytes=12 * GIB, retries=0, other_order=lambda: other * GIB))
-    assert found.used_low_bytes == min(12, other) * GIB + MIB
-    assert found.expected_bytes == 12 * GIB + 2 * MIB
-    assert found.used_high_bytes == max(12, other) * GIB + 3 * MIB
-
-
-def test_blocks_that_wait_for_another_stream_may_also_not() -> None:
+def test_what_nobody_decides_bounds_what_is_cached() -> None:
+    """Orders of addresses and schedules of the host: the least and the most over all of them."""
     simulated = Simulated(
-        reserved_bytes=12 * GIB, squeezed_bytes=12 * GIB, retries=0, other_order=lambda: 12 * GIB, waiting_bytes=GIB
+        reserved_bytes=12 * GIB, squeezed_bytes=12 * GIB, retries=0, extremes=lambda: (11 * GIB, 14 * GIB)
     )
     found = use(simulated)
     assert found.used_low_bytes == 11 * GIB + MIB
-    assert found.used_high_bytes == 12 * GIB + 3 * MIB
+    assert found.expected_bytes == 12 * GIB + 2 * MIB
+    assert found.used_high_bytes == 14 * GIB + 3 * MIB
 
 
-def test_a_run_under_pressure_can_show_anything_that_the_device_has() -> None:
-    found = use(Simulated(reserved_bytes=20 * GIB, squeezed_bytes=15 * GIB, retries=2), capacity=16 * GIB)
-    assert found.used_low_bytes == 10 * GIB + MIB
-    assert found.used_high_bytes >= 16 * GIB
+def test_a_run_under_pressure_shows_what_it_settles_at() -> None:
+    simulated = Simulated(
+        reserved_bytes=20 * GIB, squeezed_bytes=15 * GIB, retries=2, extremes=lambda: (12 * GIB, 13 * GIB)
+    )
+    found = use(simulated, capacity=16 * GIB)
+    assert found.used_low_bytes == 12 * GIB + MIB
+    assert found.used_high_bytes == 13 * GIB + 3 * MIB
 
 
 def test_what_is_cached_never_grows_beyond_the_device() -> None:
-    term = cached_blocks(2 * GIB, 9 * GIB, 5 * GIB, pressed=False)
+    term = cached_blocks(2 * GIB, 2 * GIB, 9 * GIB, 5 * GIB, pressed=False)
     assert (term.low, term.expected, term.high) == (2 * GIB, 2 * GIB, 5 * GIB)
 
 
@@ -58,3 +53,11 @@ def test_two_gpus_are_each_others_only_neighbour() -> None:
     assert group.expected == 2 * pair.expected
     assert all(term.low < term.expected < term.high for term in (pair, group))
     assert nccl(parse_cluster("1xA100-80GB")).high == 0
+
+
+def test_trees_may_have_other_neighbours_than_the_ring_as_many_as_the_node_holds() -> None:
+    """544 MiB were measured on a pair (NVIDIA/nccl issue 964), 256 of them beside its 24 channels."""
+    high = {count: nccl(parse_cluster(f"{count}xA100-80GB")).high for count in (2, 4, 8)}
+    assert high[2] == 544 * MIB
+    assert high[4] == (3 * 24 * 12 + 256) * MIB
+    assert high[8] == (5 * 24 * 12 + 256) * MIB

@@ -238,8 +238,3 @@ def test_shards_from_before_the_upcast_go_with_the_first_reshard() -> None:
     live = np.cumsum(stream.event_sign * stream.sizes(1)[stream.event_tensor])
     assert live[load][-1] == pytest.approx((2 + 4) * P / 8, abs=SLACK)
     assert measure(stream, 1).at_rest_bytes == pytest.approx(16 * P / 8, abs=SLACK)
-
-
-def test_one_block_waits_unless_adapters_take_turns_between() -> None:
-    assert run(context())[0].waiting_bytes == 2 * BLOCK
-    assert run(adapted())[0].waiting_bytes == 0

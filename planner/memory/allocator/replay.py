@@ -69,8 +69,8 @@ def replay(
     """Runs events: +1 allocates, -1 frees tensor `tensors[event]` of `sizes[tensor]` requested bytes.
 
     `returns[event]` is the event from which on the block that an event frees can be handed out again, the event itself
-    or a later one; None: all at once. Shapes: signs, tensors and returns [events], sizes and streams [tensors]. Raises ValueError when a tensor is allocated
-    twice or freed without being alive.
+    or a later one; None: all at once. Shapes: signs, tensors and returns [events], sizes and streams [tensors].
+    Raises ValueError when a tensor is allocated twice or freed without being alive.
     """
     heap = (ExpandableHeap if settings.expandable_segments else Heap)(settings, capacity, falling=falling)
     rounded = settings.round_sizes(sizes)

@@ -225,10 +225,12 @@ class _Layout:
             queues.launched(before + int(self._kernels[min(deed.event, len(self._kernels) - 1)]), builder.moment(at))
             if deed.event >= self._backward:
                 queues.begin_backward()
-            if deed.act not in (Act.UNSHARD, Act.USE) and deed.unit.module in self._stale:
+            if deed.act in (Act.RESHARD, Act.REDUCE) and deed.unit.module in self._stale:
                 builder.free(self._resharded(in_pass, at, deed.unit), self._stale.pop(deed.unit.module))
             if deed.act is Act.UNSHARD:
                 self._unshard(at, deed.unit)
+            elif deed.act is Act.LIMIT:
+                queues.limit_gathers(builder.moment(at))
             elif deed.act is Act.USE:
                 queues.use_gathered()
             elif deed.act is Act.RESHARD:

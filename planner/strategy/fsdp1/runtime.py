@@ -21,6 +21,8 @@ class Act(Enum):
     """What happens to a unit."""
 
     UNSHARD = "unshard"
+    LIMIT = "limit"
+    """It is asked for and gathered already: the rate limiter takes its turn all the same."""
     USE = "use"
     """The computation waits for what was gathered."""
     RESHARD = "reshard"
@@ -99,8 +101,7 @@ class _Runtime:
         self.deeds.append(Deed(event=event, act=act, unit=handle.unit))
 
     def _unshard(self, event: int, handle: _Handle) -> None:
-        if not handle.gathered:
-            self._write(event, Act.UNSHARD, handle)
+        self._write(event, Act.LIMIT if handle.gathered else Act.UNSHARD, handle)
         handle.gathered = True
 
     def _reshard(self, event: int, handle: _Handle) -> None:

@@ -1,0 +1,134 @@
+"""Blocks that wait for a stream: torch's counters, clocks of streams, and FSDP1's limiter as the real one runs."""
+
+import numpy as np
+import pytest
+
+from gpu_plan.planner.memory.allocator.replay import AllocatorResult, replay, simulate
+from gpu_plan.planner.memory.schedule import MAX_QUEUED_LAUNCHES, RUNS_AHEAD, DeviceStreams, Moment, Schedule
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.strategy.fsdp1 import rank
+from gpu_plan.planner.strategy.fsdp1.queues import UNSHARD_STREAM, Queues
+from gpu_plan.planner.units import MIB
+from gpu_plan.planner.workload.training import Stack
+from tests.unit.test_strategy_fsdp1 import BLOCK, adapted, blocks, context, run
+
+NOW: Moment = (1, 0, 0)
+LATER: Moment = (1, 9, 9)
+LAYERS = 8
+TALL = ((1024, 4096), *[(4096, 4096)] * LAYERS, (1024, 4096))
+
+
+def waited(returns: list[int], capacity: int | None = None) -> AllocatorResult:
+    """30 MiB come and go, three times; `returns`: from which event on each of the six events' block serves again."""
+    signs, tensors = np.asarray([1, -1, 1, -1, 1, -1]), np.asarray([0, 0, 1, 1, 2, 2])
+    sizes = np.full(3, 30 * MIB)
+    return replay(signs, tensors, sizes, returns=np.asarray(returns), capacity=capacity)
+
+
+def test_a_waiting_block_is_freed_but_active_and_serves_no_one() -> None:
+    """memory_stats: allocated falls with free, active when the block is back in its pool."""
+    at_once, waits = waited([0, 1, 2, 3, 4, 5]), waited([0, 4, 2, 3, 4, 5])
+    assert at_once.peak_reserved_bytes == at_once.peak_active_bytes == 30 * MIB
+    assert waits.peak_allocated_bytes == 30 * MIB
+    assert waits.peak_active_bytes == waits.peak_reserved_bytes == 60 * MIB
+    assert waits.addresses[2] != waits.addresses[0]
+    assert waits.addresses[4] in (waits.addresses[0], waits.addresses[2])
+
+
+def test_a_block_that_never_comes_back_by_itself_does_before_cached_memory_is_given_back() -> None:
+    """release_cached_blocks waits for all events, then frees what is whole."""
+    free = waited([0, 6, 2, 6, 4, 6])
+    assert free.peak_reserved_bytes == free.peak_active_bytes == 90 * MIB
+    squeezed = waited([0, 6, 2, 6, 4, 6], capacity=60 * MIB)
+    assert squeezed.oom_at is None
+    assert squeezed.retried_at == (4,)
+    assert squeezed.peak_reserved_bytes == 60 * MIB
+
+
+def test_what_an_event_stands_behind_is_known_on_every_stream() -> None:
+    streams = DeviceStreams()
+    streams.wait(1, 0)
+    freed = streams.free(1)
+    streams.host_waits(streams.record(0), NOW)
+    assert freed.until == {Schedule.AHEAD: NOW, Schedule.QUEUED: NOW}, "the other stream may still be at it"
+    streams.wait(0, 1)
+    streams.host_waits(streams.record(0), LATER)
+    assert freed.until[Schedule.LAGS] == LATER
+
+
+def test_the_queue_of_launches_holds_back_a_host_that_nothing_else_does() -> None:
+    streams = DeviceStreams()
+    streams.launched(1, NOW)
+    freed = streams.free(0)
+    streams.launched(2, NOW)
+    streams.launched(1 + MAX_QUEUED_LAUNCHES, NOW)
+    assert not freed.until
+    streams.launched(2 + MAX_QUEUED_LAUNCHES, LATER)
+    assert freed.until == dict.fromkeys(RUNS_AHEAD, LATER)
+
+
+def peaks(stream: RankStream, pool: int) -> dict[Schedule, int]:
+    """Most gathered blocks that stand in a stream's pool, the root's and the smaller ones aside."""
+    found = {}
+    for schedule in Schedule:
+        result = simulate(stream, 1, schedule=schedule)
+        segments = [s for s in result.segments if s.stream == pool and s.nbytes == 2 * BLOCK]
+        found[schedule] = len(segments)
+    return found
+
+
+def test_the_limiter_bounds_gathered_blocks_and_waiting_changes_no_allocated_byte() -> None:
+    """Two blocks stand at once in backward, one gathered ahead; the limiter lets one more wait for its free event."""
+    stream = run(context(blocks(TALL)))[0].stream
+    found = peaks(stream, UNSHARD_STREAM)
+    assert found[Schedule.WAITS] == 2
+    assert found[Schedule.AHEAD] == found[Schedule.LAGS] == 3
+    assert found[Schedule.QUEUED] == LAYERS, "a step of few kernels is queued as a whole"
+    results = {schedule: simulate(stream, 1, schedule=schedule) for schedule in Schedule}
+    assert len({result.peak_allocated_bytes for result in results.values()}) == 1
+    # Reductions that lag keep two flat gradients more from coming back.
+    lagging = results[Schedule.LAGS].peak_active_bytes - results[Schedule.AHEAD].peak_active_bytes
+    assert 2 * 2 * BLOCK <= lagging < 3 * 2 * BLOCK
+
+
+def test_adapters_between_16_bit_layers_leave_the_limiter_in_force() -> None:
+    found = peaks(run(adapted())[0].stream, UNSHARD_STREAM)
+    assert found[Schedule.QUEUED] == found[Schedule.AHEAD]
+
+
+class Recorded(Queues):
+    """Ages of the events that the limiter waits for: 1 is the newest, None where it takes none."""
+
+    ages: list[int | None]
+
+    def limit_gathers(self, moment: Moment) -> None:
+        Recorded.ages.append(len(self._free_events) if len(self._free_events) >= 2 else None)
+        super().limit_gathers(moment)
+
+
+def test_the_limiter_takes_the_events_that_torchs_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded from torch 2.13: eight wrapped layers and a root, two iterations on a fake process group (its
+    _FreeEventQueue logged). The root is asked for again in backward, and takes a turn for nothing."""
+    Recorded.ages = []
+    monkeypatch.setattr(rank, "Queues", Recorded)
+    run(context(blocks(TALL)))
+    steady = [2] * (LAYERS - 2)
+    first = [None, None, None, *steady, 2, None, None, *steady]
+    second = [4, *[3] * LAYERS, 3, 2, None, *steady]
+    assert Recorded.ages == [*first, *second]
+
+
+def test_the_trainer_reads_the_loss_before_the_optimizer_steps() -> None:
+    """What waits then is back for the step; a loop that reads nothing goes on with gradients that wait."""
+
+    def after_backward(stack: Stack) -> list[int]:
+        stream = run(context(blocks(TALL), stack=stack))[0].stream
+        returns = stream.returns(Schedule.LAGS)
+        assert returns is not None
+        at = np.arange(len(returns))
+        waiting = returns > at
+        step = int(np.searchsorted(stream.event_segment, stream.step_segments[0]))
+        return [int(event) for event in at[waiting & (at < step)] if returns[event] > step]
+
+    assert not after_backward(Stack.TRAINER)
+    assert after_backward(Stack.ACCELERATE)
