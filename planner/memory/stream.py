@@ -190,10 +190,12 @@ class StreamBuilder:
         """A storage that lives for one call."""
         self.free(at, self.alloc(at, nbytes, category, label))
 
-    def free_gradient(self, at: Point, in_pass: Pass, parameter: int) -> None:
-        """The traced storage of a parameter's gradient goes away."""
+    def free_gradient(self, at: Point, in_pass: Pass, parameter: int, waits: Waits | None = None) -> None:
+        """The traced storage of a parameter's gradient goes away; `waits` as in `free`."""
         tensor = self._gradient_tensor.get(parameter)
         if tensor is not None:
+            if waits is not None:
+                self._placed.waits[len(self._placed.event_tensor)] = waits
             self._event(at, -1, -1 - (self.passes.index(in_pass) * self.trace.num_tensors + tensor))
 
     def _event(self, at: Point, sign: int, tensor: int) -> None:

@@ -25,6 +25,7 @@ from gpu_plan.planner.strategy.zero.stage3.host import optimizer_host_bytes, wei
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.nvme import Nvme, nvme_layout, nvme_notes
 from gpu_plan.planner.strategy.zero.stage3.partition import holders, partition
+from gpu_plan.planner.strategy.zero.stage3.queues import ReduceQueue
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 from gpu_plan.planner.strategy.zero.stage3.traffic import Traffic, collectives
 from gpu_plan.planner.strategy.zero.stage3.views import (
@@ -101,6 +102,9 @@ class Stage3:
         self.bucket_elements = 0
         self.reduced: Counter[int] = Counter()
         self.rests: list[Handle] = []
+        self.queue = ReduceQueue(overlaps=self.config.overlap)
+        self.kernels = np.cumsum(context.trace.kind == Kind.OPERATOR)
+        """Kernels launched up to each event of a pass."""
 
     def _nvme(self) -> Nvme:
         return nvme_layout(self.context, self.config, self.parts, self.dtype)
@@ -198,7 +202,9 @@ class Stage3:
 
     def _run(self, in_pass: Pass) -> None:
         trace, builder, coordinator = self.context.trace, self.builder, self.coordinator
-        coordinator.begin(builder.at_mark(in_pass, Mark.FORWARD))
+        start = builder.at_mark(in_pass, Mark.FORWARD)
+        self.queue.begin(builder.moment(start))
+        coordinator.begin(start)
         self.reduced.clear()
         # The hook that releases after backward hangs on a module's inputs: it never runs where none has a gradient,
         # as token ids have none, and in what runs backward last.
@@ -217,6 +223,8 @@ class Stage3:
                 coordinator.fetch(builder.after(in_pass, position), 0, backward=True)
                 root_entered = True
             at, subject = builder.after(in_pass, position), int(trace.subject[position])
+            launched = builder.passes.index(in_pass) * int(self.kernels[-1]) + int(self.kernels[position])
+            self.queue.launched(launched, builder.moment(at))
             if kind == Kind.GRADIENT:
                 coordinator.forget_view(at, subject)
                 if subject not in self.delayed:
@@ -241,6 +249,7 @@ class Stage3:
                 coordinator.release(at, subject, backward=True)
         end = builder.at_mark(in_pass, Mark.BACKWARD_END)
         self._reduce(end, in_pass)
+        self.queue.end_backward(builder.moment(end))
         coordinator.finish_backward(end)
         if self.context.stack.traits.is_trainer:
             coordinator.drop_graphs(end, but=0)
@@ -257,7 +266,7 @@ class Stage3:
         if self.bucket and self.bucket_elements + numel > self.config.reduce_bucket:
             self._reduce(at, in_pass)
         if numel <= self.config.reduce_bucket:
-            self.builder.free_gradient(at, in_pass, parameter)
+            self.builder.free_gradient(at, in_pass, parameter, self.queue.copy_gradient())
         self.bucket.append(parameter)
         self.bucket_elements += numel
 
@@ -266,6 +275,7 @@ class Stage3:
         if not self.bucket:
             return
         builder, world = self.builder, self.context.world_size
+        self.queue.reduce(builder.moment(at))
         elements = sum(self.parts.share[index] for index in self.bucket) * world
         self.reduced[elements] += 1
         copy = None
