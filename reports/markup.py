@@ -26,7 +26,7 @@ def tag(name: str, /, *children: Child, **attributes: str | int | None) -> Html:
     Strings are put on one line, without control characters, and escaped.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no element")
+        raise ValueError(f"{name!r} is not an element")
     words = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(str(value))}"'
         for key, value in attributes.items()

@@ -87,7 +87,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
     Raises UnreachableError where there is no such folder, InputError in one line where it is not complete.
     """
     if not os.path.isdir(path):
-        raise UnreachableError(f"{path} is no folder: name a checkpoint, such as one below runs/RUN/checkpoints")
+        raise UnreachableError(f"{path} is not a folder: name a checkpoint, such as one below runs/RUN/checkpoints")
     try:
         return check_whole(path)
     except ManifestError as error:

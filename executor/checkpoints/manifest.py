@@ -169,7 +169,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         seen = path.stat()
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > _MOST_BYTES:
-            raise ManifestError(f"its {MANIFEST_FILE} is no regular file of less than {_MOST_BYTES >> 20} MiB")
+            raise ManifestError(f"its {MANIFEST_FILE} is not a regular file of less than {_MOST_BYTES >> 20} MiB")
         content = path.read_bytes()
     except FileNotFoundError:
         raise ManifestError(f"it has no {MANIFEST_FILE}: saving did not end, or nobody recorded that it did") from None
@@ -238,7 +238,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
         except OSError as error:
             raise ManifestError(f"{name} cannot be read: {error.strerror or error}") from None
         if not stat.S_ISREG(seen.st_mode):
-            raise ManifestError(f"{name} is no regular file")
+            raise ManifestError(f"{name} is not a regular file")
         if seen.st_size != entry.bytes:
             raise ManifestError(f"{name} has {seen.st_size:,} bytes, {entry.bytes:,} were saved")
         covered[path] = name

@@ -69,7 +69,7 @@ def _route(manifest: Manifest, strategy: str, world_size: int) -> Conversion | s
     """A conversion, None where none is needed, or why it cannot be."""
     before, after = known_traits(manifest.strategy), known_traits(strategy)
     if before is None or after is None:
-        return f"{manifest.strategy if before is None else strategy} is no strategy that this version knows"
+        return f"{manifest.strategy if before is None else strategy} is not a strategy that this version knows"
     saved, wanted = before.checkpoint, after.checkpoint
     if manifest.layout == DEEPSPEED_UNIVERSAL:
         same = wanted.form is saved.form

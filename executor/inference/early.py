@@ -57,7 +57,9 @@ def _is_cached(model: str, revision: str | None) -> bool:
     try:
         found = [try_to_load_from_cache(model, name, revision=revision) for name in (SINGLE_NAME, INDEX_NAME)]
     except HFValidationError:
-        raise UnreachableError(f"there is no folder {model}, and it is no hub id: prompts need the weights") from None
+        raise UnreachableError(
+            f"there is no folder {model}, and it is not a hub id: prompts need the weights"
+        ) from None
     return any(isinstance(one, str) for one in found)
 
 

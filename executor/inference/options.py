@@ -105,7 +105,7 @@ def read_device_map(path: Path) -> dict[str, Place]:
     except MalformedError as error:
         raise InputError(f"{path} {error}") from None
     if not isinstance(value, dict) or not value:
-        raise InputError(f'{path} is no device map: write {{"model.layers.0": 0, "lm_head": "cpu"}}')
+        raise InputError(f'{path} is not a device map: write {{"model.layers.0": 0, "lm_head": "cpu"}}')
     for name, place in value.items():
         if isinstance(place, bool) or not isinstance(place, (int, str)):
             raise InputError(f"{path} puts {name} on {str(place)[:40]}: a GPU's number, cpu or disk")

@@ -83,7 +83,7 @@ def _of_notebook(path: Path, text: str) -> tuple[str, tuple[int, ...]]:
         cells = notebook["cells"]
         sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{path} is no notebook: it has no list of cells") from None
+        raise InputError(f"{path} is not a notebook: it has no list of cells") from None
     lines: list[str] = []
     starts: list[int] = []
     for source in sources:

@@ -71,7 +71,8 @@ def decide(
     if _same_again(attempts):
         where = f"after step {last.last_step}" if last.last_step else "before its first step"
         return Decision(
-            action="stop", reason=f"attempts {last.number - 1} and {last.number} ended alike {where}: it is no accident"
+            action="stop",
+            reason=f"attempts {last.number - 1} and {last.number} ended alike {where}: it is not an accident",
         )
     restarts = sum(1 for attempt in attempts[:-1] if attempt.cause in _CRASHES)
     if restarts >= max_restarts:

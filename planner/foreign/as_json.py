@@ -40,7 +40,7 @@ def json_value(text: bytes | str, *, max_depth: int = MAX_DEPTH, infinity: bool 
     except RecursionError:
         raise too_deep(max_depth) from None
     except UnicodeEncodeError:
-        raise MalformedError("holds an unpaired surrogate, which is no character") from None
+        raise MalformedError("holds an unpaired surrogate, which is not a character") from None
     except json.JSONDecodeError as error:
         raise MalformedError(f"is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg})") from None
     if isinstance(value, (dict, list)):
@@ -67,4 +67,4 @@ def _infinite(name: str) -> float:
 
 
 def _refuse(name: str) -> float:
-    raise RefusedNumberError(f"holds {name}, which is no number")
+    raise RefusedNumberError(f"holds {name}, which is not a number")

@@ -147,7 +147,7 @@ def _check(gpus: Mapping[str, object]) -> None:
         shown = f"[tool.plan.gpus.{name[:40]!r}]"
         if not _NAME.fullmatch(name) or not squash(name):
             raise InputError(
-                f"{shown} is no name that --gpus can read: begin with a letter, then letters, digits, '.', '_' or '-'"
+                f"{shown} is not a name that --gpus can read: a letter, then letters, digits, '.', '_' or '-'"
             )
         other = taken.setdefault(squash(name), name)
         if other is not name:

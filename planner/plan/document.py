@@ -98,7 +98,7 @@ class ModelFacts:
 
     def __post_init__(self) -> None:
         if not 0 <= self.trainable_parameters <= self.parameters:
-            raise ValueError(f"{self.trainable_parameters} trainable parameters of {self.parameters} make no sense")
+            raise ValueError(f"{self.trainable_parameters} trainable parameters of {self.parameters} are invalid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +242,7 @@ def check_version(value: Mapping[str, object], where: str, kind: VersionedKind =
 
     version = value.get("schema_version")
     if version is None:
-        raise InputError(f"{where} is no {kind}: it has no schema_version; make it with `plan MODEL --gpus ...`")
+        raise InputError(f"{where} is not a {kind}: it has no schema_version; make it with `plan MODEL --gpus ...`")
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise InputError(
             f"{where}: schema_version is {version!r:.40}, this version reads {SCHEMA_VERSION}:"

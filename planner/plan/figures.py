@@ -214,9 +214,9 @@ class SpeedFigures:
         rates = [self.tokens_per_second_per_gpu, self.samples_per_second, self.mfu, *self.parts.values()]
         for value in rates:
             if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"a speed of {value} makes no sense")
+                raise ValueError(f"a speed of {value} is invalid")
         if not (math.isfinite(self.step_seconds_high) and self.step_seconds > 0):
-            raise ValueError(f"a step of {self.step_seconds} seconds makes no sense")
+            raise ValueError(f"a step of {self.step_seconds} seconds is invalid")
         _ordered("step_seconds", self.step_seconds_low, self.step_seconds, self.step_seconds_high)
 
 
@@ -256,7 +256,7 @@ class DevicePrice:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.usd_per_hour) and self.usd_per_hour >= 0):
-            raise ValueError(f"a price of {self.usd_per_hour} makes no sense")
+            raise ValueError(f"a price of {self.usd_per_hour} is invalid")
 
 
 def _at_least(figures: object, least: int, *names: str) -> None:

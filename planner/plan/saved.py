@@ -126,7 +126,7 @@ def saved_from_json(text: str | bytes, where: str) -> SavedPlan:
     check_version(value, where, "saved plan")
     if value.get("document") != "saved-plan":
         raise InputError(
-            f"{where} is no saved plan: `--save FILE` writes one, `--json` prints a whole document instead"
+            f"{where} is not a saved plan: `--save FILE` writes one, `--json` prints a whole document instead"
         )
     if "digest" not in value:
         raise InputError(f"{where} has no digest of what it was made from: make the plan again")

@@ -84,7 +84,7 @@ def _job(tables: CheckTables, text: str, name: str, table: object) -> CheckJob:
     line = toml_line(text, header)
     try:
         if not _NAME.fullmatch(name):
-            raise InputError("is no name for a file: use letters, digits, '.', '_' and '-'")
+            raise InputError("is not a name for a file: use letters, digits, '.', '_' and '-'")
         if not isinstance(table, dict):
             raise InputError("must be a table of options")
         lines = {key: found for key in table if (found := toml_line(text, header, key)) is not None and found != line}

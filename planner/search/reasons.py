@@ -37,14 +37,14 @@ def failure(evaluator: BaseEvaluator[W], judgement: J) -> str | None:
 
 
 def too_large(judgement: Judgement) -> str:
-    """`ZeRO-2 needs 97.3 GiB of 79.1: optimizer state 38.2, activations 31.0, ...`."""
+    """`ZeRO-2 needs 97.3 GiB, has 79.1: optimizer state 38.2, activations 31.0, ...`."""
     parts = sorted(judgement.profile.at_peak.items(), key=lambda item: -item[1])[:_SHOWN]
     shares = ", ".join(f"{_WORDS[category]} {format_gib(size)}" for category, size in parts if size)
     needed = format_gib(judgement.least_bytes)
     capacity = format_gib(judgement.capacity_bytes)
     if judgement.states_only:
-        return f"{judgement.title} needs at least {needed} GiB of {capacity} before any activation: {shares}"
-    return f"{judgement.title} needs {needed} GiB of {capacity}{judgement.peak_words}: {shares}"
+        return f"{judgement.title}: model states alone need {needed} GiB, has {capacity}: {shares}"
+    return f"{judgement.title} needs {needed} GiB, has {capacity}{judgement.peak_words}: {shares}"
 
 
 def fragmented(judgement: Judgement) -> str:

@@ -139,7 +139,7 @@ class _Reader:
         for number, row in enumerate(trace):
             place = f"device_traces[{self.device}][{number}]"
             if not isinstance(row, dict) or not isinstance(row.get("action"), str):
-                raise InputError(f"{self.where}: {place} is no event with an action")
+                raise InputError(f"{self.where}: {place} is not an event with an action")
             action = row["action"]
             if action not in (_ALLOCATION, *_FREES, *_TAKEN, *_GIVEN_BACK, *_OTHERS):
                 raise InputError(f"{self.where}: {place}: unknown action {action[:40]!r}; another version wrote it")
@@ -152,7 +152,7 @@ class _Reader:
         for number, segment in enumerate(segments):
             place = f"segments[{number}]"
             if not isinstance(segment, dict):
-                raise InputError(f"{self.where}: {place} is no segment")
+                raise InputError(f"{self.where}: {place} is not a segment")
             if segment.get("device", self.device) != self.device:
                 continue
             held += self._integer(segment, "total_size", place)
@@ -180,7 +180,7 @@ class _Reader:
     def _integer(self, row: dict[str, object], key: str, place: str) -> int:
         value = row.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-            raise InputError(f"{self.where}: {place}: {key} is no number of bytes")
+            raise InputError(f"{self.where}: {place}: {key} is not a number of bytes")
         return value
 
 
@@ -200,5 +200,5 @@ def _frame(row: dict[str, object]) -> Frame:
 
 def _list(value: object, where: str, what: str) -> list[object]:
     if not isinstance(value, list):
-        raise InputError(f"{where}: {what} is no list; another version wrote it, or it is no memory snapshot")
+        raise InputError(f"{where}: {what} is not a list; another version wrote it, or it is not a memory snapshot")
     return value

@@ -53,7 +53,7 @@ class Collective:
 
     def __post_init__(self) -> None:
         if self.bytes < 0 or self.count < 0 or (self.ranks is not None and self.ranks < 1):
-            raise InputError(f"a {self.kind} of {self.bytes} bytes, {self.count} times, makes no sense")
+            raise InputError(f"a {self.kind} of {self.bytes} bytes, {self.count} times, is invalid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,7 @@ def sweep_from_json(text: str | bytes, where: str) -> SweepDocument:
     value = load_object(text, where)
     check_version(value, where)
     if value.get("document") != "sweep":
-        raise InputError(f"{where} is no sweep: `plan MODEL --gpus ... --sweep OPTION=A,B --json` prints one")
+        raise InputError(f"{where} is not a sweep: `plan MODEL --gpus ... --sweep OPTION=A,B --json` prints one")
     return decode(SweepDocument, value, where)
 
 

@@ -32,7 +32,7 @@ class LosingGroup:
         elif self.closest.memory is not None:
             pieces.append(f"micro batch {choice.micro_batch_size}, {checkpointing_words(choice)}")
         if len(self.members) > 1:
-            pieces.append(f"{len(self.members) - 1} more alike")
+            pieces.append(f"+{len(self.members) - 1} similar")
         return "; ".join(pieces)
 
 
@@ -43,7 +43,8 @@ def group_rejected(rejected: Iterable[Candidate], plans: Iterable[Candidate] = (
     """
     groups: dict[tuple[str, str, str], list[Candidate]] = {}
     for candidate in rejected:
-        wording = _NUMBER.sub("#", (candidate.reason or "").split(":")[0])
+        reason = candidate.reason or ""
+        wording = _NUMBER.sub("#", reason.rpartition(":")[0] or reason)
         key = (candidate.strategy.name, candidate.strategy.offload, wording)
         groups.setdefault(key, []).append(candidate)
     found = [LosingGroup(closest=min(group, key=_excess), members=tuple(group)) for group in groups.values()]

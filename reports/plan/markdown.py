@@ -27,7 +27,7 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
     )
     shown = words.focus(document)
     if shown is None:
-        blocks.append("## NO: no plan fits this cluster")
+        blocks.append("## OOM: no plan fits this cluster")
     else:
         blocks.extend(_candidate(shown, document, explain))
     if document.nearest_change is not None:

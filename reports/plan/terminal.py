@@ -112,7 +112,7 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
     yield _header(document, page)
     shown = words.focus(document)
     if shown is None:
-        yield from _heading("NO  no plan fits this cluster", "bold red")
+        yield from _heading("OOM  no plan fits this cluster", "bold red")
     else:
         yield from _candidate(shown, document, page, explain)
     if document.nearest_change is not None:
@@ -273,10 +273,10 @@ def _notes(document: PlanDocument, page: _Page, everything: bool) -> Iterable[Re
     if document.warnings:
         yield from _heading("Warnings", "bold yellow")
         yield _bullets((page.safe(warning), "") for warning in document.warnings)
-    assumptions = words.ordered_assumptions(document)
+    assumptions = words.ordered_assumptions(document, explain=everything)
     if assumptions:
         shown = assumptions if everything else assumptions[:_ASSUMPTIONS_SHOWN]
         yield from _heading("Assumes")
         yield _bullets((page.safe(text), basis) for text, basis in shown)
-        if len(assumptions) > len(shown):
-            yield Text(f"  {len(assumptions) - len(shown)} more with --explain", style="dim")
+        if len(document.assumptions) > len(shown):
+            yield Text(f"  {len(document.assumptions) - len(shown)} more with --explain", style="dim")

@@ -23,7 +23,7 @@ _OTHERS = {
     "device-map": "device map",
 }
 """Titles of what is no strategy of training in this version."""
-VERDICTS = {"fits": "FITS", "tight": "TIGHT", "no": "NO"}
+VERDICTS = {"fits": "FITS", "tight": "TIGHT", "no": "OOM"}
 _DEGREES = (("tensor_parallel", "TP"), ("pipeline_parallel", "PP"), ("context_parallel", "CP"))
 _EVIDENCE_ORDER: tuple[Evidence, ...] = ("assumed", "measured", "source", "traced")
 
@@ -170,12 +170,16 @@ def memory_words(memory: MemoryFigures) -> list[str]:
     if evaluation is not None:
         pieces.append(f"{gib(evaluation)} GiB allocated at most in evaluation")
     if memory.num_alloc_retries:
-        pieces.append(f"only after {memory.num_alloc_retries} times giving cached memory back")
+        pieces.append(_retries(memory.num_alloc_retries))
     if memory.host_bytes:
         pieces.append(f"{format_bytes(memory.host_bytes)} of host RAM per rank")
     if memory.nvme_bytes:
         pieces.append(f"{format_bytes(memory.nvme_bytes)} of NVMe per rank")
     return pieces
+
+
+def _retries(count: int) -> str:
+    return f"after {count} allocator {'retry' if count == 1 else 'retries'} (slow)"
 
 
 _MUCH = 0.5
@@ -191,22 +195,25 @@ def host_words(document: PlanDocument, memory: MemoryFigures, *, explain: bool =
     most = max(_highest(host), host.most_bytes)
     if not explain and (memory.host_bytes == 0 if known is None else most < _MUCH * known):
         return []
-    moments = {"load": "to load", "step": "in steps", "save": "to save the whole weights"}
-    pieces = [f"{_term_words(term)} {moments.get(term.name, term.name)}" for term in host.terms if term.high_bytes]
+    moments = {"load": "while loading", "step": "in steps", "save": "while saving the whole weights"}
+    terms = [(_term_words(term, explain), moments.get(term.name, term.name)) for term in host.terms if term.high_bytes]
+    pieces = [f"{size}{' per node' if number == 0 else ''} {moment}" for number, (size, moment) in enumerate(terms)]
     if not pieces:
         return ["next to no RAM on each node beyond the processes' own"]
-    of = "" if known is None else f" of {format_gib(known)}"
+    of = "" if known is None else f" (of {format_gib(known)} GiB)"
     unknown = ["not checked: what the nodes have is not known"] if known is None and memory.host_bytes else []
-    return [f"RAM per node, GiB{of}: {pieces[0]}", *pieces[1:], *unknown]
+    return [f"Host RAM: {pieces[0]}{of}", *pieces[1:], *unknown]
 
 
 def _highest(host: HostFigures) -> int:
     return max((term.high_bytes for term in host.terms), default=0)
 
 
-def _term_words(term: UncertainTerm) -> str:
-    low, middle, high = (gib(size) for size in (term.low_bytes, term.bytes, term.high_bytes))
-    return f"{middle}" if low == high else f"{middle} ({low} to {high}, {term.basis})"
+def _term_words(term: UncertainTerm, explain: bool) -> str:
+    low, high = gib(term.low_bytes), gib(term.high_bytes)
+    if low == high:
+        return f"{high} GiB"
+    return f"up to {high} GiB" + (f" (from {low}, {term.basis})" if explain else "")
 
 
 def gib(num_bytes: int) -> str:
@@ -235,9 +242,9 @@ def speed_words(speed: SpeedFigures) -> list[str]:
 
 
 _RATES = {
-    "measured": "from rates measured on this GPU",
-    "source": "from published rates of its kin",
-    "assumed": "from assumed rates",
+    "measured": "speed from rates measured on this GPU",
+    "source": "speed estimated from similar GPUs",
+    "assumed": "speed from assumed rates",
 }
 """What an expected speed rests on; none is a measurement of this job."""
 
@@ -270,10 +277,13 @@ def memory_rows(memory: MemoryFigures) -> list[tuple[str, str, int]]:
     return [*large, ("small", f"{len(small)} small parts", sum(size for _, _, size in small))]
 
 
-def ordered_assumptions(document: PlanDocument) -> list[tuple[str, str]]:
-    """Text and basis, the least certain first."""
+def ordered_assumptions(document: PlanDocument, *, explain: bool = True) -> list[tuple[str, str]]:
+    """Text and basis, the least certain first; without `explain` not where the model reads a value on the host."""
     ordered = sorted(document.assumptions, key=lambda entry: _EVIDENCE_ORDER.index(entry.basis))
-    return [(entry.text, entry.basis) for entry in ordered]
+    return [(entry.text, entry.basis) for entry in ordered if explain or not entry.text.startswith(_HOST_READ)]
+
+
+_HOST_READ = "host read "
 
 
 def _integer(value: object) -> int:

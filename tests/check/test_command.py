@@ -115,7 +115,7 @@ def test_a_broken_budget_fails_even_when_updated(project, capsys):
         (("1xT4", "1xT5000"), "pyproject.toml:4: [checks.llama]: "),
         (("micro-batch = 2", 'precision = "fp12"'), "pyproject.toml:4: [checks.llama]: "),
         (('gpus = "1xT4"\n', ""), "names no GPUs"),
-        (("[tool.plan.checks.llama]", "[tool.plan.checks.'a/b']"), "is no name for a file"),
+        (("[tool.plan.checks.llama]", "[tool.plan.checks.'a/b']"), "is not a name for a file"),
         (("2 GiB", "lots"), "pyproject.toml:4: [checks.llama] size 'lots' is not understood"),
     ],
 )

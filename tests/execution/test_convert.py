@@ -102,11 +102,11 @@ def test_the_command_makes_one_and_prints_where(
     ("words", "code", "says"),
     [
         (("step-2", "--to", "zero3"), 2, "cannot be converted for zero3 on 2 ranks: no converter"),
-        (("step-2", "--to", "zerro3"), 2, "--to 'zerro3' is no strategy: use single, ddp"),
+        (("step-2", "--to", "zerro3"), 2, "--to 'zerro3' is not a strategy: use single, ddp"),
         (("step-2", "--to", "fsdp", "--ranks", "none"), 2, "--ranks 'none' is not a number of 1 or more"),
         (("step-2", "--to", "single", "--ranks", "2"), 2, "--ranks 2: single runs on one"),
         (("step-2", "--to", "fsdp", "-o", "step-2"), 2, "step-2 is there already"),
-        (("nothing", "--to", "fsdp"), 3, "nothing is no folder"),
+        (("nothing", "--to", "fsdp"), 3, "nothing is not a folder"),
         ((".", "--to", "fsdp"), 2, ". is not a complete checkpoint: it has no plan-checkpoint.json"),
     ],
 )

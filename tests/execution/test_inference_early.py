@@ -58,7 +58,7 @@ def test_missing_weights_are_refused_before_planning(unplanned):
         (
             ["--prompts", PROMPTS, "--output", "o", "--model", "gpt2", "--random-weights"],
             2,
-            "is no folder that has one",
+            "is not a folder that has one",
         ),
     ],
 )

@@ -288,14 +288,14 @@ def test_a_disk_without_room_is_said_before(checkpoint: Path, tmp_path: Path, mo
     ("lines", "said"),
     [
         ('{"prompt": "a"', "line 1 is not valid JSON"),
-        ("[1, 2]", "line 1 is no object"),
-        ('{"input_ids": [1]}\n{"input_ids": []}', "line 2: input_ids is no list of token numbers, or an empty one"),
+        ("[1, 2]", "line 1 is not an object"),
+        ('{"input_ids": [1]}\n{"input_ids": []}', "line 2: input_ids is not a list of token numbers, or an empty one"),
         ('{"input_ids": [1, -1]}', "line 1: input_ids holds '-1'"),
         ('{"input_ids": [true]}', "line 1: input_ids holds 'True'"),
         ('{"input_ids": [1], "prompt": "a"}', "line 1 has prompt and input_ids: give one of"),
         ('{"text": "a"}', "line 1 has no prompt"),
         ('{"input_ids": [1], "id": [2]}', "line 1: id is neither"),
-        ('{"messages": [{"role": "user"}]}', "line 1: messages is no list of"),
+        ('{"messages": [{"role": "user"}]}', "line 1: messages is not a list of"),
         ("", "has no prompt in it"),
         ("\n\n", "has no prompt in it"),
         ("[" * 100_000, "line 1 is nested too deeply"),
@@ -374,7 +374,7 @@ def test_a_map_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "map.json"
     path.write_text('{"": "disk"}')
     assert read_device_map(path) == {"": "disk"}
-    for text, said in (("[]", "is no device map"), ('{"a": true}', "puts a on True"), ("{", "is not valid JSON")):
+    for text, said in (("[]", "is not a device map"), ('{"a": true}', "puts a on True"), ("{", "is not valid JSON")):
         path.write_text(text)
         with pytest.raises(InputError, match=said):
             read_device_map(path)

@@ -132,7 +132,7 @@ def _reason(name: str, figures: MemoryFigures) -> str:
     parts = ", ".join(f"{key.replace('_', ' ')} {size / 1024**3:.1f}" for key, size in largest)
     used, capacity = figures.device_used_bytes / 1024**3, figures.capacity_bytes / 1024**3
     label = {"ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "fsdp": "FSDP2"}[name]
-    return f"{label} needs {used:.1f} GiB of {capacity:.1f}: {parts}"
+    return f"{label} needs {used:.1f} GiB, has {capacity:.1f}: {parts}"
 
 
 EXPLAIN = (

@@ -447,7 +447,7 @@ async def test_a_panels_help_begins_with_the_panel():
 
 
 async def test_a_long_problem_is_told_in_full():
-    words = "the model that was asked for is no hub id, and " + "no such file exists " * 6 + "so write another"
+    words = "the model that was asked for is not a hub id, and " + "no such file exists " * 6 + "so write another"
     app = app_of(Canned(refuse=lambda request: words))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.session.problem)

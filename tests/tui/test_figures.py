@@ -124,7 +124,7 @@ def test_ram_of_a_node_is_drawn_in_scale_or_told(width, ram, plain):
         assert max(map(cell_len, lines)) <= width
         assert not plain or all(line.isascii() for line in lines)
         if ram is None:
-            assert "RAM per node, GiB" in lines[0]
+            assert "Host RAM: " in lines[0]
             continue
         assert len(lines) == (3 if every else 1)
         ends = {line.index("|" if plain else "┤") for line in lines}

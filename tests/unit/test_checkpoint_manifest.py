@@ -294,11 +294,11 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     folder = save(tmp_path / "step-2", 2)
     (folder / "inner" / "scheduler.bin").unlink()
     os.mkfifo(folder / "inner" / "scheduler.bin")
-    with pytest.raises(InputError, match=r"scheduler\.bin is no regular file"):
+    with pytest.raises(InputError, match=r"scheduler\.bin is not a regular file"):
         open_checkpoint(folder)
     (folder / MANIFEST_FILE).unlink()
     os.mkfifo(folder / MANIFEST_FILE)
-    with pytest.raises(InputError, match=r"plan-checkpoint.json is no regular file of less than 256 MiB"):
+    with pytest.raises(InputError, match=r"plan-checkpoint.json is not a regular file of less than 256 MiB"):
         open_checkpoint(folder)
     assert newest_complete([tmp_path]) is None
 

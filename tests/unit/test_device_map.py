@@ -230,7 +230,7 @@ def test_amounts_go_to_the_unit_that_holds_the_module() -> None:
     )
     assert [unit.name for unit in problem.units] == ["head", "layers.0", "embed", "tower.token", "tower.fc"]
     assert (problem.units[1].state_bytes, problem.units[1].workspace_bytes) == (7, 4)
-    with pytest.raises(InputError, match="'elsewhere' is no module that is placed"):
+    with pytest.raises(InputError, match="'elsewhere' is not a module that is placed"):
         problem_of(TREE, devices_of({"cpu": None}), state_bytes={"elsewhere": 1})
 
 

@@ -158,7 +158,7 @@ def test_when_nothing_fits_the_nearest_miss_is_compared(files, diff):
     first, second = files(a=llama_on_8xh100(), b=nothing_fits())
     code, out, _ = diff(first, second)
     assert code == 0
-    assert "NO  meta-llama/Llama-3.1-8B" in out
+    assert "OOM  meta-llama/Llama-3.1-8B" in out
     assert "fits -> no" in out
 
 

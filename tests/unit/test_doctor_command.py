@@ -107,7 +107,7 @@ def test_a_finding_in_a_notebook_names_cell_and_line(tmp_path, capsys):
         (("missing.py",), 3, "there is no script missing.py"),
         (("broken.py",), 2, "broken.py:2: the script does not parse"),
         ((".",), 2, "is a folder"),
-        (("no.ipynb",), 2, "is no notebook"),
+        (("no.ipynb",), 2, "is not a notebook"),
         (("--script-only",), 2, "--script-only needs a script"),
         (("good.py", "--gpus", "2xcpu"), 2, "give --launch"),
         (("good.py", "--plan", "none.json"), 3, "there is no plan none.json"),

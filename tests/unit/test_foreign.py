@@ -172,8 +172,8 @@ def test_yaml_that_is_sound_is_what_safe_load_makes_of_it():
         ("[" * 65 + "]" * 65, "nested too deeply"),
         ("9" * 400, "an integer of 400 digits"),
         ("1e999", "beyond all bounds"),
-        ("NaN", "no number"),
-        ("Infinity", "no number"),
+        ("NaN", "not a number"),
+        ("Infinity", "not a number"),
         ('"\\ud800"', "surrogate"),
         (b"\xff", "UTF-8"),
         (" ", "empty"),
@@ -229,7 +229,7 @@ def snapshot(size=512, filename="a.py"):
 
 def test_a_snapshots_sizes_are_bytes():
     assert read_history(snapshot(), "x").allocations[0].nbytes == 512
-    with pytest.raises(InputError, match="size is no number of bytes"):
+    with pytest.raises(InputError, match="size is not a number of bytes"):
         read_history(snapshot(10**400), "x")
 
 

@@ -350,7 +350,7 @@ REFUSED = {
         "model: {name: llama3}\ntraining: {}\nparallelism: {pipeline_parallel_degree: 4}\n",
         "parallelism.pipeline_parallel_degree above 1, --pp is not built yet",
     ),
-    "torchtitan of images": ("model: {name: flux}\ntraining: {}\nparallelism: {}\n", "flux is no language model"),
+    "torchtitan of images": ("model: {name: flux}\ntraining: {}\nparallelism: {}\n", "flux is not a language model"),
     "litgpt whose batch is too small": (
         "checkpoint_dir: c/o/m\nprecision: bf16-true\ntrain: {global_batch_size: 4, micro_batch_size: 4}\n",
         "train.global_batch_size 4 is less than a micro batch of 4 on 8 devices",

@@ -23,7 +23,7 @@ def test_lists_every_gpu_within_80_columns(capsys: pytest.CaptureFixture[str]) -
     lines = out.splitlines()
     assert max(map(len, [*lines, *err.splitlines()])) <= 80
     (h100,) = [line.split() for line in lines if line.startswith("H100 ")]
-    assert h100 == ["H100", "79.1", "3350", "989.5", "450", "8"]
+    assert h100 == ["H100", "79.1", "3350", "989.5", "989.5", "450", "8", "2.19"]
     assert "as torch counts it" in err
 
 

@@ -106,7 +106,7 @@ def _with_host(ram: int | None) -> PlanDocument:
 
 
 def test_it_is_told_where_it_matters_and_to_those_who_ask() -> None:
-    line = "60.0 (0.0 to 64.0, assumed) to load"
+    line = "Host RAM: up to 64.0 GiB"
     for ram, explain, told in (
         (None, False, False),
         (None, True, True),
@@ -121,10 +121,12 @@ def test_it_is_told_where_it_matters_and_to_those_who_ask() -> None:
             assert (line in text) == told, (ram, explain)
     memory = _with_host(100 * GIB).plans[0].memory
     assert memory is not None
-    assert host_words(_with_host(100 * GIB), memory) == [f"RAM per node, GiB of 100.0: {line}"]
+    assert host_words(_with_host(100 * GIB), memory) == [
+        "Host RAM: up to 64.0 GiB per node while loading (of 100.0 GiB)"
+    ]
     offloaded = replace(memory, host_bytes=7 * GIB)
     unchecked = "not checked: what the nodes have is not known"
-    assert host_words(_with_host(None), offloaded) == [f"RAM per node, GiB: {line}", unchecked]
+    assert host_words(_with_host(None), offloaded) == [f"{line} per node while loading", unchecked]
 
 
 def test_plans_of_older_versions_have_none_and_stay_readable() -> None:

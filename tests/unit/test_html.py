@@ -92,7 +92,7 @@ def test_a_page_is_whole_says_the_verdict_first_and_needs_nothing_from_elsewhere
     document, text = PAGES[name](), rendered(name)
     page = Page(text)
     body = page.text[page.text.index("}@page") :]  # behind the style sheet
-    assert body.index("FITS" if document.plans else "NO") < body.index(document.model.id)
+    assert body.index("FITS" if document.plans else "OOM") < body.index(document.model.id)
     for _, attributes in page.elements:
         for key, value in attributes.items():
             assert key not in ("src", "srcset", "onload", "onerror", "onclick")
@@ -219,7 +219,7 @@ def test_markup_escapes_strings_and_keeps_markup() -> None:
     assert json.loads(embedded_json('{"a": "</script>&<!--"}', "i").split(">", 1)[1].removesuffix("</script>")) == {
         "a": "</script>&<!--"
     }
-    with pytest.raises(ValueError, match="no element"):
+    with pytest.raises(ValueError, match="not an element"):
         tag("a b", "x")
 
 

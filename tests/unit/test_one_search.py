@@ -117,7 +117,7 @@ def test_reasons_are_in_the_same_words_and_count_the_tensors() -> None:
     evaluator = Sharded(parse_cluster("1xT4")).evaluator
     died = Simulated(reserved_bytes=30 * GIB, squeezed_bytes=None, retries=3)
     too_large = failure(evaluator, judged(20 * GIB, simulated=died))
-    assert too_large == "all of it needs 20.0 GiB of 16.0: temporaries 19.0, communication buffers 1.0"
+    assert too_large == "all of it needs 20.0 GiB, has 16.0: temporaries 19.0, communication buffers 1.0"
     fragmented = failure(evaluator, judged(15 * GIB, simulated=died))
     assert fragmented is not None
     assert fragmented.startswith("all of it dies of fragmentation in 16.0 GiB: 15.0 allocated at the peak and 0.0 ")

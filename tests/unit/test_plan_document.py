@@ -336,7 +336,7 @@ def test_missing_keys_are_named(key: str) -> None:
         ("[" * 100_000, "nested too deeply"),
         # Python 3.14 reads deeper than older ones do, to where the text is cut off.
         ('{"schema_version": 1, "a": ' * 50_000, "nested too deeply|not complete JSON"),
-        ('{"a": NaN}', "NaN, which is no number"),
+        ('{"a": NaN}', "NaN, which is not a number"),
         ('{"a": 1e999}', "beyond all bounds"),
         ('{"a": ' + "9" * 5000 + "}", "an integer of 5000 digits"),
         (b"\xff\xfe{}", "is not UTF-8"),

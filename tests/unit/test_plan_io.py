@@ -98,7 +98,7 @@ def test_files_that_are_no_saved_plan(plan: SavedPlan, tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="there is no plan"):
         load(path)
     path.write_text(to_json(llama_on_8xh100()))
-    with pytest.raises(InputError, match="is no saved plan: `--save FILE` writes one"):
+    with pytest.raises(InputError, match="is not a saved plan: `--save FILE` writes one"):
         load(path)
     save(plan, path, force=True)
     whole = path.read_text()

@@ -68,7 +68,7 @@ def test_points_of_a_sweep_are_cells_with_words_for_every_verdict() -> None:
     words = [text.get_text() for text in axes.texts]
     assert len(axes.patches) == len(grid().points)
     assert any("TIGHT" in text for text in words)
-    assert any("NO" in text for text in words)
+    assert any("OOM" in text for text in words)
     assert any("refused" in text for text in words)
 
 

@@ -67,7 +67,7 @@ def test_widths_are_bounded(asked: int, given: int) -> None:
 
 
 def test_verdicts_stand_in_words() -> None:
-    for document, word in ((llama_on_8xh100(), "FITS"), (_tight(), "TIGHT"), (nothing_fits(), "NO")):
+    for document, word in ((llama_on_8xh100(), "FITS"), (_tight(), "TIGHT"), (nothing_fits(), "OOM")):
         assert re.search(rf"^{word} ", render_terminal(document, width=80, color=False), re.MULTILINE)
         assert f"## {word}: " in render_markdown(document)
 
@@ -187,8 +187,8 @@ def test_top_limits_plans_and_losers() -> None:
 
 def test_a_document_without_any_figures() -> None:
     bare = replace(llama_on_8xh100(), plans=(), rejected=(), assumptions=(), warnings=())
-    assert "NO  no plan fits this cluster" in render_terminal(bare, width=80, color=False)
-    assert "## NO: no plan fits this cluster" in render_markdown(bare)
+    assert "OOM  no plan fits this cluster" in render_terminal(bare, width=80, color=False)
+    assert "## OOM: no plan fits this cluster" in render_markdown(bare)
 
 
 def test_json_report_is_the_document() -> None:

@@ -108,19 +108,19 @@ def test_alike_reasons_are_drawn_together() -> None:
     groups = group_rejected(
         [
             _loser("zero2", 1, "the stack cannot", None),
-            _loser("ddp", 4, "DDP needs 200.0 GiB of 79.1: activations 150.0", 2 * 10**11),
-            _loser("ddp", 1, "DDP needs 97.3 GiB of 79.1: optimizer state 60.0", 10**11),
-            _loser("zero2", 1, "ZeRO-2 needs 90.0 GiB of 79.1: parameters 30.0", 9 * 10**10),
-            _loser("zero2", 1, "ZeRO-2 needs 89.0 GiB of 79.1: parameters 30.0", 8 * 10**10, "optimizer"),
+            _loser("ddp", 4, "DDP needs 200.0 GiB, has 79.1: activations 150.0", 2 * 10**11),
+            _loser("ddp", 1, "DDP needs 97.3 GiB, has 79.1: optimizer state 60.0", 10**11),
+            _loser("zero2", 1, "ZeRO-2 needs 90.0 GiB, has 79.1: parameters 30.0", 9 * 10**10),
+            _loser("zero2", 1, "ZeRO-2 needs 89.0 GiB, has 79.1: parameters 30.0", 8 * 10**10, "optimizer"),
         ]
     )
     assert [(group.reason.split(":")[0], len(group.members)) for group in groups] == [
-        ("ZeRO-2 needs 89.0 GiB of 79.1", 1),
-        ("ZeRO-2 needs 90.0 GiB of 79.1", 1),
-        ("DDP needs 97.3 GiB of 79.1", 2),
+        ("ZeRO-2 needs 89.0 GiB, has 79.1", 1),
+        ("ZeRO-2 needs 90.0 GiB, has 79.1", 1),
+        ("DDP needs 97.3 GiB, has 79.1", 2),
         ("the stack cannot", 1),
     ]
-    assert groups[2].aside == "micro batch 1, no checkpointing; 1 more alike"
+    assert groups[2].aside == "micro batch 1, no checkpointing; +1 similar"
     assert groups[3].aside == ""
 
 

@@ -71,7 +71,7 @@ def test_a_notebook_is_its_code_cells(read) -> None:
     assert loop_of(script) == "accelerate"
     with pytest.raises(InputError, match=r"b\.ipynb cell 2 line 2: the script does not parse"):
         read(notebook("x = 1\n", "y = 2\nz = ("), "b.ipynb")
-    with pytest.raises(InputError, match="is no notebook"):
+    with pytest.raises(InputError, match="is not a notebook"):
         read("[]", "c.ipynb")
 
 

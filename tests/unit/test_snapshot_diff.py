@@ -158,14 +158,17 @@ BAD = {
     "a list": (pickle.dumps([1]), "no memory snapshot"),
     "other keys": (pickle.dumps({"a": 1}), "device_traces"),
     "no history": (pickle.dumps({"segments": [], "device_traces": [[]]}), "_record_memory_history"),
-    "traces of another kind": (pickle.dumps({"segments": [], "device_traces": {"0": []}}), "device_traces is no list"),
+    "traces of another kind": (
+        pickle.dumps({"segments": [], "device_traces": {"0": []}}),
+        "device_traces is not a list",
+    ),
     "a new action": (pickle.dumps({"segments": [], "device_traces": [[{"action": "zip", "size": 1}]]}), "'zip'"),
     "no size": (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc"}]]}), "[0][0]: size"),
     "a size below nothing": (
         pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": -1}]]}),
         "[0][0]: size",
     ),
-    "an event of another kind": (pickle.dumps({"segments": [], "device_traces": [[3]]}), "no event"),
+    "an event of another kind": (pickle.dumps({"segments": [], "device_traces": [[3]]}), "not an event"),
     "no blocks": (
         pickle.dumps({"segments": [{"total_size": 1}], "device_traces": [[{"action": "alloc", "size": 1}]]}),
         "segments[0].blocks",

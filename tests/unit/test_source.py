@@ -152,12 +152,12 @@ def test_a_training_script_is_its_own_source(tmp_path):
         ("~/no-such-folder-here", UnreachableError, "no file or folder"),
         ("llama.Q4_K_M.gguf", InputError, "names weights"),
         ("https://huggingface.co/openai-community/gpt2", InputError, "is an address"),
-        ("two words", InputError, "is no hub id"),
-        ("a--b/c", InputError, "is no hub id"),
-        ("-1x", InputError, "is no hub id"),
+        ("two words", InputError, "is not a hub id"),
+        ("a--b/c", InputError, "is not a hub id"),
+        ("-1x", InputError, "is not a hub id"),
         ("mod:1st", InputError, "package.module:function"),
         ("a:b:c", InputError, "package.module:function"),
-        ("x" * 5000, InputError, "is no hub id"),
+        ("x" * 5000, InputError, "is not a hub id"),
         ("/dev/null", InputError, "neither a file nor a folder"),
     ],
 )
@@ -169,7 +169,7 @@ def test_nonsense_gets_one_line(model, error, said):
 
 
 def test_files_that_are_no_config_are_refused(tmp_path):
-    for name, said in (("w.gguf", "holds weights"), ("notes.txt", "is no config.json")):
+    for name, said in (("w.gguf", "holds weights"), ("notes.txt", "is not a config.json")):
         (tmp_path / name).write_bytes(b"x")
         with pytest.raises(InputError, match=said):
             resolve(str(tmp_path / name))

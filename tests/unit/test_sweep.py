@@ -115,7 +115,7 @@ def test_a_sweep_survives_json_and_others_are_refused() -> None:
     value = json.loads(sweep_to_json(grid()))
     for broken, says in (
         ({**value, "schema_version": 99}, "this version reads"),
-        ({**value, "document": "plan"}, "is no sweep"),
+        ({**value, "document": "plan"}, "is not a sweep"),
         ({**value, "points": value["points"][:-1]}, "the axes span 6 points, 5 are given"),
     ):
         with pytest.raises(InputError, match=says):
@@ -141,7 +141,7 @@ def test_the_terminal_shows_a_map_and_every_point(width: int, ascii_only: bool) 
         share = share_used(point)
         if share is not None:
             assert f"{share:.0%}" in text
-    for word in ("FITS", "TIGHT", "NO", "No plan", "8 and 32k do not go together", "a warning <b>"):
+    for word in ("FITS", "TIGHT", "OOM", "No plan", "8 and 32k do not go together", "a warning <b>"):
         assert word in text
 
 

@@ -78,7 +78,7 @@ def _in_words(document: PlanDocument, candidate: Candidate, found: list[Moment])
     assert candidate.memory is not None
     if candidate.memory.host is not None:
         return words.host_words(document, candidate.memory, explain=True)
-    return [f"RAM per node, GiB: {words.gib(moment.bytes)} for {moment.name}" for moment in found]
+    return [f"Host RAM: {words.gib(moment.bytes)} GiB per node for {moment.name}" for moment in found]
 
 
 def _words(scene: Scene, pieces: list[str], width: int) -> Text:

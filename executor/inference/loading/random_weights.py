@@ -31,7 +31,7 @@ def config_folder(model: str) -> Path:
     """The folder of a model's config.json. UsageError for a model that is none on this machine."""
     folder = named_folder(model)
     if folder is None or not (folder / "config.json").is_file():
-        raise UsageError(f"--random-weights makes weights for a config.json: {model} is no folder that has one")
+        raise UsageError(f"--random-weights makes weights for a config.json: {model} is not a folder that has one")
     return folder.absolute()
 
 

@@ -94,7 +94,7 @@ def _object(text: str, index: int, number: int, where: str) -> Prompt:
     except MalformedError as error:
         raise InputError(f"{where} {error}") from None
     if not isinstance(value, dict):
-        raise InputError(f'{where} is no object: write {{"prompt": "..."}} or {{"input_ids": [...]}}')
+        raise InputError(f'{where} is not an object: write {{"prompt": "..."}} or {{"input_ids": [...]}}')
     given = [name for name in _FIELDS if value.get(name) is not None]
     if len(given) != 1:
         said = f"has {' and '.join(given)}" if given else "has no prompt"
@@ -114,23 +114,23 @@ def _object(text: str, index: int, number: int, where: str) -> Prompt:
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value:
-        raise InputError(f"{where}: prompt is no text, or an empty one")
+        raise InputError(f"{where}: prompt is not text, or an empty one")
     return value
 
 
 def _ids(value: object, where: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not value:
-        raise InputError(f"{where}: input_ids is no list of token numbers, or an empty one")
+        raise InputError(f"{where}: input_ids is not a list of token numbers, or an empty one")
     for token in value:
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < 2**31:
-            raise InputError(f"{where}: input_ids holds {str(token)[:40]!r}, which is no token number")
+            raise InputError(f"{where}: input_ids holds {str(token)[:40]!r}, which is not a token number")
     return tuple(value)
 
 
 def _messages(value: object, where: str) -> tuple[dict[str, str], ...]:
     fine = isinstance(value, list) and value and all(_is_message(message) for message in value)
     if not fine or not isinstance(value, list):
-        raise InputError(f'{where}: messages is no list of {{"role": ..., "content": ...}}')
+        raise InputError(f'{where}: messages is not a list of {{"role": ..., "content": ...}}')
     return tuple(value)
 
 

@@ -29,4 +29,4 @@ def find_engine(name: str) -> Engine:
     if name in LATER_ENGINES:
         raise NotBuiltError(f"--to {name}")
     known = (*ENGINES, *LATER_ENGINES)
-    raise UsageError(f"--to {name!r} is no engine: use {', '.join(ENGINES)}.{did_you_mean(name, known, limit=1)}")
+    raise UsageError(f"--to {name!r} is not an engine: use {', '.join(ENGINES)}.{did_you_mean(name, known, limit=1)}")

@@ -37,7 +37,7 @@ class Allowance:
         with self._lock:
             self._taken += count
             if self._taken > self.bytes:
-                raise InputError(f"the hub gives more than {self.bytes:,} bytes for {name}: it is no such file")
+                raise InputError(f"the hub gives more than {self.bytes:,} bytes for {name}: it is not such a file")
         if time.monotonic() > self._until:
             raise UnreachableError(f"the hub did not give {name} within {self.seconds:.0f} seconds")
 

@@ -39,7 +39,7 @@ def parse_factory(text: str) -> FactoryName:
     for half in (module, attribute):
         if not all(part.isidentifier() for part in half.split(".")):
             raise InputError(
-                f"{shown(text)} is no model: write a factory as package.module:function, or a hub id,"
+                f"{shown(text)} is not a model: write a factory as package.module:function, or a hub id,"
                 " a folder or a config.json"
             )
     return FactoryName(module=module, attribute=attribute)

@@ -115,7 +115,7 @@ def shard_names(index: bytes, where: str) -> tuple[str, ...]:
     names = sorted(set(weight_map.values()))
     for name in names:
         if "/" in name or "\\" in name or not name.endswith(".safetensors"):
-            raise InputError(f"{where} names the shard {shown(name)}, which is no file beside it: fetch it again")
+            raise InputError(f"{where} names the shard {shown(name)}, which is not a file beside it: fetch it again")
     return tuple(names)
 
 

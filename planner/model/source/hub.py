@@ -158,7 +158,7 @@ def _fetch(repo_id: str, revision: str | None) -> HubConfig:
             raise InputError(f"config.json of {repo_id} has {found.size:,} bytes, at most {MAX_BYTES:,} are read")
         commit = found.commit_hash
         if commit is None or not _COMMIT.fullmatch(commit):
-            raise UnreachableError(f"{endpoint()} does not say which commit {repo_id} is at: it is no hub")
+            raise UnreachableError(f"{endpoint()} does not say which commit {repo_id} is at: it is not a hub")
         content = get(
             hf_hub_url(repo_id, "config.json", revision=commit, endpoint=endpoint()),
             f"config.json of {repo_id}",
@@ -212,7 +212,7 @@ def refusal(error: "HfHubHTTPError", repo_id: str, revision: str | None) -> Plan
         return UnreachableError(f"{repo_id} has no revision {revision!r} on the hub: name a branch, tag or commit")
     if isinstance(error, errors.RemoteEntryNotFoundError):
         return InputError(
-            f"{repo_id} has no config.json on the hub, so it is no transformers checkpoint (GGUF and adapter"
+            f"{repo_id} has no config.json on the hub, so it is not a transformers checkpoint (GGUF and adapter"
             " repositories have none): name the model it was made from"
         )
     if isinstance(error, errors.DisabledRepoError):

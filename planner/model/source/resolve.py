@@ -126,7 +126,7 @@ def _from_file(path: Path, model: str) -> ModelSource:
     if path.suffix.lower() in _WEIGHTS:
         raise InputError(f"{model} holds weights, not a config: name its folder or its config.json")
     if path.suffix.lower() != ".json":
-        raise InputError(f"{model} is no config.json: name one, its folder, a hub id or package.module:factory")
+        raise InputError(f"{model} is not a config.json: name one, its folder, a hub id or package.module:factory")
     return _from_config(path, kind="config", name=model)
 
 
@@ -161,7 +161,7 @@ def _nothing_there(path: Path, model: str) -> UsageError | InputError | Unreacha
 def _from_id(model: str, revision: str | None, trust_remote_code: bool, read_headers: bool) -> ModelSource:
     if not source_hub.is_repo_id(model):
         raise InputError(
-            f"{shown(model)} is no hub id, and no such file or folder exists: write owner/name, a folder,"
+            f"{shown(model)} is not a hub id, and no such file or folder exists: write owner/name, a folder,"
             f" a config.json or package.module:factory.{nearest(model)}"
         )
     entry = find_entry(model) if revision is None else None

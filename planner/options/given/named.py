@@ -112,7 +112,7 @@ def _names() -> tuple[str, ...]:
 def _value(name: str, value: object) -> str | bool:
     if name not in _names():
         hint = did_you_mean(name[:40], _names(), limit=1)
-        raise InputError(f"{name[:40]!r} is no option of a job.{hint}")
+        raise InputError(f"{name[:40]!r} is not an option of a job.{hint}")
     action = _actions()[name]
     if action.nargs == 0:
         if not isinstance(value, bool):
@@ -148,5 +148,5 @@ def _model(value: object) -> str:
 def _key(key: object) -> str:
     text = _text("set", key)
     if "=" in text:
-        raise InputError(f"set {text[:60]!r} is no setting's name")
+        raise InputError(f"set {text[:60]!r} is not a setting's name")
     return text

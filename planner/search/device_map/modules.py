@@ -230,6 +230,6 @@ def _amounts(
     for name, amount in (table or {}).items():
         holders = _holders([name], known)
         if not holders:
-            raise InputError(f"device map: {name!r} is no module that is placed, nor inside one")
+            raise InputError(f"device map: {name!r} is not a module that is placed, nor inside one")
         gathered.setdefault(holders[0], []).append(amount)
     return {name: join(values) for name, values in gathered.items()}

@@ -92,14 +92,14 @@ class WalledWorkshop:
         try:
             return load(content)
         except CorruptTraceError as problem:
-            raise InputError(f"{self._id}: what its process reports is no trace: {problem}") from None
+            raise InputError(f"{self._id}: what its process reports is not a trace: {problem}") from None
 
     def _asked_spec(self) -> ModelSpec:
         found = self._json(Ask(), "a model")
         try:
             return spec_from(found if isinstance(found, dict) else {})
         except (ValueError, TypeError, KeyError):
-            raise InputError(f"{self._id}: what its process reports is no model") from None
+            raise InputError(f"{self._id}: what its process reports is not a model") from None
 
     def _json(self, ask: Ask | None, what: str) -> object:
         try:
@@ -122,7 +122,7 @@ class WalledWorkshop:
                 f"{self._id} {message}" if message.startswith("is not executed") else message
             )
         if answer[0] != kind:
-            raise InputError(f"{self._id}: what its process reports is no answer")
+            raise InputError(f"{self._id}: what its process reports is not an answer")
         return answer[1]
 
     def _say(self, text: str) -> None:

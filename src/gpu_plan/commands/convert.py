@@ -61,7 +61,7 @@ def _one_device(strategy: str) -> bool:
     traits = known_traits(strategy)
     if traits is None:
         known = strategies()
-        raise UsageError(f"--to {strategy!r} is no strategy: use {', '.join(known)}.{did_you_mean(strategy, known)}")
+        raise UsageError(f"--to {strategy!r} is not a strategy: use {', '.join(known)}.{did_you_mean(strategy, known)}")
     return traits.one_device
 
 

@@ -15,10 +15,11 @@ from gpu_plan.planner.options.config import user_gpus
 from gpu_plan.planner.units import MIB, format_gib
 
 _WIDTH = 80
-_HEADER = ("GPU", "usable GiB", "GB/s", "bf16 TF", "link GB/s", "node")
+_HEADER = ("GPU", "GiB", "GB/s", "fp16", "bf16", "link", "node", "$/h")
 _BASIS_MARKS = {"torch": "", "nvidia-smi": "s", "vendor tool": "s", "marketed": "m", "user": "u"}
 _LEGEND = (
-    "usable: as torch counts it; s = as the vendor's tool prints it, m = as marketed (both are more than torch gets)"
+    "GiB: usable, as torch counts it; s = as the vendor's tool prints it, m = as marketed (both more than torch gets);"
+    " GB/s: of memory; link: GB/s to other GPUs; fp16, bf16: dense teraflops; $/h: the lowest published rent"
 )
 _LEGEND_USER = "; u = yours, from plan.toml or [tool.plan] in pyproject.toml"
 
@@ -76,15 +77,17 @@ def table(gpus: list[Gpu]) -> str:
 
 def _row(gpu: Gpu) -> tuple[str, ...]:
     usable = "RAM" if gpu.usable_bytes is None else format_gib(gpu.usable_bytes) + _BASIS_MARKS[gpu.usable_basis]
-    bf16 = gpu.peak_flops.get("bfloat16")
     link = gpu.link.bytes_per_s if gpu.link else None
+    rent = min((price.usd_per_hour for price in gpu.prices), default=None)
     return (
         gpu.short,
         usable,
         _number(gpu.bandwidth_bytes_per_s, 1e9),
-        _number(bf16, 1e12),
+        _number(gpu.peak_flops.get("float16"), 1e12),
+        _number(gpu.peak_flops.get("bfloat16"), 1e12),
         _number(link, 1e9),
         _number(gpu.node_size, 1),
+        "-" if rent is None else f"{rent:.2f}",
     )
 
 

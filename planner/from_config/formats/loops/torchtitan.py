@@ -60,7 +60,7 @@ def _model(reading: Reading, model: Table) -> None:
     name, flavor = model.word("name") or "llama3", model.word("flavor") or "debugmodel"
     if name.startswith(_NO_LANGUAGE):
         raise reading.contradiction(
-            f"model.name: {name} is no language model: such are not planned from a configuration"
+            f"model.name: {name} is not a language model: such are not planned from a configuration"
         )
     key = next((key for key in ("hf_assets_path", "tokenizer_path") if model.has(key)), "hf_assets_path")
     assets = model.word(key)

@@ -104,7 +104,7 @@ def _batch(reading: Reading, table: Table) -> None:
     reading.say("micro-batch", micro or 1, micro_source)
     if whole:
         if whole % (micro or 1):
-            raise reading.contradiction(f"batch_size {whole} is no multiple of micro_batch_size {micro or 1}")
+            raise reading.contradiction(f"batch_size {whole} is not a multiple of micro_batch_size {micro or 1}")
         reading.say("grad-accum", whole // (micro or 1), f"batch_size: {whole} over {micro_source}")
     else:
         source = f"gradient_accumulation_steps: {steps}" if steps else "axolotl's default"

@@ -112,7 +112,7 @@ def hosts_of(args: argparse.Namespace, saved: "SavedPlan") -> tuple[str, ...]:
         raise UsageError(f"the plan is for {nodes} nodes: name them with --hosts, and run the same command on each")
     port = hosts[0].rpartition(":")[2] if hosts and ":" in hosts[0] else "1"
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise UsageError(f"--hosts {args.hosts}: {port!r} after the colon is no port")
+        raise UsageError(f"--hosts {args.hosts}: {port!r} after the colon is not a port")
     return hosts
 
 

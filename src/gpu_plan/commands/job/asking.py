@@ -31,7 +31,7 @@ def check_subject(args: argparse.Namespace) -> None:
     if args.gpus is None:
         verb = _verb_like(args.model)
         if verb is not None:
-            raise UsageError(f"{args.model} is no verb. Did you mean plan {verb}? To plan a model, add --gpus")
+            raise UsageError(f"{args.model} is not a verb. Did you mean plan {verb}? To plan a model, add --gpus")
         raise UsageError(f"which GPUs? add --gpus, such as: plan {args.model} --gpus 8xH100")
 
 
