@@ -51,8 +51,9 @@ _BESIDE_CONNECTIONS = 256 * MIB
 def nccl(cluster: Cluster) -> Term:
     """Buffers of the one communicator that data parallelism opens, outside the caching allocator.
 
-    The low end is the ring alone, with trees over the same neighbours; the high end has trees over others, as many as
-    a node holds, and what a pair was measured to take beside its connections.
+    The low end is the ring alone, with trees over the same neighbours (over two channels where an NVLink may be
+    missing); the high end has trees over others, as many as a node holds, and what a pair was measured to take beside
+    its connections.
     """
     if cluster.world_size == 1 or cluster.gpu.is_cpu:
         return Term(name="NCCL", low=0, expected=0, high=0, basis="source", source="one process, or no GPU")
@@ -61,12 +62,13 @@ def nccl(cluster: Cluster) -> Term:
     found = _NVLINK_CHANNELS.get(capability, _OTHER_NVLINK_CHANNELS) if has_nvlink else _PCIE_CHANNELS
     nvls = _NVLS_BYTES if has_nvlink and capability >= (9, 0) and cluster.gpus_per_node >= 4 else 0
     others = cluster.world_size - 1
+    least = min(others, _RING_NEIGHBOURS) * _PCIE_CHANNELS * _BYTES_PER_CONNECTION
     ring = min(others, _RING_NEIGHBOURS) * found * _BYTES_PER_CONNECTION
     most = min(others, _MOST_NEIGHBOURS) * (found if has_nvlink else _MAX_CHANNELS) * _BYTES_PER_CONNECTION
     return Term(
         name="NCCL",
-        # A link that the catalog knows of the model need not join the GPUs of every machine.
-        low=min(others, _RING_NEIGHBOURS) * _PCIE_CHANNELS * _BYTES_PER_CONNECTION,
+        # SXM modules are always joined; a bridge that the catalog knows of a card need not be there.
+        low=ring if "nvswitch" in cluster.intra_node_link.lower() else least,
         expected=ring + nvls,
         high=most + nvls + _BESIDE_CONNECTIONS,
         basis="source",

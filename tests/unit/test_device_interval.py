@@ -51,7 +51,9 @@ def test_two_gpus_are_each_others_only_neighbour() -> None:
     pair, group = nccl(parse_cluster("2xA100-80GB")), nccl(parse_cluster("4xA100-80GB"))
     assert pair.expected == 24 * 12 * MIB
     assert group.expected == 2 * pair.expected
-    assert all(term.low < term.expected < term.high for term in (pair, group))
+    assert all(term.low == term.expected < term.high for term in (pair, group)), "SXM modules are always joined"
+    bridged = nccl(parse_cluster("2xH100-NVL"))
+    assert bridged.low == 2 * 12 * MIB < bridged.expected
     assert nccl(parse_cluster("1xA100-80GB")).high == 0
 
 
