@@ -30,12 +30,12 @@ KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
         Kind(name="accelerate", title="Accelerate configuration", signs=keys(*accelerate.SIGNS), read=accelerate.read),
-        Kind(name="deepspeed", title="DeepSpeed configuration", signs=keys(*deepspeed.SIGNS), read=deepspeed.read),
-        Kind(name="axolotl", title="axolotl configuration", signs=keys(*axolotl.SIGNS), read=axolotl.read),
+        Kind(name="deepspeed", title="DeepSpeed configuration", signs=deepspeed.SIGNS, read=deepspeed.read),
+        Kind(name="axolotl", title="axolotl configuration", signs=axolotl.SIGNS, read=axolotl.read),
         Kind(
             name="llamafactory",
             title="LLaMA-Factory configuration",
-            signs=keys(*llamafactory.SIGNS),
+            signs=llamafactory.SIGNS,
             read=llamafactory.read,
         ),
         Kind(

@@ -22,6 +22,16 @@ def together(*names: str) -> Signs:
     return lambda content: names if all(name in content for name in names) else ()
 
 
+def several(*names: str, alone: tuple[str, ...] = ()) -> Signs:
+    """Two of `names`, which others have as well, or one of `alone`."""
+
+    def found(content: Content) -> tuple[str, ...]:
+        there = tuple(name for name in (*alone, *names) if name in content)
+        return there if len(there) > 1 or any(name in alone for name in there) else ()
+
+    return found
+
+
 def first(*ways: Signs) -> Signs:
     """Of the first way that finds any."""
     return lambda content: next((found for way in ways if (found := way(content))), ())

@@ -21,7 +21,7 @@ class Unread:
 
 def _of_verl(content: Content) -> tuple[str, ...]:
     """Hydra's files of verl name its classes (verl/trainer/config)."""
-    found = keys("actor_rollout_ref")(content)
+    found = keys("actor_rollout_ref")(content) or together("data", "model", "optim", "trainer")(content)
     named = str(content.get("_target_", "")).startswith("verl.")
     return found or (("_target_",) if named else ())
 
@@ -72,11 +72,12 @@ JOBS: tuple[Unread, ...] = (
         # a word.
         title="reinforcement learning",
         signs=given(
-            "num_generations", "reward_funcs", "reward_weights", "reward_model", "reward_model_path", "use_vllm",
+            "num_generations", "reward_funcs", "reward_weights", "reward_model_path", "use_vllm",
             "vllm_mode", "max_completion_length", "ppo_epochs", "num_ppo_epochs", "kl_coef",
-            "reward_model_name_or_path", "teacher_model", "rlhf_type",
+            "reward_model_name_or_path", "rlhf_type",
         ),
     ),
+    Unread(title="distillation", signs=given("teacher_model", "teacher_model_name_or_path", "kd_loss")),
     Unread(
         # trl/trainer/{dpo,kto}_config.py, trl/experimental/orpo/orpo_config.py, trl/experimental/cpo/cpo_config.py
         title="preference training",
@@ -91,8 +92,8 @@ JOBS: tuple[Unread, ...] = (
         ),
     ),
     Unread(
-        # axolotl utils/schemas/config.py
-        title="reward modelling", signs=given("process_reward_model", "center_rewards_coefficient"),
+        # axolotl utils/schemas/config.py, trl/trainer/reward_config.py
+        title="reward modelling", signs=given("reward_model", "process_reward_model", "center_rewards_coefficient"),
     ),
 )  # fmt: skip
 

@@ -372,6 +372,16 @@ REFUSED = {
         "cp_size above 1, --cp is not built yet",
     ),
     "export of LLaMA-Factory v1": ("model: x\npeft_config: {name: lora, export_dir: d}\n", "no train_dataset"),
+    "a part of verl's": ("_target_: verl.workers.config.FSDPOptimizerConfig\nlr: 1e-3\n", "is a verl configuration"),
+    "one key that many have": (
+        "strategy: fsdp\nmicro_batch_size: null\nmax_length: null\n",
+        "of no kind that is known",
+    ),
+    "distillation of torchtune": (
+        "model: {_component_: torchtune.models.qwen2.qwen2_0_5b}\nteacher_model: {_component_: x}\n",
+        "distillation (teacher_model), a job of several models",
+    ),
+    "reward modelling of axolotl": ("base_model: x\nreward_model: true\n", "reward modelling (reward_model)"),
     "rates alone": (
         "model_name_or_path: x\nlearning_rate: 1e-4\nlr_scheduler_type: cosine\n",
         "of no kind that is known",

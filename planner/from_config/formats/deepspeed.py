@@ -4,12 +4,16 @@ from collections.abc import Mapping
 
 from gpu_plan.planner.from_config.formats.shared import clipping, say_mixed, say_other_optimizer
 from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.signs import several
 from gpu_plan.planner.from_config.table import AUTO, MOST, Table
 from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
 from gpu_plan.planner.workload.optimizers.registry import by_deepspeed_type
 
-SIGNS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer")
+SIGNS = several(
+    "train_batch_size", "steps_per_print", "gradient_clipping", "wall_clock_breakdown",
+    alone=("zero_optimization", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"),
+)  # fmt: skip
 
 _SIZES = {
     "reduce_bucket_size": ("zero.reduce_bucket_size", 500_000_000),

@@ -23,6 +23,7 @@ from gpu_plan.planner.from_config.formats.shared import (
     say_stack,
 )
 from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.signs import several
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.strategy.known import strategy_by
 from gpu_plan.planner.strategy.traits import Engine
@@ -30,7 +31,7 @@ from gpu_plan.planner.workload.adapters import ADAPTERS, adapters_on
 from gpu_plan.planner.workload.precisions import mixed_in, pure_in
 from gpu_plan.planner.workload.stacks.registry import Stack
 
-SIGNS = ("base_model", "sequence_len", "micro_batch_size", "adapter", "sample_packing", "val_set_size")
+SIGNS = several("sequence_len", "micro_batch_size", "adapter", "sample_packing", "val_set_size", alone=("base_model",))
 
 _FLAGS = {
     "flash_attention": "flash",

@@ -15,13 +15,16 @@ from gpu_plan.planner.from_config.formats.shared import (
 )
 from gpu_plan.planner.from_config.formats.trainers.trainer import read_batch, read_parallel, read_rest
 from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.signs import several
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.workload.adapters import adapters_on
 from gpu_plan.planner.workload.optimizers.registry import optimizers
 from gpu_plan.planner.workload.precisions import pure_in
 from gpu_plan.planner.workload.stacks.registry import Stack
 
-SIGNS = ("finetuning_type", "stage", "cutoff_len", "template", "dataset_dir", "lora_target", "quantization_bit")
+SIGNS = several(
+    "stage", "template", "dataset_dir", alone=("finetuning_type", "cutoff_len", "lora_target", "quantization_bit")
+)
 
 _ATTENTION = {"auto": "sdpa", "disabled": "eager", "off": "eager", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash"}
 _OTHER_OPTIMIZERS = ("use_galore", "use_apollo", "use_badam", "use_adam_mini")
