@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed
 from gpu_plan.planner.from_config.formats.fsdp import read_fsdp, version_of
 from gpu_plan.planner.from_config.formats.shared import (
+    DTYPES,
     clipping,
     compiled,
     read_attention,
@@ -21,6 +22,8 @@ from gpu_plan.planner.from_config.formats.shared import (
 )
 from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.strategy.known import traits_of
+from gpu_plan.planner.workload.adapters import ADAPTERS
 from gpu_plan.planner.workload.stacks.registry import Stack
 
 SIGNS = (
@@ -62,12 +65,24 @@ def read(reading: Reading) -> None:
     read_rest(reading, table)
     _length(reading, table, sft)
     _adapters(reading, table)
+    _storage(reading, table)
     say_otherwise(reading, table, _OTHERWISE)
     read_attention(reading, table)
     for key in ("dtype", "torch_dtype"):
         if table.has(key):
             name = table.word(key)
             read_weights_dtype(reading, name, f"{key}: {name}")
+
+
+def _storage(reading: Reading, table: Table) -> None:
+    """BitsAndBytesConfig stores packed weights as uint8 unless told otherwise, which FSDP2 leaves whole."""
+    strategy, kind = reading.value("strategy"), ADAPTERS.get(reading.value("peft") or "")
+    if kind is None or not kind.quantises or strategy is None or "quant.storage" not in traits_of(strategy).settings:
+        return
+    word = table.word("bnb_4bit_quant_storage")
+    known = DTYPES.get(word or "", word)
+    source = f"bnb_4bit_quant_storage: {word}" if word else "BitsAndBytesConfig's default"
+    reading.set("quant.storage", known if known in ("bfloat16", "float16") else "uint8", source)
 
 
 def read_batch(reading: Reading, table: Table) -> None:
