@@ -19,6 +19,12 @@ def check_stack(stack: Stack | None, strategy: str | None, precision: Precision 
         trains = "needs adapters" if NO_ADAPTERS not in traits.adapters else "has no such adapters"
         given = f" with --peft {adapters}" if adapters.adapts else ""
         raise UsageError(f"--stack {stack}{given}: {traits.title} {trains}: use --peft {listed(traits.adapters)}")
+    if adapters.quantises and precision is not None and precision.is_mixed and not traits.packs_mixed:
+        pure = [name for name in traits.precisions if not Precision(name).is_mixed]
+        raise UsageError(
+            f"--stack {stack} --peft {adapters} with --precision {precision}: {traits.title} quantises without mixed"
+            f" precision: use {listed(tuple(pure))}"
+        )
     alone = unsharded(1).name
     if adapters.quantises and not traits.shards_packed and strategy not in (None, alone):
         raise UsageError(

@@ -281,6 +281,13 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
 def _precision(given: Given, cluster: Cluster) -> Precision:
     """As given; else the stack's default, where it has some only; else the planner's own."""
     own = given.stack.traits.precisions if given.stack is not None else ()
+    if (
+        given.stack is not None
+        and given.peft is not None
+        and given.peft.quantises
+        and not given.stack.traits.packs_mixed
+    ):
+        own = tuple(name for name in own if not Precision(name).is_mixed)
     return given.precision or (Precision(own[0]) if own else default_precision(cluster.gpu.supports_bf16))
 
 

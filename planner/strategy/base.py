@@ -141,6 +141,8 @@ def _held(precision: Precision, stack: Stack, peft: Peft) -> tuple[str, str | No
     if not peft.adapts:
         return MASTER if precision.is_mixed else precision.compute_dtype, None, ()
     held, computed = stack.traits.held(quantised=peft.quantises), precision.compute_dtype
+    if held.only_mixed and not precision.is_mixed:
+        return computed, None, ()
     whole = held.wide == PARTS
     frozen = MASTER if whole else computed
     trained = MASTER if held.wide_adapters else computed

@@ -90,6 +90,7 @@ def test_a_kind_that_is_kept_wide_is_wide_alone() -> None:
         ({"stack": "torchtitan", "peft": "qlora"}, "use --peft none or lora"),
         ({"stack": "peft"}, "needs adapters: use --peft lora or qlora"),
         ({"stack": "litgpt", "peft": "qlora", "strategy": "fsdp"}, "on one device alone"),
+        ({"stack": "litgpt", "peft": "qlora", "precision": "bf16-mixed"}, "without mixed precision: use bf16 or fp32"),
         ({"stack": "llamafactory"}, "Did you mean llama-factory"),
     ],
 )

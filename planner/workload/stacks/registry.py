@@ -62,6 +62,8 @@ class Held:
     """Kinds of frozen parameters that are kept in fp32; the rest stays in the type of the computation."""
     wide_adapters: bool = True
     """Whether adapters are fp32, whatever the base is; else they are of the type of the computation."""
+    only_mixed: bool = False
+    """Whether all of that holds under mixed precision alone: else everything is of the type of the computation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,8 @@ class StackTraits:
     """How it is asked to pack them."""
     shards_packed: bool = True
     """Whether it trains a quantised base on several devices."""
+    packs_mixed: bool = True
+    """Whether a quantised base is trained under mixed precision."""
     approximate: str = ""
     """What of it the plan does not follow."""
     facts: tuple[Fact, ...] = ()
@@ -156,6 +160,7 @@ def _held(content: Mapping[str, Any]) -> Held:
     return Held(
         wide=PARTS if content.get("wide") == "all" else tuple(content.get("wide", ())),
         wide_adapters=bool(content.get("wide_adapters", True)),
+        only_mixed=bool(content.get("only_mixed", False)),
     )
 
 
