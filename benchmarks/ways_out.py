@@ -1,7 +1,7 @@
 """Ways out of a captured script, tried from inside under each kind of wall, and looked for from outside.
 
 python -m benchmarks.ways_out writes benchmarks/results/ways_out.json and ways_out.md. The script is
-tests/support/ways/inside.py; tests/capture/test_ways_out.py runs the same. Where the kernel is to refuse namespaces it
+tests/support/ways/inside; tests/capture/test_ways_out.py runs the same. Where the kernel is to refuse namespaces it
 does so for real: by a filter of system calls around the whole run, as in a container.
 """
 

@@ -23,7 +23,7 @@ from typing import Literal
 from gpu_plan.planner.capture import parent
 from gpu_plan.planner.capture.request import CaptureRequest, Outcome, PlannedDevice
 
-INSIDE = Path(__file__).with_name("inside.py")
+INSIDE = Path(__file__).with_name("inside")
 DEVICES = (
     "/dev/tty", "/dev/console", "/dev/mem", "/dev/kmsg", "/dev/kvm", "/dev/fuse", "/dev/loop-control", "/dev/vsock",
     "/dev/watchdog", "/dev/userfaultfd", "/dev/net/tun", "/dev/vda", "/dev/sda", "/dev/nvme0n1",
@@ -272,8 +272,7 @@ def attempt(disk: Path, *only: str, unwalled: bool = False) -> Attempt:
     folder = Path(tempfile.mkdtemp(prefix="plan-ways-"))
     try:
         with outside(disk) as there:
-            script = folder / "inside.py"
-            shutil.copy(INSIDE, script)
+            script = shutil.copytree(INSIDE, folder / "inside") / "script.py"
             (folder / "there.json").write_text(json.dumps(there.described(only)))
             before = {name: os.environ.get(name) for name in ("HF_TOKEN", "PLAN_WAYS")}
             os.environ.update(HF_TOKEN=there.secret, PLAN_WAYS=there.id)
