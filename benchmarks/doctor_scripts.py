@@ -6,7 +6,7 @@ Each FOLDER is one library's examples, a checkout of huggingface/accelerate/exam
 of this repository. Such scripts are taken for good: every finding is either argued in
 benchmarks/data/doctor_argued.json (by rule, and where that says so by path) or counted as a false alarm. Arguments
 by rule were written after looking at the findings, of the two largest rules at a sample; the results list all.
-Without FOLDER only the seeded bugs of tests/support/doctor_seeds.py are counted; the earlier figures are kept.
+Without FOLDER only the seeded bugs of tests/support/seeds are counted; the earlier figures are kept.
 
 Writes benchmarks/results/doctor_scripts.json and .md.
 """
@@ -24,7 +24,7 @@ from gpu_plan.executor.doctor.rules import RULES
 from gpu_plan.executor.doctor.script import examine_script
 from gpu_plan.executor.script.read import Script, read_script
 from gpu_plan.planner.errors import PlanError
-from tests.support.doctor_seeds import HARMLESS, SCRIPTS, SEEDS
+from tests.support.seeds import HARMLESS, SCRIPTS, SEEDS
 
 _HERE = Path(__file__).parent
 ARGUED = _HERE / "data" / "doctor_argued.json"

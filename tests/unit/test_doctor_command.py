@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gpu_plan.cli import main
-from tests.support.doctor_seeds import SCRIPTS, SEEDS
+from tests.support.seeds import SCRIPTS, SEEDS
 
 
 def write(folder, name, text):

@@ -7,7 +7,7 @@ import pytest
 from gpu_plan.executor.doctor.rules import RULES
 from gpu_plan.executor.doctor.script import examine_script
 from gpu_plan.executor.script.read import Script
-from tests.support.doctor_seeds import HARMLESS, SCRIPTS, SEEDS
+from tests.support.seeds import HARMLESS, SCRIPTS, SEEDS
 
 
 def examine(source, name, intent=None):

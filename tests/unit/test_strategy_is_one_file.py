@@ -46,8 +46,8 @@ from gpu_plan.planner.strategy.known import all_traits, known_traits, strategies
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import Checkpointing, Precision, Workload
 from gpu_plan.reports.plan.words import strategy_words
-from tests.support.doctor_seeds import SEEDS
 from tests.support.launch_plans import saved
+from tests.support.seeds import SEEDS
 from tests.support.tiny_trace import tiny_trace
 
 ROOT = Path(__file__).parents[2]
