@@ -34,6 +34,8 @@ for _name, _value in {
     os.environ[_name] = _value
 for _name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(_name, None)
+# Images for containers often set it: each of some hundred processes that tests start would compile this project anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples each time, however long a busy machine takes to draw them.
 settings.register_profile("any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

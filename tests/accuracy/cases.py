@@ -17,6 +17,7 @@ from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
+from tests.support.once import once
 
 THREADS = 1
 
@@ -62,6 +63,7 @@ def _built(case: Case) -> nn.Module:
     )
 
 
+@once(8)
 def trace_of(case: Case, *, fold: bool = True) -> StepTrace:
     """The planner's trace under the declared CPU profile."""
     model = _built(case)
@@ -83,6 +85,7 @@ def trace_of(case: Case, *, fold: bool = True) -> StepTrace:
     return tracer.trace(variant, case.micro_batch)
 
 
+@once(8)
 def reference_of(case: Case, *, iterations: int = 1, accumulate: bool = False) -> Reference:
     """The same step on a real model with random weights, under the profiler alone."""
     meta = _built(case)

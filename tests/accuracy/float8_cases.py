@@ -18,6 +18,7 @@ from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
+from tests.support.once import once
 
 THREADS = 1
 
@@ -47,6 +48,7 @@ def _batch(model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
     return training_batch(model, batch=micro_batch, seq_len=seq_len)
 
 
+@once(8)
 def trace_of(case: Float8Case, *, fold: bool = True, float8: bool = True) -> StepTrace:
     """The planner's trace under the declared CPU profile."""
     tracer = Tracer(
@@ -62,6 +64,7 @@ def trace_of(case: Float8Case, *, fold: bool = True, float8: bool = True) -> Ste
     return tracer.trace(variant, case.micro_batch)
 
 
+@once(8)
 def reference_of(case: Float8Case) -> Reference:
     """The same step on a real model that accelerate's own function has converted, under the profiler alone."""
     meta = _built(case)

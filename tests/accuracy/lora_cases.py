@@ -20,6 +20,7 @@ from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Peft, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.cpu_reference import Reference, measure, real_inputs, real_twin, training_step
+from tests.support.once import once
 
 THREADS = 1
 
@@ -53,6 +54,7 @@ def _batch(model: nn.Module, case: LoraCase) -> TrainingBatch:
     return training_batch(model, batch=case.micro_batch, seq_len=case.seq_len)
 
 
+@once(8)
 def trace_of(case: LoraCase, *, fold: bool = True) -> StepTrace:
     """The planner's trace under the declared CPU profile."""
     base = _built(case)
@@ -75,6 +77,7 @@ def trace_of(case: LoraCase, *, fold: bool = True) -> StepTrace:
     return tracer.trace(variant, case.micro_batch)
 
 
+@once(8)
 def reference_of(case: LoraCase) -> Reference:
     """The same step on a real model that peft itself has wrapped, under the profiler alone."""
     meta = _built(case)

@@ -58,6 +58,7 @@ def test_the_main_job(project: Project) -> None:
     assert json.loads(done.stdout)["model"]["parameters"] == PARAMETERS
 
 
+@pytest.mark.slow
 def test_a_check_captures_the_script(project: Project) -> None:
     name = os.path.relpath(project.script, project.directory)
     table = f'[checks.own]\nmodel = "{name}"\ngpus = "1xT4"\nbudget = ["fits"]\n'

@@ -21,7 +21,8 @@ from gpu_plan.planner.sweep.document import sweep_from_json
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = str(ROOT / "examples" / "tiny-llama")
-JOB = {"seq_len": 64, "checkpointing": "none"}
+JOB = {"seq_len": 64, "checkpointing": "none", "micro_batch": 4}
+WORDS = ("--seq-len", "64", "--checkpointing", "none", "--micro-batch", "4")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,7 +40,7 @@ def result():
 
 
 def test_a_call_finds_what_the_command_line_finds(result, capsys) -> None:
-    words = [TINY, "--gpus", "2xT4", "--seq-len", "64", "--checkpointing", "none", "--json"]
+    words = [TINY, "--gpus", "2xT4", *WORDS, "--json"]
     assert main(words) == 0
     printed = from_json(capsys.readouterr().out, "stdout")
     assert (printed.plans, printed.rejected) == (result.document.plans, result.document.rejected)
@@ -82,7 +83,7 @@ def test_reports_are_written_and_existing_files_are_kept(result, tmp_path) -> No
 def test_a_sweep_plans_every_point_as_a_call_of_its_own_would(result) -> None:
     told: list[tuple[int, int]] = []
     swept = sweep(
-        TINY, gpus="2xT4", over={"seq_len": [64, 32], "strategy": ["ddp", "fsdp"]}, checkpointing="none",
+        TINY, gpus="2xT4", over={"seq_len": [64, 32], "strategy": ["ddp", "fsdp"]}, checkpointing="none", micro_batch=4,
         progress=lambda done, of: told.append((done, of)),
     )  # fmt: skip
     assert [point.values for point in swept.points] == [("64", "ddp"), ("64", "fsdp"), ("32", "ddp"), ("32", "fsdp")]
@@ -98,8 +99,7 @@ def test_a_sweep_plans_every_point_as_a_call_of_its_own_would(result) -> None:
 
 def test_points_that_do_not_go_together_are_kept_with_the_reason() -> None:
     swept = sweep(
-        TINY, gpus="2xT4", over={"strategy": ["ddp", "zero3"], "offload": ["none", "all"]}, checkpointing="none",
-        seq_len=64,
+        TINY, gpus="2xT4", over={"strategy": ["ddp", "zero3"], "offload": ["none", "all"]}, **JOB,
     )  # fmt: skip
     verdicts = {point.values: point.verdict for point in swept.points}
     assert verdicts == {
@@ -135,7 +135,7 @@ def test_without_the_users_cache_a_step_is_still_traced_once(tmp_path, monkeypat
     monkeypatch.setattr(Workshop, "trace", counted)
     monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path / "untouched"))
     over = {"optimizer": ["adamw", "sgd"], "micro_batch": [2, 4]}
-    swept = sweep(TINY, gpus="1xT4", over=over, pin=True, use_cache=False, **JOB)
+    swept = sweep(TINY, gpus="1xT4", over=over, pin=True, use_cache=False, seq_len=64, checkpointing="none")
     assert [point.verdict for point in swept.points] == ["fits"] * 4
     assert len(traced) == 1
     assert os.environ["GPU_PLAN_CACHE"] == str(tmp_path / "untouched")
@@ -166,11 +166,14 @@ def test_errors_are_the_planners_own_in_one_line(call, error, says) -> None:
 
 def test_the_command_line_writes_a_sweep_in_every_form(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [TINY, "--gpus", "2xT4", "--sweep", "seq-len=32,64", "--sweep=strategy=ddp,fsdp", "--checkpointing", "none"]
+    words = [TINY, "--gpus", "2xT4", "--sweep", "seq-len=32,64", "--sweep=strategy=ddp,fsdp", *WORDS[2:]]
     assert main([*words, "--json"]) == 0
     document = sweep_from_json(capsys.readouterr().out, "stdout")
     assert [point.verdict for point in document.points] == ["fits"] * 4
-    assert document.points[0].command == f"plan {TINY} --gpus 2xT4 --checkpointing none --seq-len 32 --strategy ddp"
+    assert (
+        document.points[0].command
+        == f"plan {TINY} --gpus 2xT4 --checkpointing none --micro-batch 4 --seq-len 32 --strategy ddp"
+    )
     assert main([*words, "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [int(row["device_used_bytes"]) for row in rows] == [
@@ -186,7 +189,7 @@ def test_the_command_line_writes_a_sweep_in_every_form(tmp_path, monkeypatch, ca
 
 def test_a_page_of_a_plan_has_its_timeline_even_when_the_plan_was_kept(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [TINY, "--gpus", "2xT4", "--seq-len", "64", "--checkpointing", "none", "--format", "html"]
+    words = [TINY, "--gpus", "2xT4", *WORDS, "--format", "html"]
     assert main([*words, "-o", "a.html"]) == 0
     text = (tmp_path / "a.html").read_text()
     assert "One step" in text
@@ -219,7 +222,7 @@ def test_importing_the_package_costs_nothing_and_the_call_needs_no_module_first(
         "light = list(sys.modules)\n"
         "from gpu_plan import plan, sweep\n"
         "named = list(sys.modules)\n"
-        f"found = plan({TINY!r}, gpus='2xT4', seq_len=64, checkpointing='none')\n"
+        f"found = plan({TINY!r}, gpus='2xT4', seq_len=64, checkpointing='none', micro_batch=4)\n"
         "import json; print(json.dumps([sorted(light), named, found.best.strategy.name, callable(plan)]))\n"
     )
     done = subprocess.run(

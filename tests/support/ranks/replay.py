@@ -1,5 +1,7 @@
 """The planner's stream of one rank for a case, under the CPU kernel profile."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -21,9 +23,12 @@ from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
 from gpu_plan.planner.trace.tracer import Tracer
-from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
+from gpu_plan.planner.workload.precisions import PLAIN_PRECISION
 from gpu_plan.planner.workload.training import Peft, Stack
 from tests.accuracy.architectures import ARCHITECTURES
+from tests.support.once import once
 from tests.support.ranks.case import RankCase
 
 STRATEGIES: dict[str, Strategy] = {
@@ -55,16 +60,30 @@ def _stack(case: RankCase) -> Stack:
 
 def trace_of(case: RankCase) -> StepTrace:
     """The step in the types in which the strategy computes, every block traced."""
+    regime = STRATEGIES[case.strategy].regime(case.precision, _stack(case), _peft(case))
+    alike = replace(
+        case,
+        strategy="",
+        precision=PLAIN_PRECISION,
+        optimizer=DEFAULT_OPTIMIZER,
+        accumulation=1,
+        layers=(),
+        settings={},
+    )
+    return _traced(alike, case.stored, regime)
+
+
+@once(32)
+def _traced(case: RankCase, stored: str, regime: Regime) -> StepTrace:
+    """The same for all cases that a trace does not tell apart."""
     model = build_model(
         ARCHITECTURES[case.architecture].config(**case.changes),
         attention=case.attention.value,
-        dtype=getattr(torch, case.stored),
+        dtype=getattr(torch, stored),
     )
     base = model
     if case.lora_rank:
-        adapter = Adapter(
-            peft=_peft(case), rank=case.lora_rank, targets=tuple(case.lora_targets), compute_dtype=case.stored
-        )
+        adapter = Adapter(peft=_peft(case), rank=case.lora_rank, targets=tuple(case.lora_targets), compute_dtype=stored)
         model = adapt(base, spec_of(base, model_id="tiny"), adapter).model
     tracer = Tracer(
         model=model,
@@ -74,7 +93,7 @@ def trace_of(case: RankCase) -> StepTrace:
         fold=False,
     )
     variant = StepVariant(
-        regime=STRATEGIES[case.strategy].regime(case.precision, _stack(case), _peft(case)),
+        regime=regime,
         checkpointing=case.checkpointing,
         attention=case.attention,
         stack=Stack.PLAIN,
