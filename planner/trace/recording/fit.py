@@ -5,6 +5,7 @@ are never mixed.
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,21 +69,14 @@ def fit(
         _check_on_line(low, between, high)
     names = sorted({operator.name for operator in low.raw.operators} | {t.operator for t in low.raw.tensors})
     index = {name: position for position, name in enumerate(names)}
-    fixed, slope = _linear(
-        [t.nbytes for t in low.raw.tensors], [t.nbytes for t in high.raw.tensors], low.micro_batch, span
-    )
-    flops_fixed, flops_slope = _linear(
-        [o.flops for o in low.raw.operators], [o.flops for o in high.raw.operators], low.micro_batch, span
-    )
-    moved_fixed, moved_slope = _linear(
-        [o.moved_bytes for o in low.raw.operators],
-        [o.moved_bytes for o in high.raw.operators],
-        low.micro_batch,
-        span,
-    )
-    inputs_fixed, inputs_slope = _linear(
-        [size for _, size in low.inputs], [size for _, size in high.inputs], low.micro_batch, span
-    )
+
+    def linear(column: Callable[[Recording], list[int]]) -> tuple[IntArray, IntArray]:
+        return _linear(column(low), column(high), low.micro_batch, span)
+
+    fixed, slope = linear(lambda one: [t.nbytes for t in one.raw.tensors])
+    flops_fixed, flops_slope = linear(lambda one: [o.flops for o in one.raw.operators])
+    moved_fixed, moved_slope = linear(lambda one: [o.moved_bytes for o in one.raw.operators])
+    inputs_fixed, inputs_slope = linear(lambda one: [size for _, size in one.inputs])
     reads_at, reads = _ragged([o.reads for o in low.raw.operators])
     writes_at, writes = _ragged([o.writes for o in low.raw.operators])
     raw = low.raw
