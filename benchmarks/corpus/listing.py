@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.corpus.listing FOLDER
 
-FOLDER holds one checkout for each repository of REPOSITORIES as OWNER/NAME, with the commit in a file OWNER/NAME.commit.
+FOLDER holds one checkout for each repository of REPOSITORIES as OWNER/NAME, its commit in a file OWNER/NAME.commit.
 A file is a training script by what its text says, never by whether it can be captured:
 
 - it ends in `.py`, is no test, set-up or package file, and no folder above it is named for tests;
@@ -26,7 +26,8 @@ OUT = Path(__file__).parent / "scripts.json"
 SEED, DRAWN, MOST = 20261122, 104, 9
 REPOSITORIES = (
     "Lightning-AI/litgpt", "Lightning-AI/pytorch-lightning", "KellerJordan/modded-nanogpt", "OptimalScale/LMFlow",
-    "QwenLM/Qwen", "UKPLab/sentence-transformers", "allenai/open-instruct", "artidoro/qlora", "bigcode-project/octopack",
+    "QwenLM/Qwen", "UKPLab/sentence-transformers", "allenai/open-instruct", "artidoro/qlora",
+    "bigcode-project/octopack",
     "bigcode-project/starcoder", "databrickslabs/dolly", "eric-mitchell/direct-preference-optimization",
     "facebookresearch/DiT", "facebookresearch/dino", "facebookresearch/mae", "hkproj/pytorch-transformer",
     "huggingface/accelerate", "huggingface/alignment-handbook", "huggingface/diffusers", "huggingface/peft",
