@@ -63,6 +63,7 @@ def capture_request(request: Request, cluster: Cluster, script: Path) -> Capture
         world_size=cluster.world_size,
         follow=request.follow,
         seconds=request.script_seconds or (_FOLLOWED_SECONDS if request.follow else _SECONDS),
+        standin=request.standin,
         unwalled=request.unwalled,
     )
 

@@ -50,6 +50,8 @@ class CaptureRequest:
     resident_bytes: int = 4 * 2**30
     written_bytes: int = 2**30
     processes: int = 64
+    standin: bool = False
+    """Whether data sets and tokenizers that are not at hand are stood in for."""
     unwalled: bool = False
     """Whether it runs where the machine offers no walls, with the user's own rights."""
 

@@ -21,6 +21,11 @@ from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
+from gpu_plan.planner.capture.standin.data_sets import stand_in_for_data_sets, texts_beside
+from gpu_plan.planner.capture.standin.encodings import stand_in_for_encodings
+from gpu_plan.planner.capture.standin.metrics import stand_in_for_metrics
+from gpu_plan.planner.capture.standin.tokenizers import stand_in_for_tokenizers
+from gpu_plan.planner.capture.standin.told import Told
 from gpu_plan.planner.capture.watch.bystanders import bystanders, watch_placed
 from gpu_plan.planner.capture.watch.noticed import (
     COPY,
@@ -88,6 +93,7 @@ class Window:
         )
         self._recorder.retained = lambda: self._noticed.note(RETAINED)
         self._recorder.joined = lambda: self._noticed.note(MODEL)
+        self._standins = Told(asked=request.standin)
         self._started = time.monotonic()
 
     @property
@@ -109,6 +115,7 @@ class Window:
         if self._request.regime is not None:
             stack.enter_context(scaled_in_sixteen_bits())
         stack.enter_context(remember_literals(self._known))
+        self._stand_in()
         watch_trainer(self._observed)
         self._noticed.watch(stack)
         if self._request.follow and self._request.device.capability_major is not None:
@@ -119,6 +126,14 @@ class Window:
         stack.enter_context(DeviceFunctions(profile, self._regions.state, False))
         watch(self._observed, stack, self._stepped)
         self._recorder.install()
+
+    def _stand_in(self) -> None:
+        """For what is not at hand: data sets, tokenizers, metrics; without `--data standin` it ends the capture."""
+        script, told = Path(self._request.script), self._standins
+        stand_in_for_data_sets(told, lambda: texts_beside(script), self._request.arguments)
+        stand_in_for_tokenizers(told)
+        stand_in_for_encodings(told)
+        stand_in_for_metrics(told)
 
     # -- what happens to the model -------------------------------------------------------------------
 
@@ -212,7 +227,10 @@ class Window:
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
             models=len(models),
-            notes=_notes(self._observed, models, self._recorder.evaluations.left_out),
+            notes=(
+                *_notes(self._observed, models, self._recorder.evaluations.left_out),
+                *self._standins.lines,
+            ),
         )
 
 

@@ -206,6 +206,12 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="processor time that a training script may take to its first step while it is planned; default: 180",
     )
+    group.add_argument(
+        "--data",
+        choices=("standin",),
+        help="standin: a small stand-in for each data set and tokenizer that a training script does not find, named"
+        " among the assumptions",
+    )
     group.add_argument("--trust-remote-code", action="store_true", help="allow code from the model's repository")
     group.add_argument("--revision", metavar="REV", help="branch, tag or commit on the hub")
 

@@ -41,6 +41,8 @@ class Request:
     """Whether the user's own code is followed: a script beyond its first step, for what it never gives back."""
     script_seconds: float | None = None
     """Processor time that a training script may take to its first step; None: the default."""
+    standin: bool = False
+    """Whether a training script's data sets and tokenizers that are not at hand are stood in for."""
     unwalled: bool = False
     """Whether a training script is executed where the machine offers no walls."""
     explained: int = 25

@@ -40,6 +40,7 @@ NO_PAIR = {
     "task": "decides which options there are", "strategy": "is the other half of each pair",
     "trust-remote-code": "about where code comes from", "revision": "about which files of the model are read",
     "pin": "is given in every pair", "hosts": "about a launch", "max-restarts": "about a launch",
+    "data": "about a script whose data are not at hand",
     "script-seconds": "about a script that is followed",
 }  # fmt: skip
 """Options that stand in no pair, and why."""

@@ -284,6 +284,7 @@ def test_every_verb_refuses_an_option_given_twice(capsys: pytest.CaptureFixture[
             "--set zero.max_in_cpu is about weights in files",
         ),
         (["--script-seconds", "5"], "--script-seconds is about a training script"),
+        (["--data", "standin"], "--data standin is about a training script"),
         (["--set", "cache.implementation=static"], "--set cache.implementation is about inference"),
         (["--set", "eval.batch=4", "--set", "eval.samples=8"], "--set eval.samples is about logits that are kept"),
     ],

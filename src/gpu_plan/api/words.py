@@ -44,6 +44,8 @@ class JobOptions(TypedDict, total=False):
     revision: str
     use_cache: bool
     script_seconds: float
+    data: str
+    """`standin`: what `--data` takes."""
     unwalled: bool
 
 

@@ -28,6 +28,8 @@ def check_subject(args: argparse.Namespace) -> None:
         raise UsageError(f"--model goes with a training script: plan train.py --model {args.named_model}")
     if args.script_seconds is not None and not args.model.endswith(".py"):
         raise UsageError(f"--script-seconds is about a training script: {args.model} is none")
+    if args.data is not None and not args.model.endswith(".py"):
+        raise UsageError(f"--data {args.data} is about a training script: {args.model} is none")
     if args.gpus is None:
         verb = _verb_like(args.model)
         if verb is not None:
@@ -75,6 +77,7 @@ def request_of(args: argparse.Namespace, words: Sequence[str], script_words: Seq
         timeline=form_of(args) == "html",
         script_words=tuple(script_words),
         script_seconds=script_seconds(args.script_seconds),
+        standin=args.data == "standin",
         unwalled=args.unwalled,
     )
 

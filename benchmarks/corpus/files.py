@@ -1,0 +1,76 @@
+"""Local files that a drawn script reads and its user would have: small, of the right shape, made where they miss."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+_WORDS = "the model reads this line and learns what comes after it because every word follows another one "
+_TOKENS = 4_000_000
+
+
+def _text(path: Path) -> None:
+    path.write_text(_WORDS * 8000)
+
+
+def _tokens(path: Path) -> None:
+    (np.arange(_TOKENS) % 1000).astype(np.uint16).tofile(path)
+
+
+def _npy(path: Path) -> None:
+    np.save(path, (np.arange(_TOKENS) % 1000).astype(np.uint16))
+
+
+def _fineweb(path: Path) -> None:
+    """KellerJordan/modded-nanogpt: a header of 256 int32 (magic, version, tokens), then uint16 tokens."""
+    header = np.zeros(256, dtype=np.int32)
+    tokens = 12_000_000
+    header[:3] = 20240520, 1, tokens
+    with path.open("wb") as file:
+        file.write(header.tobytes())
+        file.write((np.arange(tokens) % 1000).astype(np.uint16).tobytes())
+
+
+def _enwik8(path: Path) -> None:
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write((_WORDS.encode() * 1_000_000)[:95_000_000])
+
+
+def _distill(path: Path) -> None:
+    """huggingface/peft examples/cartridge_self_study: token ids of a teacher with its context and of a student."""
+    rows = [
+        {"teacher_input_ids": list(range(300)), "student_input_ids": list(range(100)), "ctx_len": 200}
+        for _ in range(64)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _csv(text: str, label: str) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        rows = "".join(f"{_WORDS * 30},{number % 2}\n" for number in range(128))
+        path.write_text(f"{text},{label}\n{rows}")
+
+    return make
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "text": _text,
+    "tokens": _tokens,
+    "npy": _npy,
+    "fineweb": _fineweb,
+    "enwik8": _enwik8,
+    "distill": _distill,
+    "text-label": _csv("text", "label"),
+    "Text-Label": _csv("Text", "Label"),
+}
+
+
+def make(folder: Path, files: dict[str, str]) -> None:
+    """Makes what is missing below `folder`."""
+    for name, kind in files.items():
+        path = folder / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            MAKERS[kind](path)

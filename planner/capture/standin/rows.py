@@ -1,0 +1,48 @@
+"""What stands in the columns of a stand-in. Pure, and the same at every call."""
+
+import re
+from typing import Any
+
+ROWS = 512
+WORDS = (
+    "the", "model", "reads", "this", "line", "and", "learns", "what", "comes", "after", "it", "because", "every",
+    "word", "follows", "another", "one", "here", "there", "then", "now", "not", "all", "some", "more", "less", "first",
+    "last", "long", "short", "new", "old",
+)  # fmt: skip
+
+
+def text(words: int, row: int) -> str:
+    """So many words; rows differ."""
+    return " ".join(WORDS[(row + position * (1 + row % 7)) % len(WORDS)] for position in range(words))
+
+
+def value(kind: str, row: int) -> Any:
+    """One cell of a kind of `schemas`."""
+    name, _, size = kind.partition(":")
+    if name.startswith("("):
+        parts = (part.split("=") for part in re.split(r",\s*", kind[1:-1]))
+        return {key: value(inner, row) for key, inner in parts}
+    if name == "texts":
+        count, _, words = size.partition(":")
+        return [text(int(words), row + number) for number in range(int(count))]
+    if name in ("chat", "prompt", "answer"):
+        turns = [
+            {"role": "user", "content": text(128, row)},
+            {"role": "assistant", "content": text(512, row + 1)},
+        ]
+        return {"chat": turns, "prompt": turns[:1], "answer": turns[1:]}[name]
+    cells: dict[str, Any] = {
+        "text": lambda: text(int(size), row),
+        "label": lambda: row % int(size),
+        "int": lambda: row + 2,
+        "ints": lambda: [number + 1 for number in range(int(size))],
+        "float": lambda: (row % 10) / 10,
+    }
+    return cells[name]()
+
+
+def shown(kinds: dict[str, str]) -> str:
+    """Columns with the words of each, for people."""
+    return ", ".join(
+        f"{name} ({kind.partition(':')[2]} words)" if kind.startswith("text:") else name for name, kind in kinds.items()
+    )
