@@ -27,6 +27,10 @@ from gpu_plan.planner.walls.behind import Standing, in_words
 from gpu_plan.planner.walls.guest import NoWallsError, enter, quiet, write_whole
 
 
+_FRAMES, _MOST_TOLD = 200, 2**18
+"""Of a traceback that is kept."""
+
+
 class Result:
     """The outcome's way out."""
 
@@ -119,7 +123,8 @@ def _failed(problem: BaseException, script: Path, window: Any) -> Outcome:
         return Outcome(stage="input", message="asks for input, and nobody answers", file=file, line=line)
     plain = isinstance(problem, PlanError)
     text = str(problem)[:300] if plain else described(problem)
-    return Outcome(stage="unsupported" if plain else "raised", message=text, file=file, line=line)
+    whole = "" if plain else "".join(traceback.format_exception(problem, limit=-_FRAMES))[-_MOST_TOLD:]
+    return Outcome(stage="unsupported" if plain else "raised", message=text, file=file, line=line, whole=whole)
 
 
 def _cause(problem: BaseException | None, kind: type[Any]) -> Any:

@@ -78,5 +78,6 @@ def planned_device(cluster: Cluster) -> PlannedDevice:
         capability_major=major,
         capability_minor=minor,
         sm_count=kind.sm_count,
+        count=cluster.gpus_per_node,
         bf16=cluster.gpu.supports_bf16,
     )

@@ -1,5 +1,6 @@
 """Starts the capturing child, holds it to its limits, and reads what it found (I/O)."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from gpu_plan.planner.cache_dir import cache_dir
 from gpu_plan.planner.capture.progress import watch
 from gpu_plan.planner.capture.request import MOST_BYTES, CaptureRequest, Outcome, unframed
 from gpu_plan.planner.errors import InputError, UnreachableError
@@ -19,6 +21,8 @@ from gpu_plan.planner.walls.environment import without_secrets
 from gpu_plan.planner.walls.processes.watch import Reader
 
 _OUTPUT_BYTES = 64 * 1024
+_KEPT = 50
+"""Tracebacks: beyond, the oldest go."""
 Note = Callable[[str], None]
 
 
@@ -49,7 +53,27 @@ def _line(request: CaptureRequest, outcome: Outcome, said: str) -> str:
     hint = "" if "--model" in outcome.message else "; name the model with --model, or a factory, to plan without it"
     last = said.strip().splitlines()[-1][:160] if outcome.stage == "exited" and said.strip() else ""
     told = f" ({last})" if last and last not in outcome.message else ""
-    return visible(f"{place}: {outcome.message}{told}{hint}")
+    return visible(f"{place}: {outcome.message}{told}{hint}{_kept(outcome.whole)}")
+
+
+def _kept(whole: str) -> str:
+    """Where the traceback lies from now on; nothing where there is none, or no place for it."""
+    if not whole:
+        return ""
+    content = whole.encode("utf-8", "replace")
+    folder = cache_dir() / "tracebacks"
+    path = folder / f"{hashlib.sha256(content).hexdigest()[:12]}.txt"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+        for old in sorted(folder.glob("*.txt"), key=lambda one: one.stat().st_mtime)[:-_KEPT]:
+            old.unlink()
+    except OSError:
+        return ""
+    return f"; the whole traceback: {path}"
 
 
 def _config_of(name: str) -> str:

@@ -21,6 +21,8 @@ class PlannedDevice:
     """None: a CPU, and no CUDA is shown."""
     capability_minor: int = 0
     sm_count: int = 0
+    count: int = 1
+    """Devices of one node: what each rank of a script that is started by a launcher sees."""
     bf16: bool = True
 
 
@@ -72,6 +74,17 @@ class OptimizerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SampledLengths:
+    """Tokens of samples that the script's own loader and collator gave."""
+
+    samples: int
+    longest: int
+    median: int
+    typical_batch: int
+    """Median of what random micro batches are padded to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedFacts:
     """What the script turned out to do, beside the trace."""
 
@@ -92,6 +105,10 @@ class CapturedFacts:
     schedulers: tuple[str, ...] = ()
     micro_batch: int = 1
     seq_len: int | None = None
+    rows: int = 1
+    """Rows of the micro batch that the model was given: a pair of chosen and rejected is one sample of two rows."""
+    lengths: SampledLengths | None = None
+    """Where the loader's samples are of several lengths; the step that was captured is of the longest."""
     batch: Mapping[str, str] = field(default_factory=dict)
     """Shape and dtype of each tensor that the model was given."""
     accumulation_steps: int = 1
@@ -109,6 +126,8 @@ class CapturedFacts:
     walls: Literal["namespaces", "landlock", "none"] = "none"
     """What stood around it."""
     notes: tuple[str, ...] = ()
+    standins: tuple[str, ...] = ()
+    """What was not at hand and is stood in for, one sentence each."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Lines of the user's files by kind: see gpu_plan.planner.capture.watch.noticed."""
     resident_bytes: int = 0
@@ -131,6 +150,8 @@ class Outcome:
     needs: str | None = None
     """A hub id whose config is not at hand."""
     facts: CapturedFacts | None = None
+    whole: str = ""
+    """The whole traceback of an exception."""
 
 
 MOST_BYTES = 2**29

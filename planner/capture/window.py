@@ -6,21 +6,23 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
 
 from gpu_plan.planner.capture.answers.accelerator import accelerator_answers
 from gpu_plan.planner.capture.answers.cuda import cuda_answers
-from gpu_plan.planner.capture.answers.distributed import one_rank, wrapped
+from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank, wrapped
 from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted
+from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
 from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.answers.placement import Placement, parameters_on_meta
 from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions, scaled_in_sixteen_bits
 from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
 from gpu_plan.planner.capture.imports import when_imported
-from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, OptimizerFacts
 from gpu_plan.planner.capture.standin.data_sets import stand_in_for_data_sets, texts_beside
 from gpu_plan.planner.capture.standin.encodings import stand_in_for_encodings
 from gpu_plan.planner.capture.standin.metrics import stand_in_for_metrics
@@ -90,9 +92,11 @@ class Window:
             around=self._regions.around_forward,
             placement=self._placement,
             origin=origin,
+            batch_size=lambda: self._lengths.batch_size,
         )
         self._recorder.retained = lambda: self._noticed.note(RETAINED)
         self._recorder.joined = lambda: self._noticed.note(MODEL)
+        self._lengths = Lengths()
         self._standins = Told(asked=request.standin)
         self._started = time.monotonic()
 
@@ -103,11 +107,17 @@ class Window:
     def open(self, stack: contextlib.ExitStack) -> None:
         """Installs all of it; `stack` closes it again, which only a script that never reaches a step sees."""
         profile = _profile(self._request)
-        stack.enter_context(cuda_answers(self._request.device))
-        stack.enter_context(accelerator_answers(self._request.device))
+        device = self._request.device
+        # By itself a process takes one GPU: with more, transformers' Trainer would wrap the model in DataParallel.
+        seen = device.count if launched_by_torchrun(Path(self._request.script)) else 1
+        stack.enter_context(cuda_answers(device, seen))
+        stack.enter_context(accelerator_answers(device, seen))
+        # What a distribution asks of its parameters are their values.
+        stack.enter_context(mock.patch.object(torch.distributions.Distribution, "_validate_args", False))
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
         stack.enter_context(weightless_models(self._request.configs))
         stack.enter_context(loaders(self._request.micro_batch))
+        stack.enter_context(longest_first(self._lengths))
         stack.enter_context(parameters_on_meta())
         stack.enter_context(python_wrappers_open())
         stack.enter_context(numbers_formatted())
@@ -197,7 +207,7 @@ class Window:
         model = models[0]
         stack, loop = loop_of(self._observed)
         optimizers = tuple(optimizer_facts(made) for made in self._observed.optimizers)
-        inputs = self._recorder.inputs
+        inputs, samples = self._recorder.inputs, self._recorder.samples
         config = getattr(model, "config", None)
         peft = getattr(model, "peft_config", None) or {}
         first = next(iter(peft.values()), None)
@@ -208,10 +218,12 @@ class Window:
             stack=stack,
             loop=loop,
             precision=_precision(models, self._regions.seen),
-            optimizer=planned_name(optimizers[0]) if optimizers else None,
+            optimizer=_one_name(optimizers),
             optimizers=optimizers,
             schedulers=tuple(dict.fromkeys(self._observed.schedulers)),
-            micro_batch=micro_batch_of(inputs),
+            micro_batch=samples,
+            rows=micro_batch_of(inputs),
+            lengths=self._lengths.sampled,
             seq_len=sequence_of(inputs),
             batch={
                 name: f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
@@ -227,10 +239,8 @@ class Window:
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
             models=len(models),
-            notes=(
-                *_notes(self._observed, models, self._recorder.evaluations.left_out),
-                *self._standins.lines,
-            ),
+            notes=(*_notes(self._observed, models, self._recorder.evaluations.left_out),),
+            standins=tuple(self._standins.lines),
         )
 
 
@@ -291,6 +301,12 @@ def _notes(observed: Observed, models: list[nn.Module], left_out: int) -> tuple[
         names = ", ".join(type(model).__name__ for model in models)
         found.append(f"{len(models)} models stand on the device in a step ({names}): the parameters of all are counted")
     return tuple(found)
+
+
+def _one_name(optimizers: tuple[OptimizerFacts, ...]) -> str | None:
+    """The `--optimizer` that all of them are; None where one has no name, or they differ."""
+    names = {planned_name(made) for made in optimizers}
+    return names.pop() if len(names) == 1 else None
 
 
 def _precision(models: list[nn.Module], autocast: str | None) -> str:

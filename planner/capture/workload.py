@@ -169,6 +169,22 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def batch_in_words(facts: CapturedFacts) -> str:
+    """The captured batch: its tensors, whether a mask is among them, and how long samples are that could come."""
+    tensors = ", ".join(f"{name} {shape}" for name, shape in facts.batch.items())
+    masked = any("mask" in name for name in facts.batch)
+    words = f"the batch is as the script's loader gave it, {'with a' if masked else 'without a'} mask: {tensors}"
+    if facts.rows != facts.micro_batch:
+        words += f"; its {facts.micro_batch} samples are {facts.rows} rows"
+    if facts.lengths is not None:
+        of = facts.lengths
+        words += (
+            f"; it is the longest of {of.samples} samples, {of.longest} tokens, where a typical batch is padded to"
+            f" {of.typical_batch} and the median sample has {of.median}"
+        )
+    return words
+
+
 def stored_otherwise(spec: ModelSpec, facts: CapturedFacts) -> str | None:
     """What the script stores in another type than a plan of its precision places it in, in words; None where all agree.
 

@@ -53,7 +53,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         task=TrainingTask(evaluator),
         spec=spec,
         fixed=(
-            Assumption(text=_data(workload), basis="assumed"),
+            *_batches(provider, workload, source),
             Assumption(
                 text="communication overlaps with computation wherever the code issues it early", basis="assumed"
             ),
@@ -65,6 +65,19 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         warnings=warnings,
         places=partial(_places, provider, source),
     )
+
+
+def _batches(provider: Provider, workload: Workload, source: ModelSource) -> tuple[Assumption, ...]:
+    """What the batches look like: a script's are as its own loader gave them, from data that may be stand-ins."""
+    if source.kind == "script":
+        from gpu_plan.planner.capture.provider import CapturedProvider
+        from gpu_plan.planner.capture.workload import batch_in_words
+
+        if isinstance(provider, CapturedProvider) and provider.facts().batch:
+            facts = provider.facts()
+            stands = tuple(Assumption(text=line, basis="assumed") for line in facts.standins)
+            return (*stands, Assumption(text=batch_in_words(facts), basis="traced"))
+    return (Assumption(text=_data(workload), basis="assumed"),)
 
 
 def _told(provider: Provider, spec: ModelSpec) -> tuple[list[str], list[str]]:

@@ -25,14 +25,17 @@ _ZERO = (
 
 
 @contextlib.contextmanager
-def accelerator_answers(device: PlannedDevice) -> Iterator[None]:
-    """Within, `torch.accelerator` answers as on one of the planned GPUs; a CPU cluster leaves it as it is."""
+def accelerator_answers(device: PlannedDevice, seen: int) -> Iterator[None]:
+    """Within, `torch.accelerator` answers as on one of the planned GPUs, `seen` of which are seen.
+
+    A CPU cluster leaves it as it is.
+    """
     if device.capability_major is None:
         yield
         return
     answers: dict[str, Any] = {
         "is_available": lambda: True,
-        "device_count": lambda: 1,
+        "device_count": lambda: seen,
         "current_accelerator": lambda *_, **__: torch.device("cuda"),
         "current_stream": lambda *_: NoStream(),
         "device_index": NoStream,

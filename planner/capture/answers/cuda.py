@@ -25,8 +25,11 @@ _MISSING = ("_cuda_getCurrentRawStream", "_cuda_getDevice", "_cuda_setDevice")
 
 
 @contextlib.contextmanager
-def cuda_answers(device: PlannedDevice) -> Iterator[None]:
-    """Within, `torch.cuda` answers as to one rank of a job on the planned GPUs; a CPU cluster leaves it as it is."""
+def cuda_answers(device: PlannedDevice, seen: int) -> Iterator[None]:
+    """Within, `torch.cuda` answers as to one rank of a job on the planned GPUs, `seen` of which it sees.
+
+    A CPU cluster leaves it as it is.
+    """
     if device.capability_major is None:
         yield
         return
@@ -45,7 +48,7 @@ def cuda_answers(device: PlannedDevice) -> Iterator[None]:
     answers: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "device_count": lambda: 1,
+        "device_count": lambda: seen,
         "get_device_name": lambda *_: device.name,
         "get_device_capability": lambda *_: capability,
         "get_device_properties": lambda *_: properties,

@@ -69,12 +69,12 @@ def _fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def launched_by_torchrun(script: Path) -> bool:
-    """Whether a script expects torchrun's environment: it joins a process group by itself."""
+    """Whether a script expects torchrun's or DeepSpeed's environment: it joins a process group by itself."""
     try:
         text = script.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return "init_process_group" in text or "LOCAL_RANK" in text
+    return any(word in text for word in ("init_process_group", "LOCAL_RANK", "deepspeed.init"))
 
 
 def _take_sharding(module: Any) -> None:

@@ -26,6 +26,7 @@ _FACTORIES = {
     torch.arange, torch.empty, torch.eye, torch.full, torch.linspace, torch.ones, torch.rand, torch.randint,
     torch.randn, torch.tensor, torch.zeros,
 }  # fmt: skip
+_FINITE = {torch.isfinite, torch.Tensor.isfinite}
 _MOVES = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory}
 
 
@@ -57,7 +58,12 @@ class Placement(TorchFunctionMode):
             kwargs["pin_memory"] = False
         if self._on_cpu and func not in _LOOKS and _mixes(args, kwargs):
             args, kwargs = tree_map_only(torch.Tensor, self.twin, (args, kwargs))
-        return func(*args, **kwargs)
+        made = func(*args, **kwargs)
+        if func in _FINITE and made.is_meta and made.numel() <= MAX_ELEMENTS:
+            # On a GPU a first loss is finite, and a loop that asks would stop where it were not.
+            with _disable_current_modes():
+                self._known.put(made, torch.ones(made.shape, dtype=torch.bool))
+        return made
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CPU tensor's one stand-in on meta; any other tensor as it is."""

@@ -59,7 +59,7 @@ class BlockWorld:
             stack.callback(self._outsiders.give_back)
             self._weightless(stack)
             for opened in (
-                cuda_answers(self._device),
+                cuda_answers(self._device, 1),
                 loaders(None),
                 loaders_on_cpu(self._placement),
                 parameters_on_meta(),

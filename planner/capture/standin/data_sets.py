@@ -65,7 +65,7 @@ class _Loading:
         module.load_dataset, module.load_from_disk, module.Dataset.select = load_dataset, load_from_disk, select
         for home in ("load", "arrow_dataset"):
             inner = getattr(module, home, None)
-            if hasattr(inner, "load_dataset"):
+            if inner is not None and hasattr(inner, "load_dataset"):
                 inner.load_dataset = load_dataset
 
     @staticmethod

@@ -26,7 +26,8 @@ class StepRecorder:
     """A state machine over global hooks: waiting, in forward, before backward, after backward, done.
 
     `prepare(model)` is called once, before the first training forward, to impose what a strategy computes in;
-    `around()` is a context for every training forward; `origin()` names the user's line that runs now.
+    `around()` is a context for every training forward; `origin()` names the user's line that runs now;
+    `batch_size()` is that of the loader whose batch came last.
     """
 
     def __init__(
@@ -39,9 +40,13 @@ class StepRecorder:
         around: Callable[[], contextlib.AbstractContextManager[None]],
         placement: Placement,
         origin: Callable[[], str],
+        batch_size: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._known, self._reads, self._profile, self._prepare = known, reads, profile, prepare
         self._around, self._placement, self._origin = around, placement, origin
+        self._batch_size = batch_size
+        self.samples = 1
+        """Samples of the recorded micro batch, as the loader that gave them counts."""
         self._idle: HostValues | None = None
         self._recorder: Recorder | None = None
         self._tracker: ModuleTracker | None = None
@@ -175,6 +180,7 @@ class StepRecorder:
         self._prepare(model)
         self._wake()
         self._inputs = dict(_named_tensors(args, kwargs))
+        self.samples = _samples(micro_batch_of(self._inputs), self._batch_size())
         self._tracker = ModuleTracker(model)
         self._recorder = Recorder(self._tracker, self._profile, self._reads, origin=self._origin)
         self._recorder.know([*model.parameters(), *model.buffers(), *self._inputs.values()])
@@ -250,7 +256,7 @@ class StepRecorder:
             handle.remove()
         self._recorder = None
         self.done = True
-        batch = micro_batch_of(self._inputs)
+        batch = self.samples
         sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in self._inputs.items())
         return Recording(micro_batch=batch, raw=raw, inputs=sizes, tokens=tokens_of(self._inputs), notes=())
 
@@ -307,6 +313,11 @@ _TOKENS = ("input_ids", "decoder_input_ids", "tokens", "inputs_embeds")
 def micro_batch_of(inputs: dict[str, torch.Tensor]) -> int:
     """First dimension of the first tensor that has one."""
     return next((int(tensor.shape[0]) for tensor in inputs.values() if tensor.dim() > 0), 1)
+
+
+def _samples(rows: int, batch_size: int | None) -> int:
+    """A loader's batch of 8 pairs is 16 rows; where a loop cuts its batch, what it computes at once are samples."""
+    return batch_size if batch_size and rows > batch_size and rows % batch_size == 0 else rows
 
 
 def sequence_of(inputs: dict[str, torch.Tensor]) -> int | None:

@@ -57,7 +57,9 @@ def repeated_blocks(model: nn.Module, *, min_layers: int = MIN_LAYERS) -> list[B
 def _search(
     root: nn.Module, module: nn.Module, owner: nn.Module | None, name: str, min_layers: int
 ) -> Iterator[BlockRun]:
-    if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) >= min_layers:
+    # A list may hold places without a module: x-transformers' layers without a norm of their own.
+    whole = isinstance(module, nn.ModuleList | nn.Sequential) and all(child is not None for child in module)
+    if isinstance(module, nn.ModuleList | nn.Sequential) and whole and len(module) >= min_layers:
         marks = parent_marks(root, owner, name, len(module))
         signatures = tuple(signature_of(child) + marks.get(index, "") for index, child in enumerate(module))
         if len(set(signatures)) < len(signatures) and all(any(True for _ in c.parameters()) for c in module):
