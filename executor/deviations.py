@@ -86,8 +86,28 @@ def _model(saved: SavedPlan, actual: Actual) -> Iterator[str]:
         ("parameters", saved.model.parameters, actual.parameters),
         ("trainable parameters", saved.model.trainable_parameters, actual.trainable_parameters),
     ):
-        if found is not None and found != planned:
+        if found is not None and found != planned and not _tokens_added(actual, found - planned):
             yield f"the model has {found:,} {name}, the planned one {planned:,}"
+
+
+def _tokens_added(actual: Actual, difference: int) -> int:
+    """How many tokens more (less, where negative) the embeddings hold; 0 where that does not explain the difference."""
+    one = actual.parameters_per_added_token
+    return difference // one if one and difference % one == 0 else 0
+
+
+def resized(saved: SavedPlan, records: Iterable[RankRecord]) -> str:
+    """What the script's resized embeddings add to the planned model, in words; empty where nothing."""
+    for record in records:
+        if record.actual.parameters is None:
+            continue
+        difference = record.actual.parameters - saved.model.parameters
+        tokens = _tokens_added(record.actual, difference)
+        if tokens:
+            return (
+                f"the script resized its embeddings by {tokens:+,} tokens: {difference:+,} parameters beside the plan's"
+            )
+    return ""
 
 
 def _precision(saved: SavedPlan, actual: Actual) -> Iterator[str]:

@@ -68,9 +68,9 @@ MAKERS: dict[str, Callable[[Path], None]] = {
 
 
 def make(folder: Path, files: dict[str, str]) -> None:
-    """Makes what is missing below `folder`."""
+    """Makes what is missing below `folder`; tables always, for two scripts of one folder want other columns."""
     for name, kind in files.items():
         path = folder / name
-        if not path.exists():
+        if not path.exists() or path.suffix == ".csv":
             path.parent.mkdir(parents=True, exist_ok=True)
             MAKERS[kind](path)

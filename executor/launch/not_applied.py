@@ -48,7 +48,7 @@ def _own_loop(target: Target, use: AcceleratorUse) -> Iterator[str]:
         return
     strategy = target.strategy
     brings = target.traits.wrapped_by
-    if brings and not brings & use.names:
+    if target.loop == "lightning" and brings and not brings & use.names:
         yield f"{strategy.name}: the script runs its own loop without Accelerate, and does not wrap its model so"
     if target.precision.mixed and not use.names & {"autocast", "bf16", "fp16", "precision"}:
         yield f"precision {strategy.precision}: the script's own loop has no autocast"

@@ -18,6 +18,7 @@ from gpu_plan.executor.launch.wishes import wishes
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.script.accelerator import AcceleratorUse, accelerator_use
 from gpu_plan.executor.script.check_arguments import rejected
+from gpu_plan.executor.script.imported import words_imported
 from gpu_plan.executor.script.loop import Loop, loop_of
 from gpu_plan.executor.script.option import ScriptOptions
 from gpu_plan.executor.script.options import options_of, training_options
@@ -153,7 +154,10 @@ def draw(
     if script is None:
         return drawn
     own = batch_of(script, loop, options, words)
-    seen = Seen(use=use, clips=clips, batch=own, set_inside=drawn.set_inside if observed else frozenset())
+    beside = words_imported(script)
+    seen = Seen(
+        use=use, clips=clips, batch=own, beside=beside, set_inside=drawn.set_inside if observed else frozenset()
+    )
     lost = (*told.not_applied, *unknown(target, told, seen), *not_applied(target, use))
     return replace(drawn, not_applied=lost, refused=refusals(target, told, seen))
 

@@ -22,13 +22,37 @@ class Seen:
     use: AcceleratorUse
     clips: Sequence[Clip] = ()
     batch: OwnBatch = field(default_factory=OwnBatch)
+    beside: frozenset[str] = frozenset()
+    """Words of the files of its own that it imports: a helper may wrap the model."""
     set_inside: frozenset[str] = frozenset()
     """Fields of CurrentPlan that the runner sets inside the rank: of the DataLoader, of TrainingArguments."""
 
 
 def refusals(target: Target, told: Told, seen: Seen) -> tuple[str, ...]:
     """One line each: what would run, what is planned, and what to write."""
-    return (*_clipping(target, told, seen), *_batch(target, told, seen))
+    return (*_alone(target, seen), *_clipping(target, told, seen), *_batch(target, told, seen))
+
+
+def _alone(target: Target, seen: Seen) -> Iterator[str]:
+    """A plain loop that joins its ranks in no way: each would train by itself, or the whole model on each."""
+    brings = target.traits.wrapped_by
+    if target.loop != "plain" or target.strategy.world_size == 1 or not brings:
+        return
+    if brings & (seen.use.names | seen.beside | {_wrapper(target)}):
+        return
+    named = " or ".join(sorted(brings))
+    yield (
+        f"{target.script.name} runs a plain loop of its own that never wraps its model in {named}: a launch cannot give"
+        f" it {target.strategy.name}, and {target.strategy.world_size} independent jobs would run; wrap the model so,"
+        " make the loop Accelerate's (accelerator.prepare), or plan for one GPU"
+    )
+
+
+def _wrapper(target: Target) -> str:
+    """What a captured script was seen to wrap its model in."""
+    script = target.saved.workload.get("script")
+    value = script.get("wrapper") if isinstance(script, Mapping) else None
+    return value if isinstance(value, str) else ""
 
 
 def agreed_norm(clips: Sequence[Clip]) -> float | None:

@@ -52,6 +52,8 @@ class Actual:
     """Elements by torch dtype name, of the whole model, sharded or not."""
     parameters: int | None = None
     trainable_parameters: int | None = None
+    parameters_per_added_token: int | None = None
+    """Where the script has resized its embeddings: what one token adds."""
     optimizers: tuple[str, ...] = ()
     optimizers_given: tuple[str, ...] = ()
     """Classes that the script gave to its Accelerator."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_plan.executor import names
-from gpu_plan.executor.deviations import deviations
+from gpu_plan.executor.deviations import deviations, resized
 from gpu_plan.executor.job import Job
 from gpu_plan.executor.launch.environment import strategy_names
 from gpu_plan.executor.launch.files import LaunchFiles
@@ -134,6 +134,9 @@ def run_attempt(
     losses = not_finite(ranks)
     if losses:
         verdict = replace(verdict, explanation=f"{verdict.explanation}; {losses}")
+    added = resized(job.saved, ranks)
+    if added:
+        verdict = replace(verdict, explanation="; ".join(filter(None, (verdict.explanation, added))))
     folder.drop_reserves()
     settle_logs(folder.logs, limits.log_bytes)
     ended = replace(

@@ -24,9 +24,14 @@ _IN_THE_CODE = frozenset(
         "NameError",
         "AttributeError",
         "TypeError",
+        "ValueError",
+        "KeyError",
+        "IndexError",
+        "AssertionError",
+        "NotImplementedError",
     }
 )
-"""Exceptions that circumstances do not cause."""
+"""Exceptions that circumstances do not cause: before the first step, the same code meets the same arguments again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,10 @@ def decide(
     if last.cause == "exit" and exit_code == _USAGE_ERROR and last.last_step is None:
         return Decision(action="stop", reason="the script refused its arguments: another attempt would end the same")
     if last.cause == "exception" and last.last_step is None and error_type in _IN_THE_CODE:
-        return Decision(action="stop", reason=f"{error_type} before the first step lies in the code: no restart helps")
+        return Decision(
+            action="stop",
+            reason=f"{error_type} before the first step lies in the code or its arguments: no restart helps",
+        )
     if last.cause == "disk_full" and no_room:
         return Decision(action="stop", reason=no_room)
     if _same_again(attempts):

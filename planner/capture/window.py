@@ -14,6 +14,7 @@ from torch import nn
 from gpu_plan.planner.capture.answers.accelerator import accelerator_answers
 from gpu_plan.planner.capture.answers.cuda import cuda_answers
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank, wrapped
+from gpu_plan.planner.capture.answers.generation import Generated, completions
 from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted
 from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
 from gpu_plan.planner.capture.answers.loaders import loaders
@@ -96,7 +97,7 @@ class Window:
         )
         self._recorder.retained = lambda: self._noticed.note(RETAINED)
         self._recorder.joined = lambda: self._noticed.note(MODEL)
-        self._lengths = Lengths()
+        self._lengths, self._generated = Lengths(), Generated()
         self._standins = Told(asked=request.standin)
         self._started = time.monotonic()
 
@@ -118,6 +119,7 @@ class Window:
         stack.enter_context(weightless_models(self._request.configs))
         stack.enter_context(loaders(self._request.micro_batch))
         stack.enter_context(longest_first(self._lengths))
+        stack.enter_context(completions(self._generated))
         stack.enter_context(parameters_on_meta())
         stack.enter_context(python_wrappers_open())
         stack.enter_context(numbers_formatted())
@@ -239,7 +241,10 @@ class Window:
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
             models=len(models),
-            notes=(*_notes(self._observed, models, self._recorder.evaluations.left_out),),
+            notes=(
+                *_notes(self._observed, models, self._recorder.evaluations.left_out),
+                *self._generated.lines(),
+            ),
             standins=tuple(self._standins.lines),
         )
 
@@ -316,7 +321,25 @@ def _precision(models: list[nn.Module], autocast: str | None) -> str:
         return pure_in("bfloat16")  # also under autocast: nothing of it is kept in fp32
     if autocast is not None:
         return mixed_in(autocast)
-    return PLAIN_PRECISION
+    base = _adapted(models)
+    if base == "float16":
+        raise InputError(
+            "the frozen weights are in float16 and nothing opens autocast: no --precision computes so; load them in"
+            " bfloat16, or train under fp16's autocast"
+        )
+    return pure_in(base) if base else PLAIN_PRECISION
+
+
+def _adapted(models: list[nn.Module]) -> str:
+    """The 16-bit type of the frozen base under peft's adapters, which are in fp32 themselves; empty without one."""
+    frozen: dict[torch.dtype, int] = {}
+    for model in models:
+        if getattr(model, "peft_config", None):
+            for parameter in model.parameters():
+                if not parameter.requires_grad and parameter.is_floating_point():
+                    frozen[parameter.dtype] = frozen.get(parameter.dtype, 0) + parameter.numel()
+    most = max(frozen, key=frozen.__getitem__, default=torch.float32)
+    return "" if most.itemsize != 2 else str(most).removeprefix("torch.")
 
 
 def _attention(config: Any) -> str:

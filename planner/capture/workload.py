@@ -130,7 +130,12 @@ def with_captured_basis(workload: Workload, given: Given, facts: CapturedFacts) 
     for name in _CAPTURED:
         if getattr(given, name) is None and getattr(workload, name) is not None:
             basis[name] = "captured"
-    own = {"micro_batch": facts.micro_batch, "grad_accum": facts.accumulation_steps, "seq_len": facts.seq_len}
+    own: dict[str, int | str | None] = {
+        "wrapper": facts.wrapper or None,
+        "micro_batch": facts.micro_batch,
+        "grad_accum": facts.accumulation_steps,
+        "seq_len": facts.seq_len,
+    }
     workload = replace(workload, script=tuple((key, value) for key, value in own.items() if value is not None))
     if workload.max_grad_norm is None:
         # transformers' Trainer measures the norm by clipping to infinity.

@@ -10,6 +10,7 @@ from gpu_plan.executor.runner.hooks import deepspeed as deepspeed_hooks
 from gpu_plan.executor.runner.hooks import pytorch as torch_hooks
 from gpu_plan.executor.runner.hooks import trainer as trainer_hooks
 from gpu_plan.executor.runner.imports import PostImport
+from gpu_plan.executor.runner.observe import resized
 from gpu_plan.executor.runner.observe.observer import Observer
 from gpu_plan.executor.runner.recorder import Recorder
 from gpu_plan.executor.runner.saving import hooks as saves
@@ -33,6 +34,7 @@ def install_hooks(recorder: Recorder) -> None:
     imports.when("accelerate.accelerator", lambda module: accelerate_hooks.install(module, recorder, observer))
     imports.when("deepspeed.runtime.engine", lambda module: deepspeed_hooks.install(module, recorder))
     imports.when("transformers.trainer", lambda module: trainer_hooks.install_trainer(module, recorder, observer))
+    imports.when("transformers.modeling_utils", resized.watch)
     imports.when("transformers.training_args", lambda module: trainer_hooks.install_arguments(module, recorder))
     for name in ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"):
         imports.when(name, lambda module: trainer_hooks.install_lightning(module, observer))

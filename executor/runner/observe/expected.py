@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gpu_plan.executor.runner.observe import resized
 from gpu_plan.executor.runner.observe.actual import Counts
 from gpu_plan.executor.runner.options import Options
 from gpu_plan.executor.runner.stop import Stop
@@ -27,6 +28,8 @@ def check_parameters(options: Options, *models: Any) -> None:
         sizes.append(alone.total)
     if expected in (*sizes, together.total):
         return
+    if any(resized.explains(size - expected) for size in (*sizes, together.total)):
+        return  # tokens were added: the record tells how many parameters that makes
     names = ", ".join(f"{type(model).__name__} {size:,}" for model, size in zip(models, sizes, strict=True))
     raise ParameterMismatch(
         f"the script trains a model of {together.total:,} parameters ({names}), the plan is for {expected:,}: "

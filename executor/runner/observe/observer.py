@@ -6,7 +6,7 @@ from typing import Any
 from gpu_plan.executor.runner.figures.ledger import Row
 from gpu_plan.executor.runner.figures.losses import CudaLosses
 from gpu_plan.executor.runner.memory.cuda import CudaMemory
-from gpu_plan.executor.runner.observe import actual
+from gpu_plan.executor.runner.observe import actual, resized
 from gpu_plan.executor.runner.observe.expected import check_parameters
 from gpu_plan.executor.runner.observe.forwards import Forwards
 from gpu_plan.executor.runner.recorder import Recorder
@@ -89,6 +89,7 @@ class Observer:
         roots = self.forwards.training_now()
         if roots:
             self._recorder.actual.update(actual.inspect_models(roots, self.forwards.autocast))
+            self._recorder.actual["parameters_per_added_token"] = resized.per_token()
 
     def _step_ended(self, row: Row, optimizer: Any, new: bool) -> None:
         recorder = self._recorder

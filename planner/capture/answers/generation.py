@@ -1,0 +1,72 @@
+"""Completions that a script generates before it trains on them: as many tokens as may come, and none of them computed.
+
+A generation on meta runs the model once for each token, for minutes, and gives no values. What it holds on a GPU is not
+part of the step; the notes say so.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gpu_plan.planner.capture.imports import when_imported
+
+_DEFAULT_TOKENS = 20
+"""transformers generation/configuration_utils.py: max_length, where nothing is said."""
+
+
+@dataclass(slots=True)
+class Generated:
+    """What was asked for."""
+
+    passes: int = 0
+    tokens: int = 0
+    """Of the longest completion."""
+
+    def lines(self) -> tuple[str, ...]:
+        """For people."""
+        if not self.passes:
+            return ()
+        return (
+            f"completions of up to {self.tokens:,} tokens were not generated, only trained on: what generating them"
+            " holds on the device is not counted",
+        )
+
+
+@contextlib.contextmanager
+def completions(generated: Generated) -> Iterator[None]:
+    """Within, `generate` gives prompts with the longest completions at once. For the rest of the process."""
+
+    def take(module: Any) -> None:
+        original = module.GenerationMixin.generate
+
+        def generate(model: Any, inputs: Any = None, generation_config: Any = None, **kwargs: Any) -> Any:
+            ids = inputs if isinstance(inputs, torch.Tensor) else kwargs.get("input_ids")
+            config = generation_config or model.generation_config
+            scored = kwargs.get("output_scores", config.output_scores) or kwargs.get("output_logits")
+            if not isinstance(ids, torch.Tensor) or scored or model.config.is_encoder_decoder:
+                return original(model, inputs, generation_config, **kwargs)
+            most = _tokens(config, kwargs, ids.shape[1])
+            times = kwargs.get("num_return_sequences") or config.num_return_sequences or 1
+            generated.passes += 1
+            generated.tokens = max(generated.tokens, most)
+            new = torch.full((ids.shape[0] * times, most), 5, dtype=ids.dtype).to(ids.device)
+            found = torch.cat([ids.repeat_interleave(times, dim=0) if times > 1 else ids, new], dim=1)
+            if kwargs.get("return_dict_in_generate", config.return_dict_in_generate):
+                return module.GenerateDecoderOnlyOutput(sequences=found)
+            return found
+
+        module.GenerationMixin.generate = generate
+
+    when_imported("transformers.generation.utils", take)
+    yield
+
+
+def _tokens(config: Any, kwargs: dict[str, Any], prompt: int) -> int:
+    new = kwargs.get("max_new_tokens") or config.max_new_tokens
+    if new:
+        return int(new)
+    longest = kwargs.get("max_length") or config.max_length
+    return max(1, int(longest) - prompt) if longest else _DEFAULT_TOKENS
