@@ -154,9 +154,14 @@ def draw(
     if script is None:
         return drawn
     own = batch_of(script, loop, options, words)
-    beside = words_imported(script)
+    beside, all_read = words_imported(script)
     seen = Seen(
-        use=use, clips=clips, batch=own, beside=beside, set_inside=drawn.set_inside if observed else frozenset()
+        use=use,
+        clips=clips,
+        batch=own,
+        beside=beside,
+        all_read=all_read,
+        set_inside=drawn.set_inside if observed else frozenset(),
     )
     lost = (*told.not_applied, *unknown(target, told, seen), *not_applied(target, use))
     return replace(drawn, not_applied=lost, refused=refusals(target, told, seen))

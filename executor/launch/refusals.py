@@ -24,13 +24,15 @@ class Seen:
     batch: OwnBatch = field(default_factory=OwnBatch)
     beside: frozenset[str] = frozenset()
     """Words of the files of its own that it imports: a helper may wrap the model."""
+    all_read: bool = True
+    """Whether every module that it imports was found: one that was not may wrap the model."""
     set_inside: frozenset[str] = frozenset()
     """Fields of CurrentPlan that the runner sets inside the rank: of the DataLoader, of TrainingArguments."""
 
 
 def refusals(target: Target, told: Told, seen: Seen) -> tuple[str, ...]:
     """One line each: what would run, what is planned, and what to write."""
-    return (*_alone(target, seen), *_clipping(target, told, seen), *_batch(target, told, seen))
+    return (*_clipping(target, told, seen), *_batch(target, told, seen), *_alone(target, seen))
 
 
 def _alone(target: Target, seen: Seen) -> Iterator[str]:
@@ -38,7 +40,7 @@ def _alone(target: Target, seen: Seen) -> Iterator[str]:
     brings = target.traits.wrapped_by
     if target.loop != "plain" or target.strategy.world_size == 1 or not brings:
         return
-    if brings & (seen.use.names | seen.beside | {_wrapper(target)}):
+    if not seen.all_read or brings & (seen.use.names | seen.beside | {_wrapper(target)}):
         return
     named = " or ".join(sorted(brings))
     yield (

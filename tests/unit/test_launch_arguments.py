@@ -162,13 +162,20 @@ def test_what_the_script_overrides_or_must_do_itself_is_said(
 
 
 def test_a_loop_without_accelerate_wraps_and_casts_itself(tmp_path: Path) -> None:
-    bare = drawn(tmp_path, "import torch\nloss.backward()\n", strategy="ddp").not_applied
-    assert any(line.startswith("ddp: the script runs its own loop") for line in bare)
-    assert any(line.startswith("precision bf16-mixed: the script's own loop") for line in bare)
+    bare = drawn(tmp_path, "import torch\nloss.backward()\n", strategy="ddp")
+    assert any("runs a plain loop of its own that never wraps its model" in line for line in bare.refused)
+    assert any(line.startswith("precision bf16-mixed: the script's own loop") for line in bare.not_applied)
     own = "import torch\nmodel = torch.nn.parallel.DistributedDataParallel(m)\nwith torch.autocast('cpu'):\n    pass\n"
-    brought = drawn(tmp_path, own + "loss.backward()\n", strategy="ddp").not_applied
-    assert not any("own loop" in line for line in brought)
-    assert any("own loop" in line for line in drawn(tmp_path, own + "loss.backward()\n", strategy="fsdp").not_applied)
+    brought = drawn(tmp_path, own + "loss.backward()\n", strategy="ddp")
+    assert not any("own loop" in line for line in brought.not_applied)
+    assert not brought.refused
+    (line,) = drawn(tmp_path, own + "loss.backward()\n", strategy="fsdp").refused
+    assert "a launch cannot give it fsdp" in line
+    assert not drawn(tmp_path, "from elsewhere import wrap\nloss.backward()\n", strategy="ddp").refused, "who knows"
+    (tmp_path / "helper.py").write_text("from torch.nn.parallel import DistributedDataParallel\n")
+    assert not drawn(tmp_path, "from helper import wrap\nloss.backward()\n", strategy="ddp").refused
+    captured = (("wrapper", "DistributedDataParallel"),)
+    assert not drawn(tmp_path, "import torch\nloss.backward()\n", strategy="ddp", script=captured).refused
 
 
 def test_accumulation_needs_accumulate(tmp_path: Path) -> None:

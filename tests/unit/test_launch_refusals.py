@@ -30,7 +30,9 @@ for batch in accelerator.prepare(DataLoader(data, batch_size=4)):
         optimizer.step()
 """
 PLAIN = """
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
+model = DistributedDataParallel(model)
 STEPS = {steps}
 for i, batch in enumerate(DataLoader(data, batch_size={micro}, shuffle=True)):
     loss(batch).backward()
