@@ -142,6 +142,8 @@ class StepRecorder:
             self.afterwards()
         if self._tentative and self.backward_passes == 0 and root.training and _trains(root):
             self._abandon(root)
+        if self._recorder is not None and self.backward_passes and _trains(root) and self._gradients_gone():
+            self._start_anew()
         if self.model is None and _trains(root):
             self._begin(root, args, kwargs)
         elif self.model is None:
@@ -172,6 +174,20 @@ class StepRecorder:
         self._placement.recording = self._tentative = False
         self.forward_passes = 0
         self._rest()
+
+    def _gradients_gone(self) -> bool:
+        """Whether the passes so far have left nothing: they measured something, and no step will be made of them."""
+        models = [one for one in (self.model, *self.others) if one is not None]
+        return all(parameter.grad is None for one in models for parameter in one.parameters())
+
+    def _start_anew(self) -> None:
+        """Passes whose gradients were thrown away are no part of a step: LoRA-GA estimates so before it trains."""
+        for handle in self._gradients:
+            handle.remove()
+        self._gradients, self._aside, self.others, self._parameters = [], [], [], 0
+        self._recorder = self._tracker = self.model = None
+        self._tentative = False
+        self.backward_passes = self.forward_passes = 0
 
     def _begin(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.model = model

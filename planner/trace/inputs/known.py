@@ -98,7 +98,10 @@ class KnownValues:
             if index is not None and index.dtype in _BOOL and value is None:
                 return False, None
             indices += [index] if value is None else [self.made(part) for part in value.nonzero().unbind(1)]
-        return True, func(args[0], indices, *args[2:], **kwargs)
+        out = func(args[0], indices, *args[2:], **kwargs)
+        if func.overloadpacket is aten.index:
+            self.follow(func, (args[0], indices), kwargs, out)
+        return True, out
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """After `func(*args, **kwargs)` gave `out` on meta: learn its values, or forget what it overwrote."""
