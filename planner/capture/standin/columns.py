@@ -73,7 +73,9 @@ def _in_words(words: list[str]) -> list[str]:
     found = []
     for position, word in enumerate(words):
         option, equals, value = word.partition("=")
-        if option.startswith("--") and option.rstrip("_name").endswith(("_field", "_column", "-field", "-column")):
+        if option.startswith("--") and option.removesuffix("_name").endswith(
+            ("_field", "_column", "-field", "-column")
+        ):
             value = value if equals else (words[position + 1] if position + 1 < len(words) else "")
             if value and not value.startswith("-"):
                 found.append(value)

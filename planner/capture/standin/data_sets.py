@@ -40,7 +40,7 @@ class _Loading:
     def install(self) -> None:
         module = self._module
         load, from_disk = module.load_dataset, module.load_from_disk
-        class_select = module.Dataset.select
+        class_select, class_parted = module.Dataset.select, module.Dataset.train_test_split
 
         def load_dataset(path: str, name: str | None = None, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -62,7 +62,15 @@ class _Loading:
                 indices = [index % rows for index in indices][: 4 * rows]
             return class_select(data, indices, *args, **kwargs)
 
-        module.load_dataset, module.load_from_disk, module.Dataset.select = load_dataset, load_from_disk, select
+        def train_test_split(
+            data: Any, test_size: Any = None, train_size: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            if data.info.description == _MARK and any(isinstance(size, int) for size in (test_size, train_size)):
+                test_size, train_size = 0.25, None
+            return class_parted(data, test_size, train_size, *args, **kwargs)
+
+        module.load_dataset, module.load_from_disk = load_dataset, load_from_disk
+        module.Dataset.select, module.Dataset.train_test_split = select, train_test_split
         for home in ("load", "arrow_dataset"):
             inner = getattr(module, home, None)
             if inner is not None and hasattr(inner, "load_dataset"):
