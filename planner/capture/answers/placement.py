@@ -26,7 +26,11 @@ _FACTORIES = {
     torch.arange, torch.empty, torch.eye, torch.full, torch.linspace, torch.ones, torch.rand, torch.randint,
     torch.randn, torch.tensor, torch.zeros,
 }  # fmt: skip
-_FINITE = {torch.isfinite, torch.Tensor.isfinite}
+_SOUND: dict[Any, bool] = {
+    torch.isfinite: True, torch.Tensor.isfinite: True, torch.isnan: False, torch.Tensor.isnan: False,
+    torch.isinf: False, torch.Tensor.isinf: False,
+}  # fmt: skip
+"""What is said of numbers that meta does not have."""
 _MOVES = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory}
 
 
@@ -59,10 +63,11 @@ class Placement(TorchFunctionMode):
         if self._on_cpu and func not in _LOOKS and _mixes(args, kwargs):
             args, kwargs = tree_map_only(torch.Tensor, self.twin, (args, kwargs))
         made = func(*args, **kwargs)
-        if func in _FINITE and made.is_meta and made.numel() <= MAX_ELEMENTS:
+        answer = _SOUND.get(func)
+        if answer is not None and made.is_meta and made.numel() <= MAX_ELEMENTS:
             # On a GPU a first loss is finite, and a loop that asks would stop where it were not.
             with _disable_current_modes():
-                self._known.put(made, torch.ones(made.shape, dtype=torch.bool))
+                self._known.put(made, torch.full(made.shape, answer, dtype=torch.bool))
         return made
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
