@@ -26,7 +26,6 @@ from gpu_plan.planner.plan.codec import decode, dump, load_object
 from gpu_plan.planner.walls.behind import Standing, in_words
 from gpu_plan.planner.walls.guest import NoWallsError, enter, quiet, write_whole
 
-
 _FRAMES, _MOST_TOLD = 200, 2**18
 """Of a traceback that is kept."""
 
