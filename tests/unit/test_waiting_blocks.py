@@ -8,9 +8,13 @@ from gpu_plan.planner.memory.schedule import MAX_QUEUED_LAUNCHES, RUNS_AHEAD, De
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.strategy.fsdp1 import rank
 from gpu_plan.planner.strategy.fsdp1.queues import UNSHARD_STREAM, Queues
+from gpu_plan.planner.strategy.kinds.zero3 import Zero3
+from gpu_plan.planner.strategy.zero.stage3.queues import MAX_OPEN_REDUCTIONS
 from gpu_plan.planner.units import MIB
 from gpu_plan.planner.workload.training import Stack
+from tests.support.tiny_trace import tiny_trace
 from tests.unit.test_strategy_fsdp1 import BLOCK, adapted, blocks, context, run
+from tests.unit.test_strategy_zero import context as zero_context
 
 NOW: Moment = (1, 0, 0)
 LATER: Moment = (1, 9, 9)
@@ -106,16 +110,21 @@ class Recorded(Queues):
         super().limit_gathers(moment)
 
 
-def test_the_limiter_takes_the_events_that_torchs_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded from torch 2.13: eight wrapped layers and a root, two iterations on a fake process group (its
-    _FreeEventQueue logged). The root is asked for again in backward, and takes a turn for nothing."""
+def limiter_ages(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """Of eight wrapped layers and a root, over two iterations."""
     Recorded.ages = []
     monkeypatch.setattr(rank, "Queues", Recorded)
     run(context(blocks(TALL)))
+    return Recorded.ages
+
+
+def test_the_limiter_takes_the_events_that_torchs_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded from torch 2.13 (tests/accuracy/test_fsdp1_limiter.py runs it). The root is asked for again in backward,
+    and takes a turn for nothing."""
     steady = [2] * (LAYERS - 2)
     first = [None, None, None, *steady, 2, None, None, *steady]
     second = [4, *[3] * LAYERS, 3, 2, None, *steady]
-    assert Recorded.ages == [*first, *second]
+    assert limiter_ages(monkeypatch) == [*first, *second]
 
 
 def test_the_trainer_reads_the_loss_before_the_optimizer_steps() -> None:
@@ -132,3 +141,28 @@ def test_the_trainer_reads_the_loss_before_the_optimizer_steps() -> None:
 
     assert not after_backward(Stack.TRAINER)
     assert after_backward(Stack.ACCELERATE)
+
+
+def zero3(**settings: str) -> RankStream:
+    """Eight matrices of one mebielement, each a bucket of its own."""
+    chosen = {"zero.reduce_bucket_size": str(MIB), "zero.param_persistence_threshold": "0"} | {
+        f"zero.{key}": value for key, value in settings.items()
+    }
+    return Zero3().rank(zero_context(tiny_trace([(1024, 1024)] * 8), settings=tuple(chosen.items()))).stream
+
+
+def test_gradients_of_zero_3_wait_for_as_many_reductions_as_may_be_open() -> None:
+    """stage3.py: max_param_reduce_events is two; the host waits for the oldest once there are more."""
+    stream = zero3()
+    returns = stream.returns(Schedule.AHEAD)
+    assert returns is not None
+    at = np.arange(len(returns))
+    most = max(int(((at <= event) & (returns > event)).sum()) for event in at)
+    assert most == MAX_OPEN_REDUCTIONS + 2, (
+        "three open ones, for the host waits before it opens a fourth, and what is copied"
+    )
+    assert len({simulate(stream, 1, schedule=schedule).peak_allocated_bytes for schedule in Schedule}) == 1
+
+
+def test_without_overlap_zero_3_has_one_stream() -> None:
+    assert zero3(overlap_comm="false").event_return is None
