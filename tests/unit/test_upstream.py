@@ -17,6 +17,7 @@ from gpu_plan.planner.upstream.table import PATH, held, held_versions, table_tex
 from tests.support.sample import sample
 from tests.support.upstream.gather import FOLDERS, Gathered, rows
 from tests.support.upstream.places import ROOT, own_modules
+from tests.support.upstream.projects import HOMES
 
 ROWS = held()
 GROUP = "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py"
@@ -69,6 +70,10 @@ def test_every_mirroring_module_has_a_name_for_its_figures():
     assert all(area_of(module, words) for module in modules)
     paths = [path.relative_to(ROOT).as_posix() for path in own_modules(FOLDERS)]
     assert all(any(path.startswith(start) for path in paths) for start in words), "an area of no module"
+
+
+def test_homes_are_modules():
+    assert [module for module in HOMES if not (ROOT / module).is_file()] == []
 
 
 SAMPLE = ("planner/strategy/fsdp2/passes.py", "planner/memory/allocator/heap.py", "planner/capture/answers/cuda.py")

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import tomllib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -15,6 +16,7 @@ from tests.support.upstream.projects import BY_NAME, Project, named_last, versio
 from tests.support.upstream.texts import texts
 
 FOLDERS = ("planner", "executor", "reports", "tui")
+_FACTS = "planner/workload/stacks/facts"
 _SELF = "planner/upstream/"
 _FILE_NAMES = re.compile(r"\w\.(?:py|cpp|cuh|cu|hpp|h)\b")
 _PACKAGES = re.compile(
@@ -45,6 +47,19 @@ class Gathered:
         for file, symbol in touched(text) if _PACKAGES.search(text) else ():
             self.users[_project_of(file).name, file, symbol].add(module)
 
+    def take_facts(self, module: str, text: str) -> None:
+        """Adds the sources that a stack's facts name; a project that is not installed stands at the file's commit."""
+        document = tomllib.loads(text)
+        project = BY_NAME.get(document["project"])
+        version = f"{document['version']} {document['commit'][:7]}".strip()
+        for fact in document["facts"]:
+            for mention in mentions(f"{document['project']} {fact['source']}"):
+                meant = place(mention, module, project)
+                if meant is not None:
+                    self._name(meant, module, "")
+        if project is not None and not project.package:
+            self.versions.setdefault(project.name, version)
+
     def _name(self, meant: Place, module: str, text: str) -> None:
         version = version_in(text, meant.project)
         if version:
@@ -60,6 +75,8 @@ def gathered() -> Gathered:
         module = path.relative_to(ROOT).as_posix()
         if not module.startswith(_SELF):
             found.take(module, path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / _FACTS).glob("*.toml")):
+        found.take_facts(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
     _join_spellings(found)
     return found
 

@@ -44,7 +44,8 @@ def _spelled_out(file: str) -> list[str]:
     braces = _BRACES.search(file)
     if braces is None:
         return [file]
-    return [file[: braces.start()] + choice + file[braces.end() :] for choice in braces[1].split(",")]
+    chosen = [file[: braces.start()] + choice + file[braces.end() :] for choice in braces[1].split(",")]
+    return [name for one in chosen for name in _spelled_out(one)]
 
 
 def _listed(behind: str) -> tuple[str, ...]:
