@@ -128,7 +128,8 @@ def test_the_readme_is_short():
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, ("python",))], ids=lambda page: page.name)
 def test_python_blocks_compile(page):
     for text in blocks(page, ("python",)):
-        compile(text, str(page), "exec")
+        if not text.startswith("# in "):  # a line for the middle of a file: tests/trace/test_recipes.py puts it there
+            compile(text, str(page), "exec")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, ("toml",))], ids=lambda page: page.name)
