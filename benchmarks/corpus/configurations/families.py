@@ -1,8 +1,8 @@
 """Each family's keys, read by a few lines each, from their sources: it shares nothing with `plan from-config`.
 
-torchtune 0.6.1 (recipes), torchtitan 0.2.2 (config/job_config.py), litgpt 0.5.13 (finetune/, pretrain.py), ms-swift
+torchtune 0.7 (recipes), torchtitan 0.2.2 (config/job_config.py), litgpt 0.5.13 (finetune/, pretrain.py), ms-swift
 4.5.2 (arguments/), open-instruct (finetune.py), LLaMA-Factory 0.9.5 (hparams/) and its v1 (v1/config), axolotl 0.18.0
-(utils/schemas), unsloth Studio (unsloth_cli/config.py), trl 1.9 (SFTConfig), transformers 5.x, accelerate 1.15.
+(utils/schemas), unsloth Studio (unsloth_cli/config.py), trl 1.16 (SFTConfig), transformers 5.x, accelerate 1.15.
 """
 
 import json
@@ -450,7 +450,7 @@ _TUNE_TARGETS = {
 
 
 def torchtune(table: Content, root: Path, path: str) -> Read:
-    """torchtune 0.6.1: types are pure, several devices shard by FSDP2, one device is of a recipe of its own."""
+    """torchtune 0.7: types are pure, several devices shard by FSDP2, one device is of a recipe of its own."""
     read = Read(kind="torchtune")
     out = read.options
     text = (root / path).read_text()

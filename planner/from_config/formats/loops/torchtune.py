@@ -1,7 +1,8 @@
 """torchtune's YAML: every part is named by its Python path.
 
-Meanings and defaults, of 0.6.1: recipes/{full,lora}_finetune_{single_device,distributed}.py (pure types, FSDP2 above
-one device), torchtune/_recipe_registry.py (which recipe a file is of, told by its name), models/*/_model_builders.py.
+Meanings and defaults, of 0.7: recipes/full_finetune_distributed.py, recipes/lora_finetune_single_device.py and their
+counterparts (pure types, FSDP2 above one device), torchtune/_recipe_registry.py (which recipe a file is of, told by its
+name), torchtune/models/llama3/_model_builders.py and its like.
 """
 
 from collections.abc import Mapping
