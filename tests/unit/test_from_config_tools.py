@@ -1,11 +1,18 @@
 """`plan from-config` on files of tools with defaults and names of their own, written as their users write them."""
 
 import json
+import random
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpu_plan.cli import main
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.from_config import show
+from gpu_plan.planner.from_config.convert import convert
+from tests.unit.test_from_config import spoilt
 
 TUNE = """
 model:
@@ -210,3 +217,25 @@ def test_values_stay_values(kind: str, value: str, tmp_path: Path, capsys: pytes
     assert "Traceback" not in err
     assert "\x1b[2J" not in out + err
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
+
+
+def test_spoilt_files_end_in_one_line_or_in_a_table() -> None:
+    rng = random.Random(16)
+    tables = [
+        tomllib.loads(content) if name.endswith(".toml") else yaml.safe_load(content)
+        for name, (content, _, _) in FILES.items()
+    ]
+    ends = {"read": 0, "refused": 0}
+    for _ in range(700):
+        content = spoilt(rng.choice(tables), rng)
+        world = rng.choice((None, 1, 8))
+        try:
+            found = convert(content, "a.yaml", lambda path, key: {"zero_optimization": {"stage": 3}}, world=world)
+            assert show.command(found) in show.text(found, str)
+            json.dumps(show.document(found))
+            tomllib.loads(show.toml(found))
+        except PlanError:
+            ends["refused"] += 1
+            continue
+        ends["read"] += 1
+    assert min(ends.values()) > 150
