@@ -1,7 +1,7 @@
 """What is worked out before it is asked for: which states, and what becomes of their pictures."""
 
 from gpu_plan.tui.ahead import Move, moved, neighbours
-from gpu_plan.tui.engine.kept.streams import Shelf
+from gpu_plan.tui.engine.kept.streams import StreamCache
 from gpu_plan.tui.engine.messages import Ahead, Ask, Reply
 from gpu_plan.tui.session import Session
 from tests.support.explorer import LLAMA_STATE, picture
@@ -116,7 +116,7 @@ def test_what_stands_on_the_shelf_takes_no_more_than_its_room():
                 ("event_sign", "event_tensor", "event_segment", "event_in_backward", "per_sample", "cuda_stream",
                  "category"), empty) | {"fixed": whole, "labels": []})  # fmt: skip
 
-    shelf = Shelf(room=100)
+    shelf = StreamCache(room=100)
     for name, size in (("a", 40), ("b", 40), ("c", 10)):
         shelf.put((name,), Plan(size))
     assert shelf.get(("a",)) is not None

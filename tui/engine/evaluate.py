@@ -29,7 +29,7 @@ from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.workload.training import Workload
 from gpu_plan.tui.engine.columns import columns
 from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, Watched
-from gpu_plan.tui.engine.kept.streams import KeptEvaluator, Shelf
+from gpu_plan.tui.engine.kept.streams import KeptEvaluator, StreamCache
 from gpu_plan.tui.engine.messages import Parcel, Picture, RankClass
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Replays(Generic[T]):
         self, providers: Providers[T], captures: "Captures | None" = None, breakable: Breakable = nullcontext
     ) -> None:
         self._providers, self._captures, self._breakable = providers, captures, breakable
-        self._shelf, self._speed = Shelf(), RooflineModel()
+        self._shelf, self._speed = StreamCache(), RooflineModel()
 
     def pictures(self, request: Request) -> Iterator[Picture]:
         """The picture from sums alone, then the exact one. Raises PlanError as the main job, or UntracedError."""

@@ -15,7 +15,7 @@ KEPT_BYTES = 192 * 2**20
 Key = tuple[object, ...]
 
 
-class Shelf:
+class StreamCache:
     """Plans of ranks by what they were made of; those not used for longest are forgotten."""
 
     def __init__(self, room: int = KEPT_BYTES) -> None:
@@ -57,7 +57,7 @@ def _array_bytes(plan: RankPlan) -> int:
 class KeptEvaluator(Evaluator):
     """An `Evaluator` that looks on a shelf before it asks a strategy, which knows nothing but its `RankContext`."""
 
-    shelf: Shelf
+    shelf: StreamCache
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         context = self.context(family, min(batch.accumulation_steps, 2), trace)
