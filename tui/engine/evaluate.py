@@ -30,7 +30,7 @@ from gpu_plan.planner.workload.training import Workload
 from gpu_plan.tui.engine.columns import columns
 from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, Watched
 from gpu_plan.tui.engine.kept.streams import KeptEvaluator, StreamCache
-from gpu_plan.tui.engine.messages import Parcel, Picture, RankClass
+from gpu_plan.tui.engine.messages import Picture, RankClass, TracePayload
 
 if TYPE_CHECKING:
     from gpu_plan.tui.engine.kept.captures import Captures
@@ -91,16 +91,16 @@ class Replays(Generic[T]):
         exact, blocks = setup.evaluator.simulate_blocks(setup.evaluator.judge(setup.family, setup.batch))
         return tensor_lines(exact, blocks=blocks)
 
-    def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> "Parcel | CaptureParcel":
+    def parcel(self, request: Request, note: Note, check: Callable[[], None]) -> "TracePayload | CaptureParcel":
         """The trace that a request's picture replays. Raises as `pictures`, and whatever `check` does."""
         setup = self._setup(request, note, check)
         variant = setup.evaluator.variant(setup.family)
         trace = setup.evaluator.provider.trace(variant, setup.batch.micro_batch)
         if self._captures is not None and setup.source.kind == "script":
             return self._captures.parcel(request)
-        return Parcel(request=request, spec=setup.spec, variant=variant.key(), trace=dump(trace))
+        return TracePayload(request=request, spec=setup.spec, variant=variant.key(), trace=dump(trace))
 
-    def take(self, parcel: Parcel) -> None:
+    def take(self, parcel: TracePayload) -> None:
         """Keeps a trace that another process made."""
         cluster, source = find_cluster(parcel.request.gpus), self._providers.source(parcel.request)
         given = read_given(dict(parcel.request.words), parcel.request.settings)

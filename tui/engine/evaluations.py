@@ -13,7 +13,7 @@ from gpu_plan.planner.plan.document import TensorLine
 from gpu_plan.planner.trace.provider import Provider, TraceProvider
 from gpu_plan.tui.engine.evaluate import Breakable, Replays
 from gpu_plan.tui.engine.kept.providers import KeptTraces, Providers, Watched
-from gpu_plan.tui.engine.messages import AnyParcel, CaptureParcel, GenerationParcel, Parcel, Picture
+from gpu_plan.tui.engine.messages import AnyParcel, CaptureParcel, GenerationParcel, Picture, TracePayload
 
 if TYPE_CHECKING:
     from gpu_plan.tui.engine.infer import Generated
@@ -46,7 +46,7 @@ class Evaluations:
 
     def take(self, parcel: AnyParcel) -> None:
         """Keeps what another process traced."""
-        if isinstance(parcel, Parcel):
+        if isinstance(parcel, TracePayload):
             self._models.take(parcel)
         elif isinstance(parcel, GenerationParcel):
             self._generated.take(parcel)

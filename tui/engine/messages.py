@@ -78,7 +78,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class TracePayload:
     """A trace on its way from the process that traces to the one that replays."""
 
     request: Request
@@ -111,7 +111,7 @@ class CaptureParcel:
     """Key, facts as JSON and trace of each run of the script."""
 
 
-AnyParcel = Parcel | GenerationParcel | CaptureParcel
+AnyParcel = TracePayload | GenerationParcel | CaptureParcel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

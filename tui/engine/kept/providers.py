@@ -16,7 +16,7 @@ from gpu_plan.planner.trace.provider import Provider, TraceProvider
 from gpu_plan.planner.trace.storage import load
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.tui.engine.kept.recent import Recent
-from gpu_plan.tui.engine.messages import Parcel
+from gpu_plan.tui.engine.messages import TracePayload
 
 T = TypeVar("T", bound=TraceProvider)
 
@@ -30,7 +30,7 @@ class KeptTraces(TraceProvider):
 
     __slots__ = ()
 
-    def take(self, parcel: Parcel) -> None:
+    def take(self, parcel: TracePayload) -> None:
         """Keeps what another process traced."""
         self._spec = parcel.spec
         trace = load(parcel.trace)
