@@ -29,7 +29,7 @@ class ExplorerApp(Shell):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Before the screen is there, leaving is all that can be done; None: shown, but not possible now."""
-        if not self._furnished:
+        if not self._mounted:
             return action == "quit"
         session = self.session
         match action:
@@ -247,7 +247,7 @@ class ExplorerApp(Shell):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Everything that a key does, by name."""
         yield from super().get_system_commands(screen)
-        if not self._furnished:
+        if not self._mounted:
             return
         menu = self.session.state.menu
         for name in menu.stepped:

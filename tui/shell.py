@@ -47,7 +47,7 @@ class Shell(App[int]):
         self._letters = ascii_only or bool(environment.get("NO_COLOR"))
         self._engines = engines
         self._first_state = state
-        self._furnished = False
+        self._mounted = False
         self._pointed = ""
         self._possible: tuple[bool, ...] = ()
         self._processes: list[Any] = []
@@ -108,7 +108,7 @@ class Shell(App[int]):
         screen = self.screen_stack[0]
         await screen.query_one("#first").remove()
         await screen.mount(Static(id="small"), Main(id="main"), Keys())
-        self._furnished = True
+        self._mounted = True
         self.set_class(self.ascii_only, "-ascii")
         self.plans.focus()
         self._fit()
@@ -179,7 +179,7 @@ class Shell(App[int]):
             self._show()
 
     def _show(self) -> None:
-        if not self._furnished:
+        if not self._mounted:
             return
         from gpu_plan.tui.widgets.main import Main
 
@@ -203,7 +203,7 @@ class Shell(App[int]):
 
     def on_resize(self, event: Resize) -> None:
         """Another size."""
-        if self._furnished:
+        if self._mounted:
             self._fit(event.size.width, event.size.height)
             self.call_after_refresh(self._show)
 
