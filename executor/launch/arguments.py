@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpu_plan.executor.launch.wishes import Wish
+from gpu_plan.executor.launch.script_arguments import ScriptArgument
 from gpu_plan.executor.script.option import Option, ScriptOptions
 
 _OF_ALL_RANKS = ("total", "global", "effective", "all gpus", "across all", "all devices", "all processes")
@@ -33,7 +33,7 @@ class Told:
         return name in self.by_option | self.by_user | self.by_script
 
 
-def tell(asked: Iterable[Wish], options: ScriptOptions, user: Sequence[str], reads: frozenset[str]) -> Told:
+def tell(asked: Iterable[ScriptArgument], options: ScriptOptions, user: Sequence[str], reads: frozenset[str]) -> Told:
     """Words for every wish that the script has an option for; the user's own words win.
 
     `reads` are the fields of CurrentPlan that the script asks for itself.
@@ -103,7 +103,7 @@ def _names(name: str, option: Option, options: ScriptOptions) -> bool:
     return matches == {option.name}
 
 
-def _says_the_same(wish: Wish, option: Option | None, given: str) -> bool:
+def _says_the_same(wish: ScriptArgument, option: Option | None, given: str) -> bool:
     value = given.replace("=", " ").rpartition(" ")[2]
     if isinstance(wish.value, bool):
         off = option is not None and given == option.off
@@ -112,7 +112,7 @@ def _says_the_same(wish: Wish, option: Option | None, given: str) -> bool:
     return value in (wish.value, *wish.others)
 
 
-def _words(wish: Wish, option: Option) -> list[str] | None:
+def _words(wish: ScriptArgument, option: Option) -> list[str] | None:
     """The option with its value; None where it cannot say that."""
     if isinstance(wish.value, bool):
         return _switch(wish, wish.value, option)
@@ -124,7 +124,7 @@ def _words(wish: Wish, option: Option) -> list[str] | None:
     return None
 
 
-def _switch(wish: Wish, on: bool, option: Option) -> list[str] | None:
+def _switch(wish: ScriptArgument, on: bool, option: Option) -> list[str] | None:
     if option.takes == "boolean":
         return [option.name, "true" if on else "false"]
     if option.takes == "flag":
@@ -134,14 +134,14 @@ def _switch(wish: Wish, on: bool, option: Option) -> list[str] | None:
     return None
 
 
-def _is_of_all_ranks(wish: Wish, option: Option) -> bool:
+def _is_of_all_ranks(wish: ScriptArgument, option: Option) -> bool:
     """Whether a batch size is, by its help text, that of all ranks together."""
     text = option.help.lower()
     ambiguous = option.word in ("batch", "batch_size", "train_batch_size")
     return wish.field == "micro_batch_size" and ambiguous and any(word in text for word in _OF_ALL_RANKS)
 
 
-def _why(wish: Wish, option: Option | None, options: ScriptOptions) -> str:
+def _why(wish: ScriptArgument, option: Option | None, options: ScriptOptions) -> str:
     if options.commands:
         return f"{wish.what}: the script has subcommands, give it yourself after --"
     if option is None:

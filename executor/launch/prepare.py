@@ -13,8 +13,8 @@ from gpu_plan.executor.launch.environment import batch_environment, device_envir
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.not_applied import not_applied
 from gpu_plan.executor.launch.refusals import Seen, agreed_norm, length_is_the_datas, refusals, unknown
+from gpu_plan.executor.launch.script_arguments import script_arguments
 from gpu_plan.executor.launch.target import Target
-from gpu_plan.executor.launch.wishes import wishes
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.script.accelerator import AcceleratorUse, accelerator_use
 from gpu_plan.executor.script.check_arguments import rejected
@@ -135,7 +135,10 @@ def draw(
     )
     given = job.arguments if resume_from is None else going_on_from(job.arguments, str(resume_from))
     told = tell(
-        wishes(draft, options, resume_from), options, given, frozenset() if script is None else asks_for(script)
+        script_arguments(draft, options, resume_from),
+        options,
+        given,
+        frozenset() if script is None else asks_for(script),
     )
     words = (*told.words, *given)
     reason = None if script is None else rejected(script, words)

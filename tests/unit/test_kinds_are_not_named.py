@@ -31,7 +31,7 @@ ALLOWED = {
     "planner/from_config/formats/loops/torchtune.py": {"bf16", "fp32"},  # its types
     "planner/from_config/formats/deepspeed.py": {"bf16", "fp16", "adamw"},  # sections, a type
     "executor/launch/deepspeed/config.py": {"bf16", "fp16"},  # DeepSpeed's sections
-    "executor/launch/wishes.py": {"bf16", "fp16"},  # flags of TrainingArguments
+    "executor/launch/script_arguments.py": {"bf16", "fp16"},  # flags of TrainingArguments
     "executor/launch/not_applied.py": {"bf16", "fp16"},  # names that stand in a script
     "executor/script/options_dataclass.py": {"bf16", "fp16"},  # flags of TrainingArguments
     "executor/doctor/trial/training.py": {"bf16", "fp16"},  # accelerate's mixed_precision

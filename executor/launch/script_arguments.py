@@ -14,7 +14,7 @@ from gpu_plan.planner.workload.precisions import stored_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ScriptArgument:
     """One value that the script should run with."""
 
     what: str
@@ -69,18 +69,18 @@ _CLIPPING_WORDS = (
 _ATTENTION: Mapping[str, str] = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
 
 
-def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> list[Wish]:
+def script_arguments(target: Target, options: ScriptOptions, resume_from: Path | None) -> list[ScriptArgument]:
     """Everything that the script should be told, most important first."""
     saved = target.saved
     strategy, workload = saved.plan.strategy, saved.workload
     asked = [
-        Wish(
+        ScriptArgument(
             what=f"micro batch {strategy.micro_batch_size}",
             words=_BATCH_WORDS,
             value=str(target.loader_batch),
             field="micro_batch_size",
         ),
-        Wish(
+        ScriptArgument(
             what=f"{strategy.gradient_accumulation_steps} accumulation steps",
             words=_ACCUMULATION_WORDS,
             value=str(strategy.gradient_accumulation_steps),
@@ -90,7 +90,7 @@ def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> 
     if saved.model.has_sequence:
         length = str(workload["seq_len"])
         asked.append(
-            Wish(
+            ScriptArgument(
                 what=f"sequence length {length}",
                 words=_LENGTH_WORDS,
                 value=length,
@@ -105,7 +105,7 @@ def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> 
     asked += _evaluation(target)
     if resume_from is not None:
         asked.append(
-            Wish(
+            ScriptArgument(
                 what=f"resume from {resume_from}",
                 words=RESUME_WORDS,
                 value=str(resume_from),
@@ -116,29 +116,29 @@ def wishes(target: Target, options: ScriptOptions, resume_from: Path | None) -> 
     return asked
 
 
-def _precision(precision: str, options: ScriptOptions, use_cpu: bool) -> list[Wish]:
+def _precision(precision: str, options: ScriptOptions, use_cpu: bool) -> list[ScriptArgument]:
     mixed = stored_precision(precision).launcher
     if options.training_arguments is None:
         return [
-            Wish(what=f"precision {precision}", words=("mixed_precision",), value=mixed, field="precision"),
-            Wish(what="bf16", words=("bf16",), value=mixed == "bf16", field="precision"),
-            Wish(what="fp16", words=("fp16",), value=mixed == "fp16", field="precision"),
+            ScriptArgument(what=f"precision {precision}", words=("mixed_precision",), value=mixed, field="precision"),
+            ScriptArgument(what="bf16", words=("bf16",), value=mixed == "bf16", field="precision"),
+            ScriptArgument(what="fp16", words=("fp16",), value=mixed == "fp16", field="precision"),
         ]
-    asked = [Wish(what="CPU ranks", words=("use_cpu",), value=True)] if use_cpu else []
+    asked = [ScriptArgument(what="CPU ranks", words=("use_cpu",), value=True)] if use_cpu else []
     # fp8 reaches TrainingArguments through the launcher's environment, where neither flag is set.
     for name in ("bf16", "fp16"):
         if mixed == name or not options.training_arguments.endswith("TrainingArguments"):
             # TRL's configurations turn bf16 on by themselves.
-            asked.append(Wish(what=f"{name} {mixed == name}".lower(), words=(name,), value=mixed == name))
+            asked.append(ScriptArgument(what=f"{name} {mixed == name}".lower(), words=(name,), value=mixed == name))
     return asked
 
 
-def _clipping(target: Target) -> list[Wish]:
+def _clipping(target: Target) -> list[ScriptArgument]:
     """Only where the user names a norm: a captured script has its own already."""
     norm = target.setting("clip.max_norm")
     if norm is None:
         return []
-    return [Wish(what=f"clipping to {norm}", words=_CLIPPING_WORDS, value=norm, field="max_grad_norm")]
+    return [ScriptArgument(what=f"clipping to {norm}", words=_CLIPPING_WORDS, value=norm, field="max_grad_norm")]
 
 
 _EVALUATION = {
@@ -147,26 +147,26 @@ _EVALUATION = {
 }
 
 
-def _evaluation(target: Target) -> list[Wish]:
+def _evaluation(target: Target) -> list[ScriptArgument]:
     """How large the batches of an evaluation are, where the plan has one."""
     given = ((what, words, target.setting(key)) for key, (what, words) in _EVALUATION.items())
     return [
-        Wish(what=f"{what} {value}", words=words, value=value, needed=True)
+        ScriptArgument(what=f"{what} {value}", words=words, value=value, needed=True)
         for what, words, value in given
         if value is not None
     ]
 
 
-def _data_loader(target: Target, options: ScriptOptions) -> list[Wish]:
+def _data_loader(target: Target, options: ScriptOptions) -> list[ScriptArgument]:
     """Under the Trainer its accelerator_config; elsewhere the runner gives them to the Accelerator."""
     wanted = {name: value for name, value in target.data_loader.items() if name != "split_batches"}
     if options.training_arguments is None or not wanted:
         return []
     what = ", ".join(f"{name} {str(value).lower()}" for name, value in wanted.items())
-    return [Wish(what=what, words=("accelerator_config",), value=json.dumps(wanted), needed=True)]
+    return [ScriptArgument(what=what, words=("accelerator_config",), value=json.dumps(wanted), needed=True)]
 
 
-def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[Wish]:
+def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[ScriptArgument]:
     checkpointing = saved.plan.strategy.checkpointing
     settings = saved.workload.get("settings")
     every = int(str(settings.get("checkpoint.every", 1))) if isinstance(settings, Mapping) else 1
@@ -176,7 +176,7 @@ def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[Wish]:
     found = options.by_word(*_CHECKPOINTING_WORDS)
     spoken = found is not None and found.takes == "value"
     asked = [
-        Wish(
+        ScriptArgument(
             what=f"{checkpointing} activation checkpointing" if full else "no activation checkpointing",
             words=_CHECKPOINTING_WORDS,
             value=checkpointing if spoken else full,
@@ -186,7 +186,7 @@ def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[Wish]:
     ]
     if full and every > 1:
         asked.append(
-            Wish(
+            ScriptArgument(
                 what=f"every {every} layers checkpointed",
                 words=("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"),
                 value=json.dumps({"every_n_layers": every}),
@@ -208,7 +208,7 @@ def _stays(workload: Mapping[str, object], options: ScriptOptions, optimizer: st
     return nobody and isinstance(own, str) and own not in (optimizer, *words)
 
 
-def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wish]:
+def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[ScriptArgument]:
     """Optimizer, attention, fused loss and compilation: the script's own to make, unless it has an option for them."""
     optimizer, attention = str(workload["optimizer"]), str(workload["attention"])
     known = optimizers().get(optimizer)
@@ -220,7 +220,7 @@ def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wis
     elif word:
         names = ("optim",) if options.training_arguments else _OPTIMIZER_WORDS
         asked.append(
-            Wish(
+            ScriptArgument(
                 what=f"optimizer {optimizer}",
                 words=names,
                 value=word,
@@ -230,9 +230,9 @@ def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wis
             )
         )
     else:
-        asked.append(Wish(what=f"optimizer {optimizer}", words=(), value=optimizer, needed=True))
+        asked.append(ScriptArgument(what=f"optimizer {optimizer}", words=(), value=optimizer, needed=True))
     asked.append(
-        Wish(
+        ScriptArgument(
             what=f"attention {attention}",
             words=("attn_implementation", "attn_impl", "attention_implementation"),
             value=_ATTENTION[attention],
@@ -241,5 +241,7 @@ def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Wis
         )
     )
     if workload.get("fused_loss"):
-        asked.append(Wish(what="fused loss", words=("use_liger_kernel", "use_liger"), value=True, needed=True))
+        asked.append(
+            ScriptArgument(what="fused loss", words=("use_liger_kernel", "use_liger"), value=True, needed=True)
+        )
     return asked
