@@ -11,7 +11,7 @@ _OF_ALL_RANKS = ("total", "global", "effective", "all gpus", "across all", "all 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """How each wish reaches the script."""
+    """How each argument reaches the script."""
 
     words: tuple[str, ...] = ()
     """To be added to the script's arguments."""
@@ -34,7 +34,7 @@ class Told:
 
 
 def tell(asked: Iterable[ScriptArgument], options: ScriptOptions, user: Sequence[str], reads: frozenset[str]) -> Told:
-    """Words for every wish that the script has an option for; the user's own words win.
+    """Words for every argument that the script has an option for; the user's own words win.
 
     `reads` are the fields of CurrentPlan that the script asks for itself.
     """
@@ -42,27 +42,27 @@ def tell(asked: Iterable[ScriptArgument], options: ScriptOptions, user: Sequence
     by_option, by_user, by_script, lost = set[str](), set[str](), set[str](), list[str]()
     counts: dict[str, int] = {}
     reasons: dict[str, str] = {}
-    for wish in asked:
-        option = options.by_word(*wish.words)
+    for argument in asked:
+        option = options.by_word(*argument.words)
         given = None if option is None else given_as(option, options, user)
         if given is not None:
-            by_user.add(wish.field)
+            by_user.add(argument.field)
             count = user_value(option, options, user)
             if count is not None:
-                counts[wish.field] = count
-            if not _says_the_same(wish, option, given):
-                lost.append(f"{wish.what}: your own {given} wins")
+                counts[argument.field] = count
+            if not _says_the_same(argument, option, given):
+                lost.append(f"{argument.what}: your own {given} wins")
             continue
-        found = None if option is None or options.commands else _words(wish, option)
+        found = None if option is None or options.commands else _words(argument, option)
         if found is not None:
             words += found
-            by_option.add(wish.field)
-        elif wish.field and wish.field in reads:
-            by_script.add(wish.field)
-        elif wish.needed:
-            lost.append(_why(wish, option, options))
-        elif wish.field:
-            reasons[wish.field] = _why(wish, option, options)
+            by_option.add(argument.field)
+        elif argument.field and argument.field in reads:
+            by_script.add(argument.field)
+        elif argument.needed:
+            lost.append(_why(argument, option, options))
+        elif argument.field:
+            reasons[argument.field] = _why(argument, option, options)
     return Told(
         words=tuple(words),
         by_option=frozenset(by_option),
@@ -103,28 +103,28 @@ def _names(name: str, option: Option, options: ScriptOptions) -> bool:
     return matches == {option.name}
 
 
-def _says_the_same(wish: ScriptArgument, option: Option | None, given: str) -> bool:
+def _says_the_same(argument: ScriptArgument, option: Option | None, given: str) -> bool:
     value = given.replace("=", " ").rpartition(" ")[2]
-    if isinstance(wish.value, bool):
+    if isinstance(argument.value, bool):
         off = option is not None and given == option.off
         said = value.lower() not in ("false", "no", "0") and not off
-        return said == wish.value
-    return value in (wish.value, *wish.others)
+        return said == argument.value
+    return value in (argument.value, *argument.others)
 
 
-def _words(wish: ScriptArgument, option: Option) -> list[str] | None:
+def _words(argument: ScriptArgument, option: Option) -> list[str] | None:
     """The option with its value; None where it cannot say that."""
-    if isinstance(wish.value, bool):
-        return _switch(wish, wish.value, option)
-    if option.takes not in ("value", "boolean") or _is_of_all_ranks(wish, option):
+    if isinstance(argument.value, bool):
+        return _switch(argument, argument.value, option)
+    if option.takes not in ("value", "boolean") or _is_of_all_ranks(argument, option):
         return None
-    for value in (wish.value, *wish.others):
+    for value in (argument.value, *argument.others):
         if not option.choices or value in option.choices:
             return [option.name, value]
     return None
 
 
-def _switch(wish: ScriptArgument, on: bool, option: Option) -> list[str] | None:
+def _switch(argument: ScriptArgument, on: bool, option: Option) -> list[str] | None:
     if option.takes == "boolean":
         return [option.name, "true" if on else "false"]
     if option.takes == "flag":
@@ -134,19 +134,19 @@ def _switch(wish: ScriptArgument, on: bool, option: Option) -> list[str] | None:
     return None
 
 
-def _is_of_all_ranks(wish: ScriptArgument, option: Option) -> bool:
+def _is_of_all_ranks(argument: ScriptArgument, option: Option) -> bool:
     """Whether a batch size is, by its help text, that of all ranks together."""
     text = option.help.lower()
     ambiguous = option.word in ("batch", "batch_size", "train_batch_size")
-    return wish.field == "micro_batch_size" and ambiguous and any(word in text for word in _OF_ALL_RANKS)
+    return argument.field == "micro_batch_size" and ambiguous and any(word in text for word in _OF_ALL_RANKS)
 
 
-def _why(wish: ScriptArgument, option: Option | None, options: ScriptOptions) -> str:
+def _why(argument: ScriptArgument, option: Option | None, options: ScriptOptions) -> str:
     if options.commands:
-        return f"{wish.what}: the script has subcommands, give it yourself after --"
+        return f"{argument.what}: the script has subcommands, give it yourself after --"
     if option is None:
-        return f"{wish.what}: the script has no option for it, and does not ask current_plan() for it"
-    if _is_of_all_ranks(wish, option):
-        return f"{wish.what}: {option.name} of the script is of all ranks together, give it yourself after --"
+        return f"{argument.what}: the script has no option for it, and does not ask current_plan() for it"
+    if _is_of_all_ranks(argument, option):
+        return f"{argument.what}: {option.name} of the script is of all ranks together, give it yourself after --"
     shown = f" (it takes {', '.join(option.choices)})" if option.choices else ""
-    return f"{wish.what}: {option.name} of the script cannot say it{shown}"
+    return f"{argument.what}: {option.name} of the script cannot say it{shown}"

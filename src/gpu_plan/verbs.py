@@ -18,8 +18,8 @@ VERBS = {
     "check": "gpu_plan.commands.check.command",
     "from-config": "gpu_plan.commands.from_config",
     "explore": "gpu_plan.commands.explore",
-    "help": "gpu_plan.commands.help",
-    "completion": "gpu_plan.commands.completion",
+    "help": "gpu_plan.commands.help.command",
+    "completion": "gpu_plan.commands.completion.command",
 }
 """Verbs that exist, and the module that is imported only for its own."""
 LATER_VERBS = ("calibrate",)

@@ -6,7 +6,3 @@
 
 The scripts are whole in themselves: a key press starts no Python.
 """
-
-from gpu_plan.commands.completion.command import add_arguments, run
-
-__all__ = ["add_arguments", "run"]
