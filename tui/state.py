@@ -175,6 +175,8 @@ class State:
             "checkpointing": choice.checkpointing,
             "micro-batch": str(choice.micro_batch_size),
         }
+        if choice.tensor_parallel > 1:
+            found["tp"] = str(choice.tensor_parallel)
         if choice.gradient_accumulation_steps > 1:
             found["grad-accum"] = str(choice.gradient_accumulation_steps)
         return _ordered(found)

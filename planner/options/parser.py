@@ -253,13 +253,13 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--strategy",
         metavar="S",
-        help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3; inference:"
+        help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3, tp, fsdp_tp; inference:"
         " single, replicas, tp, pp, device-map",
     )
     group.add_argument(
         "--dp-replicate", metavar="N", help="replicas of the sharded model under hsdp; default: one on each node"
     )
-    group.add_argument("--tp", metavar="N", help="tensor parallel degree (inference)")
+    group.add_argument("--tp", metavar="N", help="ranks that compute one copy of the model together (tensor parallel)")
     group.add_argument("--pp", metavar="N", help="pipeline stages (inference)")
     group.add_argument(
         "--offload",

@@ -1,7 +1,7 @@
 """From option words to a Workload: values checked, defaults filled, every origin noted."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -12,7 +12,7 @@ from gpu_plan.planner.options.checks import check_workload
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.stacks import check_stack
 from gpu_plan.planner.options.values import choice, positive
-from gpu_plan.planner.strategy.known import meant_by, replicating, traits_of, unsharded
+from gpu_plan.planner.strategy.known import meant_by, replicating, tensor_parallel, traits_of, unsharded
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapter_options, adapters_on
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
@@ -52,6 +52,7 @@ class Given:
     global_batch: int | None
     grad_accum: int | None
     dp_replicate: int | None
+    tensor_parallel: int | None
     peft: Peft | None
     lora_rank: int | None
     lora_targets: tuple[str, ...] | None
@@ -75,6 +76,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
         global_batch=positive(words.get("global-batch"), "--global-batch"),
         grad_accum=positive(words.get("grad-accum"), "--grad-accum"),
         dp_replicate=positive(words.get("dp-replicate"), "--dp-replicate"),
+        tensor_parallel=positive(words.get("tp"), "--tp"),
         peft=choice(Peft, words.get("peft"), "--peft"),
         lora_rank=positive(words.get("lora-rank"), "--lora-rank"),
         lora_targets=targets(words.get("lora-targets")),
@@ -84,6 +86,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     inference = next((key for key, _ in given.settings if key.startswith("cache.")), None)
     if inference is not None:
         raise UsageError(f"--set {inference} is about inference: add --task infer")
+    given = _with_degrees(given)
     _check_adapters(given)
     _check_replicas(given)
     _check_every(given.checkpointing, given.settings)
@@ -92,6 +95,23 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     _check_pinned_memory(given.offload, given.settings)
     check_stack(given.stack, given.strategy, given.precision, given.peft)
     return given
+
+
+def _with_degrees(given: Given) -> Given:
+    """Under `--tp` a strategy is the one that it comes to in groups of ranks: `fsdp` is `fsdp_tp`. UsageError where it
+    comes to none, and the other way round where a strategy of groups is given groups of one."""
+    if given.strategy is None or given.tensor_parallel is None:
+        return given
+    traits, degree = traits_of(given.strategy), given.tensor_parallel
+    if degree == 1 and traits.tensor_parallel:
+        raise UsageError(f"--strategy {traits.name} and --tp 1 contradict each other")
+    if degree == 1 or traits.tensor_parallel:
+        return given
+    grouped = next((other for other in tensor_parallel() if other.untensored == traits.name), None)
+    if grouped is None:
+        able = ", ".join(other.name for other in tensor_parallel())
+        raise UsageError(f"--tp {degree} needs --strategy fsdp, {able} or none: {traits.name} splits no copy")
+    return replace(given, strategy=grouped.name)
 
 
 def _check_strategy_settings(strategy: str | None, settings: Sequence[tuple[str, str]]) -> None:
@@ -242,6 +262,14 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         strategy = strategy or replicating()[0].name
         if cluster.world_size % int(given.dp_replicate or 1):
             raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
+    degree = given.tensor_parallel or 1
+    if cluster.world_size % degree:
+        raise UsageError(f"--tp {degree} does not divide {cluster.world_size} GPUs")
+    if degree > 1 and spec.id.endswith(".py"):
+        raise UsageError(f"--tp {degree} is about a model: {spec.id} is planned as it spreads its model itself")
+    if pinned and strategy is None and degree > 1:
+        whole = degree == cluster.world_size
+        strategy = next(t.name for t in tensor_parallel() if t.tensor_parallel == ("all" if whole else "some"))
     if pinned:
         checkpointing = checkpointing or Checkpointing.NONE
         _check_every(checkpointing, given.settings)
@@ -267,6 +295,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         strategy=strategy,
         offload=None if offload is None else str(offload),
         dp_replicate=given.dp_replicate,
+        tensor_parallel=given.tensor_parallel,
         peft=given.peft or NO_ADAPTERS,
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
         lora_targets=spec.adapted or None,

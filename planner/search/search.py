@@ -7,7 +7,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.judgement import rank
 from gpu_plan.planner.search.task import F, Loser, Task
-from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 
 @dataclass(slots=True, kw_only=True)

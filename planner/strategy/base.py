@@ -45,12 +45,14 @@ class RankContext:
     replicate: int = 1
     """Groups of ranks that each hold one whole sharded copy (HSDP)."""
     nodes: int = 1
+    tensor_parallel: int = 1
+    """Ranks that compute one copy of the model together; `trace` is the step of one of them."""
     settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def shard_ranks(self) -> int:
-        """Ranks that one copy is sharded over."""
-        return self.world_size // self.replicate
+        """Ranks that the parameters of one rank's step are sharded over."""
+        return self.world_size // self.replicate // self.tensor_parallel
 
     def setting(self, key: str, default: str) -> str:
         """Value of a `--set` key, or `default`."""

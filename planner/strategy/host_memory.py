@@ -29,6 +29,7 @@ _COPY_AHEAD = 10_000_000
 """torch/distributed/checkpoint/filesystem.py: FileSystemWriter(per_thread_copy_ahead)."""
 _LOAD = "transformers modeling_utils.py: _load_pretrained_model; accelerate fsdp_utils.py: fsdp2_prepare_model"
 _ZERO_INIT = "transformers integrations/deepspeed.py: _load_state_dict_into_zero3_model"
+_SLICES = "transformers core_model_loading.py: DtensorShardOperation reads a rank's slice of one tensor at a time"
 _ON_DEVICE = "transformers quantizers/quantizer_bnb_4bit.py: update_device_map"
 
 
@@ -82,6 +83,9 @@ def _load(job: HostJob) -> Term:
         return _loaded_packed(job)
     bounds = [_loaded(job, parameter) for parameter in job.parameters]
     low, expected, high = (job.ranks * sum(bound[end] for bound in bounds) for end in range(3))
+    if job.host.loads == "slices":
+        largest = job.ranks * max((nbytes(parameter.numel, MASTER) for parameter in job.parameters), default=0)
+        return Term(name="load", low=0, expected=0, high=largest, basis="source", source=_SLICES)
     if job.host.loads == "partitioned":
         # A script that loads before it makes its Accelerator has no zero.Init around the model.
         return Term(name="load", low=0, expected=0, high=high, basis="source", source=_ZERO_INIT)

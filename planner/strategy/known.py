@@ -69,6 +69,16 @@ def replicating() -> tuple[Traits, ...]:
     return tuple(traits for traits in all_traits() if traits.replicates)
 
 
+def tensor_parallel() -> tuple[Traits, ...]:
+    """Strategies in which several ranks compute one copy of the model together."""
+    return tuple(traits for traits in all_traits() if traits.tensor_parallel)
+
+
+def with_degree(title: str, mark: str, degree: int) -> str:
+    """`FSDP2 × TP 4`, `tensor parallel TP 8`: a title that ends with the mark takes the number alone."""
+    return f"{title} {degree}" if title.endswith(mark) else f"{title} {mark} {degree}"
+
+
 def meant_by(setting: str) -> tuple[str, ...]:
     """Names of the strategies that a `--set` key says something about; none: all."""
     return tuple(traits.name for traits in all_traits() if setting in traits.settings)

@@ -28,6 +28,8 @@ class Engine(StrEnum):
     FSDP2 = "FSDPModule"
     FSDP1 = "FullyShardedDataParallel"
     DEEPSPEED = "DeepSpeedEngine"
+    DTENSOR = "DTensor"
+    """transformers' own `DistributedConfig`: weights are DTensors on one mesh, whatever stands around them."""
 
 
 ENGINE_TITLES = {
@@ -36,6 +38,7 @@ ENGINE_TITLES = {
     Engine.FSDP2: "FSDP2",
     Engine.FSDP1: "FSDP1",
     Engine.DEEPSPEED: "ZeRO",
+    Engine.DTENSOR: "tensor parallel",
 }
 """What an engine's strategies are called together."""
 
@@ -60,6 +63,8 @@ class Form(StrEnum):
     """Whole weights beside a partitioned optimizer."""
     ZERO_PARAMETERS = "ZeRO stage 3"
     """Weights partitioned too."""
+    TENSOR_SHARDS = "tensor parallel shards"
+    """DTensors of any mesh, in torch's distributed checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +95,10 @@ class Compiled:
 class Host:
     """How ranks use their node's RAM while the model is loaded and saved."""
 
-    loads: Literal["as computed", "upcast", "unknown", "partitioned"]
+    loads: Literal["as computed", "upcast", "unknown", "partitioned", "slices"]
     """dtype of weights before they go to a device when training is mixed. `as computed`: that of the rank's regime;
     `upcast`: what is trained in fp32; `unknown`: the plan does not say; `partitioned`: as unknown, and one rank reads
-    it, parameter by parameter."""
+    it, parameter by parameter; `slices`: each rank reads its own part of one tensor after the other."""
     saves: Literal["whole", "shards", "every rank", "gathered"]
     """`whole`: rank 0 writes its copy; `shards`: every rank its own; `every rank`: each clones the whole; `gathered`:
     rank 0 collects it."""
@@ -143,6 +148,11 @@ class Traits:
     """Whether groups of ranks hold one whole sharded copy each (`--dp-replicate`)."""
     unreplicated: str = ""
     """Strategy that it comes to with one group; empty where there are no groups."""
+    tensor_parallel: Literal["", "all", "some"] = ""
+    """Whether ranks compute one copy of the model together (`--tp`): all of them, or groups of some; empty: each
+    computes its own."""
+    untensored: str = ""
+    """Strategy that it comes to where each rank computes its own copy; empty where none is named so."""
     cpu_ranks: bool
     """Whether Accelerate joins CPU processes so, without functions replaced in each."""
     offloads: tuple[Offload, ...]

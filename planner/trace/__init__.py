@@ -6,7 +6,8 @@
     workshop, tracer, step            builds the model, records variants, runs one step
     setup/, inputs/, kernels/         how a step is set up, what it is given, what kernels take
     recording/, folding/              records storages; repeated blocks traced once and tiled
-    compile/, generation/, layout     compiled steps; `generate`; where wrapping strategies look
+    compile/, generation/, parallel/  compiled steps; `generate`; one rank's part of a model that ranks share
+    layout                            where wrapping strategies look
 
 The first three lines are for everybody and import no torch; `provider` opens `workshop` when no cache answers, and
 torch comes in there. `capture` records with the same machinery.

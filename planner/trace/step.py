@@ -22,6 +22,7 @@ from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
+from gpu_plan.planner.trace.parallel.tensor import distributed_types, local_tensor, unseen_propagation
 from gpu_plan.planner.trace.recording.collection import no_collection
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
@@ -55,7 +56,7 @@ class Session:
         tracker = ModuleTracker(self.model)
         recorder = Recorder(tracker, self.profile, HostReads(known), self._wrappers(), self.origin)
         inputs = {name: v for name, v in batch.tensors.items() if isinstance(v, torch.Tensor)}
-        recorder.know([*self.model.parameters(), *self.model.buffers(), *inputs.values()])
+        recorder.know([*map(local_tensor, self.model.parameters()), *self.model.buffers(), *inputs.values()])
         autocast = _autocast_of(self.variant.regime)
         regions = self._regions()
         with contextlib.ExitStack() as stack:
@@ -70,6 +71,8 @@ class Session:
             stack.enter_context(_gradient_events(self.model, recorder))
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
             stack.enter_context(python_wrappers_open())
+            if self.variant.tensor_parallel > 1:
+                stack.enter_context(unseen_propagation())
             stack.enter_context(autocast_visible(autocast))
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)
@@ -91,7 +94,8 @@ class Session:
         return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens, notes=(*assumed, *batch.notes))
 
     def _wrappers(self) -> tuple[type, ...]:
-        return wrapper_types() if self.variant.regime.float8 in ("cast", "gathered") else ()
+        float8 = wrapper_types() if self.variant.regime.float8 in ("cast", "gathered") else ()
+        return (*float8, *(distributed_types() if self.variant.tensor_parallel > 1 else ()))
 
     def _liger(self) -> contextlib.AbstractContextManager[None]:
         # Imported only where it is asked for.
@@ -248,7 +252,7 @@ def _gradient_events(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     def hook(index: int) -> Any:
         def ready(parameter: torch.Tensor) -> None:
             if parameter.grad is not None:  # a function of the model's own may give none
-                recorder.gradient_ready(index, parameter.grad)
+                recorder.gradient_ready(index, local_tensor(parameter.grad))
 
         return ready
 

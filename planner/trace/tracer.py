@@ -15,6 +15,7 @@ from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.inputs.padding import padded
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.layout import layout_of
+from gpu_plan.planner.trace.parallel.tensor import local_tensor
 from gpu_plan.planner.trace.ranges import ranges_for
 from gpu_plan.planner.trace.recording.fit import NotLinearError, Recording, fit, signature
 from gpu_plan.planner.trace.step import Session, prepare
@@ -132,11 +133,11 @@ def in_types_of(batch: TrainingBatch, variant: StepVariant) -> TrainingBatch:
 
 
 def parameter_infos(model: nn.Module) -> list[ParameterInfo]:
-    """Parameters in `model.parameters()` order, tied ones once."""
+    """Parameters in `model.parameters()` order, tied ones once; of each, what this rank holds."""
     return [
         ParameterInfo(
             name=name,
-            shape=tuple(parameter.shape),
+            shape=tuple(local_tensor(parameter).shape),
             dtype=str(parameter.dtype).removeprefix("torch."),
             trainable=parameter.requires_grad,
             module=name.rpartition(".")[0],

@@ -108,6 +108,8 @@ class StepVariant:
     """Whether the pass is one of an evaluation, without gradients, and what the stack keeps of it."""
     compilation: Compilation | None = None
     """None: the step runs as it is written."""
+    tensor_parallel: int = 1
+    """Ranks that compute one copy of the model together; the step of the first of them is recorded."""
 
     def key(self) -> str:
         """Stable text that names the variant in caches and messages."""
@@ -122,6 +124,7 @@ class StepVariant:
         fused += "" if self.padding == "none" else f" padding={self.padding}"
         fused += f" evaluation={self.evaluation}" if self.evaluation else ""
         fused += "" if self.compilation is None else f" compile={self.compilation.key()}"
+        fused += "" if self.tensor_parallel == 1 else f" tp={self.tensor_parallel}"
         return (
             f"weights={regime.weights}{trained}{float8} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "

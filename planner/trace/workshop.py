@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.errors import InputError, PlanError
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.build.construct import build_model, from_factory, spec_of
 from gpu_plan.planner.model.quantization.configs import stored_scheme
@@ -17,6 +17,8 @@ from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.inputs.given import given_batch
 from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.origins import Origins
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import StepVariant
@@ -41,12 +43,17 @@ class Workshop:
             stored = None if source.config is None else stored_scheme(source.config)
             adapted = adapt(self._model, self._spec, adapter, stored=stored, target=_target(device))
             self._model, self._spec = adapted.model, adapted.spec
-        self._tracer = Tracer(
-            model=self._model,
+        self._device, self._attention = device, attention
+        self._origin = Origins(Path.cwd()).current if source.kind == "factory" else str
+        self._tracer = self._traced(self._model)
+
+    def _traced(self, model: nn.Module) -> Tracer:
+        return Tracer(
+            model=model,
             make_batch=self._batch,
-            profile=kernel_profile(device),
+            profile=kernel_profile(self._device),
             has_sequence=self._spec.has_sequence,
-            origin=Origins(Path.cwd()).current if source.kind == "factory" else str,
+            origin=self._origin,
         )
 
     def spec(self) -> ModelSpec:
@@ -56,8 +63,10 @@ class Workshop:
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Traces the step; see `Tracer.trace`. Problems inside the model's code become one line."""
         try:
+            if variant.tensor_parallel > 1:
+                return self._trace_part(variant, micro_batch)
             return self._tracer.trace(variant, micro_batch)
-        except InputError:
+        except PlanError:
             raise
         except Exception as problem:
             first = str(problem).strip().splitlines() or [""]
@@ -65,6 +74,15 @@ class Workshop:
                 f"{self._source.id}: {type(self._base).__name__} cannot be traced: "
                 f"{type(problem).__name__}: {first[0][:200]}"
             ) from problem
+
+    def _trace_part(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        """Of one of several ranks: a part remembers its group, so that it is built for each trace."""
+        if self._source.config is None:
+            raise CannotSplitError(f"{self._source.id}: only models of transformers have a plan for tensor parallel")
+        with ranks(variant.tensor_parallel):
+            model = build_model(self._source.config, attention=self._attention)
+            shard(model, variant.tensor_parallel)
+            return self._traced(model).trace(variant, micro_batch)
 
     def _batch(self, model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
         # What a model takes and how it counts its loss is read from its own class, not from a wrapper around it.

@@ -10,7 +10,7 @@ from gpu_plan.planner.plan.document import (
     StrategyChoice,
     UncertainTerm,
 )
-from gpu_plan.planner.strategy.known import known_traits
+from gpu_plan.planner.strategy.known import known_traits, with_degree
 from gpu_plan.planner.units import GIB, format_bytes, format_count, format_gib
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import generation_words
@@ -107,12 +107,15 @@ def strategy_title(name: str) -> str:
 
 
 def strategy_words(choice: StrategyChoice) -> str:
-    """`FSDP2`, `ZeRO-3 + optimizer offload`, `FSDP2 TP 2`."""
-    degrees = [f" {mark} {getattr(choice, name)}" for name, mark in _DEGREES if getattr(choice, name) > 1]
+    """`FSDP2`, `ZeRO-3 + optimizer offload`, `FSDP2 × TP 2`."""
+    title = strategy_title(choice.name)
+    for name, mark in _DEGREES:
+        if getattr(choice, name) > 1:
+            title = with_degree(title, mark, getattr(choice, name))
     expert = f" EP {choice.expert_parallel}" if choice.expert_parallel > 1 else ""
     kind = "full" if choice.offload == "all" else choice.offload
     offload = "" if kind == "none" else f" + {kind} offload"
-    return strategy_title(choice.name) + "".join(degrees) + expert + offload
+    return title + expert + offload
 
 
 def batch_words(choice: StrategyChoice) -> str:

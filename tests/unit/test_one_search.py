@@ -22,7 +22,7 @@ from gpu_plan.planner.search.training.relaxed import relaxed as smaller_training
 from gpu_plan.planner.speed.collectives import call_seconds
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.trace.events import CATEGORIES, Category
-from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.units import GIB
 from gpu_plan.planner.workload.generation import InferWorkload
 from gpu_plan.planner.workload.training import Workload

@@ -123,7 +123,7 @@ def test_it_is_a_value_of_the_option(toy: None) -> None:
     assert read_given({"strategy": "toy"}, ["dtype.reduce=float32"]).strategy == "toy"
     with pytest.raises(UsageError, match=r"--strategy single and ddp, not toy"):
         read_given({"strategy": "toy"}, ["dtype.params=bfloat16"])
-    with pytest.raises(UsageError, match=r"zero3, toy"):
+    with pytest.raises(UsageError, match=r"fsdp_tp, toy"):
         read_given({"strategy": "toys"}, ())
     with pytest.raises(UsageError, match="toy has no replicas"):
         read_given({"strategy": "toy", "dp-replicate": "2"}, ())
@@ -206,7 +206,7 @@ def test_the_explorer_offers_it(toy: None, monkeypatch: pytest.MonkeyPatch) -> N
 
     offered = import_module(before.__name__).CHOICES["strategy"].values
     monkeypatch.setitem(sys.modules, before.__name__, before)
-    assert offered == ("ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp1", "hsdp", "toy", "single")
+    assert offered == ("ddp", "tp", "zero1", "zero2", "zero3", "fsdp_tp", "fsdp", "fsdp1", "hsdp", "toy", "single")
 
 
 def test_it_is_resumed_from_what_its_form_reads_and_is_made_from(toy: None) -> None:
@@ -283,7 +283,7 @@ ALLOWED = {
 
 
 def test_no_module_but_its_own_names_a_strategy() -> None:
-    known = set(strategies())
+    known = set(strategies()) - {"tp"}  # `--tp` is an option as well, and the degree of other strategies
     found: dict[str, list[str]] = {}
     for room in ("planner", "executor", "reports", "tui", "src/gpu_plan"):
         for path in (ROOT / room).rglob("*.py"):

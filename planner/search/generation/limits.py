@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpu_plan.planner.search.generation.evaluate import GenerationEvaluator
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
-from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.workload.generation import MOST_TOKENS
 
 CONTEXT_STEP = 64

@@ -20,8 +20,8 @@ from gpu_plan.planner.strategy.generation.layout import Layout
 from gpu_plan.planner.strategy.generation.stream import States
 from gpu_plan.planner.strategy.generation.view import homes, seen_by, unit_of
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.trace.generation.errors import CannotSplitError
 from gpu_plan.planner.trace.generation.passes import cut
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.units import format_gib
 
 _ATTEMPTS = 4

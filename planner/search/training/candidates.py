@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.strategy.base import Strategy
-from gpu_plan.planner.strategy.known import unsharded
+from gpu_plan.planner.strategy.known import unsharded, with_degree
 from gpu_plan.planner.strategy.registry import STRATEGIES, find_strategy
 from gpu_plan.planner.strategy.traits import ENGINE_TITLES, Offload, Traits
 from gpu_plan.planner.workload.training import Checkpointing, Workload
@@ -21,10 +21,14 @@ class Family:
     strategy: Strategy
     offload: Offload
     checkpointing: Checkpointing
+    tensor_parallel: int = 1
+    """Ranks that compute one copy of the model together."""
 
     @property
     def title(self) -> str:
-        """`ZeRO-2 with optimizer offload`."""
+        """`ZeRO-2 with optimizer offload`, `FSDP2 × TP 4`."""
+        if self.tensor_parallel > 1:
+            return with_degree(self.strategy.title, "TP", self.tensor_parallel)
         if self.offload is Offload.NONE:
             return self.strategy.title
         words = {Offload.ALL: "full offload", Offload.NVME: "NVMe offload"}
@@ -45,14 +49,19 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
     UsageError when checkpointing is asked of a model that does not support it.
     """
     for strategy in _strategies(workload, cluster):
-        for offload in _offloads(workload, cluster, strategy):
-            for checkpointing in _checkpointing(workload, can_checkpoint):
-                yield Family(strategy=strategy, offload=offload, checkpointing=checkpointing)
+        for degree in tensor_degrees(strategy.traits, workload, cluster):
+            for offload in _offloads(workload, cluster, strategy):
+                for checkpointing in _checkpointing(workload, can_checkpoint):
+                    yield Family(
+                        strategy=strategy, offload=offload, checkpointing=checkpointing, tensor_parallel=degree
+                    )
 
 
 def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
     if workload.strategy is not None:
         return [find_strategy(workload.strategy)]
+    if (workload.tensor_parallel or 1) > 1:
+        return [strategy for strategy in STRATEGIES.values() if strategy.traits.tensor_parallel]
     if cluster.gpu.is_cpu:
         # Accelerate runs neither FSDP nor DeepSpeed on CPU processes without patches: only what was asked for.
         return [STRATEGIES[unsharded(cluster.world_size).name]]
@@ -65,6 +74,17 @@ def _of_stack(traits: Traits, workload: Workload) -> bool:
     if workload.peft.quantises and not stack.shards_packed and not traits.one_device:
         return False
     return not stack.strategies or traits.name in stack.strategies
+
+
+def tensor_degrees(traits: Traits, workload: Workload, cluster: Cluster) -> list[int]:
+    """Ranks that compute one copy together under a strategy: as given, or every number of them within a node."""
+    if not traits.tensor_parallel:
+        return [1]
+    world, given = cluster.world_size, workload.tensor_parallel
+    if traits.tensor_parallel == "all":
+        return [world] if given in (None, world) else []
+    possible = range(2, cluster.gpus_per_node + 1) if given is None else [given]
+    return [degree for degree in possible if degree < world and world % degree == 0]
 
 
 def _tried(traits: Traits, cluster: Cluster) -> bool:

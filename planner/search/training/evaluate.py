@@ -18,6 +18,7 @@ from gpu_plan.planner.search.training.compilation import (
 from gpu_plan.planner.search.training.evaluation import evaluated
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
+from gpu_plan.planner.speed.in_step import collectives_of, computation_of
 from gpu_plan.planner.speed.model import StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
 from gpu_plan.planner.strategy.host_memory import HostJob, host_terms
@@ -68,7 +69,8 @@ class Evaluator(BaseEvaluator[Workload]):
     provider: Provider
     stored: frozenset[str] | None = None
     """dtypes in the model's checkpoint, where its headers were read."""
-    _plans: dict[tuple[str, str, str, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
+    _plans: dict[tuple[str, str, str, int, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
+    _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
 
     def variant(self, family: Family) -> StepVariant:
         """The trace that a family replays."""
@@ -83,6 +85,7 @@ class Evaluator(BaseEvaluator[Workload]):
             loss=self.workload.loss,
             padding=self.workload.setting("data.padding", "none"),
             compilation=compilation_of(self.workload, family.strategy.name),
+            tensor_parallel=family.tensor_parallel,
         )
 
     def _regime(self, family: Family) -> Regime:
@@ -114,6 +117,7 @@ class Evaluator(BaseEvaluator[Workload]):
             peft=workload.peft,
             replicate=(workload.dp_replicate or cluster.nodes) if family.strategy.traits.replicates else 1,
             nodes=cluster.nodes,
+            tensor_parallel=family.tensor_parallel,
             settings=workload.settings,
         )
 
@@ -129,17 +133,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
         plan, profile = _worst(self._plan(family, batch, trace), batch.micro_batch)
-        time = self.speed.step_time(
-            StepWork(
-                trace=trace,
-                micro_batch=batch.micro_batch,
-                accumulation_steps=batch.accumulation_steps,
-                compute_dtype=self.workload.precision.compute_dtype,
-                collectives=plan.collectives,
-                optimizer=plan.optimizer_work,
-            ),
-            self.cluster,
-        )
+        time = self.speed.step_time(self._work(family, batch, trace, plan), self.cluster)
         uncompiled = () if states_only else self._uncompiled(family, batch, profile)
         return StepJudgement(
             family=family,
@@ -156,6 +150,25 @@ class Evaluator(BaseEvaluator[Workload]):
             host_terms=self._host_terms(family, trace, plan.host_bytes),
             states_only=states_only,
         )
+
+    def _work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
+        """What one rank does in a step."""
+        work = StepWork(
+            trace=trace,
+            micro_batch=batch.micro_batch,
+            accumulation_steps=batch.accumulation_steps,
+            compute_dtype=self.workload.precision.compute_dtype,
+            collectives=plan.collectives,
+            optimizer=plan.optimizer_work,
+            data_parallel=self.cluster.world_size // family.tensor_parallel,
+        )
+        if family.tensor_parallel == 1:
+            return work
+        key = (self.variant(family).key(), trace.samples)
+        if key not in self._computations:
+            self._computations[key] = computation_of(trace)
+        inside = collectives_of(trace, family.tensor_parallel, batch.micro_batch)
+        return replace(work, trace=self._computations[key], collectives=(*inside, *plan.collectives))
 
     def _uncompiled(self, family: Family, batch: Batch, profile: MemoryProfile) -> tuple[Term, ...]:
         """How much higher the step may peak where Dynamo cuts its graphs."""
@@ -187,7 +200,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def _with_evaluation(self, family: Family, plan: RankPlan) -> RankPlan:
         """The same rank, which evaluates between its steps where the job does."""
-        asked = evaluated(self.workload, self.cluster.world_size)
+        asked = evaluated(self.workload, self.cluster.world_size // family.tensor_parallel)
         if asked is None or not plan.stream.trace.num_events:
             return plan
         variant = replace(
@@ -204,7 +217,8 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         accumulation = min(batch.accumulation_steps, 2)
-        key = (family.strategy.name, str(family.offload), str(family.checkpointing), accumulation, trace.samples)
+        words = (family.strategy.name, str(family.offload), str(family.checkpointing))
+        key = (*words, family.tensor_parallel, accumulation, trace.samples)
         if key not in self._plans:
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))

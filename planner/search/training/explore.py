@@ -9,9 +9,12 @@ from gpu_plan.planner.workload.training import Workload
 
 
 def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaustive: bool) -> Explored[StepJudgement]:
-    """The best micro batch of a family, and the smallest one that fails."""
-    states = evaluator.judge_states(family, cuts[0])
-    if states.verdict == "no" and not exhaustive:
+    """The best micro batch of a family, and the smallest one that fails.
+
+    What a rank of several holds of one copy, only its trace tells: its states alone rule nothing out.
+    """
+    states = None if family.tensor_parallel > 1 else evaluator.judge_states(family, cuts[0])
+    if states is not None and states.verdict == "no" and not exhaustive:
         return Explored(loser=Loser(judgement=states, reason=too_large(states)))
     tried = _ascending(evaluator.workload, cuts)
     possible, failed = _bounded(evaluator, family, tried)

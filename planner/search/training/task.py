@@ -21,18 +21,26 @@ class TrainingTask:
 
     evaluator: Evaluator
     cuts: list[Batch] = field(init=False, compare=False)
-    """Ways to cut the global batch, smallest micro batch first; UsageError where it does not divide."""
+    """Ways to cut the global batch, smallest micro batch first; UsageError where it does not divide. Of the copies that
+    every rank, or every group of `--tp`, computes."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cuts", batches(self._workload, self._cluster.world_size))
+        copies = self._cluster.world_size // (self._workload.tensor_parallel or 1)
+        object.__setattr__(self, "cuts", batches(self._workload, copies))
+
+    def cuts_of(self, family: Family) -> list[Batch]:
+        """The same for the copies of one family."""
+        if family.tensor_parallel == (self._workload.tensor_parallel or 1):
+            return self.cuts
+        return batches(self._workload, self._cluster.world_size // family.tensor_parallel)
 
     def families(self) -> Iterator[Family]:
         """As the options leave them, simplest first. UsageError for checkpointing that the model does not have."""
         return families(self._workload, self._cluster, self._can_checkpoint)
 
     def name(self, family: Family) -> str:
-        """The strategy's title."""
-        return family.strategy.title
+        """The strategy's title, with its degree."""
+        return family.title if family.tensor_parallel > 1 else family.strategy.title
 
     def refusal(self, family: Family) -> str | None:
         """What the real implementation would say, before any step is traced."""
@@ -41,7 +49,7 @@ class TrainingTask:
 
     def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
         """The best micro batch, and the smallest that fails."""
-        return explored(self.evaluator, family, self.cuts, exhaustive=exhaustive)
+        return explored(self.evaluator, family, self.cuts_of(family), exhaustive=exhaustive)
 
     def smaller(self) -> Iterator[tuple[str, "TrainingTask"]]:
         """Options that the user fixed, with less asked."""
@@ -66,7 +74,7 @@ class TrainingTask:
         for family in trial.families():
             if trial.refusal(family) is not None:
                 continue
-            if trial.evaluator.judge_states(family, batch).verdict != "fits":
+            if family.tensor_parallel == 1 and trial.evaluator.judge_states(family, batch).verdict != "fits":
                 continue
             judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
             runs = not judgement.plan.dies and trial.evaluator.host_shortage(judgement) is None
@@ -85,7 +93,8 @@ class TrainingTask:
         family, batch = judgement.family, judgement.batch
         return StrategyChoice(
             name=family.strategy.name,
-            data_parallel=self._cluster.world_size,
+            data_parallel=self._cluster.world_size // family.tensor_parallel,
+            tensor_parallel=family.tensor_parallel,
             zero_stage=family.strategy.traits.stage,
             offload=str(family.offload),
             micro_batch_size=batch.micro_batch,

@@ -1,9 +1,9 @@
 """Generations: a model's own `generate`, traced on the meta device.
 
-    generations, variant, passes, errors   what is asked, which generation, its forward passes cut and joined, refusals
-    provider                               `GenerationProvider`: from memory, from the cache, or by tracing (I/O)
-    workshop, record                       builds the model and records it
-    sharding, staging                      one rank's tensor-parallel part, one pipeline stage, as transformers has them
+    generations, variant, passes   what is asked, which generation, its forward passes cut and joined
+    provider                       `GenerationProvider`: from memory, from the cache, or by tracing (I/O)
+    workshop, record               builds the model and records it
+    staging                        one pipeline stage, as transformers has it
 
 The first two lines import no torch and are what planning uses; `provider` opens `workshop` when no cache answers.
 """

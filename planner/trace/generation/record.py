@@ -17,11 +17,11 @@ from torch.nn.modules import module as nn_module
 
 from gpu_plan.planner.model.build.flash import flash_package, refuse_device, uses_flash
 from gpu_plan.planner.trace.events import Category
-from gpu_plan.planner.trace.generation.sharding import local_tensor
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile, KernelProfile
+from gpu_plan.planner.trace.parallel.tensor import local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open

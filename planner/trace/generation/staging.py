@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 
-from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 
 def stage(model: Any, degree: int, rank: int) -> None:

@@ -13,13 +13,13 @@ from gpu_plan.planner.model.quantization import Scheme, Target
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
-from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
+from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.generation.record import prepare_for_generation, quiet, record_generation
-from gpu_plan.planner.trace.generation.sharding import local_tensor, ranks, shard
 from gpu_plan.planner.trace.generation.staging import received, stage
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.layout import layout_of
+from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.fit import Recording, fit
 from gpu_plan.planner.trace.tracer import buffer_sizes, parameter_infos
 
@@ -78,6 +78,7 @@ class GenerationWorkshop:
         prepare_for_generation(model)
         if variant.tensor_parallel > 1:
             shard(model, variant.tensor_parallel)
+            model.requires_grad_(False)
         else:
             stage(model, variant.pipeline_parallel, variant.stage)
             model._pp_batch = variant.batch
@@ -119,17 +120,9 @@ class GenerationWorkshop:
             ) from problem
 
 
-def parameters_of(model: Any) -> list[ParameterInfo]:
-    """Parameters as this rank holds them, tied ones once."""
-    return [
-        replace(info, shape=tuple(local_tensor(parameter).shape))
-        for info, parameter in zip(parameter_infos(model), model.parameters(), strict=True)
-    ]
-
-
 def trace_of(model: Any, recording: Recording) -> StepTrace:
     """The recording as arrays, its categories as the recorder gave them: nothing is kept for a backward pass."""
-    trace = fit((recording,), parameters_of(model), buffer_sizes(model), layout_of(model), [])
+    trace = fit((recording,), parameter_infos(model), buffer_sizes(model), layout_of(model), [])
     categories = np.asarray([tensor.category for tensor in recording.raw.tensors], dtype=np.int64)
     return replace(trace, category=categories)
 

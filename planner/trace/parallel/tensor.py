@@ -8,12 +8,14 @@ apply_tensor_parallelism). The same is done here to the model on meta, as rank 0
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from gpu_plan.planner.errors import UsageError
-from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 
 @contextlib.contextmanager
@@ -36,7 +38,7 @@ def ranks(degree: int, rank: int = 0) -> Iterator[None]:
 
 
 def shard(model: Any, degree: int) -> None:
-    """Leaves rank 0's part of `model`, in place, within `ranks(degree)`.
+    """Leaves rank 0's part of `model`, in place, within `ranks(degree)`; what was trained still is.
 
     CannotSplitError, in one line, for a class without a plan and for sizes that the plan cannot divide.
     """
@@ -62,7 +64,33 @@ def shard(model: Any, degree: int) -> None:
         ) from None
     for owner, key, other in tied:
         owner._parameters[key] = model.get_parameter(other)
-    model.requires_grad_(False)
+
+
+def distributed_types() -> tuple[type, ...]:
+    """Tensor classes that hold a rank's own tensor, or one that is still being received."""
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+    from torch.distributed.tensor import DTensor
+
+    return DTensor, AsyncCollectiveTensor
+
+
+@contextlib.contextmanager
+def unseen_propagation() -> Iterator[None]:
+    """Within, what DTensor computes on whole fake tensors, to learn the shapes of results, is nobody's to record.
+
+    torch/distributed/tensor/_sharding_prop.py: ShardingPropagator._propagate_tensor_meta_non_cached runs the operator
+    once in fake tensor mode; of the modes above it, only tracing's is switched off there.
+    """
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    asked = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def apart(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return asked(self, *args, **kwargs)
+
+    with mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", apart):
+        yield
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -83,7 +111,7 @@ def _untied(model: Any, plan: dict[str, str]) -> list[tuple[nn.Module, str, str]
         if known != name and name in plan:
             owner_name, _, key = name.rpartition(".")
             owner = model.get_submodule(owner_name)
-            owner._parameters[key] = nn.Parameter(torch.empty_like(parameter), requires_grad=False)
+            owner._parameters[key] = nn.Parameter(torch.empty_like(parameter), requires_grad=parameter.requires_grad)
             found.append((owner, key, known))
     return found
 

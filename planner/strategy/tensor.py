@@ -1,0 +1,61 @@
+"""A rank of a model that several ranks compute together (`--tp`), as transformers' `DistributedConfig` parts it.
+
+The trace is of one rank's part: weights have its sizes, and the collectives between the ranks of a group are operators
+of the step (`gpu_plan.planner.trace.parallel`).
+"""
+
+from dataclasses import replace
+
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.fsdp2.native import native_units, reduced_in_fp32
+from gpu_plan.planner.strategy.fsdp2.rank import sharded_rank
+from gpu_plan.planner.strategy.replica import single_rank
+
+
+def refuses_tensor_parallel(context: RankContext) -> str | None:
+    """Why ranks cannot compute one copy of the model together here, or None."""
+    if context.world_size == 1:
+        return "there is only one GPU"
+    if context.peft.adapts:
+        return "adapters under tensor parallel are not in this version"
+    if context.precision.is_float8:
+        return "float8 training under tensor parallel is not in this version"
+    if not context.optimizer.traits.takes_dtensors:
+        return f"{context.optimizer} keeps plain tensors beside DTensors, which torch refuses to mix"
+    return None
+
+
+def shared_rank(context: RankContext) -> RankPlan:
+    """A rank whose copy is shared with all others."""
+    return _noted(single_rank(context), context)
+
+
+def shared_and_sharded_rank(context: RankContext) -> RankPlan:
+    """A rank whose part of a copy is sharded over the other groups by FSDP2."""
+    return _noted(sharded_rank(reduced_in_fp32(context), native_units), context)
+
+
+def _noted(plan: RankPlan, context: RankContext) -> RankPlan:
+    return replace(plan, notes=(*plan.notes, *_notes(context)))
+
+
+def _notes(context: RankContext) -> tuple[str, ...]:
+    """What the script has to do for it, and what it costs where groups span nodes."""
+    degrees = f"tp_size={context.tensor_parallel}"
+    if context.shard_ranks > 1:
+        degrees += f", fsdp_size={context.shard_ranks}"
+    if context.precision.is_mixed and context.shard_ranks > 1:
+        degrees += ", fsdp_mixed_precision=True"
+    notes = [
+        f"the script loads its model with from_pretrained(..., distributed_config=DistributedConfig({degrees})) of"
+        " transformers, gives the ranks of a group the same samples, and starts under torchrun",
+        "AdamW takes parameters of one mesh at a time: the optimizer needs a group of its own for the parameters that"
+        " are not split, and gradients are clipped mesh by mesh",
+    ]
+    per_node = context.world_size // context.nodes
+    if context.tensor_parallel > per_node:
+        notes.append(
+            f"--tp {context.tensor_parallel} spans {context.tensor_parallel // per_node} nodes of {per_node} GPUs:"
+            " every all-reduce of the step waits for the network; a degree within a node is usually faster"
+        )
+    return tuple(notes)

@@ -1,0 +1,5 @@
+"""One rank's part of a model that several ranks compute together, as transformers itself parts it.
+
+tensor     tensor parallel by the class's plan, in a process group that never sends
+errors     what a class or its sizes do not allow; imports no torch
+"""
