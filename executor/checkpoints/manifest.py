@@ -120,12 +120,15 @@ def list_files(folder: Path, *, flush: bool = False, known: Mapping[str, Digest]
     return {name: entries[name] for name in files}
 
 
+_OURS = (MARKER_PREFIX, f".{MARKER_PREFIX}", f".{MANIFEST_FILE}")
+"""Beginnings of the names of markers, and of markers and manifests that another rank is writing at this moment."""
+
+
 def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
     """Names, relative to the folder, and paths of a checkpoint's own files, sorted. Raises OSError."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        ours = name == MANIFEST_FILE or path.name.startswith((MARKER_PREFIX, f".{MANIFEST_FILE}"))
-        if path.is_file() and not ours:
+        if path.is_file() and name != MANIFEST_FILE and not path.name.startswith(_OURS):
             yield name, path
 
 

@@ -54,7 +54,11 @@ def finish(part: Part) -> None:
     taken for another's, or changes afterwards, is read by the rank that completes the checkpoint.
     """
     own = {path: name for name, path in files_of(part.folder) if _writer(path.name) == part.rank}
-    read = digest_files(own, flush=True)
+    try:
+        read = digest_files(own, flush=True)
+    except FileNotFoundError:
+        # A temporary file of somebody who is still writing, gone since: what stays is read by whoever comes last.
+        read = digest_files([path for path in own if path.is_file()], flush=True)
     _mark(part, done=True, read={own[path]: asdict(digest) for path, digest in read.items()})
 
 

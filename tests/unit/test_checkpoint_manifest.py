@@ -5,12 +5,13 @@ import json
 import os
 import random
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from gpu_plan.executor.checkpoints import digest
-from gpu_plan.executor.checkpoints.digest import PIECE, digest_files
+from gpu_plan.executor.checkpoints import digest, markers
+from gpu_plan.executor.checkpoints.digest import PIECE, Digest, digest_files
 from gpu_plan.executor.checkpoints.find import newest_complete, open_checkpoint, search
 from gpu_plan.executor.checkpoints.manifest import (
     MANIFEST_FILE,
@@ -64,6 +65,35 @@ def test_the_manifest_follows_the_last_rank(tmp_path: Path) -> None:
     found = newest_complete([tmp_path])
     assert found is not None
     assert found.manifest.samples == 100 + 2 * 16
+
+
+def test_what_another_rank_is_writing_is_none_of_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks write their marks at the same moment: one that took the other's unfinished file for its own found it gone,
+    and left the checkpoint without a manifest."""
+    save(tmp_path / "4")
+    for rank in range(2):
+        begin(part(tmp_path / "4", rank))
+    unfinished = tmp_path / "4" / f"..plan-rank-1.json.{os.getpid()}.tmp"
+    unfinished.write_text("{")
+    temporary = tmp_path / "4" / "metadata.tmp"
+    temporary.write_bytes(b"half")
+    read = markers.digest_files
+
+    def gone_meanwhile(paths: Iterable[Path], **options: bool) -> dict[Path, Digest]:
+        found = list(paths)
+        assert unfinished not in found
+        temporary.unlink(missing_ok=True)
+        return read(found, **options)
+
+    monkeypatch.setattr(markers, "digest_files", gone_meanwhile)
+    for rank in range(2):
+        finish(part(tmp_path / "4", rank))
+    assert complete(part(tmp_path / "4", 1), facts())
+    found = newest_complete([tmp_path / "4"])
+    assert found is not None
+    assert set(found.manifest.files) == {"model.safetensors", "inner/scheduler.bin"}
 
 
 def test_marks_of_an_earlier_saving_do_not_count(tmp_path: Path) -> None:
