@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_plan.executor.script.loop import Loop
+from gpu_plan.planner.errors import NotBuiltError
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.strategy.known import traits_of
@@ -59,6 +60,13 @@ class Target:
     """Whether the user's own arguments set micro batch or accumulation: nothing else then does."""
     script_clips: float | None = None
     """Norm to which the script's text clips gradients; None where it does not, or does not tell."""
+
+    def __post_init__(self) -> None:
+        if self.traits.tensor_parallel:
+            raise NotBuiltError(
+                f"launching a plan of --strategy {self.strategy.name} (the script itself loads its model with"
+                f" DistributedConfig(tp_size={self.strategy.tensor_parallel}) and starts under torchrun)"
+            )
 
     @property
     def script_word(self) -> str:

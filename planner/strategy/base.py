@@ -201,6 +201,7 @@ def whole_parameters(trace: StepTrace, dtype: str) -> list[LocalTensor]:
             dtype=dtype,
             shape=tuple(parameter.shape),
             role=parameter_role(trace, parameter),
+            group=int(parameter.split),
         )
         for index, parameter in enumerate(trace.parameters)
         if parameter.trainable and (not gradients or index in gradients)

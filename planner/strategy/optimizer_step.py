@@ -7,8 +7,7 @@ from gpu_plan.planner.memory.optimizer.steps import (
     LocalTensor,
     managed_bytes,
     place_clipping,
-    place_state,
-    place_step,
+    place_update,
 )
 from gpu_plan.planner.memory.stream import StreamBuilder
 from gpu_plan.planner.speed.model import OptimizerWork
@@ -23,9 +22,7 @@ def place_optimizer(builder: StreamBuilder, context: RankContext, tensors: Seque
     for iteration in range(len(builder.steps)):
         if context.clipping:
             place_clipping(builder, iteration, tensors)
-        if iteration == 0:
-            place_state(builder, context.optimizer, tensors, full_embeddings=full_embeddings(context))
-        place_step(builder, iteration, context.optimizer, tensors)
+        place_update(builder, iteration, context.optimizer, tensors, full_embeddings=full_embeddings(context))
 
 
 def full_embeddings(context: RankContext) -> bool:

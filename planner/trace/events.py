@@ -94,6 +94,8 @@ class ParameterInfo:
     """Stored dtype of the model as built, before any strategy casts it."""
     trainable: bool
     module: str
+    split: bool = False
+    """Whether the ranks that compute one copy of the model each hold a part of it; `shape` is this rank's."""
 
     @property
     def numel(self) -> int:

@@ -22,7 +22,7 @@ from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
-from gpu_plan.planner.trace.parallel.tensor import distributed_types, local_tensor, unseen_propagation
+from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
@@ -72,7 +72,7 @@ class Session:
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
             stack.enter_context(python_wrappers_open())
             if self.variant.tensor_parallel > 1:
-                stack.enter_context(unseen_propagation())
+                stack.enter_context(as_between_devices())
             stack.enter_context(autocast_visible(autocast))
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)

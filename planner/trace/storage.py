@@ -26,7 +26,7 @@ def dump(trace: StepTrace) -> bytes:
         "shapes": shapes.tolist(),
         "modules": trace.modules,
         "operator_names": trace.operator_names,
-        "parameters": [[p.name, p.shape, p.dtype, p.trainable, p.module] for p in trace.parameters],
+        "parameters": [[p.name, p.shape, p.dtype, p.trainable, p.module, p.split] for p in trace.parameters],
         "buffer_bytes": trace.buffer_bytes,
         "inputs": trace.inputs,
         "samples": trace.samples,
@@ -70,8 +70,10 @@ def load(content: bytes) -> StepTrace:
             modules=rest["modules"],
             operator_names=rest["operator_names"],
             parameters=[
-                ParameterInfo(name=name, shape=tuple(shape), dtype=dtype, trainable=trainable, module=module)
-                for name, shape, dtype, trainable, module in rest["parameters"]
+                ParameterInfo(
+                    name=name, shape=tuple(shape), dtype=dtype, trainable=trainable, module=module, split=any(split)
+                )
+                for name, shape, dtype, trainable, module, *split in rest["parameters"]
             ],
             buffer_bytes=[(name, size) for name, size in rest["buffer_bytes"]],
             inputs=[(name, per_sample, fixed) for name, per_sample, fixed in rest["inputs"]],

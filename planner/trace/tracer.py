@@ -15,7 +15,7 @@ from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.inputs.padding import padded
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.layout import layout_of
-from gpu_plan.planner.trace.parallel.tensor import local_tensor
+from gpu_plan.planner.trace.parallel.tensor import is_split, local_tensor
 from gpu_plan.planner.trace.ranges import ranges_for
 from gpu_plan.planner.trace.recording.fit import NotLinearError, Recording, fit, signature
 from gpu_plan.planner.trace.step import Session, prepare
@@ -141,6 +141,7 @@ def parameter_infos(model: nn.Module) -> list[ParameterInfo]:
             dtype=str(parameter.dtype).removeprefix("torch."),
             trainable=parameter.requires_grad,
             module=name.rpartition(".")[0],
+            split=is_split(parameter),
         )
         for name, parameter in model.named_parameters()
     ]

@@ -12,11 +12,16 @@ _SCALAR = 4
 
 
 def place_clipping(builder: StreamBuilder, iteration: int, tensors: Sequence[LocalTensor]) -> None:
-    """Scratch of clip_grad_norm_: one norm per tensor, their stack, and the partial sums of the foreach kernel.
+    """Scratch of clip_grad_norm_: one norm per tensor, their stack, and the partial sums of the foreach kernel; of each
+    group of parameters by itself.
 
     torch/nn/utils/clip_grad.py; pytorch aten/src/ATen/native/cuda/ForeachReduceOp.cu: foreach_tensor_norm_cuda.
     """
-    live = [tensor for tensor in tensors if tensor.numel]
+    for group in dict.fromkeys(tensor.group for tensor in tensors):
+        _place(builder, iteration, [tensor for tensor in tensors if tensor.numel and tensor.group == group])
+
+
+def _place(builder: StreamBuilder, iteration: int, live: Sequence[LocalTensor]) -> None:
     if not live:
         return
     chunks = max(ceil_div(tensor.numel, _NORM_CHUNK) for tensor in live)

@@ -65,6 +65,22 @@ def place_step(builder: StreamBuilder, iteration: int, optimizer: Optimizer, ten
     scratch.close()
 
 
+def place_update(
+    builder: StreamBuilder,
+    iteration: int,
+    optimizer: Optimizer,
+    tensors: Sequence[LocalTensor],
+    *,
+    full_embeddings: bool = False,
+) -> None:
+    """A whole step of torch.optim: of each group of parameters its state, in the first step, and then its update."""
+    for number in dict.fromkeys(tensor.group for tensor in tensors):
+        group = [tensor for tensor in tensors if tensor.group == number]
+        if iteration == 0:
+            place_state(builder, optimizer, group, full_embeddings=full_embeddings)
+        place_step(builder, iteration, optimizer, group)
+
+
 __all__ = [
     "LocalTensor",
     "Role",
@@ -72,5 +88,6 @@ __all__ = [
     "place_clipping",
     "place_state",
     "place_step",
+    "place_update",
     "state_bytes",
 ]

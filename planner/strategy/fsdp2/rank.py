@@ -10,8 +10,7 @@ from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import (
     LocalTensor,
     place_clipping,
-    place_state,
-    place_step,
+    place_update,
 )
 from gpu_plan.planner.strategy.base import (
     RankContext,
@@ -83,7 +82,7 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
         passes.backward(in_pass, unsharded)
         passes.add_gradients(in_pass)
     local = [
-        LocalTensor(name=p.name, numel=layout.shards[i].shard_numel, dtype=layout.master)
+        LocalTensor(name=p.name, numel=layout.shards[i].shard_numel, dtype=layout.master, group=int(p.split))
         for i, p in enumerate(layout.trace.parameters)
         if layout.steps(i)
     ]
@@ -125,9 +124,7 @@ def _place_steps(layout: Layout, local: list[LocalTensor]) -> None:
     for iteration in range(0 if layout.on_host else len(builder.steps)):
         if context.clipping:
             place_clipping(builder, iteration, local)
-        if iteration == 0:
-            place_state(builder, context.optimizer, local)
-        place_step(builder, iteration, context.optimizer, local)
+        place_update(builder, iteration, context.optimizer, local)
 
 
 def _host_bytes(layout: Layout, local: list[LocalTensor]) -> int:

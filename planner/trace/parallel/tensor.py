@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 
@@ -75,13 +76,18 @@ def distributed_types() -> tuple[type, ...]:
 
 
 @contextlib.contextmanager
-def unseen_propagation() -> Iterator[None]:
-    """Within, what DTensor computes on whole fake tensors, to learn the shapes of results, is nobody's to record.
+def as_between_devices() -> Iterator[None]:
+    """Within, a step of a rank takes on the meta device what it takes on its own.
 
-    torch/distributed/tensor/_sharding_prop.py: ShardingPropagator._propagate_tensor_meta_non_cached runs the operator
-    once in fake tensor mode; of the modes above it, only tracing's is switched off there.
+    torch/distributed/tensor/_sharding_prop.py: ShardingPropagator._propagate_tensor_meta_non_cached runs an operator
+    once on whole fake tensors, to learn the shapes of results: that is nobody's to record, and of the modes above it
+    only tracing's is switched off there. torch/distributed/_functional_collectives.py: _wrap_tensor_autograd wraps what
+    is being received without another storage, but for its kernel on meta.
     """
+    from torch.distributed import _functional_collectives  # noqa: F401  (registers the operator)
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    received = torch.ops._c10d_functional._wrap_tensor_autograd.default
 
     asked = ShardingPropagator._propagate_tensor_meta_non_cached
 
@@ -89,7 +95,10 @@ def unseen_propagation() -> Iterator[None]:
         with _disable_current_modes():
             return asked(self, *args, **kwargs)
 
-    with mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", apart):
+    with (
+        mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", apart),
+        mock.patch.dict(META_OPS, {received: torch.ops.aten.alias.default}),
+    ):
         yield
 
 
@@ -97,6 +106,11 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """What this rank holds of a parameter."""
     local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
     return local
+
+
+def is_split(tensor: torch.Tensor) -> bool:
+    """Whether this rank holds a part of a parameter, and others the rest."""
+    return hasattr(tensor, "_local_tensor")
 
 
 def _untied(model: Any, plan: dict[str, str]) -> list[tuple[nn.Module, str, str]]:

@@ -27,6 +27,8 @@ class LocalTensor:
     shape: tuple[int, ...] = ()
     """Shape where it still has its own; empty for one dimension of `numel`."""
     role: Role = Role.HIDDEN
+    group: int = 0
+    """Number of its parameter group, where parameters cannot be stepped together: DTensors of several meshes."""
 
     @property
     def is_embedding(self) -> bool:

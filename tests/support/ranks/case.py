@@ -31,6 +31,8 @@ class RankCase:
     """Rank of peft's adapters around a frozen model; 0: all is trained."""
     lora_targets: tuple[str, ...] = ()
     """Modules that get adapters; none: peft's choice."""
+    tensor_parallel: int = 1
+    """Ranks that compute one copy of the model together."""
     quantised: bool = False
     """Whether the frozen linear layers are bitsandbytes' NF4, stored in the type of the rest."""
 
@@ -54,6 +56,8 @@ class RankCase:
         parts = [self.architecture, self.strategy, str(self.precision), f"accumulation {self.accumulation}"]
         if self.optimizer != DEFAULT_OPTIMIZER:
             parts.append(str(self.optimizer))
+        if self.tensor_parallel > 1:
+            parts.append(f"TP {self.tensor_parallel}")
         if self.checkpointing is not Checkpointing.NONE:
             parts.append("checkpointing" if self.checkpointing is Checkpointing.FULL else "selective checkpointing")
         if self.lora_rank:

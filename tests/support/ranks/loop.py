@@ -64,9 +64,15 @@ def _quantised(model: Any, case: RankCase) -> Any:
 
 
 def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
+    part = None
+    if case.tensor_parallel > 1:
+        from tests.support.ranks.native import copied, loaded
+
+        part = loaded(case, meta)
+
     def body() -> Any:
         mark("start")
-        model = real_twin(meta, getattr(torch, case.stored), case.attention.value)
+        model = real_twin(meta, getattr(torch, case.stored), case.attention.value) if part is None else copied(part)
         if case.lora_rank:
             model = with_adapters(_quantised(model, case), case)
         set_checkpointing(model, case.checkpointing)
@@ -74,7 +80,7 @@ def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[
         model = wrap(model, case)
         mark("wrapped")
         options = {"foreach": case.optimizer == Optimizer("adamw")}
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
+        optimizer = torch.optim.AdamW(groups_of(model), lr=1e-3, **options)
         held: dict[str, Any] = {}
         for iteration in range(ITERATIONS):
             for micro_step in range(case.accumulation):
@@ -89,6 +95,14 @@ def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[
         return model, optimizer, held
 
     return body
+
+
+def groups_of(model: nn.Module) -> list[dict[str, Any]]:
+    """Parameters by the mesh that they are split on, as torch's list operations take them: one group, or two."""
+    by_mesh: dict[Any, list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    return [{"params": parameters} for parameters in by_mesh.values()]
 
 
 def _micro_step(case: RankCase, model: nn.Module, inputs: dict[str, Any], held: dict[str, Any], suffix: str) -> None:

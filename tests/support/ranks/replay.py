@@ -14,14 +14,17 @@ from gpu_plan.planner.strategy.base import RankContext, Strategy
 from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
+from gpu_plan.planner.strategy.kinds.fsdp_tp import ShardedTensorParallel
 from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
 from gpu_plan.planner.strategy.kinds.single import Single
+from gpu_plan.planner.strategy.kinds.tp import TensorParallel
 from gpu_plan.planner.strategy.kinds.zero1 import Zero1
 from gpu_plan.planner.strategy.kinds.zero2 import Zero2
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
+from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
@@ -40,6 +43,8 @@ STRATEGIES: dict[str, Strategy] = {
     "zero1": Zero1(),
     "zero2": Zero2(),
     "zero3": Zero3(),
+    "tp": TensorParallel(),
+    "fsdp_tp": ShardedTensorParallel(),
 }
 
 
@@ -76,6 +81,11 @@ def trace_of(case: RankCase) -> StepTrace:
 @once(32)
 def _traced(case: RankCase, stored: str, regime: Regime) -> StepTrace:
     """The same for all cases that a trace does not tell apart."""
+    with ranks(case.tensor_parallel):
+        return _trace(case, stored, regime)
+
+
+def _trace(case: RankCase, stored: str, regime: Regime) -> StepTrace:
     model = build_model(
         ARCHITECTURES[case.architecture].config(**case.changes),
         attention=case.attention.value,
@@ -85,6 +95,7 @@ def _traced(case: RankCase, stored: str, regime: Regime) -> StepTrace:
     if case.lora_rank:
         adapter = Adapter(peft=_peft(case), rank=case.lora_rank, targets=tuple(case.lora_targets), compute_dtype=stored)
         model = adapt(base, spec_of(base, model_id="tiny"), adapter).model
+    shard(model, case.tensor_parallel)
     tracer = Tracer(
         model=model,
         make_batch=lambda _, micro_batch, seq_len: _batch(base, micro_batch, seq_len),
@@ -98,6 +109,7 @@ def _traced(case: RankCase, stored: str, regime: Regime) -> StepTrace:
         attention=case.attention,
         stack=Stack.PLAIN,
         seq_len=case.seq_len,
+        tensor_parallel=case.tensor_parallel,
     )
     return tracer.trace(variant, case.micro_batch)
 
@@ -116,6 +128,7 @@ def context_of(case: RankCase, world_size: int) -> RankContext:
         capability=None,
         peft=_peft(case),
         replicate=2 if case.strategy == "hsdp" else 1,
+        tensor_parallel=case.tensor_parallel,
         settings=tuple(case.settings.items()),
     )
 

@@ -126,6 +126,6 @@ def _no_gradient_sync(model: Any) -> Any:
 
 def without_sync(model: Any, case: RankCase) -> AbstractContextManager[Any]:
     """accelerate accelerator.py: no_sync, around all micro steps but the last."""
-    if case.strategy in ("fsdp", "hsdp"):
+    if case.strategy in ("fsdp", "hsdp", "fsdp_tp"):
         return _no_gradient_sync(model)
     return model.no_sync() if case.strategy in ("ddp", "fsdp1") else contextlib.nullcontext()  # type: ignore[no-any-return]

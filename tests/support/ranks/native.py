@@ -1,0 +1,68 @@
+"""A model spread by transformers itself: `from_pretrained(distributed_config=...)` of weights that rank 0 wrote."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers.distributed import DistributedConfig
+
+from tests.support.cpu_reference import real_twin
+from tests.support.ranks.case import RankCase
+
+
+def weights_of(meta: nn.Module, case: RankCase) -> Path:
+    """A folder with random weights, the same on every rank of this launch."""
+    named = [tempfile.mkdtemp(prefix="plan-native-") if dist.get_rank() == 0 else ""]
+    dist.broadcast_object_list(named)
+    folder = Path(named[0])
+    if dist.get_rank() == 0:
+        real_twin(meta, getattr(torch, case.stored), case.attention.value).save_pretrained(folder)
+    dist.barrier()
+    return folder
+
+
+def loaded(case: RankCase, meta: nn.Module) -> Any:
+    """This rank's part."""
+    folder = weights_of(meta, case)
+    degrees = DistributedConfig(
+        tp_size=case.tensor_parallel,
+        fsdp_size=dist.get_world_size() // case.tensor_parallel,
+        fsdp_mixed_precision=case.precision.is_mixed,
+    )
+    kind: Any = type(meta)
+    eager = {"attn_implementation": "eager"} if case.attention.value == "eager" else {}
+    model = kind.from_pretrained(folder, distributed_config=degrees, dtype=getattr(torch, case.stored), **eager)
+    dist.barrier()
+    shutil.rmtree(folder, ignore_errors=True)
+    return model.train()
+
+
+def copied(model: Any) -> Any:
+    """The same part in storages that are made here: loading frees in threads that the profiler does not see."""
+    kept = [*model.parameters(), *model.buffers()]
+    with torch.no_grad():
+        for module in model.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    module._parameters[name] = nn.Parameter(_copy(parameter), requires_grad=parameter.requires_grad)
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = buffer.clone()
+    model.tie_weights()
+    model.kept = kept
+    return model
+
+
+def _copy(parameter: Any) -> Any:
+    if not isinstance(parameter, DTensor):
+        return parameter.detach().clone()
+    local = parameter.to_local().detach().clone()
+    return DTensor.from_local(
+        local, parameter.device_mesh, parameter.placements, run_check=False, shape=parameter.shape,
+        stride=parameter.stride(),
+    )  # fmt: skip

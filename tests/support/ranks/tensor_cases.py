@@ -1,0 +1,29 @@
+"""Jobs of ranks that compute one copy of the model together, as transformers itself spreads it."""
+
+from gpu_plan.planner.workload.training import Checkpointing, Optimizer, Precision
+from tests.support.ranks.case import RankCase
+
+
+def _two(architecture: str, **given: object) -> RankCase:
+    return RankCase(architecture=architecture, strategy="tp", tensor_parallel=2, **given)  # type: ignore[arg-type]
+
+
+def _four(architecture: str, **given: object) -> RankCase:
+    return RankCase(architecture=architecture, strategy="fsdp_tp", tensor_parallel=2, **given)  # type: ignore[arg-type]
+
+
+TWO_RANKS = (
+    _two("llama-3"),
+    _two("llama-3", accumulation=2),
+    _two("llama-3", precision=Precision("bf16")),
+    _two("llama-3", checkpointing=Checkpointing.FULL),
+    _two("llama-3", optimizer=Optimizer("adamw-forloop")),
+    _two("llama-3", changes={"vocab_size": 259}),
+    *(_two(name) for name in ("llama-2", "qwen2", "gemma-2", "mixtral", "qwen3-moe", "olmoe", "deepseek-v3")),
+)
+FOUR_RANKS = (
+    _four("llama-3"),
+    _four("llama-3", checkpointing=Checkpointing.FULL),
+    _four("llama-3", accumulation=2),
+    _four("mixtral"),
+)

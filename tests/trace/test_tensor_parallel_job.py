@@ -1,0 +1,90 @@
+"""`plan --tp N`: ranks that compute one copy of a model together, from words to the document."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_plan.cli import main
+from tests.accuracy.architectures import ARCHITECTURES
+
+Plan = Callable[..., tuple[int, Any, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture
+def plan(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Runs `plan` on a tiny architecture in this process; gives exit code, document or None, and stderr."""
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(folder / "cache"))
+
+    def run(architecture: str, *words: str) -> tuple[int, Any, str]:
+        model = folder / architecture
+        model.mkdir(exist_ok=True)
+        (model / "config.json").write_text(json.dumps(ARCHITECTURES[architecture].config()))
+        code = main([str(model), "--seq-len", "64", *words, "--json"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out else None, err
+
+    return run
+
+
+def test_a_rank_holds_its_part_and_waits_for_the_others(plan: Plan) -> None:
+    whole = plan("llama-3", "--gpus", "1xH100", "--pin")[1]["plans"][0]
+    code, found, _ = plan("llama-3", "--gpus", "2xH100", "--tp", "2", "--pin", "--micro-batch", "1")
+    best = found["plans"][0]
+    assert code == 0
+    assert best["command"] == "torchrun --nproc-per-node 2 train.py"
+    degrees = {name: best["strategy"][name] for name in ("name", "data_parallel", "tensor_parallel", "world_size")}
+    assert degrees == {"name": "tp", "data_parallel": 1, "tensor_parallel": 2, "world_size": 2}
+    part, all_of_it = (found["memory"]["at_peak"]["parameters"] for found in (best, whole))
+    assert all_of_it / 2 < part < all_of_it / 2 * 1.1, "norms stand whole on every rank"
+    assert best["speed"]["parts"]["exposed_communication"] > 0
+    assert best["speed"]["samples_per_second"] == pytest.approx(1 / best["speed"]["step_seconds"])
+
+
+def test_groups_share_the_parts_out_and_every_degree_within_a_node_is_tried(plan: Plan) -> None:
+    code, found, _ = plan("llama-3", "--gpus", "4xH100", "--strategy", "fsdp_tp", "--global-batch", "8")
+    assert code == 0
+    tried = {(p["strategy"]["tensor_parallel"], p["strategy"]["data_parallel"]) for p in found["plans"]}
+    assert tried == {(2, 2)}, "of four ranks in groups of four each has all of one copy: that is tp"
+    assert all(p["strategy"]["global_batch_size"] == 8 for p in found["plans"])
+    code, named, _ = plan("llama-3", "--gpus", "4xH100", "--strategy", "fsdp", "--tp", "2", "--global-batch", "8")
+    assert named["plans"][0]["strategy"] == found["plans"][0]["strategy"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words", "says"),
+    [
+        ("llama-3", "--gpus 8xH100 --tp 3", "--tp 3 does not divide 8 GPUs"),
+        ("llama-3", "--gpus 8xH100 --tp 8", "has 4 attention heads, which 8 GPUs do not divide"),
+        ("llama-3", "--gpus 4xH100 --tp 2 --strategy zero3", "zero3 splits no copy"),
+        ("llama-3", "--gpus 4xH100 --tp 1 --strategy tp", "--strategy tp and --tp 1 contradict each other"),
+        ("llama-3", "--gpus 2xH100 --tp 2 --peft lora", "adapters under tensor parallel are not in this version"),
+        ("llama-3", "--gpus 2xH100 --tp 2 --optimizer adamw-8bit", "keeps plain tensors beside DTensors"),
+        ("gpt2", "--gpus 2xH100 --tp 2", "GPT2LMHeadModel"),
+        ("llama-3", "--gpus 2xH100 --tp 0", "--tp"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_in_one_line(plan: Plan, architecture: str, words: str, says: str) -> None:
+    code, found, err = plan(architecture, *words.split())
+    assert (code, found) == (2, None)
+    assert says in err.splitlines()[-1]
+
+
+def test_a_degree_over_nodes_is_warned_of(plan: Plan) -> None:
+    found = plan("llama-2", "--gpus", "2x2xH100", "--tp", "4", "--pin")[1]
+    assert any("--tp 4 spans 2 nodes of 2 GPUs" in said["text"] for said in found["assumptions"])
+
+
+def test_it_is_not_launched_as_something_else(plan: Plan, folder: Path) -> None:
+    saved, script = folder / "plan.json", folder / "train.py"
+    script.write_text("import torch\n")
+    assert plan("llama-3", "--gpus", "2xcpu", "--tp", "2", "--pin", "--save", str(saved))[0] == 0
+    code = main(["--plan", str(saved), "--execute", str(script)])
+    assert code == 2
