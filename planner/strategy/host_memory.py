@@ -29,7 +29,7 @@ _COPY_AHEAD = 10_000_000
 """torch/distributed/checkpoint/filesystem.py: FileSystemWriter(per_thread_copy_ahead)."""
 _LOAD = "transformers modeling_utils.py: _load_pretrained_model; accelerate fsdp_utils.py: fsdp2_prepare_model"
 _ZERO_INIT = "transformers integrations/deepspeed.py: _load_state_dict_into_zero3_model"
-_SLICES = "transformers core_model_loading.py: DtensorShardOperation reads a rank's slice of one tensor at a time"
+_SLICES = "transformers distributed/sharding_utils.py: DtensorShardOperation, a rank's slice of one tensor at a time"
 _ON_DEVICE = "transformers quantizers/quantizer_bnb_4bit.py: update_device_map"
 
 

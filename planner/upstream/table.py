@@ -1,6 +1,7 @@
 """The table of what is mirrored or patched, read from `held.csv` (I/O)."""
 
 import csv
+import io
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -51,7 +52,9 @@ def table_text(rows: Iterable[Held]) -> str:
     """`rows` as the table's text, sorted; versions come first."""
     ordered = sorted(rows)
     versions = {row.project: row.version for row in ordered if row.digest}
-    lines = [f"{_VERSION}{project} {version}\n" for project, version in versions.items()]
-    lines.append(",".join(field.name for field in fields(Held)) + "\n")
-    lines += [",".join(astuple(row)) + "\n" for row in ordered]
-    return "".join(lines)
+    text = io.StringIO("".join(f"{_VERSION}{project} {version}\n" for project, version in versions.items()))
+    text.seek(0, io.SEEK_END)
+    rows_of = csv.writer(text, lineterminator="\n")
+    rows_of.writerow(field.name for field in fields(Held))
+    rows_of.writerows(astuple(row) for row in ordered)
+    return text.getvalue()
