@@ -5,7 +5,7 @@
     execute/, export                       runs a plan, or writes the files that would
     check/, diff, report/, runs, doctor/   compares, shows, examines
     explore, from_config, models, gpus     the explorer, other tools' configurations, the catalogs
-    asked, notes                           how our own processes ask the planner; what a verb says on stderr
+    asked                                  how our own processes ask the planner
 
 Each verb has `add_arguments` and `run`, which gives the exit code (`plan`, the main job, has `run_words`). Nothing but
 `gpu_plan.cli` and `gpu_plan.api` (`job/`) imports from here. Imports at the top of a verb are what its `--help` costs:

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from gpu_plan.commands.notes import say
+from gpu_plan.notes import say
 from gpu_plan.planner.errors import ExitCode, InputError, UsageError
 
 

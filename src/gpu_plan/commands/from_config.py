@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_plan.commands.notes import say
+from gpu_plan.notes import say
 from gpu_plan.planner.errors import ExitCode, InputError, UnreachableError, UsageError
 from gpu_plan.planner.foreign.as_json import json_value
 from gpu_plan.planner.foreign.as_toml import toml_table

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gpu_plan.commands.notes import say
+from gpu_plan.notes import say
 from gpu_plan.planner.errors import ExitCode, InputError
 from gpu_plan.planner.foreign.as_toml import MAX_BYTES, toml_table
 from gpu_plan.planner.foreign.files import read_bytes

@@ -19,7 +19,7 @@ from gpu_plan.commands.execute.options import (
     with_configuration,
 )
 from gpu_plan.commands.execute.stopwatch import Stopwatch
-from gpu_plan.commands.notes import say
+from gpu_plan.notes import say
 from gpu_plan.planner.errors import ExitCode, UsageError
 from gpu_plan.planner.job.checks import check_machine, check_plan, check_port
 from gpu_plan.planner.options.parser import refuse_what_is_not_built

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpu_plan.commands.job.output import form_of, plot_targets
-from gpu_plan.commands.notes import say
+from gpu_plan.notes import say
 from gpu_plan.planner.errors import UnreachableError, UsageError
 from gpu_plan.planner.options.parser import given_job_words
 from gpu_plan.planner.visible import visible

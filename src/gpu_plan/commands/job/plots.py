@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpu_plan.commands.job.output import plot_targets
 from gpu_plan.commands.job.points import run, show_progress
-from gpu_plan.commands.notes import say
+from gpu_plan.notes import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
