@@ -139,6 +139,12 @@ class Window:
         watch(self._observed, stack, self._stepped)
         self._recorder.install()
 
+    def _on_the_host(self) -> list[str]:
+        """Said of a script that never uses the devices that are planned."""
+        if self._placement.placed or self._request.device.capability_major is None:
+            return []
+        return ["the script puts nothing on a GPU: it trains on the host, and is planned as if it moved its model"]
+
     def _stand_in(self) -> None:
         """For what is not at hand: data sets, tokenizers, metrics; without `--data standin` it ends the capture."""
         script, told = Path(self._request.script), self._standins
@@ -244,6 +250,7 @@ class Window:
             notes=(
                 *_notes(self._observed, models, self._recorder.evaluations.left_out),
                 *self._generated.lines(),
+                *self._on_the_host(),
             ),
             standins=tuple(self._standins.lines),
         )

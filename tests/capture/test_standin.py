@@ -139,3 +139,25 @@ def test_an_error_names_the_file_with_its_traceback(tmp_path: Path, monkeypatch:
     assert "\n" not in message
     kept = Path(message.rpartition("the whole traceback: ")[2])
     assert "json/decoder.py" in kept.read_text()
+
+
+ON_THE_HOST = """
+import torch
+from torch.distributions import Categorical
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.Adam(model.parameters())
+chances = torch.softmax(model(torch.ones(4)), dim=-1)
+drawn = Categorical(chances)
+loss = -drawn.log_prob(drawn.sample()) * torch.tensor([1.0])
+(loss + torch.nn.functional.mse_loss(chances.sum().view(1), torch.tensor([0.5]))).sum().backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_never_uses_the_gpu_is_planned_and_it_is_said(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ON_THE_HOST)
+    outcome, _ = capture(CaptureRequest(script=str(script), working_directory=str(tmp_path), device=T4, seconds=1200.0))
+    assert outcome.facts is not None
+    assert any("puts nothing on a GPU" in note for note in outcome.facts.notes)

@@ -44,6 +44,8 @@ class Placement(TorchFunctionMode):
         super().__init__()
         self._known = known
         self._on_cpu = on_cpu
+        self.placed = False
+        """Whether the script has put anything on a planned device."""
         self.recording = False
         """Whether a step is being recorded: on planned CPUs, what it makes then is made on meta."""
         self._twins: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -55,12 +57,14 @@ class Placement(TorchFunctionMode):
         if func in _MOVES:
             return self._move(func, args, kwargs)
         if kwargs.get("device") is not None and is_planned(kwargs["device"]):
+            self.placed |= not _is_meta(kwargs["device"])
             kwargs["device"] = META
         if self._on_cpu and self.recording and func in _FACTORIES and not _ours():
             kwargs["device"] = META
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
-        if self._on_cpu and func not in _LOOKS and _mixes(args, kwargs):
+        # A script that puts nothing on the GPU works on the host alone, and there its tensors meet.
+        if (self._on_cpu or not self.placed) and func not in _LOOKS and _mixes(args, kwargs):
             args, kwargs = tree_map_only(torch.Tensor, self.twin, (args, kwargs))
         made = func(*args, **kwargs)
         answer = _SOUND.get(func)
@@ -87,6 +91,7 @@ class Placement(TorchFunctionMode):
         if func is torch.Tensor.pin_memory:
             return tensor
         if func is torch.Tensor.cuda:
+            self.placed = True
             return self.to_meta(tensor, {})
         if func is torch.Tensor.cpu:
             return tensor if tensor.device.type == "meta" else func(*args, **kwargs)
@@ -94,6 +99,7 @@ class Placement(TorchFunctionMode):
         if device is None:
             return func(tensor, *rest, **options)
         if is_planned(device):
+            self.placed |= not _is_meta(device)
             return self.to_meta(tensor, options, rest)
         if tensor.device.type == "meta" and torch.device(device).type == "cpu":
             # Values do not come back: what leaves the device is only looked at, and host reads are answered by policy.
@@ -150,6 +156,11 @@ def is_planned(device: Any) -> bool:
     if isinstance(device, (str, torch.device)):
         return str(device).partition(":")[0] in ("cuda", "meta")
     return False
+
+
+def _is_meta(device: Any) -> bool:
+    """Whether it is the word that only the capture itself says."""
+    return str(device).partition(":")[0] == "meta"
 
 
 def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
