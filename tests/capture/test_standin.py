@@ -104,8 +104,7 @@ for _ in range(3):  # measured, not trained on
     model(torch.ones(6, 8).cuda()).sum().backward()
     model.zero_grad()
 model = torch.nn.Sequential(model, torch.nn.Linear(8, 4).cuda())
-loss = model(torch.ones(2, 8).cuda()).sum()
-assert torch.isfinite(loss)
+assert torch.isfinite(torch.ones(2, 8).cuda().sum())
 first, second = torch.optim.AdamW(model[0].parameters()), torch.optim.SGD(model[1].parameters())
 optimizer = {optimizer}
 for _ in range(2):
@@ -160,4 +159,5 @@ def test_a_script_that_never_uses_the_gpu_is_planned_and_it_is_said(tmp_path: Pa
     script.write_text(ON_THE_HOST)
     outcome, _ = capture(CaptureRequest(script=str(script), working_directory=str(tmp_path), device=T4, seconds=1200.0))
     assert outcome.facts is not None
+    assert outcome.facts.micro_batch == 1
     assert any("puts nothing on a GPU" in note for note in outcome.facts.notes)

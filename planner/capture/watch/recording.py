@@ -327,8 +327,11 @@ _TOKENS = ("input_ids", "decoder_input_ids", "tokens", "inputs_embeds")
 
 
 def micro_batch_of(inputs: dict[str, torch.Tensor]) -> int:
-    """First dimension of the first tensor that has one."""
-    return next((int(tensor.shape[0]) for tensor in inputs.values() if tensor.dim() > 0), 1)
+    """First dimension of the first tensor that has one; vectors of numbers alone are one sample."""
+    shaped = [tensor for tensor in inputs.values() if tensor.dim() > 0]
+    if not shaped or (shaped[0].is_floating_point() and all(tensor.dim() == 1 for tensor in shaped)):
+        return 1
+    return int(shaped[0].shape[0])
 
 
 def _samples(rows: int, batch_size: int | None) -> int:
