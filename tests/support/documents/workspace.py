@@ -71,6 +71,8 @@ def furnish_plans(folder: Path) -> None:
         (*TINY, "--save", "plan.json"),
         (*TINY, "--json", "-o", "before.json"),
         (*TINY, "--micro-batch", "2", "--json", "-o", "after.json"),
+        ("gpt2", "--gpus", "1xT4", "--pin", "--json", "-o", "found.json"),
+        ("gpt2", "--gpus", "1xT4", "--pin", "--snapshot", "predicted.pickle"),
         ("gpt2", "--gpus", "1xT4", "--pin", "--snapshot", "recorded.pickle"),
     ):
         code = main([*words])
