@@ -71,6 +71,12 @@ class InferenceCase:
 
     The same file: Qwen2RotaryEmbedding._set_cos_sin_cache; from 4.45 on they are computed when needed.
     """
+    head_stored: bool
+    """Whether the checkpoint holds a tied head a second time: both stand on the device until loading ties them.
+
+    AutoAWQ until November 2024 (0.2.7) cloned what shared memory into its files (casper-hansen/AutoAWQ
+    awq/models/base.py: save_quantized, before a28c747); transformers' and AutoGPTQ's own saving leaves copies out.
+    """
     legacy_tuples: bool
     """Whether the cache goes from step to step as a tuple of tensors, which the caller holds until the step returns.
 
@@ -116,8 +122,15 @@ def case_of(row: Row, models: Models) -> InferenceCase:
         new_tokens=_new_tokens(row),
         whole_logits=version < _LAST_ROW,
         rotary_caches=version < _LAST_ROW,
+        head_stored=bool(config.get("tie_word_embeddings")) and quantization == "AWQ" and _copies_stored(row),
         legacy_tuples=version < (4, 42),
     )
+
+
+def _copies_stored(row: Row) -> bool:
+    """Whether the AutoAWQ of the row, hence that of its checkpoint, is one that stored copies."""
+    found = re.search(r"autoawq\D{0,3}(\d+)\.(\d+)\.(\d+)", text(row, "software"), re.IGNORECASE)
+    return found is not None and tuple(map(int, found.groups())) < (0, 2, 8)
 
 
 def _new_tokens(row: Row) -> int:

@@ -42,12 +42,21 @@ def peak_of(case: InferenceCase) -> dict[str, int]:
     begun, full = traced(case.prompt), traced(case.prompt + case.new_tokens - 3)
     states = States(
         weights=tuple((parameter.name, parameter_bytes(parameter)) for parameter in begun.parameters),
-        buffers=(*begun.buffer_bytes, *rotary_bytes(model, case)),
+        buffers=tuple(begun.buffer_bytes),
+        late_buffers=rotary_bytes(model, case),
+        copies=_copies(model) if case.head_stored else (),
+        compared=False,
         workspace=workspace_bytes(profile.capability),
     )
     stream = GenerationStream(states, (cut(begun, 0, 1), cut(full, 2))).build()
     figures = measure(stream, 1, simulate(stream, 1).block_bytes(len(stream.fixed)))
     return {str(phase): size for phase, size in figures.phase_peaks.items()} | {"peak": figures.peak_allocated_bytes}
+
+
+def _copies(model: Any) -> tuple[tuple[str, int, int], ...]:
+    """The tied head as it stands beside the embedding while weights are loaded."""
+    head = model.get_output_embeddings().weight
+    return (("lm_head.weight", head.numel() * head.element_size(), head.numel()),)
 
 
 def built(case: InferenceCase, profile: Any) -> Any:

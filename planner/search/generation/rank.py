@@ -111,10 +111,13 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
 
     def states(self, trace: StepTrace) -> States:
         is_cpu = self.cluster.gpu.is_cpu
+        held = {parameter.name: parameter for parameter in trace.parameters}
+        copies = [(name, held[kept]) for name, kept in self.provider.copies().items() if kept in held]
         return States(
             weights=tuple((parameter.name, parameter_bytes(parameter)) for parameter in trace.parameters),
             buffers=tuple(trace.buffer_bytes),
             merged=self.provider.merged(),
+            copies=tuple((name, parameter_bytes(kept), kept.numel) for name, kept in copies),
             workspace=self.workspace,
             warm_up=not is_cpu,
         )

@@ -24,6 +24,16 @@ class States:
     buffers: tuple[tuple[str, int], ...]
     merged: frozenset[str] = frozenset()
     """Weights that are put together while loading: what they are made of stands beside them until they are done."""
+    copies: tuple[tuple[str, int, int], ...] = ()
+    """Tied weights that the checkpoint holds a second time: name, bytes, elements. Both are loaded, compared and tied.
+
+    transformers modeling_utils.py: tie_weights, once all is loaded; distributed/sharding_utils.py:
+    _tied_params_are_equal calls torch.equal, which makes one bool for each element (ATen native/cuda/Equal.cpp).
+    """
+    compared: bool = True
+    """Whether the two are compared before they are tied; transformers before 5 did not."""
+    late_buffers: tuple[tuple[str, int], ...] = ()
+    """Buffers that no checkpoint holds where they come with the dispatch, behind the tying (before transformers 5)."""
     workspace: int = 0
     """Of cuBLAS, made by the first product and never freed."""
     warm_up: bool = False
@@ -35,7 +45,7 @@ class States:
     @property
     def nbytes(self) -> int:
         """Weights and buffers."""
-        return sum(size for _, size in (*self.weights, *self.buffers))
+        return sum(size for _, size in (*self.weights, *self.buffers, *self.late_buffers))
 
 
 @dataclass(slots=True)
@@ -85,6 +95,7 @@ class GenerationStream:
             whole = self._make(sum(size for _, size in states.weights), Category.TEMPORARY, "allocator warm-up", "")
             self._events.one(1, whole, LOAD)
             self._events.one(-1, whole, LOAD)
+        copies = self._copies(states)
         for name, size in sorted(states.weights, key=_natural):
             parts = self._make(size, Category.TEMPORARY, "parts of a weight", name) if name in states.merged else None
             if parts is not None:
@@ -94,10 +105,31 @@ class GenerationStream:
                 self._events.one(-1, parts, LOAD)
         for name, size in states.buffers:
             self._events.one(1, self._make(size, Category.BUFFERS, "buffer", name), LOAD)
+        self._tie(states, copies)
+        for name, size in states.late_buffers:
+            self._events.one(1, self._make(size, Category.BUFFERS, "buffer", name), LOAD)
         for name, per_sample, fixed in self._trace.inputs:
             self._events.one(1, self._make(fixed + per_sample, Category.INPUTS, name, ""), 1)
         if states.workspace:
             self._events.one(1, self._make(states.workspace, Category.TEMPORARY, "cuBLAS workspace", ""), 1)
+
+    def _copies(self, states: States) -> list[int]:
+        """The second of each tied pair, as it is loaded."""
+        made = [
+            self._make(size, Category.TEMPORARY, "stored copy of a tied weight", name)
+            for name, size, _ in states.copies
+        ]
+        for copy in made:
+            self._events.one(1, copy, LOAD)
+        return made
+
+    def _tie(self, states: States, copies: list[int]) -> None:
+        for (name, _, numel), copy in zip(states.copies, copies, strict=True):
+            if states.compared:
+                equal = self._make(numel, Category.TEMPORARY, "comparison of tied weights", name)
+                self._events.one(1, equal, LOAD)
+                self._events.one(-1, equal, LOAD)
+            self._events.one(-1, copy, LOAD)
 
     def _make(self, nbytes: int, category: Category, label: str, module: str) -> int:
         self._own.append((CATEGORY_INDEX[category], nbytes, label, module))

@@ -1,5 +1,6 @@
 """What an evaluation asks of a model that generates."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from gpu_plan.planner.model.quantization import Scheme
@@ -20,6 +21,9 @@ class Generations(Protocol):
 
     def merged(self) -> frozenset[str]:
         """Parameters that loading puts together from several of the checkpoint's tensors."""
+
+    def copies(self) -> Mapping[str, str]:
+        """Tied parameters that the checkpoint holds as tensors of their own: name to what they are tied to."""
 
     def trace(self, variant: GenerationVariant) -> StepTrace:
         """The generation that `variant` describes."""

@@ -1,10 +1,11 @@
 """Gives traces of generations: from memory, from the cache, or by tracing, and only then imports torch (I/O)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_plan.planner.model.quantization import Scheme
+from gpu_plan.planner.model.source.copies import stored_copies
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
@@ -45,6 +46,10 @@ class GenerationProvider:
         if self._merged is None:
             self._merged = self._entries().names("merged", lambda: self._open_workshop().merged())
         return self._merged
+
+    def copies(self) -> Mapping[str, str]:
+        """Tied parameters that the checkpoint holds as tensors of their own, and what they are tied to."""
+        return stored_copies(self.source, self.spec().parameters, quantised=self.scheme is not None)
 
     def trace(self, variant: GenerationVariant) -> StepTrace:
         """The generation that `variant` describes."""

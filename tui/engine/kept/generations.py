@@ -1,6 +1,6 @@
 """Generations that stay in memory between questions, with what each question may do about a missing one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -56,6 +56,9 @@ class WatchedGenerations:
 
     def merged(self) -> frozenset[str]:
         return self.inner.merged()
+
+    def copies(self) -> Mapping[str, str]:
+        return self.inner.copies()
 
     def trace(self, variant: GenerationVariant) -> StepTrace:
         self.check()
