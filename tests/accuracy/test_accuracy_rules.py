@@ -21,6 +21,8 @@ from benchmarks.accuracy.trainer.setup import Setup
 from benchmarks.accuracy.trainer.strategies import regime_of, strategy_of
 from benchmarks.accuracy.truth import Kind, read_truth
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.strategy.fsdp1 import rank
+from gpu_plan.planner.strategy.fsdp1.runtime import Act, Deed, deeds_of
 
 Row = dict[str, Any]
 TRUTHS = [read_truth(path) for path in DATA]
@@ -70,6 +72,35 @@ def test_quantised_weights_are_charged_in_the_types_that_were_traced() -> None:
 def test_old_checkpointing_is_known_by_the_version() -> None:
     assert _setup(FLAT).checkpoints_outside
     assert not _setup(FLAT, software="torch 2.7, transformers 4.52.1").checkpoints_outside
+
+
+def test_nothing_is_gathered_ahead_under_old_checkpointing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around the wrapped layer, forward runs without gradients first: no hook of a neighbour is there to prefetch."""
+    sizes = {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 254}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    (tmp_path / "tiny.json").write_text(json.dumps(json.loads(_setup(FLAT).config) | sizes))
+    found: list[list[Deed]] = []
+
+    def kept(*arguments: Any, **options: Any) -> list[Deed]:
+        found.append(deeds_of(*arguments, **options))
+        return found[-1]
+
+    monkeypatch.setattr(rank, "deeds_of", kept)
+    row = {**BY_ID[FLAT], "model": "tiny", "seq_len": 64, "notes": "", "fused_or_chunked_loss": "none"}
+    for software in ("transformers 4.45.2", "transformers 4.52.1"):
+        case = case_of({**row, "software": software}, Models(configs=tmp_path))
+        Estimator().judge(case, 1)
+    # The root stands gathered throughout.
+    assert [_most_gathered(deeds) for deeds in found] == [1 + 1, 1 + 2]
+
+
+def _most_gathered(deeds: list[Deed]) -> int:
+    live: set[str] = set()
+    most = 0
+    for deed in deeds:
+        live = live | {deed.unit.module} if deed.act is Act.UNSHARD else live - {deed.unit.module}
+        most = max(most, len(live))
+    return most
 
 
 def test_torchtitan_looks_at_the_model() -> None:

@@ -28,7 +28,8 @@ def strategy_of(setup: Setup) -> Strategy:
     if setup.strategy == "single":
         return DeclaredSingle(_whole_regime(setup))
     if setup.strategy == "fsdp1":
-        return FsdpBesideAdapters() if setup.fuses_adapters else FsdpOfTheRuns()
+        kind = FsdpBesideAdapters if setup.fuses_adapters else FsdpOfTheRuns
+        return kind(setup.checkpoints_outside and setup.reentrant)
     return STRATEGIES[setup.strategy]
 
 
@@ -75,6 +76,9 @@ class FsdpOfTheRuns(FullyShardedDataParallel1):
     """FSDP1 under torch 2.4."""
 
     broadcast_waits = True
+
+    def __init__(self, checkpointed_outside: bool) -> None:
+        self.checkpointed_outside = checkpointed_outside
 
 
 class FsdpBesideAdapters(FsdpOfTheRuns):

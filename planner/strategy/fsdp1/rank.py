@@ -80,9 +80,11 @@ def refuses_flat(context: RankContext) -> str | None:
     return None
 
 
-def flat_rank(context: RankContext, ignored: frozenset[int], *, broadcast_waits: bool) -> RankPlan:
-    """Rank 0's plan; `ignored` and `broadcast_waits` as the strategy has them."""
-    return _Layout(context, ignored).plan(broadcast_waits=broadcast_waits)
+def flat_rank(
+    context: RankContext, ignored: frozenset[int], *, broadcast_waits: bool, checkpointed_outside: bool = False
+) -> RankPlan:
+    """Rank 0's plan; `ignored`, `broadcast_waits` and `checkpointed_outside` as the strategy has them."""
+    return _Layout(context, ignored, checkpointed_outside=checkpointed_outside).plan(broadcast_waits=broadcast_waits)
 
 
 def _regime_of(context: RankContext) -> Regime:
@@ -106,14 +108,14 @@ def _turns_limit(context: RankContext) -> bool:
 class _Layout:
     """Lays out rank 0's stream."""
 
-    def __init__(self, context: RankContext, ignored: frozenset[int]) -> None:
+    def __init__(self, context: RankContext, ignored: frozenset[int], *, checkpointed_outside: bool) -> None:
         self._ignored = [context.trace.parameters[index] for index in sorted(ignored)]
         self._context = context
         self._trace = context.trace
         self._master = MASTER if context.precision.is_mixed else _regime_of(context).trained
         self._builder = StreamBuilder(context.trace, context.accumulation_steps)
         self._units = _units_of(context, ignored)
-        self._deeds = deeds_of(context.trace, self._units)
+        self._deeds = deeds_of(context.trace, self._units, checkpointed_outside=checkpointed_outside)
         self._queues = Queues(limits=_turns_limit(context))
         self._kernels = np.concatenate([[0], np.cumsum(context.trace.kind == Kind.OPERATOR)])
         """Kernels launched before each event of a pass."""

@@ -65,9 +65,15 @@ class _Handle:
     """Place in the order of forward's ends."""
 
 
-def deeds_of(trace: StepTrace, units: Sequence[FlatUnit]) -> list[Deed]:
-    """Acts of one forward and backward pass in time order; what stands at its end is resharded."""
-    runtime = _Runtime(units)
+def deeds_of(trace: StepTrace, units: Sequence[FlatUnit], *, checkpointed_outside: bool = False) -> list[Deed]:
+    """Acts of one forward and backward pass in time order; what stands at its end is resharded.
+
+    `checkpointed_outside`: reentrant checkpointing stands around the wrapped modules, as transformers before 4.52 had
+    it. Their first forward runs without gradients and registers no hooks for backward (_register_pre_backward_hooks
+    returns at once), so that no neighbour can be gathered ahead; a module is gathered for its own recomputation, freed
+    behind it and gathered again at once.
+    """
+    runtime = _Runtime(units, prefetches=not checkpointed_outside)
     for event, what, index in sorted(_Hooks(trace, units).found()):
         runtime.run(event, what, index)
     runtime.finish(trace.num_events + 1)
@@ -77,8 +83,9 @@ def deeds_of(trace: StepTrace, units: Sequence[FlatUnit]) -> list[Deed]:
 class _Runtime:
     """_runtime_utils.py, with the deeds written down."""
 
-    def __init__(self, units: Sequence[FlatUnit]) -> None:
+    def __init__(self, units: Sequence[FlatUnit], *, prefetches: bool) -> None:
         self.deeds: list[Deed] = []
+        self._prefetches = prefetches
         self._handles = [_Handle(unit) for unit in units]
         self._order: list[_Handle] = []
         self._hooks: dict[_What, Callable[[int, _Handle], None]] = {
@@ -136,7 +143,7 @@ class _Runtime:
                 self._unshard(event, handle)
             self._write(event, Act.USE, handle)
         handle.needs_unshard = False
-        if handle.index:
+        if handle.index and self._prefetches:
             ahead = self._order[handle.index - 1]
             if ahead.needs_unshard and not ahead.prefetched:
                 self._unshard(event, ahead)

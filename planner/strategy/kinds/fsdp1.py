@@ -61,6 +61,8 @@ class FullyShardedDataParallel1(HasTraits):
     traits = TRAITS
     broadcast_waits = False
     """Whether NCCL's process group records its stream on what it is given, as it did before torch 2.8."""
+    checkpointed_outside = False
+    """Whether checkpoints stand around the wrapped modules, as transformers before 4.52 had them; inside since."""
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> "Regime":
         from gpu_plan.planner.strategy.fsdp1.rank import flat_regime
@@ -75,7 +77,12 @@ class FullyShardedDataParallel1(HasTraits):
     def rank(self, context: "RankContext") -> "RankPlan":
         from gpu_plan.planner.strategy.fsdp1.rank import flat_rank
 
-        return flat_rank(context, self.ignored(context), broadcast_waits=self.broadcast_waits)
+        return flat_rank(
+            context,
+            self.ignored(context),
+            broadcast_waits=self.broadcast_waits,
+            checkpointed_outside=self.checkpointed_outside,
+        )
 
     def ignored(self, context: "RankContext") -> frozenset[int]:
         """Indices of parameters in `ignored_modules`: whole on every rank, their gradients are not FSDP's affair."""
