@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_cases import Case, case_from
+from benchmarks.gpu_causes import causes, told
 from gpu_plan.planner.errors import InputError, PlanError
 from gpu_plan.planner.memory.stream import Phase
 
 FORMAT = 1
 _PHASES = {"forward": Phase.FORWARD, "backward": Phase.BACKWARD, "step": Phase.STEP}
+
+_STANDING = ("parameters", "buffers", "optimizer_state")
 
 Row = dict[str, Any]
 
@@ -90,6 +93,8 @@ def compare(rows: Sequence[Row]) -> Row:
             continue
         line = figures(case, row, judgement)
         # Four-bit weights are packed: their number of elements says nothing.
+        line["causes"] = causes(line, row)
+        line["told"] = told(line, row)
         line["other_model"] = case.peft != "qlora" and row.get("parameters", parameters) != parameters
         compared.append(line)
     return {
@@ -122,6 +127,7 @@ def figures(case: Case, row: Row, judgement: Any) -> Row:
         "predicted_peak": profile.peak_allocated_bytes,
         "predicted_at_rest": profile.at_rest_bytes,
         "predicted_reserved": judgement.simulated.reserved_bytes,
+        "predicted_standing": {str(name): size for name, size in profile.at_peak.items() if str(name) in _STANDING},
         "predicted_outside": {
             bound: sum(getattr(term, bound) for term in judgement.terms) for bound in ("low", "expected", "high")
         },
@@ -204,6 +210,8 @@ def markdown(found: Row) -> str:
     ]
     lines += ["", "| case | measured MiB | predicted MiB | peak | above rest | forward | backward | step | reserved |"]
     lines += ["|---|---|---|---|---|---|---|---|---|", *(_line(case) for case in found["cases"])]
+    lines += ["", "Causes, the largest parts of each difference first:", ""]
+    lines += [f"- {case['id']}: {case['told']}" for case in found["cases"] if case.get("told")] or ["- none"]
     if found["without_comparison"]:
         lines += ["", "Not compared:", ""]
         lines += [f"- {other['id']}: {other['status']}: {other['reason']}" for other in found["without_comparison"]]

@@ -4,6 +4,7 @@ Sequence lengths and micro batches are chosen so that activations, not parameter
 Sizes are for a GPU of about 140 GB; on a smaller one the large cases run out of memory, which is recorded as well.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -33,10 +34,14 @@ class Case:
     """Whether the allocator's history of the second iteration is written as a memory snapshot."""
     overrides: tuple[tuple[str, int], ...] = ()
     """Values put into the config: small models for a check of the script itself."""
+    dry: str = ""
+    """Of a dry run: the id of the case that this small one stands for."""
 
     @property
     def id(self) -> str:
         """Name of the case: the model, its sizes, and whatever is not the default."""
+        if self.dry:
+            return f"{self.dry} (dry)"
         told = [f"{self.model.rpartition('/')[2]} s{self.seq_len} b{self.micro_batch}"]
         plain = {f.name: f.default for f in fields(self)}
         for name in ("precision", "optimizer", "attention", "checkpointing", "stack", "peft"):
@@ -205,6 +210,39 @@ def _tiny() -> list[Case]:
     ]
 
 
+_SMALL = {
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "word_embed_proj_dim"), 64),
+    **dict.fromkeys(("intermediate_size", "n_inner", "d_ff", "ffn_dim"), 128),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers"), 2),
+    **dict.fromkeys(("num_attention_heads", "n_head", "num_heads"), 4),
+    **dict.fromkeys(("head_dim", "d_kv"), 16),
+    "num_key_value_heads": 2,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "vocab_size": 512,
+}
+"""Sizes of a dry run, under every name that a config may have for them."""
+_NOT_ON_CPU = ("cudnn", "efficient")
+
+
+def dry(case: Case, config: Mapping[str, Any]) -> Case:
+    """The same configuration so small that a CPU runs it in a second; `config` is the model's own.
+
+    A backend of attention that a CPU lacks becomes torch's written-out one.
+    """
+    sizes = {name: size for name, size in _SMALL.items() if isinstance(config.get(name), int)}
+    attention = "math" if case.attention in _NOT_ON_CPU else case.attention
+    return replace(
+        case,
+        seq_len=min(case.seq_len, 32),
+        micro_batch=min(case.micro_batch, 2),
+        attention=attention,
+        lora_rank=4,
+        overrides=tuple(sorted(sizes.items())),
+        dry=case.id,
+    )
+
+
 GROUPS = {
     "llama-1b": _llama_1b,
     "small": _small,
@@ -222,3 +260,8 @@ TINY = {"tiny": _tiny}
 def groups(tiny: bool) -> dict[str, list[Case]]:
     """Cases by group, in the order in which they run."""
     return {name: make() for name, make in (TINY if tiny else GROUPS).items()}
+
+
+def dry_groups(config_of: Callable[[Case], Mapping[str, Any]]) -> dict[str, list[Case]]:
+    """Every case of the measurement, small; all in one worker, since a CPU has no context to measure."""
+    return {"dry": [dry(case, config_of(case)) for made in GROUPS.values() for case in made()]}

@@ -22,6 +22,7 @@ _BACKENDS = {
 }
 _TIMED = 3
 _TIMED_SECONDS = 6.0
+_DRY_TIMED = 1
 _MIXED = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 _NORM = 1.0
 
@@ -159,7 +160,7 @@ def _iteration(run: Run) -> None:
 def _timed(run: Run) -> float:
     """Median seconds of an optimizer step, after the measured ones."""
     taken: list[float] = []
-    while len(taken) < _TIMED and sum(taken) < _TIMED_SECONDS:
+    while len(taken) < (_DRY_TIMED if run.case.dry else _TIMED) and sum(taken) < _TIMED_SECONDS:
         run.memory.synchronize()
         start = time.perf_counter()
         for _ in range(run.case.grad_accum):

@@ -31,6 +31,9 @@ def read_config(case: Case) -> dict[str, Any]:
     values.pop("quantization_config", None)
     if "layer_types" in values and any(name == "num_hidden_layers" for name, _ in case.overrides):
         values["layer_types"] = values["layer_types"][: dict(case.overrides)["num_hidden_layers"]]
+    if case.dry:
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):  # beyond the small vocabulary
+            values[name] = 0
     return values | dict(case.overrides)
 
 

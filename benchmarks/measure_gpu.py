@@ -5,7 +5,8 @@
 needs torch and transformers, accelerate for the loops that use it, peft and bitsandbytes for the cases that say so;
 no network and nothing else of this repository but the configs in planner/model/catalog. Every row is written to
 OUT/rows.jsonl as soon as it is known, so a run that is killed keeps what it has; the most telling cases come first.
-`--device cpu --tiny` runs the same code on four small cases anywhere. benchmarks/compare_gpu.py reads the folder.
+`--dry` runs every case so small that a CPU does, `--device cpu --tiny` four cases, both to check the suite itself.
+benchmarks/compare_gpu.py reads the folder.
 """
 
 import argparse
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # started as a file
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.gpu_cases import Case, groups  # noqa: E402
+from benchmarks.gpu_cases import Case, dry_groups, groups  # noqa: E402
 
 FORMAT = 1
 ROWS = "rows.jsonl"
@@ -41,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seconds", type=float, default=540.0, help="time for everything (540)")
     made.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     made.add_argument("--tiny", action="store_true", help="four small cases, to check the script")
+    made.add_argument("--dry", action="store_true", help="every case, small, on the CPU: a check of the whole suite")
     made.add_argument("--only", metavar="TEXT", help="only cases whose name or group holds TEXT")
     made.add_argument("--list", action="store_true", help="print the cases and stop")
     made.add_argument("--worker", help=argparse.SUPPRESS)
@@ -51,11 +53,16 @@ def parser() -> argparse.ArgumentParser:
 def chosen(arguments: argparse.Namespace) -> dict[str, list[Case]]:
     """The cases to run, by group; groups without any are left out."""
     text = arguments.only or ""
-    found = {
-        name: [case for case in cases if text in case.id or text in name]
-        for name, cases in groups(arguments.tiny).items()
-    }
+    every = dry_groups(config_of) if arguments.dry else groups(arguments.tiny)
+    found = {name: [case for case in cases if text in case.id or text in name] for name, cases in every.items()}
     return {name: cases for name, cases in found.items() if cases}
+
+
+def config_of(case: Case) -> dict[str, Any]:
+    """The published config of a case's model."""
+    path = ROOT / "planner" / "model" / "catalog" / f"{case.model.replace('/', '--')}.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def append(out: Path, row: dict[str, Any]) -> None:
@@ -186,7 +193,7 @@ def supervise(arguments: argparse.Namespace) -> int:
     if (arguments.out / ROWS).exists():
         print(f"measure_gpu: {arguments.out / ROWS} exists: name another folder", file=sys.stderr)
         return 2
-    head = {"kind": "run", "format": FORMAT, "device": arguments.device, "tiny": arguments.tiny}
+    head = {"kind": "run", "format": FORMAT, "device": arguments.device, "tiny": arguments.tiny, "dry": arguments.dry}
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     used = nvidia_smi("--query-gpu=memory.used") if arguments.device == "cuda" else []
     append(
@@ -212,6 +219,7 @@ def _start_worker(arguments: argparse.Namespace, name: str, deadline: float) -> 
     ]
     command += ["--worker", name, "--deadline", str(deadline)]
     command += ["--tiny"] if arguments.tiny else []
+    command += ["--dry"] if arguments.dry else []
     command += ["--only", arguments.only] if arguments.only else []
     try:
         code = subprocess.run(command, timeout=max(1.0, deadline - time.time()), check=False).returncode
@@ -235,6 +243,8 @@ def _finish(arguments: argparse.Namespace) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     """Entry point."""
     arguments = parser().parse_args(words)
+    if arguments.dry:
+        arguments.device = "cpu"
     if arguments.list:
         for name, cases in chosen(arguments).items():
             print("\n".join(f"{name:15} {case.id}" for case in cases))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks import compare_gpu, measure_gpu
-from benchmarks.gpu_cases import Case, case_from, groups
+from benchmarks.gpu_cases import Case, case_from, dry_groups, groups
+from benchmarks.gpu_causes import causes, told
 from benchmarks.gpu_memory import trimmed
 from gpu_plan.planner.errors import InputError
 
@@ -106,6 +107,38 @@ def test_the_cases_are_about_sixty_distinct_and_read_back() -> None:
         assert config.is_file(), case.model
     with pytest.raises(ValueError, match="another version"):
         case_from({**cases[0].as_row(), "unknown": 1})
+
+
+def test_a_dry_run_has_every_case_small() -> None:
+    (dried,) = dry_groups(measure_gpu.config_of).values()
+    whole = [case for made in groups(False).values() for case in made]
+    assert [case.dry for case in dried] == [case.id for case in whole]
+    assert len({case.id for case in dried}) == len(whole)
+    for case in dried:
+        sizes = dict(case.overrides)
+        assert sizes["vocab_size"] == 512, case.id
+        assert 2 in sizes.values(), case.id  # layers, under whatever name
+        assert case_from(json.loads(json.dumps(case.as_row()))) == case
+
+
+def test_causes_name_the_parts_that_differ() -> None:
+    line = {
+        "predicted_standing": {"parameters": 100 << 20, "optimizer_state": 200 << 20},
+        "predicted_at_rest": 300 << 20,
+        "measured_at_rest": 280 << 20,
+        "measured_peak": 400 << 20,
+        "predicted_peak": 430 << 20,
+        "predicted_reserved": 440 << 20,
+        "measured_reserved": 410 << 20,
+        "measured_outside": 700 << 20,
+        "predicted_outside": {"low": 500 << 20, "expected": 550 << 20, "high": 600 << 20},
+        "phases": {"forward": {"measured": 400 << 20, "predicted": 430 << 20}},
+    }
+    row = {"parameter_bytes": 100 << 20, "state_bytes": 180 << 20, "buffer_bytes": 0}
+    found = {part["part"]: part["bytes"] >> 20 for part in causes(line, row)}
+    expected = {"outside the allocator": -100, "optimizer state": 20, "forward above rest": 10}
+    assert found == expected
+    assert told(line, row).startswith("outside the allocator -100.00 MiB (")
 
 
 def test_measuring_needs_nothing_of_planner() -> None:

@@ -1,0 +1,76 @@
+"""Where the difference of a measured case lies, part by part; bytes, positive where the estimate is high."""
+
+from typing import Any
+
+_SHARE = 0.002
+"""Of the measured peak: parts that differ by less are not named."""
+_LEAST = 4 << 10
+
+
+def causes(line: dict[str, Any], row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts that differ, the largest first: `{"part", "bytes", "look"}`.
+
+    What stands between steps is told apart by what the measured process counted of itself; a phase by what it takes
+    above that; the allocator by reserved beside allocated; the process by what it holds outside.
+    """
+    found = [*_standing(line, row), *_phases(line), *_around(line)]
+    least = max(_LEAST, _SHARE * (line.get("measured_peak") or 0))
+    named = [part for part in found if abs(part["bytes"]) > least]
+    return sorted(named, key=lambda part: -abs(part["bytes"]))
+
+
+def told(line: dict[str, Any], row: dict[str, Any]) -> str:
+    """The causes in a few words."""
+    parts = causes(line, row)
+    return "; ".join(f"{part['part']} {part['bytes'] / 2**20:+,.2f} MiB ({part['look']})" for part in parts[:3])
+
+
+def _part(part: str, size: float, look: str) -> dict[str, Any]:
+    return {"part": part, "bytes": round(size), "look": look}
+
+
+def _standing(line: dict[str, Any], row: dict[str, Any]) -> list[dict[str, Any]]:
+    ours = line.get("predicted_standing") or {}
+    looks = {
+        "parameters": ("parameter_bytes", "types of weights, tied or packed ones"),
+        "buffers": ("buffer_bytes", "buffers that the model registers"),
+        "optimizer_state": ("state_bytes", "what the optimizer keeps and in which type"),
+    }
+    found, known = [], 0.0
+    for part, (name, look) in looks.items():
+        if part in ours and isinstance(row.get(name), int):
+            known += ours[part] - row[name]
+            found.append(_part(part.replace("_", " "), ours[part] - row[name], look))
+    measured = line.get("measured_at_rest")
+    if measured is not None:
+        rest = line["predicted_at_rest"] - measured - known
+        found.append(_part("else at rest", rest, "what the loop's variables hold, workspaces, rounding of blocks"))
+    return found
+
+
+def _phases(line: dict[str, Any]) -> list[dict[str, Any]]:
+    looks = {
+        "forward": "saved activations, the loss and its logits",
+        "backward": "temporaries of kernels, recomputation, gradients",
+        "step": "the optimizer's lists, clipping",
+    }
+    measured = line.get("measured_at_rest")
+    found = []
+    for name, phase in (line.get("phases") or {}).items():
+        if measured is not None and phase["measured"] is not None:
+            above = (phase["predicted"] - line["predicted_at_rest"]) - (phase["measured"] - measured)
+            found.append(_part(f"{name} above rest", above, looks[name]))
+    return found
+
+
+def _around(line: dict[str, Any]) -> list[dict[str, Any]]:
+    found = []
+    if line.get("measured_reserved") and line.get("measured_peak"):
+        ours = line["predicted_reserved"] - line["predicted_peak"]
+        theirs = line["measured_reserved"] - line["measured_peak"]
+        found.append(_part("cached beside the peak", ours - theirs, "order and sizes of blocks, streams"))
+    outside, bounds = line.get("measured_outside"), line["predicted_outside"]
+    if outside is not None and not bounds["low"] <= outside <= bounds["high"]:
+        nearest = bounds["low"] if outside < bounds["low"] else bounds["high"]
+        found.append(_part("outside the allocator", nearest - outside, "CUDA context, modules, libraries"))
+    return found
