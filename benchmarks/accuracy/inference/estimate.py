@@ -73,8 +73,9 @@ def built(case: InferenceCase, profile: Any) -> Any:
         from gpu_plan.planner.model.quantization.apply import quantise
 
         # The rows' own software: AutoGPTQ 0.7 and AutoAWQ 0.2, whose layers were others than today's.
-        older = Runtime.AUTOAWQ if scheme.method is Method.AWQ else Runtime.AUTOGPTQ
-        scheme = replace(scheme, runtime=older)
+        older = {Method.AWQ: Runtime.AUTOAWQ, Method.GPTQ: Runtime.AUTOGPTQ}.get(scheme.method)
+        if older is not None:
+            scheme = replace(scheme, runtime=older)
         quantise(model, scheme, target=Target(capability=profile.capability, sm_count=profile.sm_count), dtype=dtype)
     return model
 
