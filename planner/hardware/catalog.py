@@ -2,8 +2,7 @@
 
 import functools
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from typing import Any
 
@@ -17,25 +16,15 @@ from gpu_plan.planner.units import GIB, MIB
 _FACT_KEYS = ("value", "source", "kind", "note")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
-    """A machine known by name."""
-
-    name: str
-    gpu_id: str
-    gpus_per_node: int
-    host_ram_bytes: int
-    host_ram_source: str
-
-
 @functools.cache
-def _document() -> dict[str, Any]:
+def catalog_document() -> dict[str, Any]:
+    """gpus.toml as it stands."""
     with resources.files("gpu_plan.planner.hardware").joinpath("gpus.toml").open("rb") as file:
         return tomllib.load(file)
 
 
 def _source(text: str) -> str:
-    sources: dict[str, str] = _document()["sources"]
+    sources: dict[str, str] = catalog_document()["sources"]
     return sources.get(text, text)
 
 
@@ -168,28 +157,13 @@ def _gpu(gpu_id: str, table: Mapping[str, Any]) -> Gpu:
 @functools.cache
 def load_gpus() -> dict[str, Gpu]:
     """Every shipped GPU by id, in the order in which ambiguous names prefer them."""
-    return {gpu_id: _gpu(gpu_id, table) for gpu_id, table in _document()["gpus"].items()}
-
-
-@functools.cache
-def load_platforms() -> dict[str, Platform]:
-    """Named machines (`colab-t4`, ...) by name."""
-    return {
-        name: Platform(
-            name=name,
-            gpu_id=table["gpu"],
-            gpus_per_node=table["gpus_per_node"],
-            host_ram_bytes=table["host_ram_bytes"]["value"],
-            host_ram_source=table["host_ram_bytes"]["source"],
-        )
-        for name, table in _document()["platforms"].items()
-    }
+    return {gpu_id: _gpu(gpu_id, table) for gpu_id, table in catalog_document()["gpus"].items()}
 
 
 @functools.cache
 def _ids_by_key() -> dict[str, str]:
     found: dict[str, str] = {}
-    for gpu_id, table in _document()["gpus"].items():
+    for gpu_id, table in catalog_document()["gpus"].items():
         match = table["match"]
         own = [*names.keys(match["names"], match["forms"], match["sizes"])]
         own += [names.squash(name) for name in (gpu_id, table["short"], table["name"], *table.get("device_names", ()))]
@@ -204,8 +178,10 @@ def match_gpu(text: str) -> Gpu | None:
     return load_gpus()[gpu_id] if gpu_id else None
 
 
-def find_gpu(text: str, extra_gpus: Mapping[str, object] | None = None) -> Gpu:
+def find_gpu(text: str, extra_gpus: Mapping[str, object] | None = None, also_known: Iterable[str] = ()) -> Gpu:
     """The GPU that `text` names; the user's own (`[tool.plan.gpus.NAME]`, raw tables) come first.
+
+    `also_known` are other names that may have been meant.
 
     Case, punctuation and brand words do not count; of several that fit, the first in gpus.toml is meant (SXM
     before PCIe, bare A100 = 40 GB, bare H100 = 80 GB). Raises InputError with the nearest names.
@@ -217,7 +193,7 @@ def find_gpu(text: str, extra_gpus: Mapping[str, object] | None = None) -> Gpu:
     found = match_gpu(text)
     if found is not None:
         return found
-    known = [*(extra_gpus or {}), *(gpu.short for gpu in load_gpus().values()), *load_platforms()]
+    known = [*(extra_gpus or {}), *(gpu.short for gpu in load_gpus().values()), *also_known]
     raise InputError(
         f"GPU {text[: names.MAX_NAME]!r} is unknown.{did_you_mean(text[: names.MAX_NAME], known)} "
         "`plan gpus` lists the known ones; others go under [tool.plan.gpus.NAME]"

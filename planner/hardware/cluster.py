@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.hardware.catalog import Platform, find_gpu, load_gpus, load_platforms
-from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus
+from gpu_plan.planner.hardware.gpu import Gpu, Price
+from gpu_plan.planner.hardware.machines import Platform, load_platforms
 from gpu_plan.planner.units import format_gib
 
 MAX_GPUS = 1_000_000
@@ -34,6 +35,10 @@ class Cluster:
     host_ram_bytes: int | None = None
     """RAM of one node; for the CPU it is what the processes share."""
     platform: str | None = None
+    nvme_bytes: int | None = None
+    """Local disks of one node, where known."""
+    price: Price | None = None
+    """Rent of one device of this very machine, where it is known by name and somebody printed one."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.gpus_per_node < 1:
@@ -51,7 +56,7 @@ class Cluster:
     def spec(self) -> str:
         """The text that `parse_cluster` reads back as this cluster."""
         if self.platform:
-            return self.platform
+            return self.platform if self.nodes == 1 else f"{self.nodes}x{self.platform}"
         if self.nodes == 1 and self.gpus_per_node <= node_size(self.gpu):
             plain_cpu = self.gpu.is_cpu and self.gpus_per_node == 1
             return self.gpu.short if plain_cpu else f"{self.gpus_per_node}x{self.gpu.short}"
@@ -138,7 +143,10 @@ def parse_cluster(text: str, extra_gpus: Mapping[str, object] | None = None, ram
     if platform is not None:
         return _platform_cluster(platform)
     first, second, name = _split(spec, shown)
-    gpu = find_gpu(name, extra_gpus)
+    platform = load_platforms().get(name.lower())
+    if platform is not None and second is None:
+        return _platform_cluster(platform, first or 1)
+    gpu = find_gpu(name, extra_gpus, load_platforms())
     if gpu.is_cpu and ram_bytes is None:
         from gpu_plan.planner.hardware.ram import machine_ram_bytes
 
@@ -147,13 +155,19 @@ def parse_cluster(text: str, extra_gpus: Mapping[str, object] | None = None, ram
     return Cluster(gpu=gpu, nodes=nodes, gpus_per_node=per_node, host_ram_bytes=ram_bytes if gpu.is_cpu else None)
 
 
-def _platform_cluster(platform: Platform) -> Cluster:
+def _platform_cluster(platform: Platform, count: int = 1) -> Cluster:
+    """So many of the machine; of one that is sold by the GPU, so many GPUs in one node."""
+    gpu = load_gpus()[platform.gpu_id]
+    nodes, each = (1, count) if platform.per_gpu and count <= node_size(gpu) else (count, 1)
+    price = platform.price
     return Cluster(
-        gpu=load_gpus()[platform.gpu_id],
-        nodes=1,
-        gpus_per_node=platform.gpus_per_node,
-        host_ram_bytes=platform.host_ram_bytes,
-        platform=platform.name,
+        gpu=gpu,
+        nodes=nodes,
+        gpus_per_node=platform.gpus_per_node * each,
+        host_ram_bytes=platform.host_ram_bytes * each,
+        platform=platform.name if each == 1 else f"{each}x{platform.name}",
+        nvme_bytes=platform.nvme_bytes,
+        price=None if price is None else replace(price, usd_per_hour=price.usd_per_hour / platform.gpus_per_node),
     )
 
 
@@ -218,6 +232,7 @@ def cluster_document(cluster: Cluster) -> dict[str, object]:
         "usable_basis": cluster.capacity_basis,
         "usable_source": gpu.source_of("usable_bytes") or gpu.source_of("marketed_gb") or gpu.source_of("memory"),
         "host_ram_bytes_per_node": cluster.host_ram_bytes,
+        "nvme_bytes_per_node": cluster.nvme_bytes,
         "compute_capability": None if gpu.compute_capability is None else "{}.{}".format(*gpu.compute_capability),
         "memory_bandwidth_bytes_per_s": _whole(gpu.bandwidth_bytes_per_s),
         "peak_flops": {dtype: int(peak) for dtype, peak in gpu.peak_flops.items()},

@@ -10,6 +10,7 @@ from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.options.wishes.read import read_wishes
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.document import document
 from gpu_plan.planner.search.nearest_change import nearest_change
@@ -45,7 +46,8 @@ def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note
 
 
 def _answer(request: Request, cluster: Cluster, source: ModelSource, job: Prepared) -> Answer:
-    found: Found[Any] = search(job.task, exhaustive=request.pinned)
+    wishes = read_wishes(dict(request.words))
+    found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=wishes.prefer)
     told = document(
         found,
         task=job.task,

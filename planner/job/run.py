@@ -9,6 +9,7 @@ from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.options.wishes.read import read_wishes, settled
 from gpu_plan.planner.plan.codec import canonical
 from gpu_plan.planner.plan.document import PlanDocument, from_json, to_json
 
@@ -26,7 +27,7 @@ def run_job(request: Request, note: Note, openers: "Openers | None" = None) -> A
     """
     if is_inference(dict(request.words)) and request.script is not None:
         raise UsageError("--task infer plans a model, not a training script: leave the script out")
-    cluster = find_cluster(request.gpus)
+    cluster = settled(find_cluster(request.gpus), read_wishes(dict(request.words)))
     if request.plot and cluster.gpu.is_cpu:
         raise UsageError("--plot draws CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
     if request.snapshot and cluster.gpu.is_cpu:
@@ -60,7 +61,7 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
         canonical(cluster_document(cluster)).decode(),
         repr(installed(_MIRRORED)),
         # The document leaves out what a user may change about a GPU of theirs, such as its context.
-        repr(cluster.gpu),
+        repr((cluster.gpu, cluster.price)),
         repr((request.words, request.settings, request.pinned, request.explain and request.explained, request.suggest)),
     )
 

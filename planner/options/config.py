@@ -16,7 +16,7 @@ from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.foreign.as_toml import MAX_BYTES, toml_table
 from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.foreign.limits import MalformedError
-from gpu_plan.planner.hardware.catalog import load_platforms
+from gpu_plan.planner.hardware.machines import load_platforms
 from gpu_plan.planner.hardware.names import squash
 from gpu_plan.planner.hardware.user_gpus import parse_user_gpu
 from gpu_plan.planner.nearest import did_you_mean

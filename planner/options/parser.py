@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
 
-_JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs")
+_JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs", "what is wanted")
 STACKS = (
     "who runs the loop, hence what is held when and in which type: accelerate, trainer, trl, peft, axolotl,"
     " llama-factory, unsloth, torchtune, litgpt, torchtitan, plain"
@@ -120,7 +120,8 @@ def add_unwalled(parser: argparse._ActionsContainer) -> None:
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Options of the main job that describe it, for verbs that take the same."""
-    for title, add in zip(_JOB_GROUPS, (_add_job, _add_batch, _add_inference, _add_adapters, _add_spread), strict=True):
+    adds = (_add_job, _add_batch, _add_inference, _add_adapters, _add_spread, _add_wishes)
+    for title, add in zip(_JOB_GROUPS, adds, strict=True):
         add(parser.add_argument_group(title))
 
 
@@ -129,7 +130,8 @@ def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     names = (
         "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
         "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
-        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "pp",
+        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "pp", "prefer", "host_ram",
+        "price",
     )  # fmt: skip
     given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
     task = (("task", "infer"),) if args.task == "infer" else ()
@@ -267,6 +269,16 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
         help="none, optimizer (ZeRO), all (ZeRO-3, FSDP2, HSDP; inference: CPU, then disk), nvme (ZeRO-3)",
     )
     group.add_argument("--pin", action="store_true", help="search nothing: options not given take their neutral value")
+
+
+def _add_wishes(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--prefer",
+        metavar="P",
+        help="what goes first: balance (default: simple and roomy among what is as fast), speed, memory, cost, simple",
+    )
+    group.add_argument("--host-ram", metavar="SIZE", help="RAM of each node, such as 256GiB, where it is not known")
+    group.add_argument("--price", metavar="USD", help="dollars for one GPU and hour, in place of published prices")
 
 
 class _Later(NamedTuple):

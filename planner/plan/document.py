@@ -30,6 +30,7 @@ __all__ = [
     "Assumption",
     "AtPeak",
     "Candidate",
+    "Condition",
     "DevicePlacement",
     "DevicePrice",
     "Evidence",
@@ -40,6 +41,7 @@ __all__ = [
     "OutsideAllocator",
     "Placement",
     "PlanDocument",
+    "RankingFacts",
     "SpeedFigures",
     "StoredFacts",
     "StrategyChoice",
@@ -110,6 +112,29 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Something that a plan needs and that is not known to be there."""
+
+    needs: str
+    """`host RAM`."""
+    bytes: int
+    """Of each node."""
+    option: str
+    """The option that settles it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingFacts:
+    """How the plans were ordered."""
+
+    prefer: str
+    rules: tuple[str, ...]
+    """In the order in which they decide."""
+    why: str | None = None
+    """Why the first plan goes before the second, in one sentence; None where there is no second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One way to run the job, judged."""
 
@@ -134,6 +159,11 @@ class Candidate:
     """Of inference: which module stands where; None for training, and in older files."""
     inference: InferenceFigures | None = None
     """Of inference: figures of load, prefill and decode; None likewise."""
+    conditions: tuple[Condition, ...] = ()
+    """What it needs and what is not known to be there: with one it is `tight` at best."""
+    on_front: bool | None = None
+    """Whether no other plan that fits beats it in time, memory of the device and RAM of the node at once; None for
+    what does not fit, and in older files."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", self.verdict == "fits")
@@ -168,6 +198,8 @@ class PlanDocument:
     """What has to be known before any figure is read; most jobs have none."""
     prices: tuple[DevicePrice, ...] = ()
     """Of one device, where anybody published any; cheapest first."""
+    ranking: RankingFacts | None = None
+    """None in older files."""
 
     def __post_init__(self) -> None:
         if self.schema_version != SCHEMA_VERSION:

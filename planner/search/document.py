@@ -12,12 +12,14 @@ from gpu_plan.planner.plan.document import (
     Assumption,
     AtPeak,
     Candidate,
+    Condition,
     DevicePrice,
     HostFigures,
     MemoryFigures,
     ModelFacts,
     OutsideAllocator,
     PlanDocument,
+    RankingFacts,
     StoredFacts,
     TensorLine,
     UncertainTerm,
@@ -26,6 +28,7 @@ from gpu_plan.planner.plan.document import (
 from gpu_plan.planner.search.device_use import DeviceUse
 from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.judgement import Judgement
+from gpu_plan.planner.search.ranking.words import rules, why
 from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.task import F, Task
 from gpu_plan.planner.trace.events import IntArray
@@ -55,7 +58,10 @@ def document(
         model=model_facts(source, spec),
         cluster=cluster_document(cluster),
         workload=workload_document(task.evaluator.workload),
-        plans=tuple(candidate_of(task, j, best=index == 0, explain=explain) for index, j in enumerate(found.plans)),
+        plans=tuple(
+            candidate_of(task, j, best=index == 0, explain=explain, on_front=index in found.front)
+            for index, j in enumerate(found.plans)
+        ),
         rejected=tuple(candidate_of(task, one.judgement, one.reason, explain=explain) for one in found.rejected),
         assumptions=assumptions,
         warnings=warnings,
@@ -63,6 +69,9 @@ def document(
         stack=stack_section(task.evaluator.workload),
         headline=headline,
         prices=device_prices(cluster),
+        ranking=RankingFacts(
+            prefer=str(found.ranking.prefer), rules=rules(found.ranking), why=why(found.ranking, found.plans)
+        ),
     )
 
 
@@ -72,7 +81,13 @@ def stack_section(workload: object) -> dict[str, object] | None:
 
 
 def candidate_of(
-    task: Task[F, J], judgement: J, reason: str | None = None, *, best: bool = False, explain: int = 0
+    task: Task[F, J],
+    judgement: J,
+    reason: str | None = None,
+    *,
+    best: bool = False,
+    explain: int = 0,
+    on_front: bool | None = None,
 ) -> Candidate:
     """What the document says of one candidate; `reason` for one that lost."""
     counted = not judgement.states_only
@@ -89,14 +104,18 @@ def candidate_of(
         explain=tensor_lines(judgement, explain) if explain and counted else None,
         placement=details.placement,
         inference=details.inference,
+        conditions=()
+        if reason is not None
+        else tuple(Condition(needs=one.needs, bytes=one.bytes, option=one.option) for one in judgement.conditions),
+        on_front=on_front if judgement.verdict == "fits" and reason is None else None,
     )
 
 
 def device_prices(cluster: Cluster) -> tuple[DevicePrice, ...]:
-    """What others rent one of its devices for, cheapest first."""
+    """What others rent one of its devices for, cheapest first; of a machine known by name its own price alone."""
     prices = (
         DevicePrice(usd_per_hour=price.usd_per_hour, provider=price.provider, date=price.date, source=price.source)
-        for price in cluster.gpu.prices
+        for price in ((cluster.price,) if cluster.price else cluster.gpu.prices)
     )
     return tuple(sorted(prices, key=lambda price: price.usd_per_hour))
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.hardware.machines import usual_ram
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.allocator.words import allocator_settings
 from gpu_plan.planner.memory.overheads import Term
@@ -44,6 +45,19 @@ class BaseEvaluator(Generic[W]):
     def capacity_bytes(self) -> int:
         """Of one device, without what is kept free for others."""
         return self.cluster.capacity_bytes - self.workload.reserve_bytes
+
+    @property
+    def usual_host_bytes(self) -> int | None:
+        """RAM of the smallest usual node, where the node's own is not known."""
+        cluster = self.cluster
+        if cluster.host_ram_bytes is not None or cluster.gpu.is_cpu:
+            return None
+        return usual_ram(cluster.gpu, cluster.gpus_per_node).bytes
+
+    @property
+    def node_ram_bytes(self) -> int:
+        """RAM that a node has or is taken to have; 0 where it is the device."""
+        return 0 if self.cluster.gpu.is_cpu else self.cluster.host_ram_bytes or self.usual_host_bytes or 0
 
     @property
     def allocator(self) -> AllocatorSettings:

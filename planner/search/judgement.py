@@ -1,12 +1,31 @@
 """What every candidate comes to, whatever it does: memory against the device, a rate, and what to call it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.search.device_use import DeviceUse
+from gpu_plan.planner.units import format_gib
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Something that a plan needs and that is not known to be there."""
+
+    needs: str
+    """`host RAM`."""
+    bytes: int
+    """Of a node."""
+    option: str
+    """The option that settles it."""
+
+    @property
+    def words(self) -> str:
+        """`it needs 180 GiB of node RAM, which is not known`."""
+        return f"it needs {format_gib(self.bytes, 0)} GiB of node RAM, which is not known ({self.option} settles it)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +37,8 @@ class Judgement(DeviceUse):
     """RAM of a node while the model is loaded, during steps and while it is saved; on a CPU during steps alone."""
     states_only: bool = False
     """Whether only what is there without any step was counted: a lower bound that already exceeds capacity."""
+    usual_host_bytes: int | None = None
+    """RAM of the smallest usual node; None where the node's own is known."""
 
     @property
     def title(self) -> str:
@@ -40,6 +61,61 @@ class Judgement(DeviceUse):
         raise NotImplementedError
 
     @property
+    def full_title(self) -> str:
+        """The title, and what tells candidates of one title apart."""
+        return self.title
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Of one sample: expected; then, where known, under each assumption about rates that all candidates share."""
+        return (1 / self.samples_per_second,)
+
+    @property
+    def moving_parts(self) -> int:
+        """How much there is to set up and to go wrong."""
+        return 0
+
+    @property
+    def kept_host_bytes(self) -> int:
+        """RAM of a node that stays taken during the run."""
+        return self.host_bytes
+
+    @property
+    def needed_host_bytes(self) -> int:
+        """RAM that a node certainly needs, at the worst moment."""
+        return self.kept_host_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """Of the device's capacity, what is expected to stay free."""
+        return self.capacity_bytes - self.expected_bytes
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What no other candidate of the same search shares; for an order that does not depend on chance."""
+        return (self.title,)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What it needs and what is not known to be there."""
+        needed = self.needed_host_bytes
+        if self.usual_host_bytes is None or self.shares_host or needed <= self.usual_host_bytes:
+            return ()
+        return (Condition(needs="host RAM", bytes=needed, option="--host-ram"),)
+
+    @property
+    def device_verdict(self) -> str:
+        """The verdict as far as the device goes."""
+        # A class with slots is made anew: `super()` without arguments would still mean the first one.
+        return super(Judgement, self).verdict
+
+    @property
+    def verdict(self) -> str:
+        """As of the device; `tight` where it fits and a condition is not known to hold."""
+        found = self.device_verdict
+        return "tight" if found == "fits" and self.conditions else found
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What the figures rest on, read in real code."""
         raise NotImplementedError
@@ -53,8 +129,3 @@ class Judgement(DeviceUse):
     def peak_words(self) -> str:
         """Where the peak is, as reasons say it behind a size: ` in prefill`; empty where it goes without saying."""
         return ""
-
-
-def rank(judgement: Judgement) -> tuple[bool, float, int]:
-    """Best first: it fits, then samples per second, then memory."""
-    return (judgement.verdict != "fits", -judgement.samples_per_second, judgement.expected_bytes)

@@ -42,10 +42,10 @@ def grown(cluster: Cluster) -> Iterator[Cluster]:
     ram = None if cluster.platform else cluster.host_ram_bytes
     while size < per_node:
         size = min(size * 2, per_node)
-        yield replace(cluster, gpus_per_node=size, platform=None, host_ram_bytes=ram)
+        yield replace(cluster, gpus_per_node=size, platform=None, host_ram_bytes=ram, price=None)
     while nodes < _LARGEST_NODES and 2 * nodes * per_node <= MAX_GPUS:
         nodes *= 2
-        yield replace(cluster, nodes=nodes, gpus_per_node=per_node, platform=None, host_ram_bytes=ram)
+        yield replace(cluster, nodes=nodes, gpus_per_node=per_node, platform=None, host_ram_bytes=ram, price=None)
 
 
 def _fitting(task: Task[F, J]) -> J | None:

@@ -5,9 +5,11 @@ from typing import Generic
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.search.evaluator import J
-from gpu_plan.planner.search.judgement import rank
+from gpu_plan.planner.search.front import completed, front
+from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.task import F, Loser, Task
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.workload.prefer import Prefer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,6 +20,10 @@ class Found(Generic[J]):
     rejected: list[Loser[J]] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
     """Families that make no sense here, with the reason."""
+    front: frozenset[int] = frozenset()
+    """Which of the plans no other beats in time, memory of the device and RAM of the node at once, by position."""
+    ranking: Ranking = field(default_factory=Ranking)
+    """How the plans were ordered."""
 
     @property
     def best(self) -> J | None:
@@ -25,12 +31,15 @@ class Found(Generic[J]):
         return self.plans[0] if self.plans and self.plans[0].verdict == "fits" else None
 
 
-def search(task: Task[F, J], *, exhaustive: bool = False) -> Found[J]:
-    """The best candidate of every family, and one that fails. UsageError where no family makes sense.
+def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefer.BALANCE) -> Found[J]:
+    """The best candidate of every family and the whole front, and one of each family that fails.
+
+    UsageError where no family makes sense.
 
     `exhaustive` evaluates in full even what its model states alone rule out (a pinned configuration).
     """
-    found: Found[J] = Found()
+    found: Found[J] = Found(ranking=Ranking(prefer=prefer, host_ram_bytes=task.evaluator.node_ram_bytes))
+    others: list[J] = []
     for family in task.families():
         refusal = task.refusal(family)
         if refusal is None:
@@ -45,8 +54,10 @@ def search(task: Task[F, J], *, exhaustive: bool = False) -> Found[J]:
             found.rejected.append(explored.loser)
         if explored.best is not None:
             found.plans.append(explored.best)
+            others += explored.others
     if found.passed_over and not found.plans and not found.rejected:
         raise UsageError(f"{'; '.join(dict.fromkeys(found.passed_over))}: change that option or leave it out")
-    found.plans.sort(key=rank)
+    found.plans = found.ranking.ordered([*found.plans, *completed(found.plans, others, task.evaluator.simulate)])
+    found.front = front(found.plans)
     found.rejected.sort(key=lambda loser: loser.judgement.low_bytes)
     return found

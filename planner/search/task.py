@@ -27,6 +27,8 @@ class Explored(Generic[J]):
 
     best: J | None = None
     loser: Loser[J] | None = None
+    others: tuple[J, ...] = ()
+    """Further candidates whose tensors leave room; their allocator was not simulated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

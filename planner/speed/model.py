@@ -4,6 +4,7 @@ Strategies describe (`StepWork`, `Collective`, `OptimizerWork`), a `SpeedModel` 
 rests on measurements takes the place of the analytic one behind the same three names.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -132,6 +133,9 @@ class StepTime:
     `assumed`: a rate that counts was published nowhere."""
     notes: tuple[str, ...] = field(default=())
     """Which rates, from where, in words."""
+    corners: Callable[[], tuple[float, ...]] | None = field(default=None, compare=False, repr=False)
+    """Seconds of the step where the device, the links between devices and the host are each slow or fast, in the same
+    order for every step: what two steps share moves both. None: not known apart."""
 
 
 class SpeedModel(Protocol):

@@ -1,6 +1,8 @@
 """The analytic speed model: every operator against the roofline, every transfer against its wire."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -112,20 +114,36 @@ class RooflineModel:
             for collective, call in calls
         ]
         taken = collective_sm_share(cluster.gpu)
-        parts = tuple(
-            _parts(
-                work,
-                compute=_compute(operators, work.micro_batch, device, bound, issue.bounds[bound]),
-                optimizer=work.optimizer.parameter_bytes_read_written / optimizer.bounds[bound],
-                transfers=transfers,
-                beside=Beside(bound=bound, memory_rate=device.memory.bounds[bound], compute_share=taken.bounds[bound]),
-            )
+        compute = [
+            _compute(operators, work.micro_batch, device, bound, issue.bounds[bound])
             for bound in (SLOW, EXPECTED, FAST)
-        )
+        ]
+
+        def parts_at(on_device: int, links: int, host: int) -> _Parts:
+            stepped = host if work.optimizer.on_host else on_device
+            return _parts(
+                work,
+                compute=compute[on_device],
+                optimizer=work.optimizer.parameter_bytes_read_written / optimizer.bounds[stepped],
+                transfers=_at_bounds(transfers, links, host),
+                beside=Beside(
+                    bound=links,
+                    memory_rate=device.memory.bounds[on_device],
+                    compute_share=taken.bounds[on_device],
+                ),
+            )
+
+        @cache
+        def corners() -> tuple[float, ...]:
+            ends = product((SLOW, FAST), repeat=3)
+            return tuple(max(parts_at(*bounds).total, _SHORTEST) for bounds in ends)
+
+        parts = tuple(parts_at(bound, bound, bound) for bound in (SLOW, EXPECTED, FAST))
         used = [*device.used, *([optimizer] if work.optimizer.parameter_bytes_read_written else [])]
         used += [call for _, call in calls if call.expected > 0]
         host_bound = _waits_for_host(operators, work.micro_batch, device, issue.expected)
-        return _step_time(work, cluster, operators, parts, [*used, issue] if host_bound else used)
+        time = _step_time(work, cluster, operators, parts, [*used, issue] if host_bound else used)
+        return replace(time, corners=corners)
 
 
 # -- computation -------------------------------------------------------------------------------------------
@@ -191,6 +209,17 @@ def _compute(operators: Operators, micro_batch: int, device: _Device, bound: int
 def _waits_for_host(operators: Operators, micro_batch: int, device: _Device, issue_seconds: float) -> bool:
     on_device = _on_device(operators, micro_batch, device, EXPECTED)
     return bool((_issued(operators) * issue_seconds > on_device).any())
+
+
+def _at_bounds(transfers: list[Transfer], links: int, host: int) -> list[Transfer]:
+    """The same transfers where links between devices and the host are not equally fast."""
+    if links == host:
+        return transfers
+    found = []
+    for transfer in transfers:
+        seconds = transfer.seconds[links if transfer.in_device else host]
+        found.append(Transfer(collective=transfer.collective, seconds=(seconds, seconds, seconds)))
+    return found
 
 
 def _optimizer_rate(work: StepWork, cluster: Cluster) -> Rate:

@@ -66,10 +66,19 @@ def shortage(terms: Sequence[Term], available: int) -> Term | None:
 
     What is offloaded stays while weights are saved.
     """
+    return next((term for term in _at_moments(terms) if term.low > available), None)
+
+
+def certain(terms: Sequence[Term]) -> int:
+    """RAM that a node certainly needs at the worst of its moments."""
+    return max((term.low for term in _at_moments(terms)), default=0)
+
+
+def _at_moments(terms: Sequence[Term]) -> list[Term]:
+    """What is there at each moment, steps first."""
     held = sum(term.low for term in terms if term.name == "step")
     ordered = sorted(terms, key=lambda term: term.name != "step")
-    needed = (_from(term, term.low + held) if term.name == "save" else term for term in ordered)
-    return next((term for term in needed if term.low > available), None)
+    return [_from(term, term.low + held) if term.name == "save" else term for term in ordered]
 
 
 def _from(term: Term, low: int) -> Term:

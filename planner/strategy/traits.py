@@ -139,6 +139,9 @@ class Traits:
     """Name where devices are GPUs, as in the reasons of the search; empty: the title."""
     place: int
     """Order in which strategies are listed and tried, simplest first."""
+    moving_parts: int
+    """How much there is to set up and to go wrong, of two that are equally fast the less: one process 0, DDP 1, FSDP2
+    2, HSDP 3, FSDP1 4, DeepSpeed's engine 5. What is offloaded comes on top."""
     engine: Engine
     stage: int
     """What data parallel ranks share out: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters."""

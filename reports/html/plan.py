@@ -35,8 +35,11 @@ def verdict_head(document: PlanDocument) -> list[Child]:
     ]
     if document.headline is not None:
         parts.insert(0, tag("p", tag("b", document.headline)))
-    if verdict == "tight":
-        parts.append(tag("p", "The estimate's interval straddles the capacity: it may or may not fit."))
+    if verdict == "tight" and shown is not None:
+        straddles = "The estimate's interval straddles the capacity: it may or may not fit."
+        parts.append(tag("p", f"It {words.tight_words(shown)}." if shown.conditions else straddles))
+    if document.ranking is not None and document.ranking.why is not None:
+        parts.append(tag("p", document.ranking.why))
     if document.nearest_change is not None:
         parts.append(tag("p", "Nearest change that would fit:", _CLOSER, document.nearest_change))
     if shown is not None:

@@ -32,6 +32,8 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
         blocks.extend(_candidate(shown, document, explain))
     if document.nearest_change is not None:
         blocks += ["## Nearest change that would fit", markdown(document.nearest_change)]
+    if document.ranking is not None and document.ranking.why is not None:
+        blocks += ["## Why", markdown(document.ranking.why)]
     if document.plans[1:top]:
         blocks += ["## Next best", _ranking(document.plans[1:top])]
     blocks.extend(_losers(document, max(1, top)))
@@ -80,7 +82,7 @@ def _candidate(candidate: Candidate, document: PlanDocument, explain: bool) -> I
     yield f"## {words.VERDICTS[candidate.verdict]}: {title}"
     lines = [_joined(words.shape_words(candidate))]
     if candidate.verdict == "tight":
-        lines.append("the estimate's interval straddles the capacity")
+        lines.append(words.tight_words(candidate))
     if not document.plans:
         lines.append(words.miss_words(document))
     if memory is not None:

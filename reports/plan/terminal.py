@@ -118,6 +118,9 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
     if document.nearest_change is not None:
         yield from _heading("Nearest change that would fit")
         yield Padding(Text(page.safe(document.nearest_change)), (0, 0, 0, 2))
+    if document.ranking is not None and document.ranking.why is not None:
+        yield from _heading("Why")
+        yield Padding(Text(page.safe(document.ranking.why)), (0, 0, 0, 2))
     if document.plans[1:top]:
         yield from _heading("Next best")
         yield _ranking(document.plans[1:top], page)
@@ -174,7 +177,7 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explai
     grid = _grid(_LABEL)
     headline = Text().append(title + words.place_words(document, choice), style="bold")
     if candidate.verdict == "tight":
-        headline.append("  the estimate's interval straddles the capacity", style="yellow")
+        headline.append("  " + words.tight_words(candidate), style="yellow")
     if not document.plans:
         headline.append("  " + words.miss_words(document), style="red")
     grid.add_row(Text(verdict, style=_VERDICT_STYLES[candidate.verdict]), headline)

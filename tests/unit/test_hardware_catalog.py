@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_plan.planner.errors import InputError, PlanError
-from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus, load_platforms
+from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus
+from gpu_plan.planner.hardware.machines import load_platforms
 from gpu_plan.planner.units import GIB
 
 DOCUMENT: dict[str, Any] = tomllib.loads(
@@ -171,11 +172,13 @@ def test_unknown_gpu_offers_the_nearest() -> None:
 
 def test_platforms_name_known_gpus() -> None:
     platforms = load_platforms()
-    assert set(platforms) == {"colab-t4", "colab-a100", "kaggle-p100", "kaggle-2xt4"}
-    for platform in platforms.values():
+    assert {"colab-t4", "colab-a100", "kaggle-p100", "kaggle-2xt4", "p5.48xlarge", "a3-highgpu-8g"} <= set(platforms)
+    for name, platform in platforms.items():
+        assert name == platform.name.lower()
         assert platform.gpu_id in load_gpus()
-        assert 12 * GIB < platform.host_ram_bytes < 90 * GIB
+        assert 12 * GIB < platform.host_ram_bytes <= 4096 * GIB
         assert platform.host_ram_source
+        assert platform.price is None or platform.price.source
 
 
 def test_user_gpu() -> None:

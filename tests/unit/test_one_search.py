@@ -13,7 +13,7 @@ from gpu_plan.planner.memory.profile import MemoryProfile
 from gpu_plan.planner.memory.stream import Phase
 from gpu_plan.planner.search.device_use import Simulated
 from gpu_plan.planner.search.generation.relaxed import relaxed as smaller_generations
-from gpu_plan.planner.search.judgement import Judgement, rank
+from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.nearest_change import grown, nearest_change
 from gpu_plan.planner.search.reasons import failure
 from gpu_plan.planner.search.search import search
@@ -56,7 +56,13 @@ class Sharded:
     """A task whose only candidate takes its share of 100 GiB; or all of it on every device, where it is replicated."""
 
     def __init__(self, cluster: Cluster, *, replicated: bool = False) -> None:
-        self.evaluator = SimpleNamespace(cluster=cluster, host_shortage=lambda judgement: None, host_limit=None)
+        self.evaluator = SimpleNamespace(
+            cluster=cluster,
+            host_shortage=lambda judgement: None,
+            host_limit=None,
+            node_ram_bytes=0,
+            simulate=lambda one: one,
+        )
         self.replicated = replicated
         self.asked: list[Cluster] = []
 
@@ -148,7 +154,8 @@ def test_a_search_ranks_and_tells_what_was_passed_over_once() -> None:
     assert [loser.reason for loser in found.rejected] == ["too large"]
     assert found.passed_over == ["in parts: it has one layer"] * 2
     tight = judged(GIB, rate=9.0, simulated=Simulated(reserved_bytes=17 * GIB, squeezed_bytes=GIB, retries=1))
-    assert rank(tight) > rank(found.plans[1]), "what is not sure to fit stands behind what fits, however fast"
+    ordered = found.ranking.ordered([tight, *found.plans])
+    assert ordered[-1] is tight, "what is not sure to fit stands behind what fits, however fast"
 
 
 def test_both_tasks_suggest_alike_what_they_have_alike() -> None:

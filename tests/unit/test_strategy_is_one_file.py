@@ -66,6 +66,7 @@ class Toy(HasTraits):
         name="toy",
         title="Toy",
         place=99,
+        moving_parts=9,
         engine=Engine.FSDP2,
         stage=3,
         one_device=False,

@@ -9,6 +9,9 @@ from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.strategy.generation.layout import Layout
 from gpu_plan.planner.trace.events import IntArray
 
+_OFFLOADING = 100
+"""More than that of any layout."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationJudgement(Judgement):
@@ -36,6 +39,27 @@ class GenerationJudgement(Judgement):
     @property
     def title(self) -> str:
         return self.layout.title
+
+    @property
+    def moving_parts(self) -> int:
+        return self.layout.moving_parts + (_OFFLOADING if self.cpu_bytes or self.disk_bytes else 0)
+
+    @property
+    def kept_host_bytes(self) -> int:
+        return self.cpu_bytes
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        one = 1 / self.samples_per_second
+        corners = self._corners
+        return (one, *(seconds / self.samples for seconds in corners))
+
+    @property
+    def _corners(self) -> tuple[float, ...]:
+        prefill, decode = self.times.prefill.corners, self.times.decode.corners
+        if prefill is None or decode is None:
+            return ()
+        return tuple(first + (self.new_tokens - 1) * each for first, each in zip(prefill(), decode(), strict=True))
 
     @property
     def stream(self) -> RankStream:

@@ -65,6 +65,7 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
             profile=measure(stream, 1),
             terms=self.terms(layout),
             host_bytes=0,
+            usual_host_bytes=self.usual_host_bytes,
             capacity_bytes=self.capacity_bytes,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,

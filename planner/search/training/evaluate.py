@@ -1,6 +1,7 @@
 """Judges one candidate: memory of its worst rank against the device, and its expected speed."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpu_plan.planner.memory.evaluation import with_evaluation
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
@@ -21,11 +22,15 @@ from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of
 from gpu_plan.planner.speed.model import StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
-from gpu_plan.planner.strategy.host_memory import HostJob, host_terms
+from gpu_plan.planner.strategy.host_memory import HostJob, certain, host_terms
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.provider import Provider
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Checkpointing, Workload
+
+_OFFLOADING = 100
+"""Moving parts of offloading: more than those of any strategy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,37 @@ class StepJudgement(Judgement):
     @property
     def title(self) -> str:
         return self.family.title
+
+    @property
+    def full_title(self) -> str:
+        steps = self.batch.accumulation_steps
+        words = f"{self.title}, micro batch {self.batch.micro_batch}" + (f" x {steps} steps" if steps > 1 else "")
+        return f"{words}, {'no' if self.family.checkpointing == 'none' else self.family.checkpointing} checkpointing"
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        samples = self.time.samples_per_second * self.time.step_seconds
+        ends = () if self.time.corners is None else self.time.corners()
+        return tuple(seconds / samples for seconds in (self.time.step_seconds, *ends))
+
+    @property
+    def moving_parts(self) -> int:
+        offloads = 0 if self.family.offload is Offload.NONE else _OFFLOADING
+        return self.family.strategy.traits.moving_parts + offloads
+
+    @property
+    def kept_host_bytes(self) -> int:
+        return sum(term.expected for term in self.host_terms if term.name == "step")
+
+    @property
+    def needed_host_bytes(self) -> int:
+        return certain(self.host_terms)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        family, batch = self.family, self.batch
+        place = (family.strategy.traits.place, family.tensor_parallel, str(family.offload), str(family.checkpointing))
+        return (*place, batch.micro_batch, batch.accumulation_steps)
 
     @property
     def stream(self) -> RankStream:
@@ -148,6 +184,7 @@ class Evaluator(BaseEvaluator[Workload]):
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,
             host_terms=self._host_terms(family, trace, plan.host_bytes),
+            usual_host_bytes=self.usual_host_bytes,
             states_only=states_only,
         )
 

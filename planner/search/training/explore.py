@@ -1,15 +1,19 @@
 """A family's candidates: growing micro batches, bounded by their tensors, then simulated."""
 
-from gpu_plan.planner.search.judgement import rank
+from dataclasses import replace
+
 from gpu_plan.planner.search.reasons import failure, fragmented, too_large
 from gpu_plan.planner.search.task import Explored, Loser
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.workload.training import Workload
 
+_MATTERS = 10
+"""Of the device: plans are compared by tenths of it."""
+
 
 def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaustive: bool) -> Explored[StepJudgement]:
-    """The best micro batch of a family, and the smallest one that fails.
+    """The best micro batch of a family, the others that leave room, and the smallest one that fails.
 
     What a rank of several holds of one copy, only its trace tells: its states alone rule nothing out.
     """
@@ -18,14 +22,57 @@ def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaust
         return Explored(loser=Loser(judgement=states, reason=too_large(states)))
     tried = _ascending(evaluator.workload, cuts)
     possible, failed = _bounded(evaluator, family, tried)
+    if possible and failed is not None and tried is not cuts:
+        possible += _between(evaluator, family, possible, failed.judgement)
     best, died = _exact(evaluator, possible)
-    if (best is None or best.verdict != "fits") and tried[0] is not cuts[0]:
+    if tried[0] is not cuts[0] and _alone_matters(best, possible, states):
         smaller, failed_smaller = _bounded(evaluator, family, cuts[:1])
-        smallest, died_smallest = _exact(evaluator, smaller)
-        failed = failed_smaller or died_smallest or failed
-        if smallest is not None and (best is None or rank(smallest) < rank(best)):
-            best = smallest
-    return Explored(best=best, loser=died if died is not None and (failed is None or best is None) else failed)
+        if best is None or best.device_verdict != "fits":
+            smallest, died_smallest = _exact(evaluator, smaller)
+            failed = failed_smaller or died_smallest or failed
+            best = _better(smallest, best)
+        possible += smaller
+    others = () if best is None else tuple(one for one in possible if one.batch != best.batch)
+    lost = died if died is not None and (failed is None or best is None) else failed
+    return Explored(best=best, loser=lost, others=others)
+
+
+def _alone_matters(best: StepJudgement | None, possible: list[StepJudgement], states: StepJudgement | None) -> bool:
+    """Whether a single sample is worth a trace of its own: it is never faster than two, but may fit where they do not,
+    or free a tenth of the device; what stands without any step is the least that it can come to."""
+    if best is None or best.device_verdict != "fits":
+        return True
+    if states is None:
+        return False
+    freed = possible[0].expected_bytes - states.expected_bytes
+    return freed * _MATTERS >= possible[0].capacity_bytes
+
+
+def _better(one: StepJudgement | None, other: StepJudgement | None) -> StepJudgement | None:
+    """The one that fits, then the faster; the first of two that are alike."""
+    known = [judgement for judgement in (other, one) if judgement is not None]
+    return min(known, key=lambda found: (found.device_verdict != "fits", -found.samples_per_second), default=None)
+
+
+def _between(
+    evaluator: Evaluator, family: Family, possible: list[StepJudgement], fails: StepJudgement
+) -> list[StepJudgement]:
+    """The micro batch halfway between the last power of two that leaves room and the next, where it does too.
+
+    A peak is the highest of sums that are each in proportion to the batch: it never grows by less than it did before,
+    so that what the last two sizes lead to is a lower bound, and often enough to leave it.
+    """
+    fits = possible[-1]
+    size = (fits.batch.micro_batch + fails.batch.micro_batch) // 2
+    if size == fits.batch.micro_batch:
+        return []
+    if len(possible) > 1:
+        before = possible[-2]
+        grown = (fits.least_bytes - before.least_bytes) / (fits.batch.micro_batch - before.batch.micro_batch)
+        if fits.least_bytes + grown * (size - fits.batch.micro_batch) > fits.capacity_bytes:
+            return []
+    judgement = evaluator.judge(family, replace(fits.batch, micro_batch=size))
+    return [judgement] if failure(evaluator, judgement) is None else []
 
 
 def _bounded(
@@ -50,9 +97,9 @@ def _exact(
     died: Loser[StepJudgement] | None = None
     for judgement in sorted(possible, key=lambda candidate: -candidate.samples_per_second):
         exact = evaluator.simulate(judgement)
-        if exact.verdict == "fits":
+        if exact.device_verdict == "fits":
             return exact, died
-        if exact.verdict == "no":
+        if exact.device_verdict == "no":
             died = Loser(judgement=exact, reason=fragmented(exact))
         elif tight is None:
             tight = exact

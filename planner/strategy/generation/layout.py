@@ -34,6 +34,11 @@ class Layout:
         return words + (f" x {self.data_parallel} replicas" if self.data_parallel > 1 else "")
 
     @property
+    def moving_parts(self) -> int:
+        """What there is to set up and to go wrong, in the order of the titles: the plainest has least."""
+        return list(TITLES).index(self.name)
+
+    @property
     def ranks(self) -> int:
         """Devices of one replica."""
         return self.tensor_parallel * self.pipeline_parallel

@@ -26,6 +26,7 @@ TRAITS = Traits(
     name="ddp",
     title="DDP",
     place=1,
+    moving_parts=1,
     engine=Engine.DDP,
     stage=0,
     one_device=False,

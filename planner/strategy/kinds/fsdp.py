@@ -26,6 +26,7 @@ TRAITS = Traits(
     name="fsdp",
     title="FSDP2",
     place=2,
+    moving_parts=2,
     engine=Engine.FSDP2,
     stage=3,
     one_device=False,

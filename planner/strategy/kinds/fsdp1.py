@@ -26,6 +26,7 @@ TRAITS = Traits(
     name="fsdp1",
     title="FSDP1",
     place=3,
+    moving_parts=4,
     engine=Engine.FSDP1,
     stage=3,
     one_device=False,

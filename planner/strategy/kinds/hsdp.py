@@ -33,6 +33,7 @@ TRAITS = Traits(
     name="hsdp",
     title="HSDP",
     place=4,
+    moving_parts=3,
     engine=Engine.FSDP2,
     stage=3,
     one_device=False,

@@ -26,6 +26,7 @@ TRAITS = Traits(
     title="single device",
     gpu_title="single GPU",
     place=0,
+    moving_parts=0,
     engine=Engine.NONE,
     stage=0,
     one_device=True,

@@ -30,6 +30,7 @@ TRAITS = Traits(
     name="zero1",
     title="ZeRO-1",
     place=5,
+    moving_parts=5,
     engine=Engine.DEEPSPEED,
     stage=1,
     one_device=False,

@@ -30,6 +30,7 @@ TRAITS = Traits(
     name="zero2",
     title="ZeRO-2",
     place=6,
+    moving_parts=5,
     engine=Engine.DEEPSPEED,
     stage=2,
     one_device=False,

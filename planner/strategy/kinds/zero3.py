@@ -31,6 +31,7 @@ TRAITS = Traits(
     name="zero3",
     title="ZeRO-3",
     place=7,
+    moving_parts=5,
     engine=Engine.DEEPSPEED,
     stage=3,
     one_device=False,

@@ -146,7 +146,7 @@ def _world(spec: str | None) -> int | None:
 
 def _type_alone(spec: str) -> bool:
     """Whether --gpus names a GPU and no count: neither digits before an `x`, nor a platform, nor what is detected."""
-    from gpu_plan.planner.hardware.catalog import load_platforms
+    from gpu_plan.planner.hardware.machines import load_platforms
 
     lowered = spec.strip().lower()
     head = lowered.partition("x")[0].strip()

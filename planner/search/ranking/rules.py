@@ -1,0 +1,94 @@
+"""The rules: total and stable, whatever the order in which plans were found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gpu_plan.planner.search.judgement import Judgement
+from gpu_plan.planner.search.ranking.ratio import ratio
+from gpu_plan.planner.workload.prefer import Prefer
+
+LONGER = 1.05
+"""How many times as long as the fastest a plan may be expected to take and still be a tie."""
+_TENTHS = 10
+
+R = TypeVar("R", bound=Judgement)
+
+
+ORDERS: dict[Prefer, tuple[str, ...]] = {
+    Prefer.BALANCE: ("host", "parts", "headroom", "time"),
+    Prefer.SPEED: ("time", "host", "parts", "headroom"),
+    Prefer.MEMORY: ("headroom", "host", "parts", "time"),
+    Prefer.COST: ("time", "host", "parts", "headroom"),
+    Prefer.SIMPLE: ("parts", "host", "headroom", "time"),
+}
+"""What is compared, first to last. On one cluster an hour costs the same whatever runs: the cheapest is the fastest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """How plans of one cluster are compared."""
+
+    prefer: Prefer = Prefer.BALANCE
+    host_ram_bytes: int = 0
+    """Of a node: known, or what the smallest usual one has; 0 where devices have no host beside them."""
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """What is compared, first to last."""
+        return ORDERS[self.prefer]
+
+    def ordered(self, plans: Sequence[R]) -> list[R]:
+        """Best first: what surely fits, then what may, then what needs something that is not known to be there.
+
+        Within each: the best of those that tie with the fastest, and so on with what is left. Where memory or
+        simplicity is preferred all plans are compared, not ties alone.
+        """
+        found: list[R] = []
+        for group in sorted({standing(plan) for plan in plans}):
+            left = sorted((plan for plan in plans if standing(plan) == group), key=_name)
+            while left:
+                best = min(self.tied(left), key=self.key)
+                found.append(best)
+                left = [plan for plan in left if plan is not best]
+        return found
+
+    def tied(self, plans: Sequence[R]) -> list[R]:
+        """Those among which the order decides."""
+        if self.prefer in (Prefer.MEMORY, Prefer.SIMPLE):
+            return list(plans)
+        fastest = min(plans, key=lambda plan: (plan.seconds[0], self.key(plan)))
+        return [plan for plan in plans if ties(plan, fastest)]
+
+    def key(self, plan: Judgement) -> tuple[Any, ...]:
+        """What is compared, smaller first; a plan's name last, so that no two are equal by chance of their order."""
+        return (*(self.measure(name, plan) for name in self.order), _name(plan))
+
+    def measure(self, name: str, plan: Judgement) -> float:
+        """One of the things that are compared; less is better."""
+        if name == "host":
+            return self.host_tenths(plan)
+        if name == "parts":
+            return plan.moving_parts
+        if name == "headroom":
+            return -(_TENTHS * plan.room_bytes // max(1, plan.capacity_bytes))
+        return plan.seconds[0]
+
+    def host_tenths(self, plan: Judgement) -> int:
+        """Tenths of a node's RAM that a plan keeps taken."""
+        return _TENTHS * plan.kept_host_bytes // self.host_ram_bytes if self.host_ram_bytes else 0
+
+
+def ties(plan: Judgement, fastest: Judgement) -> bool:
+    """Whether a plan's time cannot be told from the fastest's, and is expected to be next to the same."""
+    found = ratio(plan.seconds, fastest.seconds)
+    return found.low <= 1 and found.expected <= LONGER
+
+
+def standing(plan: Judgement) -> int:
+    """0 fits; 1 may not fit the device; 2 needs something that is not known to be there."""
+    return 0 if plan.verdict == "fits" else 2 if plan.conditions else 1
+
+
+def _name(plan: Judgement) -> tuple[Any, ...]:
+    return plan.identity

@@ -1,0 +1,204 @@
+"""Which plan goes first: rules that are total, stable, and not moved by plans that are worse in every way."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_plan.planner.memory.profile import MemoryProfile
+from gpu_plan.planner.memory.stream import Phase
+from gpu_plan.planner.search.front import beats, completed, front
+from gpu_plan.planner.search.judgement import Judgement
+from gpu_plan.planner.search.ranking.ratio import ratio
+from gpu_plan.planner.search.ranking.rules import Ranking, ties
+from gpu_plan.planner.search.ranking.words import rules, why
+from gpu_plan.planner.trace.events import CATEGORIES
+from gpu_plan.planner.units import GIB
+from gpu_plan.planner.workload.prefer import Prefer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged(Judgement):
+    """A plan that is what it is said to be."""
+
+    name: str = "plan"
+    times: tuple[float, ...] = (1.0,)
+    parts: int = 0
+    bounded: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        return self.times
+
+    @property
+    def samples_per_second(self) -> float:
+        return 1 / self.times[0]
+
+    @property
+    def moving_parts(self) -> int:
+        return self.parts
+
+
+def judged(name: str, times: tuple[float, ...], *, used: int = 8, host: int = 0, **more: Any) -> Judged:
+    """A plan that takes so many GiB of a device of 16 and of the node."""
+    profile = MemoryProfile(
+        peak_allocated_bytes=used * GIB,
+        phase_of_peak=Phase.BACKWARD,
+        at_peak=dict.fromkeys(CATEGORIES, 0),
+        at_rest_bytes=0,
+        phase_peaks={},
+    )
+    return Judged(
+        name=name, times=times, profile=profile, terms=(), host_bytes=host * GIB, capacity_bytes=16 * GIB, **more
+    )
+
+
+RANKING = Ranking(host_ram_bytes=64 * GIB)
+
+
+def test_what_two_plans_share_cancels() -> None:
+    """Both take two to ten seconds; whatever the rates are, the second takes a tenth longer."""
+    slow_or_fast = (4.0, 10.0, 2.0)
+    found = ratio(tuple(1.1 * time for time in slow_or_fast), slow_or_fast)
+    assert (found.low, found.high) == pytest.approx((1.1, 1.1))
+    assert ratio((2.0, 1.0, 3.0), (1.0,)).low == 2.0, "what is not known apart stands at its expected time"
+
+
+def test_offloading_that_is_hardly_faster_goes_behind_the_plain_plan() -> None:
+    offloaded = judged("offloaded", (1.0, 1.6, 0.9), used=15, host=17, parts=105)
+    plain = judged("plain", (1.035, 1.4, 0.95), used=13)
+    found = RANKING.ordered([offloaded, plain])
+    assert [plan.name for plan in found] == ["plain", "offloaded"]
+    sentence = why(RANKING, found)
+    assert sentence is not None
+    assert sentence.startswith(
+        "plain is first: it keeps 0.0 GiB in the node's RAM against 17.0, and offloaded takes 0.97"
+    )
+
+
+def test_a_plan_that_is_surely_slower_is_no_tie_however_simple() -> None:
+    fast = judged("fast", (1.0, 1.5, 0.8), parts=2)
+    slow = judged("slow", (1.04, 1.56, 0.83))
+    assert not ties(slow, fast)
+    assert RANKING.ordered([slow, fast])[0] is fast
+    far = judged("far", (1.06, 1.4, 0.7))
+    assert not ties(far, fast), "more than a twentieth longer in expectation"
+
+
+def test_what_needs_ram_that_is_not_known_goes_last_and_says_so() -> None:
+    needy = judged("needy", (1.0,), host=180, usual_host_bytes=64 * GIB)
+    slow = judged("slow", (9.0,))
+    assert needy.verdict == "tight"
+    assert needy.device_verdict == "fits"
+    assert [one.bytes for one in needy.conditions] == [180 * GIB]
+    found = RANKING.ordered([needy, slow])
+    assert found[0] is slow
+    assert why(RANKING, found) == (
+        "slow is first: of needy, it needs 180 GiB of node RAM, which is not known (--host-ram settles it)"
+    )
+    settled = replace(needy, usual_host_bytes=None)
+    assert settled.verdict == "fits"
+
+
+@pytest.mark.parametrize(
+    ("prefer", "first"),
+    [
+        (Prefer.BALANCE, "simple"),
+        (Prefer.SPEED, "fast"),
+        (Prefer.COST, "fast"),
+        (Prefer.MEMORY, "small"),
+        (Prefer.SIMPLE, "simple"),
+    ],
+)
+def test_a_preference_changes_the_order_of_the_rules(prefer: Prefer, first: str) -> None:
+    plans = [
+        judged("fast", (1.0, 2.0, 0.9), used=15, parts=5),
+        judged("simple", (1.02, 1.9, 0.95), used=12),
+        judged("small", (7.0, 9.0, 6.0), used=2, parts=5),
+    ]
+    ranking = replace(RANKING, prefer=prefer)
+    assert ranking.ordered(plans)[0].name == first
+    assert rules(ranking)
+
+
+times = st.tuples(*[st.integers(1, 30).map(lambda tenth: tenth / 10)] * 3)
+plans = st.builds(
+    lambda times, used, host, parts: (times, used, host, parts),
+    times,
+    st.integers(1, 15),
+    st.integers(0, 60),
+    st.integers(0, 105),
+)
+
+
+def _all(values: list[Any]) -> list[Judged]:
+    return [
+        judged(f"plan {place:02}", times, used=used, host=host, parts=parts)
+        for place, (times, used, host, parts) in enumerate(values)
+    ]
+
+
+@given(st.lists(plans, min_size=1, max_size=8), st.permutations(range(8)), st.sampled_from(list(Prefer)))
+def test_the_order_does_not_depend_on_the_order_of_the_search(
+    values: list[Any], order: list[int], prefer: Prefer
+) -> None:
+    found = _all(values)
+    ranking = replace(RANKING, prefer=prefer)
+    shuffled = [found[place] for place in order if place < len(found)]
+    assert ranking.ordered(shuffled) == ranking.ordered(found)
+
+
+@given(
+    st.lists(plans, min_size=1, max_size=6),
+    st.integers(0, 5),
+    st.lists(plans, max_size=4),
+    st.sampled_from(list(Prefer)),
+)
+def test_plans_that_are_worse_in_every_way_do_not_move_the_winner(
+    values: list[Any], place: int, worse: list[Any], prefer: Prefer
+) -> None:
+    found = _all(values)
+    ranking = replace(RANKING, prefer=prefer)
+    winner = ranking.ordered(found)[0]
+    base = found[place % len(found)]
+    dominated = [
+        judged(
+            f"worse {number}",
+            tuple(mine + more for mine, more in zip(base.times, added, strict=True)),
+            used=min(16, base.profile.peak_allocated_bytes // GIB + used // 8),
+            host=base.host_bytes // GIB + host,
+            parts=base.parts + parts,
+        )
+        for number, (added, used, host, parts) in enumerate(worse)
+    ]
+    assert ranking.ordered([*dominated, *found])[0] is winner
+
+
+@given(st.lists(plans, min_size=1, max_size=12), st.integers(0, 12))
+def test_the_front_is_that_of_all_plans_evaluated(values: list[Any], simulated: int) -> None:
+    """Twenty small spaces and more: what is dropped unsimulated is never on the front of brute force."""
+    everything = _all(values)
+    every = {everything[place].name for place in front(everything)}
+    exact, bounds = everything[:simulated], everything[simulated:]
+    # A bound takes at most what the simulation finds, and simulating gives the plan itself.
+    lower = {plan.name: plan for plan in bounds}
+    bounded = [
+        replace(plan, profile=replace(plan.profile, peak_allocated_bytes=plan.profile.peak_allocated_bytes // 2))
+        for plan in bounds
+    ]
+    calls: list[str] = []
+
+    def simulate(plan: Judged) -> Judged:
+        calls.append(plan.name)
+        return lower[plan.name]
+
+    kept = [*exact, *completed(exact, bounded, simulate)]
+    assert {kept[place].name for place in front(kept)} == every
+    assert len(calls) == len(set(calls))
+    assert not any(beats(plan, plan) for plan in kept)
