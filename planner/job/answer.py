@@ -6,6 +6,7 @@ from typing import Any
 
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job.alternatives import Job, alternatives, nearest
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Answer, Note, Request
@@ -13,7 +14,6 @@ from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.wishes.read import read_wishes
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.document import document
-from gpu_plan.planner.search.nearest_change import nearest_change
 from gpu_plan.planner.search.predicted import predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.training.conversions import widened
@@ -28,7 +28,7 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
     collects = gc.isenabled()
     gc.disable()
     try:
-        return _answer(request, cluster, source, prepared(request, cluster, source, note, openers))
+        return _answer(request, cluster, source, note, openers)
     finally:
         if collects:
             gc.enable()
@@ -45,9 +45,14 @@ def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note
     return prepare(request, cluster, source, note, openers)
 
 
-def _answer(request: Request, cluster: Cluster, source: ModelSource, job: Prepared) -> Answer:
+def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Answer:
+    job = prepared(request, cluster, source, note, openers)
     wishes = read_wishes(dict(request.words))
     found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=wishes.prefer)
+    tried = None
+    if request.suggest and (found.best is None or request.alternatives):
+        asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
+        tried = alternatives(asked, fits=found.best is not None)
     told = document(
         found,
         task=job.task,
@@ -58,7 +63,8 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, job: Prepar
         assumptions=_assumptions(job, found),
         warnings=(*job.warnings(found), *filter(None, [moved_line()])),
         headline=job.headline,
-        change=nearest_change(job.task) if found.best is None and request.suggest else None,
+        change=None if tried is None or found.best is not None else nearest(tried),
+        alternatives=() if tried is None else tuple(tried.found),
         explain=request.explained if request.explain else 0,
     )
     drawn = request.plot or (request.timeline and not cluster.gpu.is_cpu)

@@ -62,7 +62,8 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
         repr(installed(_MIRRORED)),
         # The document leaves out what a user may change about a GPU of theirs, such as its context.
         repr((cluster.gpu, cluster.price)),
-        repr((request.words, request.settings, request.pinned, request.explain and request.explained, request.suggest)),
+        repr((request.words, request.settings, request.pinned, request.explain and request.explained)),
+        repr((request.suggest, request.alternatives)),
     )
 
 

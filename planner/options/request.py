@@ -37,6 +37,8 @@ class Request:
     """A training script that `model` is compared with."""
     suggest: bool = True
     """Whether the nearest change that would fit is looked for where nothing fits."""
+    alternatives: bool = False
+    """Whether what else could be done is looked for where a plan fits too."""
     follow: bool = False
     """Whether the user's own code is followed: a script beyond its first step, for what it never gives back."""
     script_seconds: float | None = None

@@ -51,12 +51,51 @@ def join_negative(words: Sequence[str]) -> list[str]:
     return joined
 
 
+_MEANT = {
+    "--batch-size": "--micro-batch",
+    "--per-device-train-batch-size": "--micro-batch",
+    "--per_device_train_batch_size": "--micro-batch",
+    "-bs": "--micro-batch",
+    "-b": "--micro-batch",
+    "--bs": "--micro-batch",
+    "--lora": "--peft lora",
+    "--qlora": "--peft qlora",
+    "--fp16": "--precision fp16-mixed",
+    "--bf16": "--precision bf16-mixed",
+    "--fp8": "--precision fp8-mixed",
+    "--load-in-4bit": "--peft qlora, or --task infer --quantize nf4",
+    "--load_in_4bit": "--peft qlora, or --task infer --quantize nf4",
+    "--gpu": "--gpus",
+    "--num-gpus": "--gpus 8xH100",
+    "--max-length": "--seq-len",
+    "--max-seq-length": "--seq-len",
+    "--max_seq_length": "--seq-len",
+    "--sequence-length": "--seq-len",
+    "--seq-length": "--seq-len",
+    "--gradient-checkpointing": "--checkpointing full",
+    "--gradient_checkpointing": "--checkpointing full",
+    "--gradient-accumulation-steps": "--grad-accum",
+    "--gradient_accumulation_steps": "--grad-accum",
+    "--flash-attention": "--attention flash",
+    "--optim": "--optimizer",
+    "--deepspeed": "--strategy zero2, or zero3",
+    "--fsdp": "--strategy fsdp",
+    "--zero": "--strategy zero2, or zero3",
+    "--inference": "--task infer",
+    "--ram": "--host-ram",
+}
+"""What other programs call an option of ours."""
+
+
 def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageError:
     """One line for what argparse did not recognise, with the nearest option."""
     from gpu_plan.planner.nearest import did_you_mean
 
     known = [string for action in parser._actions for string in action.option_strings]
     first = words[0]
+    meant = _MEANT.get(first.partition("=")[0])
+    if meant is not None:
+        return UsageError(f"unrecognised argument {first!r}: did you mean {meant}?")
     hint = did_you_mean(first.partition("=")[0], known, limit=1) if first.startswith("-") else ""
     return UsageError(
         f"unrecognised argument {first!r}.{hint}" if hint else f"unrecognised argument {first!r}; see `plan --help`"
@@ -87,6 +126,9 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--force", action="store_true", help="overwrite existing files")
     group.add_argument("--top", metavar="N", help="how many plans to show")
     group.add_argument("--explain", action="store_true", help="name the largest tensors that stand at the peak")
+    group.add_argument(
+        "--alternatives", action="store_true", help="what else you could do, evaluated, also where a plan fits"
+    )
     group.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
     group.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
 

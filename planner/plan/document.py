@@ -27,6 +27,7 @@ from gpu_plan.planner.workload.training import Workload
 __all__ = [
     "CATEGORY_NAMES",
     "SCHEMA_VERSION",
+    "Alternative",
     "Assumption",
     "AtPeak",
     "Candidate",
@@ -124,6 +125,26 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Something else that could be done, evaluated: it fits."""
+
+    change: str
+    """An option, or the GPUs."""
+    plan: str
+    """How it would be run."""
+    cluster: str
+    device_used_bytes: int
+    capacity_bytes: int
+    host_bytes_per_node: int = 0
+    samples_per_second: float
+    """Of all devices together."""
+    tokens_per_second: float | None = None
+    """Likewise; None for models without a sequence."""
+    usd_per_hour: float | None = None
+    """Of all devices at the cheapest published price; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankingFacts:
     """How the plans were ordered."""
 
@@ -200,6 +221,8 @@ class PlanDocument:
     """Of one device, where anybody published any; cheapest first."""
     ranking: RankingFacts | None = None
     """None in older files."""
+    alternatives: tuple[Alternative, ...] = ()
+    """What else could be done, the smallest change first: where nothing fits, and where it was asked for."""
 
     def __post_init__(self) -> None:
         if self.schema_version != SCHEMA_VERSION:

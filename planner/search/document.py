@@ -9,6 +9,7 @@ from gpu_plan.planner.memory.profile import StandingTensor, standing
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.plan.document import (
+    Alternative,
     Assumption,
     AtPeak,
     Candidate,
@@ -49,6 +50,7 @@ def document(
     change: str | None = None,
     headline: str | None = None,
     explain: int = 0,
+    alternatives: tuple[Alternative, ...] = (),
 ) -> PlanDocument:
     """The document of one finished search; `explain` is how many kinds of tensors at the peak are named."""
     cluster = task.evaluator.cluster
@@ -69,6 +71,7 @@ def document(
         stack=stack_section(task.evaluator.workload),
         headline=headline,
         prices=device_prices(cluster),
+        alternatives=alternatives,
         ranking=RankingFacts(
             prefer=str(found.ranking.prefer), rules=rules(found.ranking), why=why(found.ranking, found.plans)
         ),

@@ -32,6 +32,9 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
         blocks.extend(_candidate(shown, document, explain))
     if document.nearest_change is not None:
         blocks += ["## Nearest change that would fit", markdown(document.nearest_change)]
+    if document.alternatives:
+        rows = [(markdown(change), markdown(figures)) for change, figures in words.alternative_rows(document)]
+        blocks += ["## What else you could do", _table(("change", "what it takes and gives"), rows)]
     if document.ranking is not None and document.ranking.why is not None:
         blocks += ["## Why", markdown(document.ranking.why)]
     if document.plans[1:top]:

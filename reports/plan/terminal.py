@@ -118,6 +118,9 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
     if document.nearest_change is not None:
         yield from _heading("Nearest change that would fit")
         yield Padding(Text(page.safe(document.nearest_change)), (0, 0, 0, 2))
+    if document.alternatives:
+        yield from _heading("What else you could do")
+        yield _bullets((page.safe(text), page.safe(aside)) for text, aside in words.alternative_rows(document))
     if document.ranking is not None and document.ranking.why is not None:
         yield from _heading("Why")
         yield Padding(Text(page.safe(document.ranking.why)), (0, 0, 0, 2))

@@ -1,6 +1,7 @@
 """A plan's figures in words, the same in every report. Nothing here knows a format."""
 
 from gpu_plan.planner.plan.document import (
+    Alternative,
     Candidate,
     Evidence,
     HostFigures,
@@ -127,6 +128,24 @@ def batch_words(choice: StrategyChoice) -> str:
         pieces.append(f"{choice.data_parallel} ranks")
     product = f" = global batch {choice.global_batch_size}" if len(pieces) > 1 else ""
     return " × ".join(pieces) + product
+
+
+def alternative_rows(document: PlanDocument) -> list[tuple[str, str]]:
+    """What else could be done: the change with its plan, and its figures."""
+    return [(f"{one.change}: {one.plan}", ", ".join(_alternative_figures(one))) for one in document.alternatives]
+
+
+def _alternative_figures(one: Alternative) -> list[str]:
+    pieces = [f"{gib(one.device_used_bytes)} of {gib(one.capacity_bytes)} GiB"]
+    if one.host_bytes_per_node:
+        pieces.append(f"{gib(one.host_bytes_per_node)} GiB of each node's RAM")
+    if one.tokens_per_second is not None:
+        pieces.append(f"{one.tokens_per_second:,.0f} tokens/s in all")
+    else:
+        pieces.append(f"{one.samples_per_second:,.0f} samples/s in all")
+    if one.usd_per_hour is not None:
+        pieces.append(f"${one.usd_per_hour:.2f} an hour")
+    return pieces
 
 
 def tight_words(candidate: Candidate) -> str:

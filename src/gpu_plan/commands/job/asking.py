@@ -67,6 +67,7 @@ def request_of(args: argparse.Namespace, words: Sequence[str], script_words: Seq
         settings=tuple(args.settings),
         pinned=args.pin,
         explain=args.explain,
+        alternatives=args.alternatives,
         trust_remote_code=args.trust_remote_code,
         revision=args.revision,
         use_cache=not args.no_cache,
