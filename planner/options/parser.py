@@ -131,7 +131,7 @@ def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
         "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
         "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
         "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "pp", "prefer", "host_ram",
-        "price",
+        "price", "tokens", "dataset_tokens", "epochs", "budget", "deadline",
     )  # fmt: skip
     given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
     task = (("task", "infer"),) if args.task == "infer" else ()
@@ -279,6 +279,13 @@ def _add_wishes(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--host-ram", metavar="SIZE", help="RAM of each node, such as 256GiB, where it is not known")
     group.add_argument("--price", metavar="USD", help="dollars for one GPU and hour, in place of published prices")
+    group.add_argument("--tokens", metavar="N", help="tokens of the whole job, such as 15T: hours and cost of it")
+    group.add_argument("--dataset-tokens", metavar="N", help="tokens that one pass over the data reads, such as 1.2B")
+    group.add_argument("--epochs", metavar="N", help="passes over the data")
+    group.add_argument(
+        "--budget", metavar="USD", help="dollars for the whole job; machines are compared without --gpus"
+    )
+    group.add_argument("--deadline", metavar="SPAN", help="12h, 3d or 2w for the whole job; likewise")
 
 
 class _Later(NamedTuple):

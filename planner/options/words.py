@@ -127,6 +127,9 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--top", metavar="N", help="how many plans to show")
     group.add_argument("--explain", action="store_true", help="name the largest tensors that stand at the peak")
     group.add_argument(
+        "--machines", metavar="A,B", help="machines to compare in place of the catalog's, where there is no --gpus"
+    )
+    group.add_argument(
         "--alternatives", action="store_true", help="what else you could do, evaluated, also where a plan fits"
     )
     group.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")

@@ -57,15 +57,21 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
 
 
 def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
-    from gpu_plan.commands.job.asking import check_subject, find_plans
+    from gpu_plan.commands.job.asking import asks_for_machines, check_subject, find_plans
     from gpu_plan.commands.job.output import check_targets, write_report, write_snapshot_of
 
     if args.sweep:
         from gpu_plan.commands.sweep import sweep
 
         return sweep(args, words, script_words)
-    check_subject(args)
     top = positive(args.top, "--top") or 5
+    if asks_for_machines(args):
+        from gpu_plan.commands.job.machines import compare_machines
+
+        return compare_machines(args, words, positive(args.top, "--top") or 12)
+    if args.machines is not None:
+        raise UsageError("--machines are compared where there is no --gpus: leave one of them out")
+    check_subject(args)
     check_targets(args)
     answer = find_plans(args, words, script_words)
     write_report(args, answer.document, top, answer.timeline)

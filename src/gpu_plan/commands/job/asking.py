@@ -37,6 +37,13 @@ def check_subject(args: argparse.Namespace) -> None:
         raise UsageError(f"which GPUs? add --gpus, such as: plan {args.model} --gpus 8xH100")
 
 
+def asks_for_machines(args: argparse.Namespace) -> bool:
+    """Whether machines are to be compared: a model is named, and no GPUs."""
+    if args.gpus is not None or args.model is None or args.named_model is not None or args.model.endswith(".py"):
+        return False
+    return _verb_like(args.model) is None and args.task != "infer"
+
+
 def find_plans(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str] = ()) -> "Answer":
     """Runs the main job for parsed options; `words` are the command line that is kept with the answer.
 

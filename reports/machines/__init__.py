@@ -1,0 +1,1 @@
+"""Machines on which a job fits, as text: `text` is the table that a terminal shows."""
