@@ -54,7 +54,7 @@ def alternatives(job: Job, *, fits: bool, most: int = 5) -> Tried:
     for clusters in (_more(job.cluster), _larger(job)):
         before = len(tried.found)
         for change, cluster in clusters:
-            _try(job, tried, change, lambda cluster=cluster: job.task.on(cluster), cluster)  # type: ignore[misc]
+            _try(job, tried, change, lambda cluster=cluster: job.task.on(cluster), cluster)
             if len(tried.found) > before:
                 break
     return tried

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpu_plan.planner.cache_dir import versions
@@ -12,7 +13,7 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.wishes.read import read_wishes
-from gpu_plan.planner.plan.document import Assumption
+from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
 from gpu_plan.planner.search.document import document
 from gpu_plan.planner.search.predicted import predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
@@ -67,6 +68,8 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         alternatives=() if tried is None else tuple(tried.found),
         explain=request.explained if request.explain else 0,
     )
+    if wishes.tokens is not None:
+        told = replace(told, whole_job=_whole_job(told, wishes.tokens, cluster))
     drawn = request.plot or (request.timeline and not cluster.gpu.is_cpu)
     return Answer(
         document=told,
@@ -75,6 +78,17 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         places=job.places(),
         widened=widened(found) if request.follow else {},
     )
+
+
+def _whole_job(told: PlanDocument, tokens: int, cluster: Cluster) -> JobFigures | None:
+    """What so many tokens take under the best plan; None where nothing fits, or nothing is counted in tokens."""
+    speed = None if told.best is None else told.best.speed
+    if speed is None or not speed.tokens_per_second_per_gpu:
+        return None
+    hours = tokens / (speed.tokens_per_second_per_gpu * cluster.world_size) / 3600
+    price = told.prices[0].usd_per_hour if told.prices else None
+    gpu_hours = hours * cluster.world_size
+    return JobFigures(tokens=tokens, hours=hours, gpu_hours=gpu_hours, usd=None if price is None else gpu_hours * price)
 
 
 def _assumptions(job: Prepared, found: Found[Any]) -> tuple[Assumption, ...]:

@@ -15,7 +15,8 @@ from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.training import Given
 from gpu_plan.planner.options.wishes.read import Wishes, read_wishes, settled
-from gpu_plan.planner.plan.machines import JobFigures, Machine, MachinesDocument
+from gpu_plan.planner.plan.figures import JobFigures
+from gpu_plan.planner.plan.machines import Machine, MachinesDocument
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.generation.errors import CannotSplitError
@@ -151,12 +152,12 @@ def _clusters(specs: Sequence[str], wishes: Wishes) -> list[Cluster]:
 def _best(job: Prepared) -> Judgement | None:
     """The simplest way that fits, at its best batch; None where nothing fits."""
     try:
-        fitting = job.task.fitting()
+        fitting: Judgement | None = job.task.fitting()
     except CannotSplitError:
         return None
     if fitting is None:
         return None
-    best = job.task.explore(fitting.family, exhaustive=False).best
+    best: Judgement | None = job.task.explore(fitting.family, exhaustive=False).best
     return best if best is not None and best.verdict == "fits" else fitting
 
 
@@ -184,11 +185,11 @@ def _machine(cluster: Cluster, job: Prepared, best: Judgement, wishes: Wishes) -
         price_date=None if price is None else price.date,
         price_source=None if price is None else price.source,
         usd_per_million_tokens=None if hourly is None else hourly / 3600 * _MILLION / rate,
-        job=None if wishes.tokens is None or tokens is None else job_figures(wishes.tokens, tokens, cluster, hourly),
+        job=None if wishes.tokens is None or tokens is None else _job_figures(wishes.tokens, tokens, cluster, hourly),
     )
 
 
-def job_figures(tokens: int, rate: float, cluster: Cluster, hourly: float | None) -> JobFigures:
+def _job_figures(tokens: int, rate: float, cluster: Cluster, hourly: float | None) -> JobFigures:
     """A job of so many tokens at `rate` of them a second."""
     hours = tokens / rate / 3600
     return JobFigures(

@@ -298,7 +298,6 @@ class _Later(NamedTuple):
 _LATER = (
     _Later("--cp"),
     _Later("--ep"),
-    _Later("--max"),
 )
 
 

@@ -65,7 +65,6 @@ _MEANT = {
     "--fp8": "--precision fp8-mixed",
     "--load-in-4bit": "--peft qlora, or --task infer --quantize nf4",
     "--load_in_4bit": "--peft qlora, or --task infer --quantize nf4",
-    "--gpu": "--gpus",
     "--num-gpus": "--gpus 8xH100",
     "--max-length": "--seq-len",
     "--max-seq-length": "--seq-len",
@@ -128,6 +127,9 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--explain", action="store_true", help="name the largest tensors that stand at the peak")
     group.add_argument(
         "--machines", metavar="A,B", help="machines to compare in place of the catalog's, where there is no --gpus"
+    )
+    group.add_argument(
+        "--max", metavar="WHAT", dest="largest", help="the largest seq-len, micro-batch or lora-rank that fits"
     )
     group.add_argument(
         "--alternatives", action="store_true", help="what else you could do, evaluated, also where a plan fits"

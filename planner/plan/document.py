@@ -12,6 +12,7 @@ from gpu_plan.planner.plan.figures import (
     DevicePrice,
     Evidence,
     HostFigures,
+    JobFigures,
     MemoryFigures,
     OutsideAllocator,
     SpeedFigures,
@@ -37,6 +38,7 @@ __all__ = [
     "Evidence",
     "HostFigures",
     "InferenceFigures",
+    "JobFigures",
     "MemoryFigures",
     "ModelFacts",
     "OutsideAllocator",
@@ -221,6 +223,8 @@ class PlanDocument:
     """Of one device, where anybody published any; cheapest first."""
     ranking: RankingFacts | None = None
     """None in older files."""
+    whole_job: JobFigures | None = None
+    """Of the best plan, where it was said how many tokens the job has."""
     alternatives: tuple[Alternative, ...] = ()
     """What else could be done, the smallest change first: where nothing fits, and where it was asked for."""
 

@@ -259,6 +259,17 @@ class DevicePrice:
             raise ValueError(f"a price of {self.usd_per_hour} is invalid")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFigures:
+    """A whole job of so many tokens."""
+
+    tokens: int
+    hours: float
+    gpu_hours: float
+    usd: float | None = None
+    """None where nobody printed a price."""
+
+
 def _at_least(figures: object, least: int, *names: str) -> None:
     for name in names:
         if getattr(figures, name) < least:

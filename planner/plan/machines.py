@@ -3,17 +3,7 @@
 from dataclasses import dataclass
 
 from gpu_plan.planner.plan.codec import dump
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFigures:
-    """A whole job of so many tokens."""
-
-    tokens: int
-    hours: float
-    gpu_hours: float
-    usd: float | None = None
-    """None where nobody printed a price."""
+from gpu_plan.planner.plan.figures import JobFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

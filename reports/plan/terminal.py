@@ -191,6 +191,8 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explai
             grid.add_row("", page.joined(host, _LABEL + 1))
     if candidate.speed is not None and document.plans:
         grid.add_row("", page.joined(words.rate_words(candidate), _LABEL + 1))
+    if whole := words.job_figure_words(document):
+        grid.add_row("", page.joined(whole, _LABEL + 1))
     for pieces in infer_words.lines(candidate):
         grid.add_row("", page.joined(pieces, _LABEL + 1))
     yield Text("")

@@ -148,6 +148,19 @@ def _alternative_figures(one: Alternative) -> list[str]:
     return pieces
 
 
+def job_figure_words(document: PlanDocument) -> list[str]:
+    """What the whole job takes, in pieces; none where it was not said how long it is."""
+    job = document.whole_job
+    if job is None:
+        return []
+    pieces = [f"{format_count(job.tokens)} tokens take {job.hours:,.1f} hours", f"{job.gpu_hours:,.0f} GPU-hours"]
+    if job.usd is not None and document.prices:
+        price = document.prices[0]
+        each = f"${price.usd_per_hour:.2f} an hour and GPU, {price.provider}, {price.date}"
+        pieces.append(f"${job.usd:,.2f} ({each})")
+    return pieces
+
+
 def tight_words(candidate: Candidate) -> str:
     """What a plan that may not run is short of: `needs 180 GiB of node RAM, which is not known`."""
     if not candidate.conditions:

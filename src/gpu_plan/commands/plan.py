@@ -65,13 +65,17 @@ def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[
 
         return sweep(args, words, script_words)
     top = positive(args.top, "--top") or 5
-    if asks_for_machines(args):
+    if asks_for_machines(args) and args.largest is None:
         from gpu_plan.commands.job.machines import compare_machines
 
         return compare_machines(args, words, positive(args.top, "--top") or 12)
     if args.machines is not None:
         raise UsageError("--machines are compared where there is no --gpus: leave one of them out")
     check_subject(args)
+    if args.largest is not None:
+        from gpu_plan.commands.job.largest import tell_largest
+
+        return tell_largest(args, words)
     check_targets(args)
     answer = find_plans(args, words, script_words)
     write_report(args, answer.document, top, answer.timeline)

@@ -1,0 +1,111 @@
+"""The largest value of an option at which a job still fits: searched over exact figures, not tried by the user."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job.answer import prepared
+from gpu_plan.planner.job.prepared import Openers
+from gpu_plan.planner.job.training import trace_provider
+from gpu_plan.planner.model.source.resolve import ModelSource, resolve
+from gpu_plan.planner.options.cluster import find_cluster
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.options.training import Given
+from gpu_plan.planner.options.wishes.read import read_wishes, settled
+from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.provider import TraceProvider
+
+_STEPS = {"seq-len": 128, "micro-batch": 1, "lora-rank": 8}
+"""Values are multiples of these."""
+_MOST = {"seq-len": 2**20, "micro-batch": 4096, "lora-rank": 4096}
+_LATER = ("model",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Largest:
+    """What was found."""
+
+    option: str
+    value: int | None
+    """None where not even the smallest fits."""
+    plan: str | None
+    """How it is run there."""
+    smallest: int
+    unbounded: bool = False
+    """Whether the search ended at the most that is asked about."""
+
+
+def find_largest(request: Request, what: str, note: Note) -> Largest:
+    """The largest value of option `what` (without dashes) at which some plan fits.
+
+    UsageError for an option that nothing bounds, and for one that was given.
+    """
+    if what in _LATER:
+        raise NotBuiltError(f"--max {what}")
+    if what not in _STEPS:
+        raise UsageError(f"--max {what[:40]!r}: only {', '.join(_STEPS)} have a bound that is searched")
+    words = dict(request.words)
+    if is_inference(words) or request.model.endswith(".py"):
+        raise UsageError(f"--max {what} is about training a model by name: leave --task infer and scripts out")
+    if what in words:
+        raise UsageError(f"--max {what} searches what --{what} gives: leave one of them out")
+    if what == "lora-rank" and words.get("peft", "none") == "none":
+        raise UsageError("--max lora-rank needs --peft lora or qlora")
+    cluster = settled(find_cluster(request.gpus), read_wishes(words))
+    source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
+    asked = _Asked(request=request, cluster=cluster, source=source, note=note, what=what)
+    value, unbounded = bisected(asked.fits, _STEPS[what], _MOST[what])
+    plan = None if value is None else asked.plans[value]
+    return Largest(option=what, value=value, plan=plan, smallest=_STEPS[what], unbounded=unbounded)
+
+
+def bisected(fits: Callable[[int], bool], step: int, most: int) -> tuple[int | None, bool]:
+    """The largest multiple of `step` up to `most` that fits, where whatever is smaller than one that fits does too;
+    and whether that is `most`. Doubled until something fails, then halved."""
+    if not fits(step):
+        return None, False
+    low = step
+    while low < most and fits(min(2 * low, most)):
+        low = min(2 * low, most)
+    if low >= most:
+        return low, True
+    high = min(2 * low, most)
+    while high - low > step:
+        middle = (low + high) // 2 // step * step
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low, False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """Asks for one value after the other; traces are kept between them."""
+
+    request: Request
+    cluster: Cluster
+    source: ModelSource
+    note: Note
+    what: str
+
+    plans: dict[int, str] = field(default_factory=dict)
+    providers: dict[str, TraceProvider] = field(default_factory=dict)
+
+    def fits(self, value: int) -> bool:
+        """Whether some plan fits at `value`; what makes no sense there does not."""
+        words = tuple({**dict(self.request.words), self.what: str(value)}.items())
+        request = replace(self.request, words=words)
+        try:
+            task = prepared(request, self.cluster, self.source, self.note, Openers(traces=self._opened)).task
+            found = task.fitting()
+        except (InputError, UsageError, CannotSplitError):
+            return False
+        if found is not None:
+            self.plans[value] = task.words(found)
+        return found is not None
+
+    def _opened(
+        self, request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note
+    ) -> TraceProvider:
+        fresh = trace_provider(request, cluster, source, given, note)
+        return self.providers.setdefault("" if fresh.adapter is None else fresh.adapter.key(), fresh)
