@@ -9,6 +9,7 @@ from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.job.prepared import Openers
+from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
@@ -130,8 +131,6 @@ def _other_words(request: Request) -> Iterator[tuple[str, dict[str, str]]]:
 
 def _asked(job: Job, added: dict[str, str]) -> AnyTask:
     """The task of the request with other words; what it leaves open is searched."""
-    from gpu_plan.planner.job.answer import prepared
-
     words = tuple({**dict(job.request.words), **added}.items())
     request = replace(job.request, words=words, pinned=False)
     task = prepared(request, job.cluster, job.source, job.note, job.openers).task

@@ -9,9 +9,9 @@ from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.alternatives import Job, alternatives, nearest
 from gpu_plan.planner.job.prepared import Openers, Prepared
+from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Answer, Note, Request
-from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.wishes.read import read_wishes
 from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
 from gpu_plan.planner.search.document import document
@@ -33,17 +33,6 @@ def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, n
     finally:
         if collects:
             gc.enable()
-
-
-def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
-    """The request, read and checked by its task. UsageError for what makes no sense."""
-    if is_inference(dict(request.words)):
-        from gpu_plan.planner.job.generation import prepare as prepare_generation
-
-        return prepare_generation(request, cluster, source, note, openers)
-    from gpu_plan.planner.job.training import prepare
-
-    return prepare(request, cluster, source, note, openers)
 
 
 def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Answer:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.job.answer import prepared
 from gpu_plan.planner.job.prepared import Openers
+from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.cluster import find_cluster

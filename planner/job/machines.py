@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.cluster import Cluster, node_size, parse_cluster
 from gpu_plan.planner.hardware.machines import load_platforms
-from gpu_plan.planner.job.answer import prepared
 from gpu_plan.planner.job.prepared import Openers, Prepared
+from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.request import Note, Request
@@ -152,13 +153,14 @@ def _clusters(specs: Sequence[str], wishes: Wishes) -> list[Cluster]:
 def _best(job: Prepared) -> Judgement | None:
     """The simplest way that fits, at its best batch; None where nothing fits."""
     try:
-        fitting: Judgement | None = job.task.fitting()
+        fitting: Any = job.task.fitting()
     except CannotSplitError:
         return None
     if fitting is None:
         return None
-    best: Judgement | None = job.task.explore(fitting.family, exhaustive=False).best
-    return best if best is not None and best.verdict == "fits" else fitting
+    best: Any = job.task.explore(fitting.family, exhaustive=False).best
+    found: Judgement = best if best is not None and best.verdict == "fits" else fitting
+    return found
 
 
 def _machine(cluster: Cluster, job: Prepared, best: Judgement, wishes: Wishes) -> Machine:
