@@ -16,7 +16,7 @@ from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.nearest_change import grown
 from gpu_plan.planner.search.task import AnyTask
-from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 _SHORTER = "--seq-len"
 

@@ -14,7 +14,7 @@ from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.training import Given
 from gpu_plan.planner.options.wishes.read import read_wishes, settled
-from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 
 _STEPS = {"seq-len": 128, "micro-batch": 1, "lora-rank": 8}

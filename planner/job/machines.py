@@ -20,7 +20,7 @@ from gpu_plan.planner.plan.figures import JobFigures
 from gpu_plan.planner.plan.machines import Machine, MachinesDocument
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.trace.device import device_kind
-from gpu_plan.planner.trace.generation.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.workload.prefer import Prefer
 

@@ -30,6 +30,7 @@ TRAITS = Traits(
     name="fsdp_tp",
     title="FSDP2 × TP",
     place=9,
+    moving_parts=4,
     engine=Engine.DTENSOR,
     stage=3,
     one_device=False,

@@ -30,6 +30,7 @@ TRAITS = Traits(
     name="tp",
     title="tensor parallel",
     place=8,
+    moving_parts=4,
     engine=Engine.DTENSOR,
     stage=0,
     one_device=False,
