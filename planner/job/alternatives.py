@@ -17,8 +17,12 @@ from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.nearest_change import grown
 from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapters_on
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
 
 _SHORTER = "--seq-len"
+_EIGHT_BIT = "-8bit"
+"""Behind an optimizer's name: the same with states of eight bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,17 +120,18 @@ def _other_words(request: Request) -> Iterator[tuple[str, dict[str, str]]]:
             yield "--quantize int8", {"quantize": "int8"}
             yield "--quantize nf4", {"quantize": "nf4"}
         return
-    peft = given.get("peft", "none")
+    peft = Peft(given.get("peft", NO_ADAPTERS))
     if given.get("fused-loss") != "true":
         yield "--fused-loss", {"fused-loss": "true"}
     if given.get("attention") == "eager":
         yield "--attention sdpa", {"attention": "sdpa"}
-    if peft == "none" and given.get("optimizer", "adamw") == "adamw":
-        yield "--optimizer adamw-8bit", {"optimizer": "adamw-8bit"}
-    if peft == "none":
-        yield "--peft lora", {"peft": "lora"}
-    if peft in ("none", "lora"):
-        yield "--peft qlora", {"peft": "qlora"}
+    if not peft.adapts and given.get("optimizer", DEFAULT_OPTIMIZER) == DEFAULT_OPTIMIZER:
+        lean = f"{DEFAULT_OPTIMIZER}{_EIGHT_BIT}"
+        yield f"--optimizer {lean}", {"optimizer": lean}
+    for quantised in (False, True):
+        if not peft.quantises and (quantised or not peft.adapts):
+            other = str(adapters_on(quantised=quantised))
+            yield f"--peft {other}", {"peft": other}
 
 
 def _asked(job: Job, added: dict[str, str]) -> AnyTask:
