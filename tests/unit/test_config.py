@@ -58,7 +58,7 @@ def test_the_list_marks_them(project: Path, capsys: pytest.CaptureFixture[str]) 
     (project / "plan.toml").write_text(f"[gpus.my-card]\n{CARD}")
     out, legend = listed(capsys)
     rows = [line.split() for line in out.splitlines()]
-    assert rows[1] == ["my-card", "46.0u", "900", "180", "-", "-"]
+    assert rows[1] == ["my-card", "46.0u", "900", "-", "180", "-", "-", "-"]
     assert len(rows) == len(before.splitlines()) + 1
     assert "u = yours" in legend
     assert max(map(len, [*out.splitlines(), *legend.splitlines()])) <= 80
@@ -89,7 +89,7 @@ def test_the_list_marks_them(project: Path, capsys: pytest.CaptureFixture[str]) 
         ("plan.toml", "[gpus]\nx = 3", "[gpus.x] must be a table"),
         ("plan.toml", "[gpus.x]\n", "[gpus.x] needs memory"),
         ("plan.toml", "[gpus.x]\nmemory = '1 GiB'\nbandwith_gb_per_s = 3", "Did you mean bandwidth_gb_per_s"),
-        ("plan.toml", "[gpus.4x]\nmemory = '1 GiB'", "no name that --gpus can read"),
+        ("plan.toml", "[gpus.4x]\nmemory = '1 GiB'", "is not a name that --gpus can read"),
         ("plan.toml", "[gpus.AUTO]\nmemory = '1 GiB'", "has the name of 'auto'"),
         ("plan.toml", "[gpus.a-b]\nmemory = '1 GiB'\n[gpus.AB]\nmemory = '1 GiB'", "has the name of 'a-b'"),
     ],

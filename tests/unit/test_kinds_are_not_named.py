@@ -37,6 +37,7 @@ ALLOWED = {
     "executor/doctor/trial/training.py": {"bf16", "fp16"},  # accelerate's mixed_precision
     "executor/runner/observe/actual.py": {"bf16", "fp16"},  # accelerate's mixed_precision, as a rank sees it
     "executor/doctor/flow/make.py": {"lora"},  # a variable's name
+    "src/gpu_plan/commands/gpus.py": {"bf16", "fp16"},  # columns: rates of a GPU
     # Values of another option, --kv-dtype.
     "planner/workload/generation.py": {"fp32", "bf16", "fp16"},
 }

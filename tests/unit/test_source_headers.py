@@ -112,7 +112,7 @@ def test_a_folder_says_why_there_is_nothing_to_read(tmp_path):
 @pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "a\\b.safetensors", "x.bin"])
 def test_an_index_cannot_name_files_elsewhere(name):
     raw = json.dumps({"weight_map": {"a": name}}).encode()
-    with pytest.raises(InputError, match="no file beside it"):
+    with pytest.raises(InputError, match="is not a file beside it"):
         shard_names(raw, "index")
 
 

@@ -194,10 +194,12 @@ def test_a_model_that_cannot_be_checkpointed_climbs_without(tmp_path: Path) -> N
 
 
 FIXED = """
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
+model = DistributedDataParallel(made())
 loader = DataLoader(list(range(64)), batch_size=4)
 for x in loader:
-    x.sum().backward()
+    model(x).sum().backward()
 """
 
 
