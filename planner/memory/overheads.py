@@ -84,13 +84,16 @@ def cached_blocks(expected: int, low: int, high: int, room: int, *, pressed: boo
     the driver hands out addresses, which decides between equal blocks, and how far the host runs ahead of the device,
     which decides when blocks that another stream uses come back. `low` and `high` are the least and the most over
     both; `room` is what the device has beside the tensors, where the allocator waits for the device instead. A run that
-    is `pressed` gives cached memory back and takes it again: the two are then what it settles at.
+    is `pressed` gives cached memory back and takes it again: the two are then what it settles at, and `expected`, which
+    it would have kept on a larger device, is no more than that.
     """
+    least = max(low, 0)
+    most = max(high, least) if pressed else min(high, max(room, expected))
     return Term(
         name="cached blocks",
-        low=max(low, 0),
-        expected=expected,
-        high=max(high, low, 0) if pressed else min(high, max(room, expected)),
+        low=least,
+        expected=max(least, min(expected, most)) if pressed else expected,
+        high=most,
         basis="source",
         source="c10/cuda/CUDACachingAllocator.cpp, simulated "
         + (

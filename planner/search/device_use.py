@@ -104,6 +104,11 @@ class DeviceUse:
         )
 
     @property
+    def used_bytes(self) -> int:
+        """What the device is expected to show in use: of a run that gives cached memory back, once it has settled."""
+        return max(self.used_low_bytes, min(self.expected_bytes, self.used_high_bytes))
+
+    @property
     def used_low_bytes(self) -> int:
         """The least that the device can show in use."""
         cached = self.cached

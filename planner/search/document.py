@@ -153,7 +153,7 @@ def memory_figures(use: DeviceUse, host: HostFigures | None) -> MemoryFigures:
     return MemoryFigures(
         peak_allocated_bytes=profile.peak_allocated_bytes,
         peak_reserved_bytes=use.simulated.reserved_bytes if use.simulated else None,
-        device_used_bytes=use.expected_bytes,
+        device_used_bytes=use.used_bytes,
         device_used_low_bytes=use.used_low_bytes,
         device_used_high_bytes=use.used_high_bytes,
         capacity_bytes=use.capacity_bytes,

@@ -39,6 +39,11 @@ def test_a_run_under_pressure_shows_what_it_settles_at() -> None:
     found = use(simulated, capacity=16 * GIB)
     assert found.used_low_bytes == 12 * GIB + MIB
     assert found.used_high_bytes == 13 * GIB + 3 * MIB
+    assert found.used_bytes == found.used_high_bytes, (
+        "what it would have kept on a larger device is no figure of this one"
+    )
+    assert found.cached is not None
+    assert found.cached.low <= found.cached.expected == found.cached.high
 
 
 def test_what_is_cached_never_grows_beyond_the_device() -> None:
