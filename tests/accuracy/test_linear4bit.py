@@ -84,10 +84,10 @@ def test_product_gives_gradients_of_the_input_only() -> None:
     assert all(parameter.grad is None for parameter in product.parameters())
 
 
-def test_experts_in_one_tensor_are_not_quantised_and_said_to_be_fp32() -> None:
+def test_experts_in_one_tensor_are_not_quantised_and_that_is_said() -> None:
     model = build_model(ARCHITECTURES["mixtral"].config())
     adapted = adapt(model, spec_of(model, model_id="tiny"), Adapter(peft=Peft("qlora")))
     experts = [p for p in adapted.spec.parameters if "experts" in p.name]
     assert experts
     assert {p.dtype for p in experts} == {"float32"}
-    assert "elements, in fp32" in adapted.spec.notes[-1]
+    assert "elements, is not packed" in adapted.spec.notes[-1]

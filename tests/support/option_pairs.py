@@ -33,7 +33,7 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
     "offload": ("optimizer", "all", "nvme"), "seq-len": (64,), "micro-batch": (2,), "global-batch": (16,),
     "grad-accum": (2,), "context": (64,), "batch": (2,), "new-tokens": (8,), "kv-dtype": ("fp8",),
     "quantize": ("int8",), "peft": ("lora", "qlora"), "lora-rank": (8,), "lora-targets": ("q_proj",),
-    "dp-replicate": (4,), "tp": (2,), "pp": (2,),
+    "dp-replicate": (4,), "tp": (2,), "pp": (2,), "host-ram": ("1GiB",),
 }  # fmt: skip
 """Values that are no defaults, by option."""
 NO_PAIR = {
@@ -42,6 +42,10 @@ NO_PAIR = {
     "pin": "is given in every pair", "hosts": "about a launch", "max-restarts": "about a launch",
     "data": "about a script whose data are not at hand",
     "script-seconds": "about a script that is followed",
+    "prefer": "orders the plans of a search, and nothing is searched here",
+    "tokens": "about the whole job's time and cost", "epochs": "about the whole job's time and cost",
+    "dataset-tokens": "about the whole job's time and cost", "budget": "about the whole job's time and cost",
+    "deadline": "about the whole job's time and cost", "price": "about the whole job's time and cost",
 }  # fmt: skip
 """Options that stand in no pair, and why."""
 SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
@@ -59,7 +63,8 @@ SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "eval.batch": (8,), "eval.keep_logits": ("true",), "eval.samples": (64,), "eval.accumulation_steps": (2,),
     "cache.implementation": ("static",), "memory.reserve": ("1GiB",), "alloc.expandable_segments": ("true",),
     "alloc.max_split_size_mb": (20,), "alloc.roundup_power2_divisions": (4,),
-    "alloc.garbage_collection_threshold": (0.5,), "clip.max_norm": (0.5,),
+    "alloc.garbage_collection_threshold": (0.5,), "clip.max_norm": (0.5,), "quant.storage": ("uint8", "float16"),
+    "quant.experts": ("true",), "quant.upcast": ("none",),
 }  # fmt: skip
 SWAPPED: Values = {"offload": "nvme"}
 BESIDE: Mapping[str, Values] = {

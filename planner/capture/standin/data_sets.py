@@ -26,7 +26,8 @@ def stand_in_for_data_sets(told: Told, sources: Sources, words: Iterable[str]) -
     """
 
     def take(module: Any) -> None:
-        _Loading(module, told, sources, tuple(words)).install()
+        if hasattr(module, "load_dataset"):  # else a folder of the user's own that is called so
+            _Loading(module, told, sources, tuple(words)).install()
 
     when_imported("datasets", take)
 

@@ -14,6 +14,8 @@ def stand_in_for_encodings(told: Told) -> None:
     """For the rest of the process, where tiktoken is imported."""
 
     def take(module: Any) -> None:
+        if not hasattr(module, "get_encoding"):
+            return  # a file of the user's own that is called so
         load = module.get_encoding
 
         def get_encoding(name: str) -> Any:

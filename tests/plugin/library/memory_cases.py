@@ -92,7 +92,7 @@ def test_values_of_a_loop():
 def test_own_assertion_fails():
     model = Tower()
     train(model)
-    assert torch.isfinite(model(torch.ones(1, 1024))).all()
+    assert (model(torch.ones(1, 1024)) > 0.5).all()
 
 
 @pytest.mark.limit_gpu_memory("14 GiB")
