@@ -15,7 +15,7 @@ def render_machines(document: MachinesDocument, *, top: int, ascii_only: bool) -
     if document.note is not None:
         lines += [f"NO  {document.note}", ""]
     elif not shown:
-        lines += ["NO  it fits none of the machines that were tried", ""]
+        lines += ["OOM  it fits none of the machines that were tried", ""]
     if shown:
         lines += [*_table(shown), ""]
     if len(grouped) > top:

@@ -123,9 +123,9 @@ async def check_ahead(both):
 
 
 def shown(document) -> Candidate:
-    """The one candidate of a pinned document."""
+    """The one candidate of a pinned document; of a single one it is not asked whether others beat it."""
     (candidate,) = (*document.plans, *document.rejected)
-    return candidate
+    return replace(candidate, on_front=None)
 
 
 def check_columns(picture):
