@@ -98,7 +98,10 @@ def _most_gathered(deeds: list[Deed]) -> int:
     live: set[str] = set()
     most = 0
     for deed in deeds:
-        live = live | {deed.unit.module} if deed.act is Act.UNSHARD else live - {deed.unit.module}
+        if deed.act is Act.UNSHARD:
+            live = live | {deed.unit.module}
+        elif deed.act in (Act.RESHARD, Act.REDUCE):
+            live = live - {deed.unit.module}
         most = max(most, len(live))
     return most
 
