@@ -113,7 +113,7 @@ def run() -> dict[str, Any]:
     provider = TraceProvider(source=resolve(MODEL), device=device_kind(parse_cluster(GPUS).gpu), attention="sdpa")
     evaluator = evaluator_of(provider)
     found = search(TrainingTask(evaluator))
-    refused = {line.split(":")[0] for line in found.passed_over}
+    refused = {line.split(":")[0] for line in found.inapplicable}
     known = families(evaluator.workload, evaluator.cluster, provider.spec().can_checkpoint)
     tried = [family for family in known if family.strategy.title not in refused]
     return {

@@ -30,8 +30,8 @@ from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.trace.device import DeviceKind
-from gpu_plan.planner.trace.stepless import stepless_trace
-from gpu_plan.planner.trace.workshop import Workshop
+from gpu_plan.planner.trace.session import TracingSession
+from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.workload.optimizers.registry import Optimizer
 from gpu_plan.planner.workload.stacks.registry import Stack
 from gpu_plan.planner.workload.training import Peft, Precision
@@ -286,9 +286,9 @@ def plan(stack: Stack, adapters: str, folder: Path) -> Planned:
     """What the planner counts, from the stack's table and the model's class on meta."""
     peft = Peft(adapters)
     adapter = Adapter(peft=peft, rank=RANK, targets=TARGETS) if peft.adapts else None
-    shop = Workshop(resolve(str(folder)), DeviceKind(capability=None), "sdpa", adapter)
+    session = TracingSession(resolve(str(folder)), DeviceKind(capability=None), "sdpa", adapter)
     regime = autocast_regime(MIXED, stack, peft)
-    found = stepless_trace(shop.spec(), regime).parameters
+    found = static_trace(session.spec(), regime).parameters
     parameters = {
         p.name: (p.dtype, p.numel * torch.empty((), dtype=getattr(torch, p.dtype)).element_size()) for p in found
     }
@@ -296,10 +296,10 @@ def plan(stack: Stack, adapters: str, folder: Path) -> Planned:
     local = [LocalTensor(name=p.name, numel=p.numel, dtype=p.dtype, shape=p.shape) for p in trained]
     from gpu_plan.planner.trace.setup.adapters import quantisation_scales
 
-    scales = quantisation_scales(shop._model)
+    scales = quantisation_scales(session._model)
     return Planned(
         parameters=parameters,
-        scales=sum(b.numel() * b.element_size() for b in shop._model.buffers() if id(b) in scales),
+        scales=sum(b.numel() * b.element_size() for b in session._model.buffers() if id(b) in scales),
         gradients={p.name: parameters[p.name] for p in trained},
         state=state_bytes(Optimizer("adamw"), local),
         fused="fused" in stack.traits.optimizer if stack.traits.optimizer else None,

@@ -35,7 +35,7 @@ def script_differences(
 
 def planned_values(spec: ModelSpec, workload: Workload, found: Found[StepJudgement]) -> Mapping[str, object]:
     """What is planned, by the names of `differences`; what was searched is as the best plan has it."""
-    best = next(iter((*found.plans, *(loser.judgement for loser in found.rejected))), None)
+    best = next(iter((*found.plans, *(rejected.judgement for rejected in found.rejected))), None)
     values: dict[str, object] = {
         "parameters": spec.num_parameters,
         "trainable_parameters": spec.trainable_parameters,

@@ -17,7 +17,7 @@ from gpu_plan.planner.plan.codec import decode, dump, load_object
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.trace.entries import told_by
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.trace.stepless import stepless_trace
+from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.trace.storage import CorruptTraceError, load
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
@@ -66,9 +66,9 @@ class CapturedProvider:
             )
         return made
 
-    def stepless(self, regime: Regime) -> StepTrace:
+    def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them."""
-        return stepless_trace(self.spec(), regime)
+        return static_trace(self.spec(), regime)
 
     def told(self) -> tuple[list[str], list[str]]:
         """Host reads that were answered, and notes."""

@@ -23,7 +23,7 @@ class Simulated:
 
     reserved_bytes: int
     """Peak reserved on a device without limit."""
-    squeezed_bytes: int | None
+    reserved_under_pressure: int | None
     """Peak reserved under the real capacity, cached memory given back on the way; None where the run dies."""
     retries: int
     """How often cached memory was given back under the real capacity."""
@@ -74,8 +74,8 @@ class DeviceUse:
     def low_bytes(self) -> int:
         """The least that the device must have: what the allocator can be squeezed to."""
         held = self._held
-        if self.simulated is not None and self.simulated.squeezed_bytes is not None:
-            held = min(held, self.simulated.squeezed_bytes + self._host)
+        if self.simulated is not None and self.simulated.reserved_under_pressure is not None:
+            held = min(held, self.simulated.reserved_under_pressure + self._host)
         return held + sum(term.low for term in self.terms)
 
     @property
@@ -87,7 +87,7 @@ class DeviceUse:
         """`fits` when the high end is within capacity, `no` when the run dies, else `tight`."""
         if self.high_bytes <= self.capacity_bytes:
             return "fits"
-        dies = self.simulated is not None and self.simulated.squeezed_bytes is None
+        dies = self.simulated is not None and self.simulated.reserved_under_pressure is None
         return "no" if dies or self.low_bytes > self.capacity_bytes else "tight"
 
     @property
@@ -142,11 +142,18 @@ def simulated(
     """
     if not caches:
         held = use.profile.peak_allocated_bytes
-        plain = Simulated(reserved_bytes=held, squeezed_bytes=held, retries=0, caches=False)
+        plain = Simulated(reserved_bytes=held, reserved_under_pressure=held, retries=0, caches=False)
         return replace(use, simulated=plain), stream.sizes(micro_batch)
 
-    def run(schedule: Schedule, *, falling: bool = False, room: int | None = None) -> AllocatorResult:
-        return simulate(stream, micro_batch, capacity=room, settings=settings, falling=falling, schedule=schedule)
+    def run(schedule: Schedule, *, descending_addresses: bool = False, room: int | None = None) -> AllocatorResult:
+        return simulate(
+            stream,
+            micro_batch,
+            capacity=room,
+            settings=settings,
+            descending_addresses=descending_addresses,
+            schedule=schedule,
+        )
 
     free = run(Schedule.AHEAD)
     reserved, blocks = free.peak_reserved_bytes, free.block_bytes(len(stream.fixed))
@@ -154,13 +161,17 @@ def simulated(
     @cache
     def extremes() -> tuple[int, int]:
         schedules = (Schedule.WAITS,) if stream.event_return is None else tuple(Schedule)
-        peaks = [run(schedule, falling=falling).peak_reserved_bytes for schedule in schedules for falling in _ORDERS]
+        peaks = [
+            run(schedule, descending_addresses=descending_addresses).peak_reserved_bytes
+            for schedule in schedules
+            for descending_addresses in _ORDERS
+        ]
         return min(reserved, *peaks), max(reserved, *peaks)
 
     exact = replace(
         use,
         profile=measure(stream, micro_batch, blocks),
-        simulated=Simulated(reserved_bytes=reserved, squeezed_bytes=reserved, retries=0, extremes=extremes),
+        simulated=Simulated(reserved_bytes=reserved, reserved_under_pressure=reserved, retries=0, extremes=extremes),
     )
     if exact.high_bytes <= exact.capacity_bytes:
         return exact, blocks
@@ -169,12 +180,12 @@ def simulated(
 
     @cache
     def squeezed() -> tuple[int, int]:
-        return _settled([limited, run(Schedule.AHEAD, falling=True, room=room)], stream)
+        return _settled([limited, run(Schedule.AHEAD, descending_addresses=True, room=room)], stream)
 
     assert exact.simulated is not None
     under_pressure = replace(
         exact.simulated,
-        squeezed_bytes=limited.peak_reserved_bytes if limited.oom_at is None else None,
+        reserved_under_pressure=limited.peak_reserved_bytes if limited.oom_at is None else None,
         retries=limited.num_alloc_retries,
         extremes=squeezed if limited.num_alloc_retries and limited.oom_at is None else extremes,
     )
@@ -182,7 +193,7 @@ def simulated(
 
 
 _ORDERS = (False, True)
-"""Addresses that the driver hands out: rising, falling."""
+"""Addresses that the driver hands out: ascending, descending."""
 
 
 def _settled(limited: list[AllocatorResult], stream: RankStream) -> tuple[int, int]:

@@ -121,7 +121,7 @@ class Judgement(DeviceUse):
         raise NotImplementedError
 
     @property
-    def dies(self) -> str | None:
+    def failure_reason(self) -> str | None:
         """Why the real code ends with an error, whatever the memory; None where it runs."""
         return None
 

@@ -25,8 +25,8 @@ def failure(evaluator: BaseEvaluator[W], judgement: J) -> str | None:
 
     Of one whose allocator was not simulated its tensors and the node's RAM tell.
     """
-    if judgement.dies:
-        return f"{judgement.title}: {judgement.dies}"
+    if judgement.failure_reason:
+        return f"{judgement.title}: {judgement.failure_reason}"
     if judgement.verdict == "no":
         fits = judgement.least_bytes <= judgement.capacity_bytes
         return fragmented(judgement) if fits else too_large(judgement)

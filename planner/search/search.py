@@ -7,7 +7,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.front import completed, front
 from gpu_plan.planner.search.ranking.rules import Ranking
-from gpu_plan.planner.search.task import F, Loser, Task
+from gpu_plan.planner.search.task import F, Rejected, Task
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.workload.prefer import Prefer
 
@@ -17,8 +17,8 @@ class Found(Generic[J]):
     """What a search found: plans best first, those that fit before the tight ones."""
 
     plans: list[J] = field(default_factory=list)
-    rejected: list[Loser[J]] = field(default_factory=list)
-    passed_over: list[str] = field(default_factory=list)
+    rejected: list[Rejected[J]] = field(default_factory=list)
+    inapplicable: list[str] = field(default_factory=list)
     """Families that make no sense here, with the reason."""
     front: frozenset[int] = frozenset()
     """Which of the plans no other beats in time, memory of the device and RAM of the node at once, by position."""
@@ -48,16 +48,16 @@ def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefe
             except CannotSplitError as problem:
                 refusal = str(problem)
         if refusal is not None:
-            found.passed_over.append(f"{task.name(family)}: {refusal}")
+            found.inapplicable.append(f"{task.name(family)}: {refusal}")
             continue
-        if explored.loser is not None:
-            found.rejected.append(explored.loser)
+        if explored.rejected is not None:
+            found.rejected.append(explored.rejected)
         if explored.best is not None:
             found.plans.append(explored.best)
             others += explored.others
-    if found.passed_over and not found.plans and not found.rejected:
-        raise UsageError(f"{'; '.join(dict.fromkeys(found.passed_over))}: change that option or leave it out")
+    if found.inapplicable and not found.plans and not found.rejected:
+        raise UsageError(f"{'; '.join(dict.fromkeys(found.inapplicable))}: change that option or leave it out")
     found.plans = found.ranking.ordered([*found.plans, *completed(found.plans, others, task.evaluator.simulate)])
     found.front = front(found.plans)
-    found.rejected.sort(key=lambda loser: loser.judgement.low_bytes)
+    found.rejected.sort(key=lambda rejected: rejected.judgement.low_bytes)
     return found

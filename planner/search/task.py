@@ -14,7 +14,7 @@ F = TypeVar("F")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loser(Generic[J]):
+class Rejected(Generic[J]):
     """A candidate that cannot run, and why."""
 
     judgement: J
@@ -26,7 +26,7 @@ class Explored(Generic[J]):
     """What trying a family came to: its best candidate, and one that fails."""
 
     best: J | None = None
-    loser: Loser[J] | None = None
+    rejected: Rejected[J] | None = None
     others: tuple[J, ...] = ()
     """Further candidates whose tensors leave room; their allocator was not simulated."""
 

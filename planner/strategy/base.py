@@ -72,12 +72,12 @@ class RankPlan:
     """What the strategy's runs take outside the allocator beside the context and NCCL."""
     chosen: tuple[tuple[str, str], ...] = ()
     """Settings, by `--set` key, that the strategy chose for the run, because the engine's own would end it."""
-    dies: str = ""
+    failure_reason: str = ""
     """Why the run ends for another reason than memory; empty where it lives."""
     collectives: tuple[Collective, ...] = ()
     optimizer_work: OptimizerWork
     notes: tuple[str, ...] = ()
-    rivals: tuple["RankPlan", ...] = ()
+    other_ranks: tuple["RankPlan", ...] = ()
     """Other ranks, which peak higher than this one at some micro batches."""
 
 

@@ -11,12 +11,12 @@ from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, told_by
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.ranges import ranges_for
-from gpu_plan.planner.trace.stepless import stepless_trace
+from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 
 if TYPE_CHECKING:
-    from gpu_plan.planner.trace.walled.client import WalledWorkshop
-    from gpu_plan.planner.trace.workshop import Workshop
+    from gpu_plan.planner.trace.session import TracingSession
+    from gpu_plan.planner.trace.walled.client import WalledSession
 
 
 class Provider(Protocol):
@@ -30,7 +30,7 @@ class Provider(Protocol):
         """A trace that holds at `micro_batch`."""
         ...
 
-    def stepless(self, regime: Regime) -> StepTrace:
+    def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them."""
         ...
 
@@ -56,12 +56,12 @@ class TraceProvider:
     """Told about cache entries that had to be made again, and about slow work that starts."""
     _traces: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
-    _workshop: "Workshop | WalledWorkshop | None" = None
+    _session: "TracingSession | WalledSession | None" = None
 
     def spec(self) -> ModelSpec:
         """Parameters and identity of the built model."""
         if self._spec is None:
-            self._spec = self._entries().spec(lambda: self._open_workshop().spec())
+            self._spec = self._entries().spec(lambda: self._open_session().spec())
         return self._spec
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
@@ -70,14 +70,14 @@ class TraceProvider:
             found = self._lookup(variant, points)
             if found is not None:
                 return found
-        made = self._open_workshop().trace(variant, micro_batch)
+        made = self._open_session().trace(variant, micro_batch)
         self._traces[(variant.key(), made.samples)] = made
         self._entries().keep_trace(f"trace {variant.key()} {made.samples}", made)
         return made
 
-    def stepless(self, regime: Regime) -> StepTrace:
+    def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them: needs no tracing."""
-        return stepless_trace(self.spec(), regime)
+        return static_trace(self.spec(), regime)
 
     def told(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
@@ -87,7 +87,7 @@ class TraceProvider:
     @property
     def walls(self) -> str | None:
         """What stands around a factory's process, in words; None where none was started."""
-        return getattr(self._workshop, "walls", None)
+        return getattr(self._session, "walls", None)
 
     def _lookup(self, variant: StepVariant, points: tuple[int, ...]) -> StepTrace | None:
         key = (variant.key(), points)
@@ -98,12 +98,12 @@ class TraceProvider:
             self._traces[key] = trace
         return trace
 
-    def _open_workshop(self) -> "Workshop | WalledWorkshop":
-        if self._workshop is None and self.source.kind == "factory":
+    def _open_session(self) -> "TracingSession | WalledSession":
+        if self._session is None and self.source.kind == "factory":
             self.note(f"tracing {self.source.id}, behind walls")
-            from gpu_plan.planner.trace.walled.client import WalledWorkshop
+            from gpu_plan.planner.trace.walled.client import WalledSession
 
-            self._workshop = WalledWorkshop(
+            self._session = WalledSession(
                 self.source,
                 self.device,
                 self.attention,
@@ -112,12 +112,12 @@ class TraceProvider:
                 unwalled=self.unwalled,
                 note=self.note,
             )
-        if self._workshop is None:
+        if self._session is None:
             self.note("tracing")
-            from gpu_plan.planner.trace.workshop import Workshop
+            from gpu_plan.planner.trace.session import TracingSession
 
-            self._workshop = Workshop(self.source, self.device, self.attention, self.adapter)
-        return self._workshop
+            self._session = TracingSession(self.source, self.device, self.attention, self.adapter)
+        return self._session
 
     def _entries(self) -> Entries:
         adapter = "" if self.adapter is None else self.adapter.key()

@@ -33,12 +33,12 @@ def shown_candidates(document: PlanDocument, top: int) -> list[Candidate]:
     """The best `top` plans, and of those that do not fit the nearest of each strategy, at most three."""
     found = [plan for plan in document.plans[:top] if plan.memory is not None]
     seen = {(plan.strategy.name, plan.strategy.offload) for plan in document.plans}
-    losers = [loser for loser in document.rejected if loser.memory is not None]
-    for loser in sorted(losers, key=lambda one: -one.memory.headroom_bytes if one.memory else 0):
-        kind = (loser.strategy.name, loser.strategy.offload)
+    losers = [rejected for rejected in document.rejected if rejected.memory is not None]
+    for rejected in sorted(losers, key=lambda one: -one.memory.headroom_bytes if one.memory else 0):
+        kind = (rejected.strategy.name, rejected.strategy.offload)
         if kind not in seen and len(seen - {(p.strategy.name, p.strategy.offload) for p in document.plans}) < 3:
             seen.add(kind)
-            found.append(loser)
+            found.append(rejected)
     return found
 
 

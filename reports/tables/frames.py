@@ -24,7 +24,7 @@ def plan_rows(document: PlanDocument) -> list[Row]:
     ranked = enumerate(document.plans, start=1)
     return [
         *({"rank": rank, **common, **candidate_row(plan)} for rank, plan in ranked),
-        *({"rank": None, **common, **candidate_row(loser)} for loser in document.rejected),
+        *({"rank": None, **common, **candidate_row(rejected)} for rejected in document.rejected),
     ]
 
 
@@ -89,8 +89,8 @@ def frame_of(rows: Iterable[Row]) -> "pandas.DataFrame":
 
 def _ranked(document: PlanDocument) -> Iterator[tuple[int | None, Candidate]]:
     yield from enumerate(document.plans, start=1)
-    for loser in document.rejected:
-        yield None, loser
+    for rejected in document.rejected:
+        yield None, rejected
 
 
 def _prefixed(prefix: str, figures: object, leave: tuple[str, ...] = ()) -> Row:

@@ -60,15 +60,15 @@ def plan_of(case: RankCase, **settings: str) -> RankPlan:
 def test_what_would_end_the_run_is_chosen_or_told() -> None:
     plan = plan_of(CASES[0])
     chosen = dict(plan.chosen)
-    assert not plan.dies
+    assert not plan.failure_reason
     assert int(chosen["zero.param_buffer_count"]) > 5
     told = plan_of(CASES[0], **{"zero.param_buffer_count": "5"})
-    assert "runs out of swap buffers" in told.dies
+    assert "runs out of swap buffers" in told.failure_reason
     twice = plan_of(CASES[0], **{"zero.param_buffer_count": "40"})
     assert dict(twice.chosen)["zero.prefetch_bucket_size"] == "0"
-    assert not twice.dies
+    assert not twice.failure_reason
     asked = plan_of(CASES[0], **{"zero.param_buffer_count": "40", "zero.prefetch_bucket_size": "50000000"})
-    assert "two buffers" in asked.dies
+    assert "two buffers" in asked.failure_reason
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from gpu_plan.planner.trace.generation.record import (
     prompt_of,
     record_generation,
 )
+from gpu_plan.planner.trace.generation.session import trace_of
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
-from gpu_plan.planner.trace.generation.workshop import trace_of
 from gpu_plan.planner.trace.kernels.temporaries import CpuProfile
 from gpu_plan.planner.workload.generation import CacheKind, CacheType
 from gpu_plan.planner.workload.training import Attention

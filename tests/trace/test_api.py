@@ -123,16 +123,16 @@ def test_clusters_and_settings_vary_too_and_nothing_fitting_is_a_verdict() -> No
 
 
 def test_without_the_users_cache_a_step_is_still_traced_once(tmp_path, monkeypatch) -> None:
-    from gpu_plan.planner.trace.workshop import Workshop
+    from gpu_plan.planner.trace.session import TracingSession
 
     traced: list[int] = []
-    real = Workshop.trace
+    real = TracingSession.trace
 
     def counted(self, variant, micro_batch):
         traced.append(micro_batch)
         return real(self, variant, micro_batch)
 
-    monkeypatch.setattr(Workshop, "trace", counted)
+    monkeypatch.setattr(TracingSession, "trace", counted)
     monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path / "untouched"))
     over = {"optimizer": ["adamw", "sgd"], "micro_batch": [2, 4]}
     swept = sweep(TINY, gpus="1xT4", over=over, pin=True, use_cache=False, seq_len=64, checkpointing="none")

@@ -69,14 +69,14 @@ def test_every_strategy_asked_for_is_planned(document, strategy):
 def test_what_goes_to_the_host_counts_against_its_memory(document):
     """The only memory there is: offload does not make room, and is not proposed as the nearest change."""
     fixed = document(LLAMA, "--gpus", "2xcpu", "--strategy", "fsdp", "--pin")
-    (loser,) = fixed["rejected"]
+    (rejected,) = fixed["rejected"]
     assert "offload" not in (fixed["nearest_change"] or "")
     moved = document(LLAMA, "--gpus", "2xcpu", "--strategy", "fsdp", "--offload", "all", "--pin")
     (also,) = moved["rejected"]
     memory = also["memory"]
     assert memory["host_bytes"] > RAM
     assert memory["device_used_bytes"] == memory["peak_allocated_bytes"] + memory["host_bytes"]
-    assert loser["memory"]["device_used_bytes"] > RAM
+    assert rejected["memory"]["device_used_bytes"] > RAM
 
 
 def test_a_device_with_nothing_on_it_peaks_at_nothing():

@@ -19,8 +19,8 @@ from gpu_plan.planner.model.quantization.apply import quantise
 from gpu_plan.planner.model.quantization.layers.base import StoredLinear, packed_mm
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.generation.record import prepare_for_generation, record_generation
+from gpu_plan.planner.trace.generation.session import trace_of
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
-from gpu_plan.planner.trace.generation.workshop import trace_of
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
 from gpu_plan.planner.workload.training import Attention
 from tests.accuracy.architectures import ARCHITECTURES

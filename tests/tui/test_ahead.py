@@ -107,7 +107,7 @@ def test_a_picture_on_its_way_is_not_taken_for_that_of_a_state_that_was_kept():
 
 def test_what_stands_on_the_shelf_takes_no_more_than_its_room():
     class Plan:
-        rivals = ()
+        other_ranks = ()
 
         def __init__(self, size):
             empty = type("Array", (), {"nbytes": 0})

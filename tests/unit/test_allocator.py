@@ -337,7 +337,7 @@ def test_simulate_runs_the_stream_in_order() -> None:
 
 def test_falling_addresses_decide_between_equal_blocks() -> None:
     events, sizes = [1, 2, -2, -1, 3], [32 * MIB, 32 * MIB, 32 * MIB]
-    rising, falling = run(events, sizes), run(events, sizes, falling=True)
-    assert falling.addresses[4] == falling.addresses[1] < falling.addresses[0]
+    rising, descending = run(events, sizes), run(events, sizes, descending_addresses=True)
+    assert descending.addresses[4] == descending.addresses[1] < descending.addresses[0]
     assert rising.addresses[4] == rising.addresses[0]
-    assert falling.peak_reserved_bytes == rising.peak_reserved_bytes
+    assert descending.peak_reserved_bytes == rising.peak_reserved_bytes

@@ -24,7 +24,7 @@ def use(simulated: Simulated, capacity: int = 80 * GIB) -> DeviceUse:
 def test_what_nobody_decides_bounds_what_is_cached() -> None:
     """Orders of addresses and schedules of the host: the least and the most over all of them."""
     simulated = Simulated(
-        reserved_bytes=12 * GIB, squeezed_bytes=12 * GIB, retries=0, extremes=lambda: (11 * GIB, 14 * GIB)
+        reserved_bytes=12 * GIB, reserved_under_pressure=12 * GIB, retries=0, extremes=lambda: (11 * GIB, 14 * GIB)
     )
     found = use(simulated)
     assert found.used_low_bytes == 11 * GIB + MIB
@@ -34,7 +34,7 @@ def test_what_nobody_decides_bounds_what_is_cached() -> None:
 
 def test_a_run_under_pressure_shows_what_it_settles_at() -> None:
     simulated = Simulated(
-        reserved_bytes=20 * GIB, squeezed_bytes=15 * GIB, retries=2, extremes=lambda: (12 * GIB, 13 * GIB)
+        reserved_bytes=20 * GIB, reserved_under_pressure=15 * GIB, retries=2, extremes=lambda: (12 * GIB, 13 * GIB)
     )
     found = use(simulated, capacity=16 * GIB)
     assert found.used_low_bytes == 12 * GIB + MIB

@@ -73,7 +73,7 @@ def hostile() -> PlanDocument:
         model=replace(document.model, id=HOSTILE, class_name=HOSTILE),
         cluster={**document.cluster, "spec": HOSTILE, "gpu_name": HOSTILE},
         plans=plans,
-        rejected=tuple(replace(loser, reason=HOSTILE) for loser in document.rejected),
+        rejected=tuple(replace(rejected, reason=HOSTILE) for rejected in document.rejected),
         assumptions=(Assumption(text=HOSTILE, basis="assumed"),),
         warnings=(HOSTILE,),
         nearest_change=HOSTILE,

@@ -17,7 +17,7 @@ from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.nearest_change import grown, nearest_change
 from gpu_plan.planner.search.reasons import failure
 from gpu_plan.planner.search.search import search
-from gpu_plan.planner.search.task import Explored, Loser
+from gpu_plan.planner.search.task import Explored, Rejected
 from gpu_plan.planner.search.training.relaxed import relaxed as smaller_trainings
 from gpu_plan.planner.speed.collectives import call_seconds
 from gpu_plan.planner.speed.model import Collective
@@ -121,7 +121,7 @@ def test_nvme_is_as_fast_for_weights_as_for_swap_files() -> None:
 
 def test_reasons_are_in_the_same_words_and_count_the_tensors() -> None:
     evaluator = Sharded(parse_cluster("1xT4")).evaluator
-    died = Simulated(reserved_bytes=30 * GIB, squeezed_bytes=None, retries=3)
+    died = Simulated(reserved_bytes=30 * GIB, reserved_under_pressure=None, retries=3)
     too_large = failure(evaluator, judged(20 * GIB, simulated=died))
     assert too_large == "all of it needs 20.0 GiB, has 16.0: temporaries 19.0, communication buffers 1.0"
     fragmented = failure(evaluator, judged(15 * GIB, simulated=died))
@@ -145,15 +145,15 @@ def test_a_search_ranks_and_tells_what_was_passed_over_once() -> None:
             if family == "torn":
                 raise CannotSplitError("it has one layer")
             if family == "whole":
-                return Explored(loser=Loser(judgement=judged(99 * GIB), reason="too large"))
+                return Explored(rejected=Rejected(judgement=judged(99 * GIB), reason="too large"))
             return Explored(best=judged(GIB, name=family, rate=2.0 if family == "fast" else 1.0))
 
     found = search(Several(parse_cluster("1xT4")))
     assert [plan.title for plan in found.plans] == ["fast", "slow"]
     assert found.best is found.plans[0]
-    assert [loser.reason for loser in found.rejected] == ["too large"]
-    assert found.passed_over == ["in parts: it has one layer"] * 2
-    tight = judged(GIB, rate=9.0, simulated=Simulated(reserved_bytes=17 * GIB, squeezed_bytes=GIB, retries=1))
+    assert [rejected.reason for rejected in found.rejected] == ["too large"]
+    assert found.inapplicable == ["in parts: it has one layer"] * 2
+    tight = judged(GIB, rate=9.0, simulated=Simulated(reserved_bytes=17 * GIB, reserved_under_pressure=GIB, retries=1))
     ordered = found.ranking.ordered([tight, *found.plans])
     assert ordered[-1] is tight, "what is not sure to fit stands behind what fits, however fast"
 

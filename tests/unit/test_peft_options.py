@@ -9,7 +9,7 @@ from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec, built_paramete
 from gpu_plan.planner.options.training import adapter_of, make_workload, read_given
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.strategy.registry import STRATEGIES
-from gpu_plan.planner.trace.stepless import stepless_trace
+from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Peft, Precision, Stack
 
@@ -120,11 +120,11 @@ def tiny_spec() -> ModelSpec:
 
 
 def test_parameters_stand_as_the_regime_has_them() -> None:
-    trace = stepless_trace(tiny_spec(), autocast_regime(Precision("bf16-mixed"), Stack.ACCELERATE, Peft("lora")))
+    trace = static_trace(tiny_spec(), autocast_regime(Precision("bf16-mixed"), Stack.ACCELERATE, Peft("lora")))
     assert [parameter.dtype for parameter in trace.parameters] == ["bfloat16", "uint8", "float32"]
     for strategy in STRATEGIES.values():
         regime = strategy.regime(Precision("bf16"), Stack.ACCELERATE, Peft("lora"))
-        assert stepless_trace(tiny_spec(), regime).parameters[1].dtype == "uint8"
+        assert static_trace(tiny_spec(), regime).parameters[1].dtype == "uint8"
 
 
 def test_names_without_adapters() -> None:

@@ -28,7 +28,7 @@ def test_bars_are_as_long_as_the_memory_they_show() -> None:
     for row, candidate in enumerate(shown):
         assert candidate.memory is not None
         assert by_row[row] == pytest.approx(candidate.memory.device_used_bytes / GIB)
-    assert [loser for loser in shown if loser.verdict == "no"], "strategies without any plan are shown too"
+    assert [rejected for rejected in shown if rejected.verdict == "no"], "strategies without any plan are shown too"
 
 
 @pytest.mark.parametrize("width", [9.6, 4.3])

@@ -17,7 +17,7 @@ from gpu_plan.planner.strategy.base import Strategy, autocast_regime
 from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
 from gpu_plan.planner.strategy.known import known_traits
-from gpu_plan.planner.trace.stepless import stepless_trace
+from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.workload import stacks
 from gpu_plan.planner.workload.adapters import Peft
 from gpu_plan.planner.workload.optimizers.registry import Optimizer
@@ -120,7 +120,7 @@ EXPERTS = ("layers.0.mlp.experts.gate_up_proj", (8, 1024, 1024), "bfloat16", Fal
 def parameter_bytes(strategy: Strategy, **changes: Any) -> int:
     """Bytes of weights that one of four ranks holds."""
     regime = strategy.regime(MIXED, Stack.TRL, Peft("qlora"))
-    trace = stepless_trace(spec_of(EMBEDDING, PACKED, ADAPTER), regime)
+    trace = static_trace(spec_of(EMBEDDING, PACKED, ADAPTER), regime)
     base = {"precision": MIXED, "peft": Peft("qlora"), "stack": Stack.TRL, "world_size": 4}
     return at_load(strategy.rank(small_context(trace, **(base | changes))).stream)
 

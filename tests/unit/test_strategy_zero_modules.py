@@ -186,16 +186,16 @@ def test_the_rank_that_owns_the_end_of_the_model_is_a_rival_under_zero2() -> Non
     trace = tiny_trace([(64, 64)] * 4 + [(64, 65)] + [(64, 64)] * 3, element_bytes=4)
     context = small_context(trace, settings=SMALL_BUCKET, world_size=2)
     plan = Zero2().rank(context)
-    (rival,) = plan.rivals
+    (other,) = plan.other_ranks
     assert any("rank 0 of 2" in note for note in plan.notes)
-    assert any("rank 1 of 2" in note for note in rival.notes)
+    assert any("rank 1 of 2" in note for note in other.notes)
     alone = plan_of_rank(context, 1, partitioned=True)
-    assert np.array_equal(alone.stream.event_tensor, rival.stream.event_tensor)
-    assert measure(rival.stream, 1).peak_allocated_bytes < measure(plan.stream, 1).peak_allocated_bytes
+    assert np.array_equal(alone.stream.event_tensor, other.stream.event_tensor)
+    assert measure(other.stream, 1).peak_allocated_bytes < measure(plan.stream, 1).peak_allocated_bytes
 
 
 def test_gradients_that_go_out_after_backward_make_no_rival() -> None:
     context = small_context(tiny_trace([(64, 64)] * 8, element_bytes=4), settings=SMALL_BUCKET, world_size=2)
-    assert Zero1().rank(context).rivals == ()
+    assert Zero1().rank(context).other_ranks == ()
     overlapped = replace(context, settings=(*SMALL_BUCKET, ("zero.overlap_comm", "true")))
-    assert len(Zero1().rank(overlapped).rivals) <= 1
+    assert len(Zero1().rank(overlapped).other_ranks) <= 1

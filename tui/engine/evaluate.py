@@ -169,7 +169,7 @@ def _document(setup: Setup, judgement: StepJudgement, reason: str | None) -> Pla
 def _ranks(judgement: StepJudgement) -> tuple[RankClass, ...]:
     """The worst rank first, then others that go through something else."""
     found = []
-    for plan in (judgement.plan, *judgement.plan.rivals):
+    for plan in (judgement.plan, *judgement.plan.other_ranks):
         profile = judgement.profile if plan is judgement.plan else measure(plan.stream, judgement.batch.micro_batch)
         found.append(
             RankClass(

@@ -105,7 +105,7 @@ def _words_of(row: Row) -> str:
 
 
 def _sorted(candidates: Iterable[Candidate], sort: str) -> list[Candidate]:
-    """In the document's order for `speed`: best first, and the nearest loser first."""
+    """In the document's order for `speed`: best first, and the nearest rejected first."""
     listed = list(candidates)
     if sort == "memory":
         return sorted(listed, key=lambda c: c.memory.device_used_bytes if c.memory else 2**62)

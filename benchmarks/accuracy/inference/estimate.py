@@ -24,8 +24,8 @@ def peak_of(case: InferenceCase) -> dict[str, int]:
     from gpu_plan.planner.strategy.generation.stream import GenerationStream, States
     from gpu_plan.planner.trace.generation.passes import cut
     from gpu_plan.planner.trace.generation.record import prepare_for_generation, record_generation
+    from gpu_plan.planner.trace.generation.session import trace_of
     from gpu_plan.planner.trace.generation.variant import GenerationVariant
-    from gpu_plan.planner.trace.generation.workshop import trace_of
     from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
     from gpu_plan.planner.workload.training import Attention
 

@@ -65,7 +65,7 @@ def _figures(judgement: StepJudgement) -> Line:
         "peak_allocated": judgement.profile.peak_allocated_bytes,
         "phase_of_peak": str(judgement.profile.phase_of_peak),
         "peak_reserved": simulated.reserved_bytes,
-        "squeezed": simulated.squeezed_bytes,
+        "squeezed": simulated.reserved_under_pressure,
         "retries": simulated.retries,
         "capacity": judgement.capacity_bytes,
         "device_low": judgement.used_low_bytes,
@@ -116,5 +116,5 @@ def settled_reserved(judgement: StepJudgement) -> int:
 def found_reserved(judgement: StepJudgement) -> int:
     """Peak reserved under the real capacity, cached memory given back on the way."""
     assert judgement.simulated is not None
-    squeezed = judgement.simulated.squeezed_bytes
+    squeezed = judgement.simulated.reserved_under_pressure
     return judgement.simulated.reserved_bytes if squeezed is None else squeezed

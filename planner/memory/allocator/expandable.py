@@ -18,8 +18,10 @@ _SPAN = 1 << 42
 class ExpandableHeap(Heap):
     """One device's memory, its segments mapped page by page."""
 
-    def __init__(self, settings: AllocatorSettings, capacity: int | None, *, falling: bool = False) -> None:
-        super().__init__(settings, capacity, falling=falling)
+    def __init__(
+        self, settings: AllocatorSettings, capacity: int | None, *, descending_addresses: bool = False
+    ) -> None:
+        super().__init__(settings, capacity, descending_addresses=descending_addresses)
         self._plain = False
 
     def _new_pool(self, stream: int, small: bool) -> Pool:

@@ -27,7 +27,7 @@ FULL = -1
 """What malloc answers when the device is full."""
 _GAP = 2 * MIB
 _TOP = 1 << (SHIFT - 1)
-"""Where falling addresses begin."""
+"""Where descending addresses begin."""
 NEVER = 1 << 62
 """Beyond any event, and any size."""
 
@@ -83,7 +83,9 @@ class Pool:
 class Heap:
     """One device's memory, its segments taken with cudaMalloc."""
 
-    def __init__(self, settings: AllocatorSettings, capacity: int | None, *, falling: bool = False) -> None:
+    def __init__(
+        self, settings: AllocatorSettings, capacity: int | None, *, descending_addresses: bool = False
+    ) -> None:
         self.settings = settings
         self.capacity = NEVER if capacity is None else capacity
         self.limit = NEVER if settings.process_limit is None else settings.process_limit
@@ -101,8 +103,8 @@ class Heap:
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._segments: dict[int, tuple[int, Pool]] = {}
-        self._cursor = _TOP if falling else _GAP
-        self._falling = falling
+        self._cursor = _TOP if descending_addresses else _GAP
+        self._descending = descending_addresses
         self._max_split = NEVER if settings.max_split_size is None else settings.max_split_size
         self._plain = settings.max_split_size is None and not settings.collects_garbage
         self._born: dict[int, int] | None = {} if settings.collects_garbage else None
@@ -219,7 +221,7 @@ class Heap:
         nbytes = self.settings.segment_size(size)
         if self.reserved + nbytes > min(self.capacity, self.limit):
             return FULL
-        if self._falling:
+        if self._descending:
             self._cursor -= nbytes + _GAP
             address = self._cursor
         else:

@@ -34,14 +34,14 @@ def simulate(
     *,
     capacity: int | None = None,
     settings: AllocatorSettings = DEFAULT_SETTINGS,
-    falling: bool = False,
+    descending_addresses: bool = False,
     schedule: Schedule = Schedule.WAITS,
 ) -> AllocatorResult:
     """Runs a rank's whole stream (load and both iterations, in order) at a micro batch.
 
-    `capacity` is in bytes, what the device has left for the allocator. `falling`: whether the driver hands out lower
-    and lower addresses, which decides between equal blocks; expandable segments have one order. `schedule`: how far
-    the host is ahead of the device, which decides when blocks with recorded streams serve again.
+    `capacity` is in bytes, what the device has left for the allocator. `descending_addresses`: whether the driver
+    hands out lower and lower addresses, which decides between equal blocks; expandable segments have one order.
+    `schedule`: how far the host is ahead of the device, which decides when blocks with recorded streams serve again.
     """
     return replay(
         stream.event_sign,
@@ -50,7 +50,7 @@ def simulate(
         streams=stream.cuda_stream,
         capacity=capacity,
         settings=settings,
-        falling=falling,
+        descending_addresses=descending_addresses,
         returns=stream.returns(schedule),
     )
 
@@ -63,7 +63,7 @@ def replay(
     *,
     capacity: int | None = None,
     settings: AllocatorSettings = DEFAULT_SETTINGS,
-    falling: bool = False,
+    descending_addresses: bool = False,
     returns: IntArray | None = None,
 ) -> AllocatorResult:
     """Runs events: +1 allocates, -1 frees tensor `tensors[event]` of `sizes[tensor]` requested bytes.
@@ -72,7 +72,9 @@ def replay(
     or a later one; None: all at once. Shapes: signs, tensors and returns [events], sizes and streams [tensors].
     Raises ValueError when a tensor is allocated twice or freed without being alive.
     """
-    heap = (ExpandableHeap if settings.expandable_segments else Heap)(settings, capacity, falling=falling)
+    heap = (ExpandableHeap if settings.expandable_segments else Heap)(
+        settings, capacity, descending_addresses=descending_addresses
+    )
     rounded = settings.round_sizes(sizes)
     pools = _pools(heap, rounded, streams)
     later = {} if returns is None else _later(returns)

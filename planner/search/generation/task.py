@@ -15,7 +15,7 @@ from gpu_plan.planner.search.generation.limits import NO_LIMITS, Limits, limits
 from gpu_plan.planner.search.generation.relaxed import relaxed
 from gpu_plan.planner.search.reasons import failure
 from gpu_plan.planner.search.search import search
-from gpu_plan.planner.search.task import Details, Explored, Loser
+from gpu_plan.planner.search.task import Details, Explored, Rejected
 from gpu_plan.planner.strategy.generation.layout import Layout, layouts
 from gpu_plan.planner.workload.generation import InferWorkload
 
@@ -50,7 +50,7 @@ class GenerationTask:
         judgement = self.evaluator.judge(family)
         reason = failure(self.evaluator, judgement)
         if reason is not None:
-            return Explored(loser=Loser(judgement=judgement, reason=reason))
+            return Explored(rejected=Rejected(judgement=judgement, reason=reason))
         return Explored(best=judgement)
 
     def smaller(self) -> Iterator[tuple[str, "GenerationTask"]]:

@@ -12,7 +12,7 @@ def widened(found: Found[J]) -> dict[str, int]:
 
     By line, as origins name it; empty for a model whose code is not the user's.
     """
-    judgements = [*found.plans, *(loser.judgement for loser in found.rejected)]
+    judgements = [*found.plans, *(rejected.judgement for rejected in found.rejected)]
     judged = next((judgement for judgement in judgements if not judgement.states_only), None)
     if judged is None:
         return {}

@@ -94,8 +94,8 @@ class StepJudgement(Judgement):
         return self.plan.notes
 
     @property
-    def dies(self) -> str | None:
-        return self.plan.dies or None
+    def failure_reason(self) -> str | None:
+        return self.plan.failure_reason or None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def judge_states(self, family: Family, batch: Batch) -> StepJudgement:
         """A lower bound without tracing: parameters, optimizer state and standing buffers alone."""
-        trace = self.provider.stepless(self.variant(family).regime)
+        trace = self.provider.static_trace(self.variant(family).regime)
         return self._judge(family, batch, trace, states_only=True)
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
@@ -249,8 +249,10 @@ class Evaluator(BaseEvaluator[Workload]):
         )
         trace = self.provider.trace(variant, asked.batch)
         stream = family.strategy.rank(self.context(family, 1, trace)).stream
-        rivals = tuple(replace(rival, stream=with_evaluation(rival.stream, stream, asked)) for rival in plan.rivals)
-        return replace(plan, stream=with_evaluation(plan.stream, stream, asked), rivals=rivals)
+        other_ranks = tuple(
+            replace(other, stream=with_evaluation(other.stream, stream, asked)) for other in plan.other_ranks
+        )
+        return replace(plan, stream=with_evaluation(plan.stream, stream, asked), other_ranks=other_ranks)
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         accumulation = min(batch.accumulation_steps, 2)
@@ -260,12 +262,12 @@ class Evaluator(BaseEvaluator[Workload]):
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
             notes += compilation_notes(self.workload, family.strategy.name)
-            rivals = tuple(replace(rival, notes=(*rival.notes, *notes)) for rival in plan.rivals)
-            self._plans[key] = replace(plan, notes=(*plan.notes, *notes), rivals=rivals)
+            other_ranks = tuple(replace(other, notes=(*other.notes, *notes)) for other in plan.other_ranks)
+            self._plans[key] = replace(plan, notes=(*plan.notes, *notes), other_ranks=other_ranks)
         return self._plans[key]
 
 
 def _worst(plan: RankPlan, micro_batch: int) -> tuple[RankPlan, MemoryProfile]:
     """The rank that peaks highest at this micro batch; the plan's own where they are equal."""
-    measured = [(rank, measure(rank.stream, micro_batch)) for rank in (plan, *plan.rivals)]
+    measured = [(rank, measure(rank.stream, micro_batch)) for rank in (plan, *plan.other_ranks)]
     return max(measured, key=lambda item: item[1].peak_allocated_bytes)

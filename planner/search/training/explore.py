@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gpu_plan.planner.search.reasons import failure, fragmented, too_large
-from gpu_plan.planner.search.task import Explored, Loser
+from gpu_plan.planner.search.task import Explored, Rejected
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.workload.training import Workload
@@ -19,7 +19,7 @@ def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaust
     """
     states = None if family.tensor_parallel > 1 else evaluator.judge_states(family, cuts[0])
     if states is not None and states.verdict == "no" and not exhaustive:
-        return Explored(loser=Loser(judgement=states, reason=too_large(states)))
+        return Explored(rejected=Rejected(judgement=states, reason=too_large(states)))
     tried = _ascending(evaluator.workload, cuts)
     possible, failed = _bounded(evaluator, family, tried)
     if possible and failed is not None and tried is not cuts:
@@ -34,7 +34,7 @@ def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaust
         possible += smaller
     others = () if best is None else tuple(one for one in possible if one.batch != best.batch)
     lost = died if died is not None and (failed is None or best is None) else failed
-    return Explored(best=best, loser=lost, others=others)
+    return Explored(best=best, rejected=lost, others=others)
 
 
 def _alone_matters(best: StepJudgement | None, possible: list[StepJudgement], states: StepJudgement | None) -> bool:
@@ -77,30 +77,30 @@ def _between(
 
 def _bounded(
     evaluator: Evaluator, family: Family, cuts: list[Batch]
-) -> tuple[list[StepJudgement], Loser[StepJudgement] | None]:
+) -> tuple[list[StepJudgement], Rejected[StepJudgement] | None]:
     """Candidates whose tensors alone leave room, up to the first that does not: more samples never take less."""
     possible: list[StepJudgement] = []
     for batch in cuts:
         judgement = evaluator.judge(family, batch)
         reason = failure(evaluator, judgement)
         if reason is not None:
-            return possible, Loser(judgement=judgement, reason=reason)
+            return possible, Rejected(judgement=judgement, reason=reason)
         possible.append(judgement)
     return possible, None
 
 
 def _exact(
     evaluator: Evaluator, possible: list[StepJudgement]
-) -> tuple[StepJudgement | None, Loser[StepJudgement] | None]:
+) -> tuple[StepJudgement | None, Rejected[StepJudgement] | None]:
     """The fastest candidate that fits when the allocator is simulated, or the fastest tight one; and one that died."""
     tight: StepJudgement | None = None
-    died: Loser[StepJudgement] | None = None
+    died: Rejected[StepJudgement] | None = None
     for judgement in sorted(possible, key=lambda candidate: -candidate.samples_per_second):
         exact = evaluator.simulate(judgement)
         if exact.device_verdict == "fits":
             return exact, died
         if exact.device_verdict == "no":
-            died = Loser(judgement=exact, reason=fragmented(exact))
+            died = Rejected(judgement=exact, reason=fragmented(exact))
         elif tight is None:
             tight = exact
     return tight, died

@@ -44,7 +44,7 @@ class TrainingTask:
 
     def refusal(self, family: Family) -> str | None:
         """What the real implementation would say, before any step is traced."""
-        trace = self.evaluator.provider.stepless(self.evaluator.variant(family).regime)
+        trace = self.evaluator.provider.static_trace(self.evaluator.variant(family).regime)
         return family.strategy.refuses(self.evaluator.context(family, self.cuts[0].accumulation_steps, trace))
 
     def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
@@ -77,7 +77,7 @@ class TrainingTask:
             if family.tensor_parallel == 1 and trial.evaluator.judge_states(family, batch).verdict != "fits":
                 continue
             judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
-            runs = not judgement.plan.dies and trial.evaluator.host_shortage(judgement) is None
+            runs = not judgement.plan.failure_reason and trial.evaluator.host_shortage(judgement) is None
             if judgement.verdict == "fits" and runs:
                 return judgement
         return None

@@ -14,7 +14,7 @@ from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 
 if TYPE_CHECKING:
-    from gpu_plan.planner.trace.generation.workshop import GenerationWorkshop
+    from gpu_plan.planner.trace.generation.session import GenerationSession
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,18 +33,18 @@ class GenerationProvider:
     _traces: dict[str, StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
     _merged: frozenset[str] | None = None
-    _workshop: "GenerationWorkshop | None" = None
+    _session: "GenerationSession | None" = None
 
     def spec(self) -> ModelSpec:
         """Parameters and identity of the built model, in the weight type."""
         if self._spec is None:
-            self._spec = self._entries().spec(lambda: self._open_workshop().spec())
+            self._spec = self._entries().spec(lambda: self._open_session().spec())
         return self._spec
 
     def merged(self) -> frozenset[str]:
         """Parameters that loading puts together from several of the checkpoint's tensors."""
         if self._merged is None:
-            self._merged = self._entries().names("merged", lambda: self._open_workshop().merged())
+            self._merged = self._entries().names("merged", lambda: self._open_session().merged())
         return self._merged
 
     def copies(self) -> Mapping[str, str]:
@@ -57,7 +57,7 @@ class GenerationProvider:
         if key not in self._traces:
             made = self._entries().trace(key)
             if made is None:
-                made = self._open_workshop().trace(variant)
+                made = self._open_session().trace(variant)
                 self._entries().keep_trace(key, made)
             self._traces[key] = made
         return self._traces[key]
@@ -66,13 +66,13 @@ class GenerationProvider:
         """What the traces used so far were told about values, and the notes made while tracing."""
         return told_by(self._traces.values())
 
-    def _open_workshop(self) -> "GenerationWorkshop":
-        if self._workshop is None:
+    def _open_session(self) -> "GenerationSession":
+        if self._session is None:
             self.note("tracing")
-            from gpu_plan.planner.trace.generation.workshop import GenerationWorkshop
+            from gpu_plan.planner.trace.generation.session import GenerationSession
 
-            self._workshop = GenerationWorkshop(self.source, self.device, self.attention, self.dtype, self.scheme)
-        return self._workshop
+            self._session = GenerationSession(self.source, self.device, self.attention, self.dtype, self.scheme)
+        return self._session
 
     def _entries(self) -> Entries:
         scheme = "" if self.scheme is None else self.scheme.key()

@@ -39,17 +39,17 @@ def main(words: list[str]) -> NoReturn:
     if not _behind(opening, questions, answers):
         os._exit(0)
     try:
-        from gpu_plan.planner.trace.workshop import Workshop
+        from gpu_plan.planner.trace.session import TracingSession
 
         source = ModelSource(kind="factory", id=opening.factory, config=None, digest=opening.digest)
-        shop = Workshop(source, opening.device, opening.attention, opening.adapter)
+        session = TracingSession(source, opening.device, opening.attention, opening.adapter)
         while (message := receive(read)) is not None:
             asked = decode(Ask, load_object(message[1], "the question"), "the question")
             if asked.variant is None:
-                send(answers, b"J", json.dumps(asdict(shop.spec())).encode())
+                send(answers, b"J", json.dumps(asdict(session.spec())).encode())
             else:
                 try:
-                    send(answers, b"T", dump(shop.trace(asked.variant, asked.micro_batch)))
+                    send(answers, b"T", dump(session.trace(asked.variant, asked.micro_batch)))
                 except PlanError as problem:
                     send(answers, b"E", _refusal(problem))
     except PlanError as problem:

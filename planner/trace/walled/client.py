@@ -37,8 +37,8 @@ _KINDS: dict[str, type[PlanError]] = {
 }
 
 
-class WalledWorkshop:
-    """Stands where gpu_plan.planner.trace.workshop.Workshop stands for a model that is not the user's own code."""
+class WalledSession:
+    """Stands where gpu_plan.planner.trace.session.TracingSession stands for a model that is not the user's own code."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class WalledWorkshop:
         return self._spec
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
-        """As Workshop.trace; what the process answers is checked as a kept trace is."""
+        """As TracingSession.trace; what the process answers is checked as a kept trace is."""
         content = self._asked(Ask(variant=variant, micro_batch=micro_batch), b"T")
         try:
             return load(content)

@@ -21,7 +21,7 @@ def streams_of(case: RankCase, world_size: int) -> list[RankStream]:
 def shown_peak(case: RankCase, world_size: int) -> int:
     """The peak that a report shows: of the worst of the ranks that the strategy names."""
     plan = STRATEGIES[case.strategy].rank(context_of(case, world_size))
-    return max(peak(replayed(rank.stream, case.micro_batch)) for rank in (plan, *plan.rivals))
+    return max(peak(replayed(rank.stream, case.micro_batch)) for rank in (plan, *plan.other_ranks))
 
 
 def peak(figures: RankFigures) -> int:

@@ -34,7 +34,7 @@ class KeptGenerations(GenerationProvider):
         for key, content in parcel.traces:
             self._traces[key] = load(content)
 
-    def _open_workshop(self) -> "object":  # type: ignore[override]
+    def _open_session(self) -> "object":  # type: ignore[override]
         raise UntracedError
 
 

@@ -37,7 +37,7 @@ class KeptTraces(TraceProvider):
         # One that is kept already stays: what was made of it is kept beside it.
         self._traces.setdefault((parcel.variant, trace.samples), trace)
 
-    def _open_workshop(self) -> "object":  # type: ignore[override]
+    def _open_session(self) -> "object":  # type: ignore[override]
         raise UntracedError
 
 
@@ -59,9 +59,9 @@ class Watched:
         self._used[id(found)] = found
         return found
 
-    def stepless(self, regime: Regime) -> StepTrace:
+    def static_trace(self, regime: Regime) -> StepTrace:
         self.check()
-        return self.inner.stepless(regime)
+        return self.inner.static_trace(regime)
 
     def told(self) -> tuple[list[str], list[str]]:
         """Of the traces that this question used."""

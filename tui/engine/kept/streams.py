@@ -36,7 +36,7 @@ class StreamCache:
 
     def put(self, key: Key, plan: RankPlan) -> None:
         """Keeps one more."""
-        size = sum(_array_bytes(rank) for rank in (plan, *plan.rivals))
+        size = sum(_array_bytes(rank) for rank in (plan, *plan.other_ranks))
         self._kept[key] = (plan, size)
         self._taken += size
         while self._taken > self._room and len(self._kept) > 1:

@@ -42,8 +42,8 @@ def rank_plan(context: RankContext, *, partitioned: bool) -> RankPlan:
     """The worst rank's plan under stage 1 (`partitioned` false) or 2.
 
     Reduced along the way, a rank's gradients take their place when the first of its parameters is ready: earliest,
-    while most activations still stand, on the rank that owns what comes first in backward. It is a rival of the rank
-    whose partition reaches into most parameters.
+    while most activations still stand, on the rank that owns what comes first in backward. It is judged beside the
+    rank whose partition reaches into most parameters.
     """
     groups = flat_groups(context)
     most = worst_rank(groups)
@@ -52,7 +52,7 @@ def rank_plan(context: RankContext, *, partitioned: bool) -> RankPlan:
     earliest = worst.earliest_rank()
     if earliest in (None, most.rank):
         return plan
-    return replace(plan, rivals=(plan_of_rank(context, earliest, partitioned=partitioned),))
+    return replace(plan, other_ranks=(plan_of_rank(context, earliest, partitioned=partitioned),))
 
 
 def plan_of_rank(context: RankContext, rank: int, *, partitioned: bool) -> RankPlan:

@@ -36,7 +36,7 @@ def rank_plan(context: RankContext) -> RankPlan:
         problem = problem or too_small(context, stage.parts, stage.dtype) or ""
         try:
             plan = stage.plan()
-            return replace(plan, dies=problem, chosen=(*plan.chosen, *chosen))
+            return replace(plan, failure_reason=problem, chosen=(*plan.chosen, *chosen))
         except SwapError as error:
             if error.needed is None:
                 if "zero.prefetch_bucket_size" in asked:

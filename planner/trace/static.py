@@ -7,7 +7,7 @@ from gpu_plan.planner.trace.events import Kind, Mark, ModuleLayout, ParameterInf
 from gpu_plan.planner.trace.variant import Regime
 
 
-def stepless_trace(spec: ModelSpec, regime: Regime) -> StepTrace:
+def static_trace(spec: ModelSpec, regime: Regime) -> StepTrace:
     """The four points of the loop, the model's parameters, and no tensor."""
     none = np.zeros(0, dtype=np.int64)
     empty = np.zeros(0, dtype=np.float64)

@@ -24,7 +24,7 @@ from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import StepVariant
 
 
-class Workshop:
+class TracingSession:
     """One built model on the meta device."""
 
     def __init__(self, source: ModelSource, device: DeviceKind, attention: str, adapter: Adapter | None = None) -> None:

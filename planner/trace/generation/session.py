@@ -26,7 +26,7 @@ from gpu_plan.planner.trace.tracer import buffer_sizes, parameter_infos
 _QUANTISATION = ("quantization_config", "compression_config")
 
 
-class GenerationWorkshop:
+class GenerationSession:
     """One built model on the meta device, in one weight type, quantised or not."""
 
     def __init__(
