@@ -62,7 +62,9 @@ class DeviceStreams:
         self._clocks: dict[int, dict[int, int]] = {}
         self._known: dict[Schedule, dict[int, int]] = {schedule: {} for schedule in RUNS_AHEAD}
         self._launched: deque[tuple[int, Clock]] = deque()
-        self._pending: list[Waits] = []
+        self._pending: dict[tuple[Schedule, int], deque[Waits]] = {}
+        """By schedule and stream, in order of their frees: a stream's clock only grows, so that the first done come
+        first."""
 
     def record(self, stream: int) -> Clock:
         """Event.record: everything queued on the stream so far, and what it waited for."""
@@ -80,7 +82,8 @@ class DeviceStreams:
     def free(self, stream: int) -> Waits:
         """A block is freed that `stream`, recorded on it, may still use."""
         waits = Waits(self.record(stream))
-        self._pending.append(waits)
+        for schedule in RUNS_AHEAD:
+            self._pending.setdefault((schedule, stream), deque()).append(waits)
         return waits
 
     def launched(self, kernels: int, moment: Moment) -> None:
@@ -98,11 +101,9 @@ class DeviceStreams:
             known = self._known[schedule]
             for stream, at in event.items():
                 known[stream] = max(known.get(stream, 0), at)
-        for waits in self._pending:
-            for schedule in schedules:
-                if schedule not in waits.until and self._done(waits.clock, schedule):
-                    waits.until[schedule] = moment
-        self._pending = [waits for waits in self._pending if len(waits.until) < len(RUNS_AHEAD)]
+        for (schedule, _), pending in self._pending.items():
+            while schedule in schedules and pending and self._done(pending[0].clock, schedule):
+                pending.popleft().until[schedule] = moment
 
     def _done(self, clock: Clock, schedule: Schedule) -> bool:
         streams = list(clock) if schedule is Schedule.LAGS else [DEFAULT_STREAM]

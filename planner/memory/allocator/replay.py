@@ -10,16 +10,15 @@ names for a schedule (gpu_plan.planner.memory.schedule), or when the allocator w
 
 import numpy as np
 
+from gpu_plan.planner.memory.allocator.compiled import COMPILED, run_compiled
 from gpu_plan.planner.memory.allocator.expandable import ExpandableHeap
 from gpu_plan.planner.memory.allocator.heap import ADDRESS, SHIFT, Heap, Pool
+from gpu_plan.planner.memory.allocator.played import Played, device_limit
 from gpu_plan.planner.memory.allocator.result import (
     AllocatorResult,
     Block,
     OutOfMemory,
     Segment,
-    alive_allocations,
-    largest_gap,
-    segments_after,
 )
 from gpu_plan.planner.memory.allocator.settings import SMALL_LIMIT, AllocatorSettings, IntArray
 from gpu_plan.planner.memory.schedule import Schedule
@@ -65,21 +64,29 @@ def replay(
     settings: AllocatorSettings = DEFAULT_SETTINGS,
     descending_addresses: bool = False,
     returns: IntArray | None = None,
+    plain: bool = False,
 ) -> AllocatorResult:
     """Runs events: +1 allocates, -1 frees tensor `tensors[event]` of `sizes[tensor]` requested bytes.
 
     `returns[event]` is the event from which on the block that an event frees can be handed out again, the event itself
     or a later one; None: all at once. Shapes: signs, tensors and returns [events], sizes and streams [tensors].
+    `plain` runs in Python what is compiled otherwise: the same, but for its time.
     Raises ValueError when a tensor is allocated twice or freed without being alive.
     """
-    heap = (ExpandableHeap if settings.expandable_segments else Heap)(
-        settings, capacity, descending_addresses=descending_addresses
-    )
     rounded = settings.round_sizes(sizes)
-    pools = _pools(heap, rounded, streams)
-    later = {} if returns is None else _later(returns)
-    charged, addresses = _run(heap, signs.tolist(), tensors.tolist(), rounded.tolist(), pools, later)
-    handled = len(charged)
+    known = settings.bends_nothing and not plain
+    run = run_compiled if known and COMPILED else _run_plain
+    played = run(
+        signs,
+        tensors,
+        rounded,
+        streams,
+        settings=settings,
+        capacity=capacity,
+        descending_addresses=descending_addresses,
+        returns=returns,
+    )
+    handled = len(played.charged)
     oom = None
     if handled < len(signs):
         tensor = int(tensors[handled])
@@ -88,13 +95,39 @@ def replay(
             tensor=tensor,
             requested_bytes=int(sizes[tensor]),
             tried_bytes=settings.segment_size(int(rounded[tensor])),
-            free_bytes=max(min(heap.capacity, heap.limit) - heap.reserved, 0),
-            allocated_bytes=sum(charged),
-            reserved_bytes=heap.reserved,
+            free_bytes=max(device_limit(settings, capacity) - played.reserved, 0),
+            allocated_bytes=int(played.charged.sum()),
+            reserved_bytes=played.reserved,
         )
     requested = signs[:handled] * np.maximum(sizes, 0)[tensors[:handled]]
-    return _result(
-        heap, tensors[:handled], np.asarray(charged, np.int64), np.asarray(addresses, np.int64), requested, oom, later
+    return _result(played, tensors[:handled], requested, oom, returns)
+
+
+def _run_plain(
+    signs: IntArray,
+    tensors: IntArray,
+    rounded: IntArray,
+    streams: IntArray | None,
+    *,
+    settings: AllocatorSettings,
+    capacity: int | None,
+    descending_addresses: bool,
+    returns: IntArray | None,
+) -> Played:
+    """The run in plain Python, whatever the settings."""
+    heap = (ExpandableHeap if settings.expandable_segments else Heap)(
+        settings, capacity, descending_addresses=descending_addresses
+    )
+    pools = _pools(heap, rounded, streams)
+    later = {} if returns is None else _later(returns)
+    charged, addresses = _run(heap, signs.tolist(), tensors.tolist(), rounded.tolist(), pools, later)
+    return Played(
+        charged=np.asarray(charged, np.int64),
+        addresses=np.asarray(addresses, np.int64),
+        reserved=heap.reserved,
+        calls=tuple(heap.calls),
+        retried_at=tuple(heap.retried_at),
+        settled=np.asarray(heap.settled, np.int64).reshape(-1, 2),
     )
 
 
@@ -156,24 +189,16 @@ def _run(
 
 
 def _result(
-    heap: Heap,
-    tensors: IntArray,
-    charged: IntArray,
-    addresses: IntArray,
-    requested: IntArray,
-    oom: OutOfMemory | None,
-    later: dict[int, int],
+    played: Played, tensors: IntArray, requested: IntArray, oom: OutOfMemory | None, returns: IntArray | None
 ) -> AllocatorResult:
-    calls = tuple(heap.calls)
+    calls, charged = played.calls, played.charged
     allocated = np.cumsum(charged)
     peak_at = _first_peak(allocated)
-    active = allocated + _waiting(heap, charged, later) if later else allocated
+    active = allocated if returns is None else allocated + _waiting(played, returns)
     # Call by call, not event by event: memory can be taken and given back within one request.
     reserved = np.cumsum(np.asarray([call.change for call in calls], dtype=np.int64))
     peak_call = _first_peak(reserved)
     peak_reserved_at = calls[peak_call].event if calls else -1
-    alive = alive_allocations(tensors, charged, addresses, peak_at)
-    starts = addresses[alive]
     return AllocatorResult(
         peak_allocated_bytes=_at(allocated, peak_at),
         peak_allocated_at=peak_at,
@@ -181,28 +206,27 @@ def _result(
         peak_requested_bytes=int(np.cumsum(requested).max(initial=0)),
         peak_reserved_bytes=_at(reserved, peak_call),
         peak_reserved_at=peak_reserved_at,
-        reserved_at_end=heap.reserved,
-        num_alloc_retries=len(heap.retried_at),
-        retried_at=tuple(heap.retried_at),
+        reserved_at_end=played.reserved,
+        num_alloc_retries=len(played.retried_at),
+        retried_at=played.retried_at,
         oom_at=oom,
-        largest_free_block=largest_gap(segments_after(calls, peak_at), starts, starts + charged[alive]),
         fragmentation_bytes=_at(reserved, peak_call) - _at(allocated, min(peak_reserved_at, len(charged) - 1)),
-        segments=segments_after(calls, len(charged)),
         tensors=tensors,
         charged=charged,
-        addresses=addresses,
+        addresses=played.addresses,
         calls=calls,
     )
 
 
-def _waiting(heap: Heap, charged: IntArray, later: dict[int, int]) -> IntArray:
+def _waiting(played: Played, returns: IntArray) -> IntArray:
     """Bytes after each event that were freed and have not come back."""
-    change = np.zeros(len(charged), dtype=np.int64)
-    freed = np.asarray([event for event in later if event < len(charged)], dtype=np.int64)
-    change[freed] = -charged[freed]
-    for event, nbytes in heap.settled:
-        change[min(event, len(change) - 1)] -= nbytes
-    return np.cumsum(change)
+    charged = played.charged
+    at = np.arange(len(charged))
+    change = np.where((returns[: len(charged)] > at) & (charged < 0), -charged, 0)
+    if len(change):
+        np.subtract.at(change, np.minimum(played.settled[:, 0], len(change) - 1), played.settled[:, 1])
+    waiting: IntArray = np.cumsum(change)
+    return waiting
 
 
 def _first_peak(values: IntArray) -> int:

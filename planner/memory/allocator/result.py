@@ -66,12 +66,8 @@ class AllocatorResult:
     retried_at: tuple[int, ...]
     """Events at which cached memory was given back for want of room."""
     oom_at: OutOfMemory | None
-    largest_free_block: int
-    """Largest free block when allocated stands at its peak."""
     fragmentation_bytes: int
     """Reserved minus allocated when reserved first stands at its peak."""
-    segments: tuple[Segment, ...]
-    """Segments at the end of the run."""
     tensors: IntArray
     charged: IntArray
     """Bytes of the block that each event takes (positive) or gives back (negative); 0 for empty tensors."""
@@ -79,6 +75,18 @@ class AllocatorResult:
     """Address of that block; -1 for empty tensors."""
     calls: tuple[DriverCall, ...]
     """What was asked of the driver, in time order."""
+
+    @property
+    def largest_free_block(self) -> int:
+        """Largest free block when allocated stands at its peak."""
+        alive = alive_allocations(self.tensors, self.charged, self.addresses, self.peak_allocated_at)
+        starts = self.addresses[alive]
+        return largest_gap(self.segments_at(self.peak_allocated_at), starts, starts + self.charged[alive])
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments at the end of the run."""
+        return segments_after(self.calls, len(self.charged))
 
     @property
     def allocated(self) -> IntArray:

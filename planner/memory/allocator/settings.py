@@ -84,6 +84,11 @@ class AllocatorSettings:
         """Whether cached blocks age and are given back before the limit is reached."""
         return self.garbage_collection_threshold > 0 and self.process_limit is not None
 
+    @property
+    def bends_nothing(self) -> bool:
+        """Whether every request takes the smallest free block that is large enough."""
+        return not self.expandable_segments and self.max_split_size is None and not self.collects_garbage
+
     def page(self, small: bool) -> int:
         """Bytes of a page of an expandable segment."""
         return SMALL_SEGMENT if small else self.large_segment_size

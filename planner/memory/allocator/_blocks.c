@@ -1,0 +1,419 @@
+/* The plain heap of heap.py, block by block: the same decisions, some fifty times faster.
+ *
+ * heap.py is what this must equal, event by event (tests/unit/test_compiled_replay.py), and what runs where this was
+ * not built. Only settings that do not bend the best fit are known here: no expandable segments, no max_split_size, no
+ * garbage collection.
+ *
+ * A pool is a sorted array of free blocks (size, then address); blocks of one segment are a list, in order of address.
+ */
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GAP ((int64_t)2 << 20)
+#define TOP ((int64_t)1 << 51)
+#define NOTHING ((int32_t)-1)
+
+typedef struct {
+    int64_t address, size;
+    int32_t before, after; /* neighbours in the segment */
+    int32_t pool;
+    int32_t free;
+    int32_t segment;
+} Block;
+
+typedef struct {
+    int64_t address, size;
+    int32_t first; /* its first block; NOTHING once given back */
+} Segment;
+
+typedef struct {
+    int32_t *free;
+    int32_t count, room;
+    int64_t least_rest;
+} Pool;
+
+typedef struct {
+    int64_t event;
+    int32_t block;
+} Waiting;
+
+typedef struct {
+    int64_t event, change, address, pool;
+} Call;
+
+typedef struct {
+    Block *blocks;
+    int32_t num_blocks, room_blocks, spare; /* spare: list of unused blocks through `after` */
+    Segment *segments;
+    int32_t num_segments, room_segments;
+    Pool *pools;
+    int32_t num_pools;
+    Waiting *waiting;
+    int32_t num_waiting, room_waiting;
+    Call *calls;
+    int64_t num_calls, room_calls;
+    int64_t *settled; /* pairs: clock, bytes */
+    int64_t num_settled, room_settled;
+    int64_t *retried;
+    int64_t num_retried, room_retried;
+    int64_t reserved, limit, cursor, clock;
+    int descending, broken; /* broken: out of memory ourselves */
+} Heap;
+
+static void *grown(Heap *heap, void *array, int64_t *room, int64_t count, size_t item) {
+    if (count < *room) return array;
+    int64_t wanted = *room ? 2 * *room : 256;
+    void *made = realloc(array, (size_t)wanted * item);
+    if (made == NULL) {
+        heap->broken = 1;
+        return array;
+    }
+    *room = wanted;
+    return made;
+}
+
+static void *grown32(Heap *heap, void *array, int32_t *room, int32_t count, size_t item) {
+    int64_t wide = *room;
+    void *made = grown(heap, array, &wide, count, item);
+    *room = (int32_t)wide;
+    return made;
+}
+
+/* Position of the first free block that is not smaller than (size, address). */
+static int32_t place(const Heap *heap, const Pool *pool, int64_t size, int64_t address) {
+    int32_t low = 0, high = pool->count;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        const Block *block = &heap->blocks[pool->free[middle]];
+        if (block->size < size || (block->size == size && block->address < address)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static void put(Heap *heap, int32_t index) {
+    Block *block = &heap->blocks[index];
+    Pool *pool = &heap->pools[block->pool];
+    pool->free = grown32(heap, pool->free, &pool->room, pool->count, sizeof(int32_t));
+    if (heap->broken) return;
+    int32_t at = place(heap, pool, block->size, block->address);
+    memmove(pool->free + at + 1, pool->free + at, (size_t)(pool->count - at) * sizeof(int32_t));
+    pool->free[at] = index;
+    pool->count++;
+    block->free = 1;
+}
+
+static void take(Heap *heap, int32_t index) {
+    Block *block = &heap->blocks[index];
+    Pool *pool = &heap->pools[block->pool];
+    int32_t at = place(heap, pool, block->size, block->address);
+    pool->count--;
+    memmove(pool->free + at, pool->free + at + 1, (size_t)(pool->count - at) * sizeof(int32_t));
+    block->free = 0;
+}
+
+static int32_t new_block(Heap *heap) {
+    if (heap->spare != NOTHING) {
+        int32_t index = heap->spare;
+        heap->spare = heap->blocks[index].after;
+        return index;
+    }
+    heap->blocks = grown32(heap, heap->blocks, &heap->room_blocks, heap->num_blocks, sizeof(Block));
+    return heap->broken ? NOTHING : heap->num_blocks++;
+}
+
+static void drop(Heap *heap, int32_t index) {
+    heap->blocks[index].after = heap->spare;
+    heap->spare = index;
+}
+
+static void record(Heap *heap, int64_t change, int64_t address, int64_t pool) {
+    heap->calls = grown(heap, heap->calls, &heap->room_calls, heap->num_calls, sizeof(Call));
+    if (heap->broken) return;
+    Call *call = &heap->calls[heap->num_calls++];
+    call->event = heap->clock;
+    call->change = change;
+    call->address = address;
+    call->pool = pool;
+    heap->reserved += change;
+}
+
+/* free_block: merges with free neighbours. */
+static void give(Heap *heap, int32_t index) {
+    int32_t after = heap->blocks[index].after, before = heap->blocks[index].before;
+    if (after != NOTHING && heap->blocks[after].free) {
+        take(heap, after);
+        heap->blocks[index].size += heap->blocks[after].size;
+        heap->blocks[index].after = heap->blocks[after].after;
+        if (heap->blocks[index].after != NOTHING) heap->blocks[heap->blocks[index].after].before = index;
+        drop(heap, after);
+    }
+    if (before != NOTHING && heap->blocks[before].free) {
+        take(heap, before);
+        heap->blocks[before].size += heap->blocks[index].size;
+        heap->blocks[before].after = heap->blocks[index].after;
+        if (heap->blocks[before].after != NOTHING) heap->blocks[heap->blocks[before].after].before = before;
+        drop(heap, index);
+        index = before;
+    }
+    put(heap, index);
+}
+
+static void wait_for(Heap *heap, int32_t block, int64_t event) {
+    heap->waiting = grown32(heap, heap->waiting, &heap->room_waiting, heap->num_waiting, sizeof(Waiting));
+    if (heap->broken) return;
+    int32_t at = heap->num_waiting++;
+    while (at > 0 && heap->waiting[(at - 1) / 2].event > event) {
+        heap->waiting[at] = heap->waiting[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap->waiting[at].event = event;
+    heap->waiting[at].block = block;
+}
+
+static int32_t next_waiting(Heap *heap) {
+    int32_t block = heap->waiting[0].block, at = 0, count = --heap->num_waiting;
+    Waiting last = heap->waiting[count];
+    for (;;) {
+        int32_t child = 2 * at + 1;
+        if (child >= count) break;
+        if (child + 1 < count && heap->waiting[child + 1].event < heap->waiting[child].event) child++;
+        if (heap->waiting[child].event >= last.event) break;
+        heap->waiting[at] = heap->waiting[child];
+        at = child;
+    }
+    heap->waiting[at] = last;
+    return block;
+}
+
+/* process_events */
+static void settle(Heap *heap, int64_t event) {
+    while (heap->num_waiting && heap->waiting[0].event <= event && !heap->broken) {
+        int32_t block = next_waiting(heap);
+        heap->settled = grown(heap, heap->settled, &heap->room_settled, heap->num_settled + 1, sizeof(int64_t));
+        if (heap->broken) return;
+        heap->settled[heap->num_settled++] = heap->clock;
+        heap->settled[heap->num_settled++] = heap->blocks[block].size;
+        give(heap, block);
+    }
+}
+
+/* release_cached_blocks */
+static void empty_cache(Heap *heap) {
+    settle(heap, INT64_MAX);
+    for (int32_t at = 0; at < heap->num_segments && !heap->broken; at++) {
+        Segment *segment = &heap->segments[at];
+        if (segment->first == NOTHING) continue;
+        int32_t first = segment->first;
+        if (!heap->blocks[first].free || heap->blocks[first].size != segment->size) continue;
+        take(heap, first);
+        record(heap, -segment->size, segment->address, heap->blocks[first].pool);
+        drop(heap, first);
+        segment->first = NOTHING;
+    }
+}
+
+static int32_t obtain(Heap *heap, int32_t pool, int64_t nbytes) {
+    for (int tried = 0;; tried++) {
+        if (heap->reserved + nbytes <= heap->limit) break;
+        if (tried) return NOTHING;
+        empty_cache(heap);
+        heap->retried = grown(heap, heap->retried, &heap->room_retried, heap->num_retried, sizeof(int64_t));
+        if (heap->broken) return NOTHING;
+        heap->retried[heap->num_retried++] = heap->clock;
+    }
+    heap->segments = grown32(heap, heap->segments, &heap->room_segments, heap->num_segments, sizeof(Segment));
+    int32_t index = heap->broken ? NOTHING : new_block(heap);
+    if (index == NOTHING) return NOTHING;
+    int64_t address;
+    if (heap->descending) address = heap->cursor -= nbytes + GAP;
+    else {
+        address = heap->cursor;
+        heap->cursor += nbytes + GAP;
+    }
+    Segment *segment = &heap->segments[heap->num_segments];
+    segment->address = address;
+    segment->size = nbytes;
+    segment->first = index;
+    Block *block = &heap->blocks[index];
+    *block = (Block){address, nbytes, NOTHING, NOTHING, pool, 0, heap->num_segments++};
+    record(heap, nbytes, address, pool);
+    return index;
+}
+
+static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t segment_size) {
+    Pool *pool = &heap->pools[pool_index];
+    int32_t at = place(heap, pool, size, INT64_MIN), index;
+    if (at < pool->count) {
+        index = pool->free[at];
+        pool->count--;
+        memmove(pool->free + at, pool->free + at + 1, (size_t)(pool->count - at) * sizeof(int32_t));
+        heap->blocks[index].free = 0;
+    } else {
+        index = obtain(heap, pool_index, segment_size);
+        if (index == NOTHING) return NOTHING;
+    }
+    int64_t rest = heap->blocks[index].size - size;
+    if (rest < pool->least_rest) return index;
+    int32_t cut = new_block(heap);
+    if (cut == NOTHING) return NOTHING;
+    Block *block = &heap->blocks[index];
+    heap->blocks[cut] = (Block){block->address + size, rest, index, block->after, pool_index, 0, block->segment};
+    if (block->after != NOTHING) heap->blocks[block->after].before = cut;
+    block->after = cut;
+    block->size = size;
+    put(heap, cut);
+    return index;
+}
+
+typedef struct {
+    const int64_t *signs, *tensors, *sizes, *segments, *pools, *returns;
+    int64_t *charged, *addresses;
+    int64_t events, num_tensors, num_pools;
+} Run;
+
+/* Events handled; `wrong` is set to 1 where a tensor is allocated twice, 2 where it is freed without being alive. */
+static int64_t play(Heap *heap, const Run *run, int *wrong) {
+    int32_t *held = malloc((size_t)(run->num_tensors + 1) * sizeof(int32_t));
+    if (held == NULL) {
+        heap->broken = 1;
+        return 0;
+    }
+    memset(held, 0xFF, (size_t)(run->num_tensors + 1) * sizeof(int32_t));
+    int64_t event = 0;
+    for (; event < run->events && !heap->broken; event++) {
+        int64_t tensor = run->tensors[event];
+        if (tensor < 0 || tensor >= run->num_tensors || run->pools[tensor] < 0 || run->pools[tensor] >= run->num_pools) {
+            *wrong = 3;
+            break;
+        }
+        int32_t block = held[tensor];
+        int64_t size = run->sizes[tensor];
+        run->charged[event] = 0;
+        run->addresses[event] = -1;
+        if (run->signs[event] > 0) {
+            if (block != NOTHING) {
+                *wrong = 1;
+                break;
+            }
+            if (!size) continue;
+            heap->clock = event;
+            settle(heap, event);
+            block = take_for(heap, (int32_t)run->pools[tensor], size, run->segments[tensor]);
+            if (block == NOTHING) break;
+            held[tensor] = block;
+            run->charged[event] = heap->blocks[block].size;
+            run->addresses[event] = heap->blocks[block].address;
+        } else if (block != NOTHING) {
+            run->charged[event] = -heap->blocks[block].size;
+            run->addresses[event] = heap->blocks[block].address;
+            if (run->returns != NULL && run->returns[event] > event) wait_for(heap, block, run->returns[event]);
+            else give(heap, block);
+            held[tensor] = NOTHING;
+        } else if (size) {
+            *wrong = 2;
+            break;
+        }
+    }
+    free(held);
+    return event;
+}
+
+static PyObject *as_bytes(const void *array, int64_t nbytes) {
+    return PyBytes_FromStringAndSize((const char *)array, (Py_ssize_t)nbytes);
+}
+
+static void dismantle(Heap *heap) {
+    for (int32_t pool = 0; heap->pools != NULL && pool < heap->num_pools; pool++) free(heap->pools[pool].free);
+    free(heap->pools);
+    free(heap->blocks);
+    free(heap->segments);
+    free(heap->waiting);
+    free(heap->calls);
+    free(heap->settled);
+    free(heap->retried);
+}
+
+#define INPUTS 7
+#define OUTPUTS 2
+
+static PyObject *replay(PyObject *self, PyObject *args) {
+    PyObject *given[INPUTS + OUTPUTS];
+    long long limit;
+    int descending;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOLp", &given[0], &given[1], &given[2], &given[3], &given[4], &given[5],
+                          &given[6], &given[7], &given[8], &limit, &descending))
+        return NULL;
+    Py_buffer views[INPUTS + OUTPUTS];
+    int64_t lengths[INPUTS + OUTPUTS] = {0};
+    const int64_t *data[INPUTS + OUTPUTS] = {NULL};
+    int open = 0;
+    PyObject *answer = NULL;
+    Heap heap;
+    memset(&heap, 0, sizeof heap);
+    for (; open < INPUTS + OUTPUTS; open++) {
+        views[open].obj = NULL;
+        if (given[open] == Py_None) continue; /* no returns */
+        int flags = open < INPUTS ? PyBUF_SIMPLE : PyBUF_WRITABLE;
+        if (PyObject_GetBuffer(given[open], &views[open], flags) < 0) goto done;
+        data[open] = views[open].buf;
+        lengths[open] = views[open].len / (Py_ssize_t)sizeof(int64_t);
+    }
+    /* signs, tensors, sizes, segment sizes, pools, least rests of pools, returns; charged, addresses */
+    Run run = {data[0], data[1], data[2], data[3], data[4], data[6], (int64_t *)data[7], (int64_t *)data[8],
+               lengths[0], lengths[2], lengths[5]};
+    if (lengths[1] != run.events || lengths[7] != run.events || lengths[8] != run.events ||
+        (run.returns != NULL && lengths[6] != run.events) || lengths[3] != run.num_tensors ||
+        lengths[4] != run.num_tensors || run.num_tensors > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "arrays of a run differ in length");
+        goto done;
+    }
+    heap.limit = limit;
+    heap.descending = descending;
+    heap.cursor = descending ? TOP : GAP;
+    heap.spare = NOTHING;
+    heap.num_pools = (int32_t)run.num_pools;
+    heap.pools = calloc((size_t)run.num_pools + 1, sizeof(Pool));
+    heap.broken = heap.pools == NULL;
+    for (int32_t pool = 0; !heap.broken && pool < heap.num_pools; pool++) heap.pools[pool].least_rest = data[5][pool];
+    int wrong = 0;
+    int64_t handled;
+    Py_BEGIN_ALLOW_THREADS
+    handled = play(&heap, &run, &wrong);
+    Py_END_ALLOW_THREADS
+    if (heap.broken) PyErr_NoMemory();
+    else if (wrong == 3) PyErr_SetString(PyExc_ValueError, "a tensor or its pool is out of range");
+    else if (wrong)
+        PyErr_Format(PyExc_ValueError, "event %lld %s tensor %lld, which is %s", (long long)handled,
+                     wrong == 1 ? "allocates" : "frees", (long long)run.tensors[handled],
+                     wrong == 1 ? "alive" : "not alive");
+    else {
+        PyObject *calls = as_bytes(heap.calls, heap.num_calls * (int64_t)sizeof(Call));
+        PyObject *retried = as_bytes(heap.retried, heap.num_retried * (int64_t)sizeof(int64_t));
+        PyObject *settled = as_bytes(heap.settled, heap.num_settled * (int64_t)sizeof(int64_t));
+        if (calls != NULL && retried != NULL && settled != NULL)
+            answer = Py_BuildValue("LLOOO", (long long)handled, (long long)heap.reserved, calls, retried, settled);
+        Py_XDECREF(calls);
+        Py_XDECREF(retried);
+        Py_XDECREF(settled);
+    }
+done:
+    dismantle(&heap);
+    for (int at = 0; at < open; at++)
+        if (views[at].obj != NULL) PyBuffer_Release(&views[at]);
+    return answer;
+}
+
+static PyMethodDef methods[] = {
+    {"replay", replay, METH_VARARGS, "One run through the plain heap; see replay.py."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_blocks", NULL, 0, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__blocks(void) { return PyModuleDef_Init(&module); }
