@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     for truth in truths:
         _note_unknown(truth)
-    found = _scored(truths, given.configs)
+    found = scored_rows(truths, given.configs)
     text = page(found.lines, found.aside)
     if not given.truth:
         (HERE / "results" / "accuracy.json").write_text(json.dumps(details(found), indent=1) + "\n")
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _scored(truths: list[Truth], configs: Path | None) -> Scored:
+def scored_rows(truths: list[Truth], configs: Path | None) -> Scored:
     """torchao and what registers with torch say at length what they cannot load, and are imported with the planner."""
     for name in ("torchao", "torch.utils._pytree", "transformers"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -49,6 +49,8 @@ class SpeedLines:
             "gpus": setup.cluster.spec,
             "strategy": setup.strategy,
             "micro_batch": setup.micro_batch,
+            "accumulation_steps": setup.accumulation_steps,
+            "tokens": setup.micro_batch * setup.accumulation_steps * setup.workload.seq_len,
             "seq_len": setup.workload.seq_len,
             "checkpointing": str(setup.checkpointing),
             "measured": measured,
