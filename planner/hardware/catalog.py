@@ -77,6 +77,7 @@ def _link(table: Mapping[str, Any], key: str) -> Link | None:
         type=entry["type"],
         bytes_per_s=None if rate is None else rate * 1e9,
         span=entry.get("span"),
+        peer=entry.get("peer", True),
         basis=_fact(entry).basis,
     )
 

@@ -88,6 +88,11 @@ class Cluster:
         """What joins the devices of a node, in words."""
         return self._intra()[2]
 
+    @property
+    def peer_access(self) -> bool:
+        """Whether the devices of a node reach each other's memory."""
+        return self.gpu.link is None or self.gpu.link.peer
+
     def _intra(self) -> tuple[float, str, str]:
         if self.gpu.is_cpu:
             return ASSUMED_SHARED_MEMORY, "assumed", "shared memory (assumed)"

@@ -48,6 +48,9 @@ class Link:
     """One direction, per device."""
     span: int | None = None
     """How many devices the link joins; None for all of a node."""
+    peer: bool = True
+    """Whether a device reads and writes the memory of another over it. The stock driver of GeForce cards refuses that
+    over PCIe: what they send each other passes through RAM."""
     basis: str = "source"
 
 

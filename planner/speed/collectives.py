@@ -6,6 +6,7 @@ Between nodes the ring formula holds too (busbw of nccl-tests doc/PERFORMANCE.md
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from statistics import median
@@ -15,6 +16,7 @@ import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.disk import NVME_RANGE
+from gpu_plan.planner.speed.between import congestion, ring_seconds, tree_wait
 from gpu_plan.planner.speed.model import DISK_KINDS, HOST_KINDS, Collective, CollectiveKind
 from gpu_plan.planner.speed.rates import Rate, host_copy_share, worst_basis
 from gpu_plan.planner.units import ceil_div
@@ -182,30 +184,43 @@ def _inside(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster
 
 
 def _link_class(cluster: Cluster) -> str:
-    link = cluster.intra_node_link
     if cluster.intra_node_basis == "assumed":
         return "assumed"
-    return "pcie" if link.startswith("PCIe") else "switch"
+    if not cluster.intra_node_link.startswith("PCIe"):
+        return "switch"
+    return "pcie" if cluster.peer_access else "staged"
+
+
+def _link_shares(cluster: Cluster, ranks: int) -> tuple[float, float, float]:
+    """Slow, expected and fast share of the link's rate that a collective of so many ranks reaches."""
+    link = _link_class(cluster)
+    wanted = "pcie" if link == "assumed" else link
+    rows = [row for row in collectives_data()["intra"] if row["link"] == wanted]
+    if wanted == "staged":
+        share = median(row["share"] for row in rows)
+        slots: float = collectives_data()["staged"]["slots"]
+        return share * slots, share, share / slots
+    tabled = sorted({row.get("ranks", ranks) for row in rows})
+    nearest = next((known for known in tabled if known >= ranks), tabled[-1])
+    shares = [row["share"] for row in rows if row.get("ranks", ranks) == nearest]
+    every = [row["share"] for row in rows]
+    least = min(every) if wanted == "pcie" else min(shares)
+    return least, median(shares), max(shares)
 
 
 def _by_link(kind: CollectiveKind, wire_bytes: float, group: Group, cluster: Cluster) -> Rate:
-    link_class = _link_class(cluster)
-    shares = [
-        row["share"]
-        for row in collectives_data()["intra"]
-        if row["link"] == ("switch" if link_class == "switch" else "pcie")
-    ]
+    slow, share, fast = _link_shares(cluster, group.per_node)
     link = cluster.intra_node_bytes_per_s
     if cluster.intra_node_link.startswith("xGMI"):
         link *= min(group.per_node - 1, _XGMI_PEERS) / _XGMI_PEERS
     latency = _small_call_seconds(_curve_kind(kind), group.per_node)
-    share = median(shares)
+    staged = ", through RAM: the driver lets these cards not reach each other" if not cluster.peer_access else ""
     return Rate(
-        slow=latency + wire_bytes / (link * min(shares)),
+        slow=latency + wire_bytes / (link * slow),
         expected=latency + wire_bytes / (link * share),
-        fast=latency + wire_bytes / (link * max(shares)),
+        fast=latency + wire_bytes / (link * fast),
         basis=worst_basis(("source", cluster.intra_node_basis)),
-        note=f"collectives: {share:.0%} of {link / 1e9:.0f} GB/s, {cluster.intra_node_link}",
+        note=f"collectives: {share:.0%} of {link / 1e9:.0f} GB/s, {cluster.intra_node_link}{staged}",
     )
 
 
@@ -224,15 +239,44 @@ def _small_call_seconds(kind: str, ranks: int) -> float:
 
 def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster) -> Rate:
     data = collectives_data()
-    shares = [row["share"] for row in data["inter"]]
-    latencies = [row["us"] * 1e-6 for row in data["inter_latency"]]
+    network = "tcpx" if (cluster.platform or "").rpartition("x")[2].startswith("a3-highgpu") else None
+    shares = [row["share"] for row in data["inter"] if row.get("network") == network]
     ports = cluster.inter_node_bytes_per_s * group.per_node
     wire_bytes = num_bytes * wire_factor(kind, group.ranks)
+    left, busy = congestion(group.nodes, data)
     share = median(shares)
-    return Rate(
-        slow=max(latencies) + wire_bytes / (ports * min(shares)),
-        expected=median(latencies) + wire_bytes / (ports * share),
-        fast=min(latencies) + wire_bytes / (ports * max(shares)),
-        basis=worst_basis(("source", "assumed" if cluster.inter_node_basis == "assumed" else "source")),
-        note=f"between nodes: {share:.0%} of {ports / 1e9:.0f} GB/s per node ({cluster.inter_node_basis})",
+    wires = (
+        wire_bytes / (ports * min(shares) * busy),
+        wire_bytes / (ports * share * left),
+        wire_bytes / (ports * max(shares)),
     )
+    small = _small_between(data)
+    slow, expected, fast = (
+        max(least, _fastest(kind, group, wire, tree))
+        for wire, tree, least in zip(wires, _tree_waits(group.nodes), small, strict=True)
+    )
+    lost = f", {left:.0%} of it over {group.nodes} nodes" if round(left, 2) < 1 else ""
+    return Rate(
+        slow=slow,
+        expected=expected,
+        fast=fast,
+        basis=worst_basis(("source", "assumed" if cluster.inter_node_basis == "assumed" else "source")),
+        note=f"between nodes: {share:.0%} of {ports / 1e9:.0f} GB/s per node ({cluster.inter_node_basis}){lost}",
+    )
+
+
+def _fastest(kind: CollectiveKind, group: Group, wire: float, tree: float) -> float:
+    """NCCL chooses: all-reduce by ring or tree, everything else by ring."""
+    ring = ring_seconds(kind, group.ranks, group.nodes, wire)
+    return min(ring, tree + wire) if kind == "all_reduce" else ring
+
+
+@functools.cache
+def _tree_waits(nodes: int) -> tuple[float, float, float]:
+    wait = tree_wait(nodes, collectives_data())
+    return wait.slow, wait.expected, wait.fast
+
+
+def _small_between(data: Mapping[str, Any]) -> tuple[float, float, float]:
+    latencies = [row["us"] * 1e-6 for row in data["inter_latency"]]
+    return max(latencies), median(latencies), min(latencies)
