@@ -12,6 +12,8 @@ from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.trace.events import StepTrace
 
+Kernel = Literal["flash", "cudnn", "flash1", "flash3"]
+"""FlashAttention-2, cuDNN's, the first FlashAttention, FlashAttention-3."""
 CollectiveKind = Literal[
     "all_reduce",
     "all_gather",
@@ -88,7 +90,10 @@ class StepWork:
     data_parallel: int | None = None
     """Ranks with different samples; None for all of the cluster."""
     causal_attention: bool = True
-    """Whether fused attention kernels skip the half above the diagonal (decoders without padding)."""
+    """Whether fused attention kernels that the trace calls causal skip the half above the diagonal; of a trace that
+    does not say, whether they are (a decode's single query has nothing to skip)."""
+    attention_kernel: Kernel | None = None
+    """Generation of the fused kernels where it is known; None: those that torch and flash-attn choose today."""
 
     def __post_init__(self) -> None:
         if self.micro_batch < 1 or self.accumulation_steps < 1:

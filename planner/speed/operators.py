@@ -37,10 +37,23 @@ torch/utils/flop_counter.py: sdpa_backward_flop_count)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Fused attention of one kind: what its rate depends on beside the class."""
+
+    operator_class: OperatorClass
+    causal: bool
+    head_dim: int | None
+    """None where the trace does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operators:
     """Distinct operators of one trace; every array has one entry per distinct operator."""
 
     operator_class: IntArray
+    rate: IntArray
+    """Which rate an operator gets: its class, or `NUM_CLASSES` plus the index of its kind in `attention`."""
+    attention: tuple[Attention, ...]
     phase: IntArray
     count: FloatArray
     flops_fixed: FloatArray
@@ -81,6 +94,17 @@ def class_of(name: str, has_flops: bool) -> OperatorClass:
     return OperatorClass.FLASH_BACKWARD if "backward" in name else OperatorClass.FLASH_FORWARD
 
 
+def _attention(name: str) -> Attention | None:
+    """What the recorder wrote behind the name of a fused attention (planner.trace.recording.work: described)."""
+    kernel, bracket, told = name.partition("[")
+    if not bracket or "attention" not in kernel:
+        return None
+    masked, _, head = told.rstrip("]").partition(",")
+    return Attention(
+        operator_class=class_of(kernel, True), causal=masked == "causal", head_dim=int(head) if head.isdigit() else None
+    )
+
+
 def collect(trace: StepTrace) -> Operators:
     """Groups a trace's operators: equal class, phase, FLOPs and bytes count as one with a multiplicity."""
     flops_fixed, flops_slope = trace.op_flops_fixed, trace.op_flops_per_sample
@@ -88,10 +112,16 @@ def collect(trace: StepTrace) -> Operators:
     has_flops = (flops_fixed != 0) | (flops_slope != 0)
     with_flops = np.array([int(class_of(name, True)) for name in trace.operator_names], dtype=np.int64)
     classes = np.where(has_flops, with_flops[trace.op_name], int(OperatorClass.MEMORY))
-    columns = (classes, trace.op_phase, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
+    kinds = [_attention(name) for name in trace.operator_names]
+    attention = tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
+    told = np.array([-1 if kind is None else NUM_CLASSES + attention.index(kind) for kind in kinds], dtype=np.int64)
+    rates = np.where(has_flops & (told[trace.op_name] >= 0), told[trace.op_name], classes) if len(told) else classes
+    columns = (rates, classes, trace.op_phase, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
     first, count = _groups(columns)
     return Operators(
         operator_class=classes[first],
+        rate=rates[first],
+        attention=attention,
         phase=np.asarray(trace.op_phase)[first],
         count=count,
         flops_fixed=flops_fixed[first],

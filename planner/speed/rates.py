@@ -2,11 +2,11 @@
 
 import functools
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +14,8 @@ from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.trace.events import FloatArray
 
-Direction = Literal["forward", "backward"]
-Kernel = Literal["flash", "cudnn"]
-
 _BASES = ("measured", "source", "assumed")
 _SIXTEEN_BIT = ("bfloat16", "float16")
-_USUAL_HEAD = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,21 +73,21 @@ def usable_peak(gpu: Gpu, dtype: str) -> Rate:
     """Peak in which products of `dtype` run on this device, or the nearest that is known."""
     key = peak_key(dtype)
     if key in gpu.peak_flops:
-        return _sure(gpu.peak_flops[key], "measured", "")
+        return sure(gpu.peak_flops[key], "measured", "")
     if key in _SIXTEEN_BIT and not gpu.is_cpu:
         if key == "float16" or gpu.supports_bf16:
             for other in _SIXTEEN_BIT:
                 if other in gpu.peak_flops:
-                    return _sure(gpu.peak_flops[other], "source", f"{key} at the peak of {other}")
+                    return sure(gpu.peak_flops[other], "source", f"{key} at the peak of {other}")
             if "float32" in gpu.peak_flops:
                 ratio = _sixteen_bit_ratio(gpu.architecture)
                 note = f"{key} peak of {gpu.short} assumed: {ratio:.1f} times its float32 peak"
-                return _sure(gpu.peak_flops["float32"] * ratio, "assumed", note)
+                return sure(gpu.peak_flops["float32"] * ratio, "assumed", note)
         elif "float32" in gpu.peak_flops:
-            return _sure(gpu.peak_flops["float32"], "assumed", f"{gpu.short} emulates {key} in float32")
+            return sure(gpu.peak_flops["float32"], "assumed", f"{gpu.short} emulates {key} in float32")
     if gpu.peak_flops:
         name, lowest = min(gpu.peak_flops.items(), key=lambda item: item[1])
-        return _sure(lowest, "assumed", f"{key} peak of {gpu.short} unknown, taken as that of {name}")
+        return sure(lowest, "assumed", f"{key} peak of {gpu.short} unknown, taken as that of {name}")
     assumed = efficiency_data()["cpu"]
     spread: float = assumed["spread"]
     flops = assumed["tflops"] * 1e12
@@ -104,7 +100,8 @@ def usable_peak(gpu: Gpu, dtype: str) -> Rate:
     )
 
 
-def _sure(value: float, basis: str, note: str) -> Rate:
+def sure(value: float, basis: str, note: str) -> Rate:
+    """A rate known without bounds."""
     return Rate(slow=value, expected=value, fast=value, basis=basis, note=note)
 
 
@@ -171,7 +168,7 @@ def _complete(shares: Mapping[str, float], width: str) -> tuple[float, float, fl
 def matmul_share(gpu: Gpu, dtype: str) -> Rate:
     """Share of the dense peak that large matrix products of a training step reach."""
     if gpu.is_cpu:
-        return _sure(1.0, "assumed", "")
+        return sure(1.0, "assumed", "")
     width = _width(dtype)
     known = {
         gpu_id: _complete(shares, width)
@@ -179,7 +176,7 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
         if row_width == width
     }
     exact = peak_key(dtype) not in ("float32", "tf32")
-    burst = _own_or_kin(gpu, known, "matrix products in bursts")
+    burst = own_or_kin(gpu, known, "matrix products in bursts")
     slow, expected = training_share(gpu.architecture)
     found = Rate(
         slow=min(burst.slow, burst.expected * slow),
@@ -194,7 +191,7 @@ def matmul_share(gpu: Gpu, dtype: str) -> Rate:
     return Rate(slow=found.slow, expected=found.expected, fast=found.fast, basis="assumed", note=note)
 
 
-def _own_or_kin(gpu: Gpu, known: Mapping[str, tuple[float, float, float]], what: str) -> Rate:
+def own_or_kin(gpu: Gpu, known: Mapping[str, tuple[float, float, float]], what: str) -> Rate:
     """The device's own figures, else the median of its architecture's, else of all."""
     if gpu.id in known:
         slow, expected, fast = known[gpu.id]
@@ -212,47 +209,6 @@ def _own_or_kin(gpu: Gpu, known: Mapping[str, tuple[float, float, float]], what:
         basis="source" if kin else "assumed",
         note=f"{what}: {expected:.0%} of peak, the median of {of}",
     )
-
-
-# -- attention ---------------------------------------------------------------------------------------------
-
-
-def attention_share(gpu: Gpu, *, kernel: Kernel, direction: Direction, causal: bool, seq_len: int) -> Rate:
-    """Share of the 16-bit peak that fused attention reaches; masked halves of causal kernels do not count."""
-    if gpu.is_cpu:
-        return _sure(1.0, "assumed", "")
-    catalog = load_gpus()
-    by_gpu: dict[str, list[dict[str, Any]]] = {}
-    for row in efficiency_data()["attention"]:
-        by_gpu.setdefault(row["gpu"], []).append(row)
-    known = {}
-    for gpu_id, rows in by_gpu.items():
-        peak = catalog[gpu_id].peak_flops["bfloat16"]
-        usable = [row for row in rows if row["pass"] in (direction, "both")]
-        chosen = min(usable, key=_distance(kernel, direction, causal))
-        rates = [_at(row, seq_len) for row in usable]
-        known[gpu_id] = (min(rates) / peak, _at(chosen, seq_len) / peak, max(rates) / peak)
-    return _own_or_kin(gpu, known, f"attention {direction}")
-
-
-def _distance(kernel: str, direction: str, causal: bool) -> Callable[[Mapping[str, Any]], tuple[bool, ...]]:
-    """Orders rows by how much they are like what runs; the first entry weighs most."""
-
-    def distance(row: Mapping[str, Any]) -> tuple[bool, ...]:
-        return (
-            row["kernel"] != kernel,
-            row["head_dim"] != _USUAL_HEAD,
-            row["pass"] != direction,
-            row["causal"] != causal,
-        )
-
-    return distance
-
-
-def _at(row: Mapping[str, Any], seq_len: int) -> float:
-    """FLOP/s of a row at a sequence length, linear in its logarithm, flat beyond the ends."""
-    lengths, rates = zip(*row["seq_tflops"], strict=True)
-    return float(np.interp(np.log2(max(seq_len, 1)), np.log2(lengths), rates)) * 1e12
 
 
 # -- memory and host ---------------------------------------------------------------------------------------
@@ -279,7 +235,7 @@ def memory_rate(gpu: Gpu) -> Rate:
         own.setdefault(row["gpu"], []).append(row["gb_per_s"] * 1e9 / spec)
     every = [share for shares in own.values() for share in shares]
     known = {gpu_id: (min(every), median(shares), max(every)) for gpu_id, shares in own.items()}
-    return _own_or_kin(gpu, known, "memory traffic").times(peak)
+    return own_or_kin(gpu, known, "memory traffic").times(peak)
 
 
 def kernel_overhead_seconds() -> float:

@@ -7,8 +7,10 @@ from itertools import product
 import numpy as np
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.speed.attention import USUAL_HEAD, Direction, attention_share
 from gpu_plan.planner.speed.collectives import call_seconds
-from gpu_plan.planner.speed.model import HOST_KINDS, Phase, StepTime, StepWork
+from gpu_plan.planner.speed.model import HOST_KINDS, Kernel, Phase, StepTime, StepWork
 from gpu_plan.planner.speed.operators import (
     BACKWARD,
     FORWARD,
@@ -21,10 +23,7 @@ from gpu_plan.planner.speed.operators import (
 )
 from gpu_plan.planner.speed.overlap import Beside, Transfer, exposed_seconds
 from gpu_plan.planner.speed.rates import (
-    Direction,
-    Kernel,
     Rate,
-    attention_share,
     collective_sm_share,
     host_memory_rate,
     host_operator_seconds,
@@ -53,7 +52,7 @@ _FUSED: dict[OperatorClass, tuple[Kernel, Direction]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Device:
-    """Rates of one device for one step: FLOP/s by operator class (rows slow, expected, fast), and the rest."""
+    """Rates of one device for one step: FLOP/s by `Operators.rate` (rows slow, expected, fast), and the rest."""
 
     flops: FloatArray
     memory: Rate
@@ -154,35 +153,48 @@ def _device(work: StepWork, cluster: Cluster, operators: Operators) -> _Device:
     sharing = 1 / cluster.gpus_per_node if gpu.is_cpu else 1.0
     peak = usable_peak(gpu, work.compute_dtype).times(sharing)
     memory = memory_rate(gpu).times(sharing)
-    matmul = matmul_share(gpu, work.compute_dtype)
-    shares = {OperatorClass.MATMUL: matmul}
-    # A causal kernel does half the FLOPs that are counted.
-    done = 2.0 if work.causal_attention else 1.0
-    for fused, (kernel, direction) in _FUSED.items():
-        shares[fused] = attention_share(
-            gpu,
-            kernel=kernel,
-            direction=direction,
-            causal=work.causal_attention,
-            seq_len=work.trace.tokens_per_sample,
-        ).times(done)
-    flops = np.full((3, NUM_CLASSES), np.inf)
-    for operator_class, share in shares.items():
-        flops[:, operator_class] = np.array(share.bounds) * np.array(peak.bounds)
-    used = [peak, memory] if operators.uses(*shares) else [memory]
+    needed = set(operators.rate.tolist())
+    shares: list[tuple[int, Rate]] = [(OperatorClass.MATMUL, matmul_share(gpu, work.compute_dtype))]
+    shares += [
+        (int(fused), _fused_share(work, gpu, fused, work.causal_attention, None)) for fused in _FUSED if fused in needed
+    ]
+    shares += [
+        (NUM_CLASSES + index, _fused_share(work, gpu, kind.operator_class, kind.causal, kind.head_dim))
+        for index, kind in enumerate(operators.attention)
+    ]
+    flops = np.full((3, NUM_CLASSES + len(operators.attention)), np.inf)
+    for index, share in shares:
+        flops[:, index] = np.array(share.bounds) * np.array(peak.bounds)
+    taken = [share for index, share in shares if index in needed]
+    used = [peak, memory] if taken else [memory]
     if operators.uses(OperatorClass.FLOAT8):
         float8, share8 = usable_peak(gpu, "float8").times(sharing), matmul_share(gpu, "float8")
         flops[:, OperatorClass.FLOAT8] = np.array(share8.bounds) * np.array(float8.bounds)
         used += [float8, share8]
-    used += [share for operator_class, share in shares.items() if operators.uses(operator_class)]
+    used += taken
     halves = work.compute_dtype in ("bfloat16", "float16") and not gpu.is_cpu
     return _Device(flops=flops, memory=memory, halves=halves, used=tuple(used))
+
+
+def _fused_share(work: StepWork, gpu: Gpu, fused: OperatorClass, causal: bool, head_dim: int | None) -> Rate:
+    """A causal kernel does half the FLOPs that are counted."""
+    kernel, direction = _FUSED[fused]
+    skips = causal and work.causal_attention
+    share = attention_share(
+        gpu,
+        kernel=work.attention_kernel or kernel,
+        direction=direction,
+        causal=skips,
+        seq_len=work.trace.tokens_per_sample,
+        head_dim=head_dim or USUAL_HEAD,
+    )
+    return share.times(2.0 if skips else 1.0)
 
 
 def _on_device(operators: Operators, micro_batch: int, device: _Device, bound: int) -> FloatArray:
     """Seconds of each phase if the host never lags, (3,)."""
     flops, moved = operators.flops(micro_batch), operators.bytes(micro_batch)
-    arithmetic = flops / device.flops[bound, operators.operator_class]
+    arithmetic = flops / device.flops[bound, operators.rate]
     if bound != FAST and device.halves:
         products = operators.operator_class == OperatorClass.MATMUL
         arithmetic[products] /= intensity_share(flops[products] / np.maximum(moved[products], 1.0))

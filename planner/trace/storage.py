@@ -11,7 +11,7 @@ import numpy as np
 from gpu_plan.planner.trace.events import ModuleLayout, ParameterInfo, StepTrace
 
 _ARRAYS = tuple(name for name, hint in get_type_hints(StepTrace).items() if get_origin(hint) is np.ndarray)
-_FORMAT = 3
+_FORMAT = 4
 
 
 class CorruptTraceError(Exception):

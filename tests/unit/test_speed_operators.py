@@ -57,3 +57,18 @@ def test_the_cache_never_confuses_traces_and_forgets_the_oldest() -> None:
             assert cache.of(trace).flops(1).tolist() == [index + 1]
     assert cache.of(traces[-1]) is cache.of(traces[-1])
     assert len(cache._kept) <= 16
+
+
+def test_attention_of_every_kind_gets_a_rate_of_its_own() -> None:
+    name = "_scaled_dot_product_flash_attention"
+    trace = trace_of(
+        Op(flops=1.0),
+        Op(name=f"{name}[causal,64]", flops=8.0),
+        Op(name=f"{name}[full,128]", flops=8.0),
+        Op(name=f"{name}_backward[causal,64]", flops=20.0, phase=1),
+        Op(name=name, flops=8.0),
+    )
+    operators = collect(trace)
+    assert {(kind.causal, kind.head_dim) for kind in operators.attention} == {(True, 64), (False, 128)}
+    assert len(set(operators.rate.tolist())) == 5
+    assert operators.model_flops(1) == pytest.approx(1 + 8 + 8 + 16 + 8)

@@ -10,6 +10,7 @@ import pytest
 
 from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus
 from gpu_plan.planner.speed import collectives, rates
+from gpu_plan.planner.speed.attention import attention_share, backward_over_forward
 
 GPUS = load_gpus()
 
@@ -45,7 +46,7 @@ def test_rows_name_shipped_gpus_with_the_facts_they_are_divided_by() -> None:
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float8_e4m3fn"])
 def test_bounds_are_ordered_and_positive_on_every_device(gpu: Any, dtype: str) -> None:
-    attention = rates.attention_share(gpu, kernel="cudnn", direction="backward", causal=True, seq_len=4096)
+    attention = attention_share(gpu, kernel="cudnn", direction="backward", causal=True, seq_len=4096)
     for rate in (
         rates.usable_peak(gpu, dtype), rates.matmul_share(gpu, dtype), rates.memory_rate(gpu), attention
     ):  # fmt: skip
@@ -105,11 +106,27 @@ def test_bf16_on_a_device_without_it_runs_at_the_float32_peak() -> None:
     assert rates.published_peak(t4, "bfloat16") is None
 
 
+def test_attention_goes_by_head_size_pass_and_generation() -> None:
+    def share(gpu: str, kernel: Any = "flash", direction: Any = "forward", head_dim: int = 128) -> float:
+        found = attention_share(
+            find_gpu(gpu), kernel=kernel, direction=direction, causal=True, seq_len=4096, head_dim=head_dim
+        )
+        return found.expected
+
+    assert share("A100-80GB", head_dim=64) == pytest.approx(156 / 312)
+    assert share("H100", "cudnn", head_dim=64) < 0.75 * share("H100", "cudnn")
+    assert share("H100", "flash1") == pytest.approx(0.5 * share("H100", "flash"))
+    assert share("H100", "flash") < share("H100", "cudnn") < share("H100", "flash3")
+    assert share("B200", "cudnn", head_dim=64) < share("B200", "cudnn")
+    back, ahead = share("L40S", direction="backward"), share("L40S")
+    assert back == pytest.approx(ahead * backward_over_forward())
+
+
 def test_attention_follows_the_published_table() -> None:
     a100 = find_gpu("A100-80GB")
 
     def rate(seq_len: int, causal: bool = True) -> float:
-        share = rates.attention_share(a100, kernel="flash", direction="forward", causal=causal, seq_len=seq_len)
+        share = attention_share(a100, kernel="flash", direction="forward", causal=causal, seq_len=seq_len)
         return share.expected * 312
 
     assert rate(4096) == pytest.approx(173)

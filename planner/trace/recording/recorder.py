@@ -19,7 +19,7 @@ from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.recording.engine_adds import IN_PLACE_ON_DEVICE, ZEROS, done_in_place
 from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.modules import BACKWARD, ModuleTracker
-from gpu_plan.planner.trace.recording.work import operator_flops
+from gpu_plan.planner.trace.recording.work import described, operator_flops
 
 _GRADIENTS = CATEGORY_INDEX[Category.GRADIENTS]
 _ACTIVATIONS = CATEGORY_INDEX[Category.ACTIVATIONS]
@@ -264,7 +264,7 @@ class Recorder(TorchDispatchMode):
         moved = sum(tensor.numel() * tensor.element_size() for tensor in (*reads, *written))
         self.raw.operators.append(
             RawOperator(
-                name=name,
+                name=described(func, name, args),
                 module=where,
                 phase=phase,
                 flops=operator_flops(func, args, out),

@@ -30,3 +30,16 @@ def _flash_flops(args: tuple[Any, ...], query_at: int) -> int:
         count = max(1, starts.numel() - 1)
         q, k, v = ((count, t.shape[1], -(-t.shape[0] // count), t.shape[2]) for t in (query, key, value))
     return int(sdpa_backward_flop_count(q, q, k, v) if query_at else sdpa_flop_count(q, k, v))
+
+
+def described(func: Any, name: str, args: tuple[Any, ...]) -> str:
+    """The operator's name, for fused attention with what its speed depends on: `..._attention[causal,128]`.
+
+    That is whether it skips the half above the diagonal, and the size of a head.
+    """
+    places = {argument.name: index for index, argument in enumerate(func._schema.arguments)}
+    if "attention" not in name or "is_causal" not in places or "query" not in places:
+        return name
+    query, at = args[places["query"]], places["is_causal"]
+    masked = "causal" if at < len(args) and args[at] is True else "full"
+    return f"{name}[{masked},{query.shape[-1]}]"

@@ -1,0 +1,102 @@
+"""What fused attention achieves: by kernel, pass, head dimension, causality and length, out of efficiency.toml."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+
+from gpu_plan.planner.hardware.catalog import load_gpus
+from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.speed.model import Kernel
+from gpu_plan.planner.speed.rates import Rate, efficiency_data, own_or_kin, sure
+
+Direction = Literal["forward", "backward"]
+
+USUAL_HEAD = 128
+
+
+def attention_share(
+    gpu: Gpu, *, kernel: Kernel, direction: Direction, causal: bool, seq_len: int, head_dim: int = USUAL_HEAD
+) -> Rate:
+    """Share of the 16-bit peak that fused attention reaches; masked halves of causal kernels do not count."""
+    if gpu.is_cpu:
+        return sure(1.0, "assumed", "")
+    known = _known("flash" if kernel == "flash1" else kernel, direction, causal, seq_len, head_dim)
+    found = own_or_kin(gpu, known, f"attention {direction}")
+    if kernel != "flash1":
+        return found
+    share = median(row["share"] for row in efficiency_data()["first_flash"])
+    return Rate(
+        slow=found.slow * share,
+        expected=found.expected * share,
+        fast=found.expected,
+        basis=found.basis,
+        note=f"{found.note}; the first FlashAttention reaches {share:.0%} of that",
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _known(
+    kernel: str, direction: Direction, causal: bool, seq_len: int, head_dim: int
+) -> Mapping[str, tuple[float, float, float]]:
+    """Slow, expected and fast share of the peak on every device with a table."""
+    known = {}
+    for gpu_id, rows in _rows().items():
+        peak = load_gpus()[gpu_id].peak_flops["bfloat16"] / 1e12
+        usable = [row for row in rows if row["pass"] in (direction, "both")]
+        factor = 1.0
+        if not usable:  # inference tables time forward alone
+            usable, factor = list(rows), backward_over_forward()
+        chosen = min(usable, key=_distance(kernel, direction, causal, head_dim))
+        rates = [_at(row, seq_len) * factor / peak for row in usable if row["head_dim"] == chosen["head_dim"]]
+        known[gpu_id] = (min(rates), _at(chosen, seq_len) * factor / peak, max(rates))
+    return known
+
+
+@functools.cache
+def _rows() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
+    by_gpu: dict[str, list[Mapping[str, Any]]] = {}
+    for row in efficiency_data()["attention"]:
+        by_gpu.setdefault(row["gpu"], []).append(row)
+    return {gpu_id: tuple(rows) for gpu_id, rows in by_gpu.items()}
+
+
+@functools.cache
+def backward_over_forward() -> float:
+    """Median ratio of the two passes' rates, over kernels of which both were published."""
+    found = []
+    for rows in _rows().values():
+        for back in (row for row in rows if row["pass"] == "backward"):
+            key = ("kernel", "head_dim", "causal")
+            ahead = [row for row in rows if row["pass"] == "forward" and all(row[k] == back[k] for k in key)]
+            found += [_at(back, 4096) / _at(row, 4096) for row in ahead]
+    return median(found)
+
+
+def _distance(
+    kernel: str, direction: str, causal: bool, head_dim: int
+) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """Orders rows by how much they are like what runs; the first entry weighs most.
+
+    An inference engine's kernels stand for those of the device's own generation where nothing nearer has the head.
+    """
+
+    def distance(row: Mapping[str, Any]) -> tuple[bool | float, ...]:
+        return (
+            row["kernel"] not in (kernel, "engine"),
+            abs(math.log2(row["head_dim"] / head_dim)),
+            row["kernel"] != kernel,
+            row["pass"] != direction,
+            row["causal"] != causal,
+        )
+
+    return distance
+
+
+def _at(row: Mapping[str, Any], seq_len: int) -> float:
+    """TFLOP/s of a row at a sequence length, linear in its logarithm, flat beyond the ends."""
+    lengths, rates = zip(*row["seq_tflops"], strict=True)
+    return float(np.interp(np.log2(max(seq_len, 1)), np.log2(lengths), rates))
