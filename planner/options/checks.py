@@ -1,6 +1,7 @@
 """What a finished workload asks of the devices and of the model that they cannot have: one line each."""
 
 import importlib.util
+import math
 
 from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -17,6 +18,7 @@ def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> Non
     """UsageError, or another PlanError, where the job makes no sense on this cluster or for this model."""
     check_tokens(workload, cluster, spec)
     _check_settings(workload, cluster)
+    _check_power(workload, cluster)
     _check_float8(workload, cluster)
     _check_loaded(workload)
     _check_compilation(workload)
@@ -49,6 +51,23 @@ def _check_settings(workload: Workload, cluster: Cluster) -> None:
         raise UsageError(
             f"--set memory.reserve leaves nothing: {format_gib(workload.reserve_bytes)} GiB of the"
             f" {format_gib(cluster.capacity_bytes)} that each device has"
+        )
+
+
+def _check_power(workload: Workload, cluster: Cluster) -> None:
+    """UsageError for a limit that the devices cannot have."""
+    given = dict(workload.settings).get("gpu.power_limit")
+    if given is None:
+        return
+    gpu = cluster.gpu
+    if gpu.is_cpu:
+        raise UsageError("--set gpu.power_limit is about GPUs: --gpus cpu has none")
+    if gpu.tdp_watts is None:
+        raise UsageError(f"--set gpu.power_limit: the power of {gpu.short} is not known: leave it out")
+    if not gpu.tdp_watts / 10 <= int(given) <= gpu.tdp_watts:
+        raise UsageError(
+            f"--set gpu.power_limit={given}: {gpu.short} takes {gpu.tdp_watts:g} W:"
+            f" give {math.ceil(gpu.tdp_watts / 10)} to {gpu.tdp_watts:g}"
         )
 
 

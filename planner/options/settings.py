@@ -139,6 +139,15 @@ SETTINGS: Mapping[str, Setting] = {
         choices=("dynamic", "static"),
     ),
     "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),
+    "gpu.power_limit": Setting(
+        "count", "watts that each device may take, as nvidia-smi -pl sets it (its own limit)", 1
+    ),
+    "attention.kernel": Setting(
+        "choice",
+        "generation of the fused attention kernels, for the speed alone: flash is FlashAttention-2 (as torch and"
+        " flash-attn choose)",
+        choices=("flash", "cudnn", "flash1", "flash3"),
+    ),
     "alloc.expandable_segments": Setting("flag", "whether segments of CUDA's allocator grow (false)"),
     "alloc.max_split_size_mb": Setting("mib", "MiB from which on cached blocks are not split (no limit)", 20),
     "alloc.roundup_power2_divisions": Setting("power", "steps to which requests inside a power of two round up (0)"),

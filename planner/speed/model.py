@@ -95,6 +95,9 @@ class StepWork:
     attention_kernel: Kernel | None = None
     """Generation of the fused kernels where it is known; None: those that torch and flash-attn choose today."""
 
+    power_limit_watts: float | None = None
+    """Of each device, where it is below the device's own."""
+
     def __post_init__(self) -> None:
         if self.micro_batch < 1 or self.accumulation_steps < 1:
             raise InputError(

@@ -22,6 +22,7 @@ from gpu_plan.planner.speed.operators import (
     Operators,
 )
 from gpu_plan.planner.speed.overlap import Beside, Transfer, exposed_seconds
+from gpu_plan.planner.speed.power import limited
 from gpu_plan.planner.speed.rates import (
     Rate,
     collective_sm_share,
@@ -163,12 +164,14 @@ def _device(work: StepWork, cluster: Cluster, operators: Operators) -> _Device:
         for index, kind in enumerate(operators.attention)
     ]
     flops = np.full((3, NUM_CLASSES + len(operators.attention)), np.inf)
+    shares = [(index, limited(share, gpu, work.power_limit_watts)) for index, share in shares]
     for index, share in shares:
         flops[:, index] = np.array(share.bounds) * np.array(peak.bounds)
     taken = [share for index, share in shares if index in needed]
     used = [peak, memory] if taken else [memory]
     if operators.uses(OperatorClass.FLOAT8):
         float8, share8 = usable_peak(gpu, "float8").times(sharing), matmul_share(gpu, "float8")
+        share8 = limited(share8, gpu, work.power_limit_watts)
         flops[:, OperatorClass.FLOAT8] = np.array(share8.bounds) * np.array(float8.bounds)
         used += [float8, share8]
     used += taken

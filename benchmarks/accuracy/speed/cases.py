@@ -1,5 +1,6 @@
 """Which published speeds can be compared, and the configuration of each in this program's words."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,9 +44,14 @@ _OWN_CONFIGS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 """Architectures outside the catalog, by their published sizes in the nearest class of transformers."""
 
+_WATTS = re.compile(r"\((?:[^)]*[ ,])?(?P<watts>[0-9]{2,4}) ?W\b")
+_LIMITED: Mapping[tuple[str, str], str] = {("torchao", "H100"): "500", ("torchtitan", "H100"): "500"}
+"""Sources whose H100 take less than the usual 700 W: those of Meta (pytorch/torchtitan benchmarks/*.md)."""
+_ATTENTION: Mapping[str, str] = {"llm-foundry": "flash1"}
+"""Triton's first FlashAttention was the benchmark script's default."""
 _MEGATRON = ("megatron", "bigscience", "primus", "vtrain", "mlperf", "nemo")
 _DIFFERENCES = {
-    "llm-foundry": ("the benchmark script's default attention was Triton's first FlashAttention; compared as v2"),
+    "llm-foundry": "the benchmark script's default attention was Triton's: compared with the first FlashAttention",
     "fsdp_qlora": "adapters in bf16 there, in fp32 here, with casts around them",
     "internevo": "InternEvo overlaps the transfers of its own ZeRO-1; compared with DeepSpeed's, which waits",
 }
@@ -147,6 +153,8 @@ def setup_of(row: Row, models: Models) -> Setup:
         lora_rank=adapter.rank if adapter else None,
         lora_targets=adapter.targets if adapter else None,
         strategy=strategy,
+        settings=_settings(row, group),
+        fused_loss="fused-linear" in text(row, "fused_or_chunked_loss"),
     )
     return Setup(
         source=source,
@@ -164,13 +172,27 @@ def setup_of(row: Row, models: Models) -> Setup:
 
 def _differences(row: Row, group: str, strategy: str, own: bool) -> Iterator[str]:
     if _has_fused_kernels(row):
-        yield "the run had fused kernels, the estimate has not"
+        yield "the run's fused kernels are compared with Liger's"
     if own:
         yield "architecture by its sizes in the nearest class of transformers"
     if strategy == "fsdp" and text(row, "strategy").startswith("FSDP1"):
         yield "FSDP1 with adapters compared with FSDP2"
     if group in _DIFFERENCES:
         yield _DIFFERENCES[group]
+
+
+def _settings(row: Row, group: str) -> tuple[tuple[str, str], ...]:
+    """`--set` pairs: the power that the source limits its devices to, fused kernels, the attention of its time."""
+    found = {}
+    watts = _WATTS.search(text(row, "gpu.model"))
+    limit = watts["watts"] if watts else _LIMITED.get((group, text(row, "gpu.model").partition("-")[0]))
+    if limit is not None:
+        found["gpu.power_limit"] = limit
+    if _has_fused_kernels(row):
+        found["kernels.liger"] = "true"
+    if group in _ATTENTION:
+        found["attention.kernel"] = _ATTENTION[group]
+    return tuple(sorted(found.items()))
 
 
 def _adapter(row: Row) -> Adapter | None:

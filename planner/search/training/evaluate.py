@@ -1,5 +1,6 @@
 """Judges one candidate: memory of its worst rank against the device, and its expected speed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from gpu_plan.planner.search.training.evaluation import evaluated
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of
-from gpu_plan.planner.speed.model import StepTime, StepWork
+from gpu_plan.planner.speed.model import Kernel, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
 from gpu_plan.planner.strategy.host_memory import HostJob, certain, host_terms
 from gpu_plan.planner.strategy.traits import Offload
@@ -29,6 +30,7 @@ from gpu_plan.planner.trace.provider import Provider
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Checkpointing, Workload
 
+_KERNELS: Mapping[str, Kernel] = {"flash": "flash", "cudnn": "cudnn", "flash1": "flash1", "flash3": "flash3"}
 _OFFLOADING = 100
 """Moving parts of offloading: more than those of any strategy."""
 
@@ -198,6 +200,8 @@ class Evaluator(BaseEvaluator[Workload]):
             collectives=plan.collectives,
             optimizer=plan.optimizer_work,
             data_parallel=self.cluster.world_size // family.tensor_parallel,
+            attention_kernel=_KERNELS.get(self.workload.setting("attention.kernel", "")),
+            power_limit_watts=float(self.workload.setting("gpu.power_limit", "0")) or None,
         )
         if family.tensor_parallel == 1:
             return work
