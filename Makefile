@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Images for containers often set it: each of some hundred processes of the tests would compile this project anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help env demo test prove pythons check format readme docs upstream clean
+.PHONY: help env demo test prove pythons mutants check format readme docs upstream clean
 
 PYTHON ?= python3
 PYTHONS ?= python3.12 python3.13 python3.14
@@ -22,6 +22,7 @@ help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'
 	echo 'make test    the tests of every change, on all cores: no network, minutes'
 	echo 'make prove   all tests and the benchmarks that need no GPU: results go to benchmarks/'
+	echo 'make mutants plant one fault at a time: which tests notice goes to benchmarks/results/mutants.md'
 	echo 'make pythons the project under $(PYTHONS), each in an environment of its own'
 	echo 'make check   ruff, mypy, import contracts, declared dependencies'
 	echo 'make format  let ruff rewrite what it can'
@@ -49,6 +50,10 @@ test: $(STAMP)
 prove: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m ''
 	for module in $(BENCHMARKS); do $(BIN)/python -m "benchmarks.$$module"; done
+
+# What is unchanged since it was last tried (the fault, its file, its tests) is not tried again.
+mutants: $(STAMP)
+	$(BIN)/python -m benchmarks.mutants
 
 pythons:
 	for python in $(PYTHONS); do tests/packaging/try_python.sh "$$python"; done
