@@ -41,7 +41,7 @@ BINDINGS: list[BindingType] = [
     Binding("N", "step_gpus(False)", "half the GPUs", show=False),
     Binding("backspace", "undo", "undo", show=False),
     Binding("escape", "close_filter", "close the filter", show=False),
-    Binding("h", "losers", "hide losers", show=False),
+    Binding("h", "losers", "hide what does not fit", show=False),
     Binding("y", "copy", "copy the command", show=False),
     Binding("f5", "restart", "restart the planner", show=False),
     *_letters(),

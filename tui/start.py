@@ -35,7 +35,7 @@ def initial_state(
     if args.gpus is None:
         raise UsageError(f"which GPUs? add --gpus, such as: plan explore {args.model} --gpus 8xH100")
     if script_words and not args.model.endswith(".py"):
-        raise UsageError(f"arguments after -- belong to a training script: {args.model} is none")
+        raise UsageError(f"arguments after -- belong to a training script: {args.model} is not one")
     return _state(args, words, script_words)
 
 

@@ -46,15 +46,16 @@ def _of_module(source: str, module: str) -> Iterator[Message]:
     tree = ast.parse(source)
     quiet = {id(text) for text in _quiet(tree)}
     raised: set[int] = set()
+    inside: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             kind = ast.unparse(node.exc.func).rpartition(".")[2]
             for text in _texts(node.exc):
                 raised.add(id(text))
+                inside |= {id(part) for part in ast.walk(text) if part is not text}
                 said = rendered(text)
                 if kind.endswith("Error") and " " in said:
                     yield Message(said, kind, module)
-    inside: set[int] = set()
     for node in ast.walk(tree):
         if id(node) in raised or id(node) in quiet or id(node) in inside:
             continue
@@ -66,12 +67,14 @@ def _of_module(source: str, module: str) -> Iterator[Message]:
 
 def _texts(call: ast.Call) -> Iterator[ast.expr]:
     """The texts of a call's arguments, each whole."""
+    inside: set[int] = set()
     for argument in call.args:
         for node in ast.walk(argument):
+            if id(node) in inside:
+                continue
             if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+                inside |= {id(part) for part in ast.walk(node)}
                 yield node
-                if node is argument:
-                    break
 
 
 def _quiet(tree: ast.AST) -> Iterator[ast.AST]:
@@ -98,6 +101,8 @@ def rendered(node: ast.expr) -> str:
 def is_sentence(text: str) -> bool:
     """Whether a text is words for people: two of them at least, and no code, path, pattern or format."""
     words = re.findall(r"[A-Za-z]{2,}", text)
+    if sum("_" in word for word in text.split()) * 2 > len(text.split()):
+        return False  # a list of names
     return len(words) >= 2 and " " in text.strip() and not re.search(r"[{}<>\\^$]|\bdef |import |==|\bself\.", text)
 
 

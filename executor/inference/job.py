@@ -81,7 +81,8 @@ def inference_job(saved: SavedPlan) -> InferenceJob:
     workload, strategy, placement = saved.workload, saved.plan.strategy, saved.plan.placement
     if not is_inference(saved):
         raise InputError(
-            f"the plan is for --task {workload.get('task', 'train')}, prompts need one of --task infer: {saved.command}"
+            f"the plan is for --task {workload.get('task', 'train')}, prompts need a plan for --task infer:"
+            f" {saved.command}"
         )
     pipelined = strategy.pipeline_parallel > 1
     return InferenceJob(

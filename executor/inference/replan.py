@@ -14,7 +14,10 @@ def smaller_batch(job: Job) -> tuple[Job | None, str]:
     if any(word == "--batch" or word.startswith("--batch=") for word in job.arguments):
         return None, "out of memory, and --batch is your own word after --, so it stays"
     if strategy.micro_batch_size == 1:
-        return None, "out of memory with one prompt at a time: plan with less context, or more of it on cpu and disk"
+        return (
+            None,
+            "out of memory with one prompt at a time: plan with less context, or with more weights on cpu and disk",
+        )
     size = strategy.micro_batch_size // 2
     smaller = replace(strategy, micro_batch_size=size)
     plan = replace(job.saved.plan, strategy=smaller, verdict="tight", memory=None, speed=None, inference=None)

@@ -126,7 +126,9 @@ def on_rank(job: InferenceJob, ranks: Ranks) -> InferenceJob:
         return job
     places = job.places
     if any(isinstance(place, int) and place != 0 for place in places.values()) and job.layout == "replicas":
-        raise PreflightError("a replica over several GPUs is not run: plan one GPU for each, or tensor parallel")
+        raise PreflightError(
+            "replicas over several GPUs cannot be run: plan one GPU for each replica, or tensor parallel"
+        )
     own = {name: ranks.local_rank if isinstance(place, int) else place for name, place in places.items()}
     return replace(job, device_map=own)
 

@@ -149,4 +149,4 @@ def _why(argument: ScriptArgument, option: Option | None, options: ScriptOptions
     if _is_of_all_ranks(argument, option):
         return f"{argument.what}: {option.name} of the script is of all ranks together, give it yourself after --"
     shown = f" (it takes {', '.join(option.choices)})" if option.choices else ""
-    return f"{argument.what}: {option.name} of the script cannot say it{shown}"
+    return f"{argument.what}: the script's {option.name} does not take that value{shown}"

@@ -28,7 +28,7 @@ def export(job: Job, script: Script | None, *, engine: str, folder: Path) -> Lau
     if script is None and drawn.target.loop != "trainer":
         own = (f"micro batch {size} and the other values that are the script's own: no script is named",)
     elif drawn.rebatches:
-        own = (f"micro batch {size}: the script takes it from nowhere, set it there",)
+        own = (f"micro batch {size}: the script has no option for it, set it there",)
     if drawn.target.data_loader and drawn.target.loop == "accelerate":
         fields = ", ".join(f"{name}={value}" for name, value in drawn.target.data_loader.items())
         own = (*own, f"data.*: give the script's Accelerator a DataLoaderConfiguration({fields})")

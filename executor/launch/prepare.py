@@ -88,7 +88,7 @@ class Drawn:
             found.append(f"the script's own TrainingArguments are given what is planned: {words}")
         elif self.rebatches:
             found.append(
-                "the script takes its micro batch from nowhere: its DataLoader is rebuilt with"
+                "the script has no option for its micro batch: its DataLoader is rebuilt with"
                 f" {strategy.micro_batch_size} on each rank"
             )
         if length_is_the_datas(self.target, self.told):

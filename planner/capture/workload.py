@@ -48,9 +48,7 @@ def overlay(given: Given, facts: CapturedFacts, script: str, world_size: int = 1
     optimizer = given.optimizer or (None if facts.optimizer is None else Optimizer(facts.optimizer))
     if optimizer is None:
         names = ", ".join(made.class_name for made in facts.optimizers) or "none"
-        raise InputError(
-            f"{script}: its optimizer ({names}) is none that can be planned for: name one with --optimizer"
-        )
+        raise InputError(f"{script}: its optimizer ({names}) cannot be planned for: name one with --optimizer")
     batch_given = given.micro_batch is not None or given.global_batch is not None
     return replace(
         given,
@@ -99,7 +97,7 @@ def _check_own(given: Given, facts: CapturedFacts, script: str) -> None:
     traced = next((key for key in settings if key in _OF_A_MODEL), None)
     if given.fused_loss or traced is not None:
         option = "--fused-loss" if given.fused_loss else f"--set {traced}"
-        raise UsageError(f"{option} is about a model by name: {script} is traced as it is")
+        raise UsageError(f"{option} applies to a model given by name: the script {script} is traced as it is")
 
 
 _OF_A_MODEL = (

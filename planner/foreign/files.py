@@ -25,7 +25,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise NotAFileError(errno.EINVAL, "it is a socket, no file", name) from None
+            raise NotAFileError(errno.EINVAL, "it is a socket, not a file", name) from None
         raise
     try:
         _check(descriptor, name)
@@ -48,7 +48,7 @@ def _check(descriptor: int, name: str) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, kind, name)
     if kind is None and status.st_blocks == _NONE and _is_kernels(status.st_dev):
-        kind = "it is a window of the kernel's, no file"
+        kind = "it is a window into the kernel, not a file"
     if kind is not None:
         raise NotAFileError(errno.EINVAL, kind, name)
 
@@ -56,10 +56,10 @@ def _check(descriptor: int, name: str) -> None:
 def _other(mode: int) -> str | None:
     kinds = {
         stat.S_IFDIR: "it is a folder",
-        stat.S_IFIFO: "it is a pipe, no file",
-        stat.S_IFSOCK: "it is a socket, no file",
-        stat.S_IFCHR: "it is a device, no file",
-        stat.S_IFBLK: "it is a device, no file",
+        stat.S_IFIFO: "it is a pipe, not a file",
+        stat.S_IFSOCK: "it is a socket, not a file",
+        stat.S_IFCHR: "it is a device, not a file",
+        stat.S_IFBLK: "it is a device, not a file",
     }
     return kinds.get(stat.S_IFMT(mode)) if not stat.S_ISREG(mode) else None
 

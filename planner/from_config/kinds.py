@@ -104,6 +104,7 @@ def recognise(content: Content, where: str) -> tuple[Kind, tuple[str, ...]]:
     if name not in found:
         shown = ", ".join(str(key)[:30] for key in list(content)[:3])
         raise InputError(
-            f"{where} is of no kind that is known ({shown or 'empty'}): --kind says which it is, of {', '.join(KINDS)}"
+            f"{where} is not a configuration of a known kind ({shown or 'empty'}): name it with --kind, one of"
+            f" {', '.join(KINDS)}"
         )
     return KINDS[name], found[name]

@@ -187,6 +187,6 @@ def nearest(tried: Tried) -> str | None:
         return f"{first.change} would fit: {first.plan}"
     if not tried.refused:
         return None
-    return f"none was found: not {', '.join(tried.refused[:4])}" + (
-        f", nor {len(tried.refused) - 4} more" if len(tried.refused) > 4 else ""
+    return f"nothing that was tried would fit: {', '.join(tried.refused[:4])}" + (
+        f" and {len(tried.refused) - 4} more" if len(tried.refused) > 4 else ""
     )

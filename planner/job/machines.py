@@ -130,7 +130,10 @@ def _missing(machines: Sequence[Machine], wishes: Wishes) -> str:
     fastest_spec, fastest = min(jobs, key=lambda one: one[1].hours)
     within = [one for one in priced if wishes.deadline_seconds is None or one[2] * 3600 <= wishes.deadline_seconds]
     quick = min(within, key=lambda one: one[1], default=None)
-    pieces = [f"no machine keeps to what was asked: the fastest, {fastest_spec}, takes {fastest.hours:,.1f} hours"]
+    pieces = [
+        "no machine stays within the budget and the deadline: the fastest,"
+        f" {fastest_spec}, takes {fastest.hours:,.1f} hours"
+    ]
     if cheapest is not None:
         pieces.append(f"the cheapest, {cheapest[0]}, costs ${cheapest[1]:,.0f} and takes {cheapest[2]:,.1f} hours")
     if quick is not None and wishes.deadline_seconds is not None:

@@ -145,8 +145,8 @@ def _clipping(workload: Workload) -> tuple[Assumption, ...]:
     if workload.max_grad_norm is not None or not workload.clipping:
         return ()
     text = (
-        "gradients are clipped, as most scripts do: its temporaries are counted, and no run is told to clip"
-        " (--set clip.max_norm=0 counts none, and a norm is told)"
+        "temporaries of gradient clipping are counted, since most scripts clip; a run is told to clip only by"
+        " --set clip.max_norm=NORM (0: not counted)"
     )
     return (Assumption(text=text, basis="assumed"),)
 
@@ -157,5 +157,7 @@ def _data(workload: Workload) -> str:
     if padding == "none":
         return "sequences are full: no padding, no packing, no attention mask"
     if padding == "longest":
-        return "samples are padded to the longest of their micro batch, which is full: of two or more there is a mask"
-    return f"{float(padding):.0%} of every sample is padding: an attention mask"
+        return (
+            "samples are padded to the longest of their micro batch, which is full: from two samples on there is a mask"
+        )
+    return f"{float(padding):.0%} of every sample is padding, so there is an attention mask"

@@ -103,7 +103,8 @@ def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Sche
 
     if not isinstance(model, PreTrainedModel):
         raise InputError(
-            f"{spec.id}: --peft {adapters_on(quantised=True)} quantises transformers models; {spec.class_name} is none"
+            f"{spec.id}: --peft {adapters_on(quantised=True)} quantises transformers models, and {spec.class_name}"
+            " is not one"
         )
     compute = getattr(torch, adapter.compute_dtype)
     if scheme.method is Method.BNB_4BIT:  # NF4 and FP4 store alike

@@ -99,7 +99,7 @@ def job_parser(opening: str = "", *, add_help: bool = True) -> Parser:
         "--model",
         metavar="MODEL",
         dest="named_model",
-        help="plan this model; what the script named in its place does differently is listed",
+        help="plan this model instead of what the script trains, and list where the two differ",
     )
     parser.add_argument("--gpus", metavar="SPEC", help=GPUS_HELP)
     parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
@@ -275,7 +275,7 @@ def _add_wishes(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--prefer",
         metavar="P",
-        help="what goes first: balance (default: simple and roomy among what is as fast), speed, memory, cost, simple",
+        help="what ranks first: balance (default: simple and roomy among equally fast), speed, memory, cost, simple",
     )
     group.add_argument("--host-ram", metavar="SIZE", help="RAM of each node, such as 256GiB, where it is not known")
     group.add_argument("--price", metavar="USD", help="dollars for one GPU and hour, in place of published prices")
@@ -283,9 +283,15 @@ def _add_wishes(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--dataset-tokens", metavar="N", help="tokens that one pass over the data reads, such as 1.2B")
     group.add_argument("--epochs", metavar="N", help="passes over the data")
     group.add_argument(
-        "--budget", metavar="USD", help="dollars for the whole job; machines are compared without --gpus"
+        "--budget",
+        metavar="USD",
+        help="at most so many dollars for the whole job, when machines are compared (no --gpus)",
     )
-    group.add_argument("--deadline", metavar="SPAN", help="12h, 3d or 2w for the whole job; likewise")
+    group.add_argument(
+        "--deadline",
+        metavar="SPAN",
+        help="at most so long for the whole job, such as 12h, 3d or 2w, when machines are compared (no --gpus)",
+    )
 
 
 class _Later(NamedTuple):

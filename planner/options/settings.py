@@ -57,20 +57,20 @@ SETTINGS: Mapping[str, Setting] = {
         " (nvme)",
         choices=("nvme", "cpu", "none"),
     ),
-    "zero.max_in_cpu": Setting("elements", "of a rank's weights on NVMe, how many stay in RAM (1e9)"),
+    "zero.max_in_cpu": Setting("elements", "how many of a rank's weights on NVMe stay in RAM (1e9)"),
     "zero.param_buffer_count": Setting("count", "buffers for weights on NVMe (5, or as many as the run needs)", 1),
     "zero.param_buffer_size": Setting("elements", "size of each (1e8, or the largest partition)", 1),
     "zero.optimizer_buffer_count": Setting("count", "buffers for optimizer state on NVMe (4, the least for Adam)", 4),
     "clip.max_norm": Setting(
         "norm", "norm to which the run clips its gradients, 0: not at all (as the script does; nothing is imposed)"
     ),
-    "checkpoint.every": Setting("count", "of the layers, every how many-th is checkpointed (1)", 1),
+    "checkpoint.every": Setting("count", "checkpoint every N-th layer (1)", 1),
     "kernels.liger": Setting(
         "flag", "whether Liger's norms, gated products, rotation and loss replace the model's own (false)"
     ),
     "fp8.backend": Setting(
         "choice",
-        "whose float8 layers accelerate puts in place under fp8-mixed: torchao, or te (Transformer Engine) (torchao)",
+        "whose float8 layers accelerate uses under fp8-mixed: torchao, or te for Transformer Engine (torchao)",
         choices=("torchao", "te"),
     ),
     "fp8.all_gather": Setting("flag", "whether FSDP2 and HSDP gather torchao's float8 weights as float8 (true)"),
@@ -99,7 +99,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "quant.upcast": Setting(
         "choice",
-        "what of a quantised base that is not packed is kept in fp32 on devices that hold the whole model (as the stack"
+        "which unpacked weights of a quantised base are kept in fp32 on devices that hold the whole model (as the stack"
         " does)",
         choices=("all", "norms", "none"),
     ),

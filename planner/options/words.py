@@ -163,8 +163,8 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--hang-seconds",
         metavar="N",
-        help="idle time without a step that is a hang, before the first step too; 0: never; default: learnt from the"
-        " run, 15 minutes before its first step; or GPU_PLAN_HANG_SECONDS",
+        help="seconds without a step after which a run counts as hung, 0: never; default: learnt from the run,"
+        " 15 minutes before its first step; or GPU_PLAN_HANG_SECONDS",
     )
     group.add_argument(
         "--leave-running",

@@ -242,7 +242,7 @@ class TensorLine:
         _at_least(self, 0, "bytes")
         _at_least(self, 1, "count")
         if self.category not in CATEGORY_NAMES:
-            raise ValueError(f"category {self.category!r} is none of {', '.join(CATEGORY_NAMES)}")
+            raise ValueError(f"category {self.category!r} is not one of {', '.join(CATEGORY_NAMES)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

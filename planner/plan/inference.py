@@ -26,7 +26,7 @@ class DevicePlacement:
 
     def __post_init__(self) -> None:
         if not is_device(self.device):
-            raise ValueError(f"device {self.device!r} is none of cuda:N, cpu, disk")
+            raise ValueError(f"device {self.device!r} is not one of cuda:N, cpu, disk")
         if min(self.weight_bytes, self.kv_cache_bytes, self.peak_bytes or 0) < 0:
             raise ValueError(f"a negative number of bytes on {self.device}")
 

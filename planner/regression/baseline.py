@@ -98,12 +98,12 @@ def baseline_from_json(text: str, where: str, name: str) -> Baseline:
         json.loads(text, parse_int=len, parse_float=len)  # for the line of what is cut off
         value = json_value(text)
     except json.JSONDecodeError as problem:
-        raise InputError(f"{where}:{problem.lineno}: no complete JSON ({problem.msg}): {again}") from None
+        raise InputError(f"{where}:{problem.lineno}: not complete JSON ({problem.msg}): {again}") from None
     except (ValueError, RecursionError):
-        raise InputError(f"{where}:1: no JSON that a baseline holds: {again}") from None
+        raise InputError(f"{where}:1: not the JSON of a baseline: {again}") from None
     line = json_line(text, "document") or 1
     if not isinstance(value, dict) or value.get("document") != "check-baseline":
-        raise InputError(f"{where}:{line}: no baseline of `plan check`: {again}")
+        raise InputError(f"{where}:{line}: not a baseline of `plan check`: {again}")
     if value.get("schema_version") != SCHEMA_VERSION:
         line = json_line(text, "schema_version") or 1
         version = str(value.get("schema_version"))[:20]

@@ -45,7 +45,9 @@ def parse_budget(text: str) -> Budget:
     figure = LIMITED.get(limit[1])
     if figure is None:
         hint = did_you_mean(limit[1], tuple(LIMITED), limit=1)
-        raise InputError(f"budget {text!r:.60} limits {limit[1]!r:.20}: known are {', '.join(LIMITED)}.{hint}")
+        raise InputError(
+            f"budget {text!r:.60} limits {limit[1]!r:.20}, which is not one of {', '.join(LIMITED)}.{hint}"
+        )
     return Budget(text=text, figure=figure, bytes=parse_bytes(limit[2]))
 
 

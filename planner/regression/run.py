@@ -107,7 +107,7 @@ def _read_baseline(job: CheckJob, relative: str, *, lenient: bool) -> Baseline |
             return None
         if isinstance(problem, InputError):
             raise
-        raise InputError(f"{relative}:1: no UTF-8 text: make it again with `plan check --update {job.name}`") from None
+        raise InputError(f"{relative}:1: not UTF-8 text: make it again with `plan check --update {job.name}`") from None
 
 
 def _now(job: CheckJob, plan: Plan, *, use_cache: bool) -> tuple[Computed, bool]:

@@ -24,8 +24,8 @@ class Condition:
 
     @property
     def words(self) -> str:
-        """`it needs 180 GiB of node RAM, which is not known`."""
-        return f"it needs {format_gib(self.bytes, 0)} GiB of node RAM, which is not known ({self.option} settles it)"
+        """`needs 180 GiB of node RAM, which is not known`."""
+        return f"needs {format_gib(self.bytes, 0)} GiB of node RAM, which is not known ({self.option} settles it)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

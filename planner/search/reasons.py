@@ -52,7 +52,7 @@ def fragmented(judgement: Judgement) -> str:
     allocated = format_gib(judgement.profile.peak_allocated_bytes)
     outside = format_gib(sum(term.low for term in judgement.terms))
     return (
-        f"{judgement.title} dies of fragmentation in {format_gib(judgement.capacity_bytes)} GiB: "
+        f"{judgement.title} runs out of memory in {format_gib(judgement.capacity_bytes)} GiB by fragmentation: "
         f"{allocated} allocated at the peak and {outside} outside the allocator leave no block large enough"
     )
 

@@ -79,10 +79,10 @@ def read_history(content: bytes, where: str) -> History:
             loaded = _PlainOnly(io.BytesIO(content)).load()
     except _BROKEN as problem:
         words = str(problem).splitlines() or [type(problem).__name__]
-        raise InputError(f"{where}: no memory snapshot, or only a part of one: {words[0][:200]}") from None
+        raise InputError(f"{where}: not a memory snapshot, or only a part of one: {words[0][:200]}") from None
     if not isinstance(loaded, dict) or not {"segments", "device_traces"} <= set(loaded):
         raise InputError(
-            f"{where}: no memory snapshot: torch.cuda.memory._dump_snapshot writes `segments` and `device_traces`"
+            f"{where}: not a memory snapshot: torch.cuda.memory._dump_snapshot writes `segments` and `device_traces`"
         )
     traces = [
         _list(trace, where, f"device_traces[{index}]")
@@ -91,7 +91,8 @@ def read_history(content: bytes, where: str) -> History:
     lengths = [len(trace) for trace in traces]
     if not any(lengths):
         raise InputError(
-            f"{where}: no history in it; call torch.cuda.memory._record_memory_history() before what is to be recorded"
+            f"{where}: it holds no history; call torch.cuda.memory._record_memory_history() before what is to be"
+            " recorded"
         )
     device = lengths.index(max(lengths))
     return _Reader(where, device).history(traces[device], _list(loaded["segments"], where, "segments"))

@@ -179,7 +179,7 @@ def replica_regime(context: RankContext) -> Regime:
 
 def refuses_float8(context: RankContext) -> str | None:
     """For strategies under which torchao's float8 layers are not modelled."""
-    return "float8 training under it is not in this version" if context.precision.is_float8 else None
+    return "float8 training with this strategy is not in this version" if context.precision.is_float8 else None
 
 
 def nbytes(numel: int, dtype: str) -> int:

@@ -13,9 +13,9 @@ def render_machines(document: MachinesDocument, *, top: int, ascii_only: bool) -
     shown = grouped[:top]
     lines = [f"{document.model}: {format_count(document.parameters)} parameters, {', '.join(document.job)}", ""]
     if document.note is not None:
-        lines += [f"NO  {document.note}", ""]
+        lines += [document.note[:1].upper() + document.note[1:], ""]
     elif not shown:
-        lines += ["OOM  it fits none of the machines that were tried", ""]
+        lines += ["OOM  on every machine that was tried", ""]
     if shown:
         lines += [*_table(shown), ""]
     if len(grouped) > top:

@@ -244,7 +244,7 @@ def host_words(document: PlanDocument, memory: MemoryFigures, *, explain: bool =
     terms = [(_term_words(term, explain), moments.get(term.name, term.name)) for term in host.terms if term.high_bytes]
     pieces = [f"{size}{' per node' if number == 0 else ''} {moment}" for number, (size, moment) in enumerate(terms)]
     if not pieces:
-        return ["next to no RAM on each node beyond the processes' own"]
+        return ["almost no RAM on each node beyond the processes' own"]
     of = "" if known is None else f" (of {format_gib(known)} GiB)"
     unknown = ["not checked: what the nodes have is not known"] if known is None and memory.host_bytes else []
     return [f"Host RAM: {pieces[0]}{of}", *pieces[1:], *unknown]

@@ -56,7 +56,7 @@ def test_a_script_equals_its_model_and_decides_what_is_its_own(run):
     for words, said in (
         (("--seq-len", "512"), "--seq-len 512: the script decides that, and has 128"),
         (("--attention", "eager"), "--attention eager: the script decides that, and has sdpa"),
-        (("--fused-loss",), "--fused-loss is about a model by name"),
+        (("--fused-loss",), "--fused-loss applies to a model given by name"),
         (("--peft", "lora"), "--peft lora: the script decides that, and has none"),
     ):
         code, out, err = run(TRAINER, *cluster, *words, "--", "--bf16")

@@ -64,9 +64,9 @@ TORN = TEXT.replace('  "job": "train",\n', '<<<<<<< HEAD\n  "job": "train",\n===
     ("text", "line", "said"),
     [
         (TORN, line_of("job"), "torn by a merge conflict"),
-        (TEXT[: len(TEXT) // 2], None, "no complete JSON"),
-        ("", 1, "no complete JSON"),
-        ("[]", 1, "no baseline of `plan check`"),
+        (TEXT[: len(TEXT) // 2], None, "not complete JSON"),
+        ("", 1, "not complete JSON"),
+        ("[]", 1, "not a baseline of `plan check`"),
         (TEXT.replace('"schema_version": 1', '"schema_version": 7'), line_of("schema_version"), "schema_version is 7"),
         (TEXT.replace("8589934592", "8589934593", 1), line_of("digest"), "it was edited by hand"),
         (TEXT.replace('"phase_of_peak": "backward"', '"phase_of_peak": 3'), line_of("phase_of_peak"), "not a string"),

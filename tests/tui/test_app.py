@@ -243,7 +243,7 @@ async def test_where_nothing_fits_the_nearest_change_is_told():
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: app.session.busy is None and not app.session.searching)
         text = screen_text(app)
-        assert "DIES" in text
+        assert "OOM" in text
         assert nothing_fits().nearest_change[:40] in text
 
 

@@ -70,8 +70,8 @@ def test_impossible_clusters(refused, spec, said):
     ("words", "said"),
     [
         ((MODEL, "--budget", "5"), "--tokens"),
-        ((MODEL, "--tokens", "many"), "no number of tokens"),
-        ((MODEL, "--gpus", "1xT4", "--host-ram", "lots"), "no size of a node's RAM"),
+        ((MODEL, "--tokens", "many"), "is not a number of tokens"),
+        ((MODEL, "--gpus", "1xT4", "--host-ram", "lots"), "is not a size of RAM"),
         ((MODEL, "--gpus", "1xT4", "--prefer", "fast"), "--prefer"),
         ((MODEL, "--gpus", "1xT4", "--price", "-1"), "--price"),
         ((MODEL, "--gpus", "1xT4", "--max", "banana"), "have a bound"),

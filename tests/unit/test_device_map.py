@@ -250,7 +250,7 @@ def test_modules_from_tensor_names() -> None:
     [
         ({"": 0, "modle.layers.0": 0}, "'modle.layers.0' names no module"),
         ({"model.embed_tokens": 0}, "no device is given for model.layers.0"),
-        ({"": 3}, "'' is placed on 3, which is none of the given devices"),
+        ({"": 3}, "'' is placed on 3, which is not one of the given devices"),
         ({"": 0, "model.layers.0.mlp": 1}, "model.layers.0 must not be split over devices"),
     ],
 )

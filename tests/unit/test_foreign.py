@@ -244,5 +244,5 @@ def test_a_snapshots_names_are_text():
 
 def test_a_pickles_memo_is_bounded():
     """Eight bytes that ask for a memo of 2**32 places, which the C unpickler fills at once."""
-    with pytest.raises(InputError, match="no memory snapshot"):
+    with pytest.raises(InputError, match="not a memory snapshot"):
         read_history(b"\x80\x04}r\xff\xff\xff\x7f.", "x")

@@ -375,7 +375,7 @@ REFUSED = {
     "a part of verl's": ("_target_: verl.workers.config.FSDPOptimizerConfig\nlr: 1e-3\n", "is a verl configuration"),
     "one key that many have": (
         "strategy: fsdp\nmicro_batch_size: null\nmax_length: null\n",
-        "of no kind that is known",
+        "is not a configuration of a known kind",
     ),
     "distillation of torchtune": (
         "model: {_component_: torchtune.models.qwen2.qwen2_0_5b}\nteacher_model: {_component_: x}\n",
@@ -384,7 +384,7 @@ REFUSED = {
     "reward modelling of axolotl": ("base_model: x\nreward_model: true\n", "reward modelling (reward_model)"),
     "rates alone": (
         "model_name_or_path: x\nlearning_rate: 1e-4\nlr_scheduler_type: cosine\n",
-        "of no kind that is known",
+        "is not a configuration of a known kind",
     ),
     "open-instruct DPO": (
         HEAD + "use_slow_tokenizer: false\nuse_flash_attn: true\ndpo_beta: 5\n",
@@ -404,7 +404,7 @@ REFUSED = {
     "not yaml": ("a: [1, 2", "is not valid YAML"),
     "a list": ("- 1\n- 2\n", "holds no keys"),
     "empty": ("", "holds no keys"),
-    "of no kind": ("colour: red\n", "is of no kind that is known (colour)"),
+    "of no kind": ("colour: red\n", "is not a configuration of a known kind (colour)"),
     "of two kinds": ("distributed_type: FSDP\nbase_model: x\n", "could be of two kinds"),
     "both precisions": ("output_dir: o\nbf16: true\nfp16: true\n", "bf16 and fp16 are both true"),
     "a word for a number": ("output_dir: o\nper_device_train_batch_size: many\n", "use a whole number of 1 or more"),

@@ -126,7 +126,9 @@ def test_reasons_are_in_the_same_words_and_count_the_tensors() -> None:
     assert too_large == "all of it needs 20.0 GiB, has 16.0: temporaries 19.0, communication buffers 1.0"
     fragmented = failure(evaluator, judged(15 * GIB, simulated=died))
     assert fragmented is not None
-    assert fragmented.startswith("all of it dies of fragmentation in 16.0 GiB: 15.0 allocated at the peak and 0.0 ")
+    assert fragmented.startswith(
+        "all of it runs out of memory in 16.0 GiB by fragmentation: 15.0 allocated at the peak and 0.0 "
+    )
     assert failure(evaluator, judged(15 * GIB)) is None
 
 

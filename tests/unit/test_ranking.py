@@ -100,7 +100,7 @@ def test_what_needs_ram_that_is_not_known_goes_last_and_says_so() -> None:
     found = RANKING.ordered([needy, slow])
     assert found[0] is slow
     assert why(RANKING, found) == (
-        "slow is first: of needy, it needs 180 GiB of node RAM, which is not known (--host-ram settles it)"
+        "slow is first: needy needs 180 GiB of node RAM, which is not known (--host-ram settles it)"
     )
     settled = replace(needy, usual_host_bytes=None)
     assert settled.verdict == "fits"

@@ -149,13 +149,13 @@ def persistent() -> bytes:
 
 WHOLE = pickle.dumps(recorded(), protocol=4)
 BAD = {
-    "nothing": (b"", "no memory snapshot"),
-    "text": (b"hello", "no memory snapshot"),
+    "nothing": (b"", "not a memory snapshot"),
+    "text": (b"hello", "not a memory snapshot"),
     "truncated": (WHOLE[: len(WHOLE) // 2], "only a part"),
     "one that runs": (pickle.dumps(Runs()), "builtins.print"),
     "a class": (pickle.dumps({"segments": Path("x"), "device_traces": []}), "pathlib"),
     "references outside": (persistent(), "outside of itself"),
-    "a list": (pickle.dumps([1]), "no memory snapshot"),
+    "a list": (pickle.dumps([1]), "not a memory snapshot"),
     "other keys": (pickle.dumps({"a": 1}), "device_traces"),
     "no history": (pickle.dumps({"segments": [], "device_traces": [[]]}), "_record_memory_history"),
     "traces of another kind": (

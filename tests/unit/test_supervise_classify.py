@@ -244,7 +244,7 @@ def losing(number: int, first: int | None, count: int, last: str | None, word: s
         ([losing(0, 3, 6, "nan")], "the loss was NaN from step 3 on, 6 steps"),
         ([losing(0, 3, 6, "nan"), losing(1, 3, 6, "nan")], "the loss was NaN from step 3 on, 6 steps (ranks 0, 1)"),
         ([losing(0, None, 0, None), losing(1, 4, 1, None, "inf")], "the loss was infinite at step 4 (rank 1)"),
-        ([losing(0, 2, 3, None)], "the loss was NaN at step 2, and at 3 steps in all no finite number"),
+        ([losing(0, 2, 3, None)], "the loss was NaN at step 2, and was not finite at 3 steps in all"),
     ],
 )
 def test_losses_that_are_no_numbers_in_words(ranks: list[RankRecord], words: str) -> None:

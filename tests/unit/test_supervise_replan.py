@@ -98,7 +98,7 @@ def test_capacity_and_others_are_read_from_cudas_message() -> None:
     plan = replace(saved_plan().plan, memory=memory(capacity=80 * GIB, parameters=10 * GIB))
     lines = explain_estimate(replace(saved_plan(), plan=plan), ranks, {})
     assert lines[0] == "the device has 40.0 GiB, the plan assumes 80.0 GiB"
-    assert lines[1] == "others hold 9.0 GiB of the device"
+    assert lines[1] == "other processes hold 9.0 GiB of the device"
     assert lines[2].startswith("30.0 GiB were in use, the plan says at most")
 
 
@@ -211,7 +211,7 @@ def test_a_script_that_fixes_its_batch_keeps_it_and_that_is_said(tmp_path: Path)
     )  # fmt: skip
     assert found.job is not None
     assert found.job.saved.plan.strategy.micro_batch_size == 4
-    assert any("takes its batch from nowhere" in line for line in found.changes)
+    assert any("has no option for its batch" in line for line in found.changes)
 
 
 def test_the_planner_is_asked_for_the_same_job() -> None:

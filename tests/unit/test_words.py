@@ -33,7 +33,8 @@ SHOWN_ONCE = {
     "1 more alike": r"\d more alike|… more alike",
     "ZeRO-3 needs 81.4 GiB of 79.1": r"needs (at least )?\S+ GiB of [\d…]",
     "that input makes no sense": "makes? no sense",
-    "gpuss is no verb": next(old for old in OLD if "verb" in old),
+    "gpuss is no verb": next(old for old in OLD if "none of" in old),
+    "it dies of fragmentation": next(old for old in OLD if "DIES" in old),
     "NO  no plan fits this cluster": next(old for old in OLD if r"\bNO" in old),
 }
 

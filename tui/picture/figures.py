@@ -10,7 +10,7 @@ from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.pareto import pareto_front
 
-VERDICTS = {"fits": "FITS", "tight": "TIGHT", "no": "DIES"}
+VERDICTS = {"fits": "FITS", "tight": "TIGHT", "no": "OOM"}
 SORTS: tuple[str, ...] = ("speed", "memory", "free", "step", "strategy", "batch")
 """Orders of the table of plans."""
 

@@ -97,7 +97,7 @@ def _machine(scene: Scene, key: str, label: str, value: str, action: str, column
 
 
 def verdict_text(scene: Scene, width: int) -> Text:
-    """FITS, TIGHT or DIES; what is used; how fast it is expected to be."""
+    """FITS, TIGHT or OOM; what is used; how fast it is expected to be."""
     candidate = scene.candidate
     if scene.problem:
         return _problem_text(scene, width)
@@ -147,7 +147,7 @@ def _of_generation(scene: Scene, candidate: Candidate) -> list[list[str]]:
 
 def _without_figures(scene: Scene, width: int) -> Text:
     if scene.found is not None and not scene.found.plans and not scene.searching:
-        lines = [Text.assemble((" DIES  ", f"bold {BAD}"), ("no plan fits these machines", "bold"))]
+        lines = [Text.assemble((" OOM   ", f"bold {BAD}"), ("no plan fits these machines", "bold"))]
         if scene.found.nearest_change:
             lines.append(Text(" " + scene.safe(scene.found.nearest_change)))
         return Text("\n").join(_cut(line, width, scene.ascii_only) for line in lines)

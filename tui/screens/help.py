@@ -29,7 +29,7 @@ _ELSE = (
 _READING = (
     "The bar is the worst rank's GPU: every category at the peak, then what the allocator keeps and what lies outside",
     "it. Hatched: what the interval's high end may take. The line under it ends at the capacity.",
-    "FITS: the high end is within the capacity. TIGHT: the interval straddles it. DIES: beyond it, or no block found.",
+    "FITS: the high end is within the capacity. TIGHT: the interval straddles it. OOM: beyond it, or fragmented.",
     "A star after a value: tried in the picture alone; the table below is of what was given, everything else searched.",
     "'at least' and dots instead of the verdict: the tensors' sum, for a moment, until the allocator is simulated.",
 )

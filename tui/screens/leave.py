@@ -1,4 +1,4 @@
-"""Leave with something: the exact command, the plan as a file, a report."""
+"""Take something along: the exact command, the plan as a file, a report."""
 
 import os
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class LeaveScreen(Panel):
     """What to take along; files are asked for by name, and one that exists is replaced only after a second yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "Copy the command")]
-    title_words = "Leave with something"
+    title_words = "Copy, save or launch"
 
     help_words = "What is written is what the command above gives; a file that exists is replaced after a second Enter."
 

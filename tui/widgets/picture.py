@@ -30,7 +30,7 @@ class OptionsView(Drawn):
 
 
 class VerdictView(Drawn):
-    """FITS, TIGHT or DIES."""
+    """FITS, TIGHT or OOM."""
 
     def lines(self, scene: Scene, width: int) -> Text:
         return drawing.verdict_text(scene, width)

@@ -42,7 +42,7 @@ def empty_model(checkpoint: Checkpoint, job: InferenceJob) -> Any:
         with init_empty_weights():
             model = model_class._from_config(config, dtype=getattr(torch, job.dtype or checkpoint.dtype), **kwargs)
     except (ValueError, TypeError, AttributeError, KeyError, ImportError) as error:
-        raise InputError(f"{checkpoint.folder} makes no {model_class.__name__}: {error}") from None
+        raise InputError(f"no {model_class.__name__} can be made of {checkpoint.folder}: {error}") from None
     model.tie_weights()
     if not model.can_generate():
         raise InputError(f"{model_class.__name__} generates no text: prompts need a model with a language head")
@@ -157,4 +157,4 @@ def _check_tied(model: Any, places: Mapping[str, Place]) -> None:
         found = {name: place_of(name, places) for name in names}
         if len(set(found.values())) > 1:
             said = ", ".join(f"{name} on {place}" for name, place in found.items())
-            raise InputError(f"the device map parts one tensor: {said}; tied weights have one place")
+            raise InputError(f"the device map puts one tensor on several devices: {said}; tied weights need one place")

@@ -100,4 +100,4 @@ def _model(values: dict[str, Any], folder: Path) -> Any:
         torch.manual_seed(_SEED)
         return model_class._from_config(config, dtype=dtype)
     except (ValueError, TypeError, AttributeError, KeyError, ImportError) as error:
-        raise InputError(f"{folder} makes no {model_class.__name__}: {error}") from None
+        raise InputError(f"no {model_class.__name__} can be made of {folder}: {error}") from None

@@ -15,7 +15,9 @@ def check_spread(model: Any, job: InferenceJob) -> None:
     try:
         import transformers.distributed.tensor_parallel
     except ImportError:
-        raise PreflightError("the installed transformers spreads no model over processes: 5.20 or later does") from None
+        raise PreflightError(
+            "the installed transformers cannot spread a model over processes: 5.20 or later can"
+        ) from None
     if job.tensor_parallel > 1:
         _check_shards(model, job.tensor_parallel, transformers.distributed.tensor_parallel)
     if job.pipeline_parallel > 1:

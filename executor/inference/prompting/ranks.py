@@ -121,7 +121,7 @@ def share(items: Sequence[T], ranks: Ranks) -> list[T]:
         start(ranks)
         state: Any = PartialState(cpu=True) if ranks.on_cpu else PartialState()
         if state.num_processes != ranks.world_size:
-            raise PreflightError(f"accelerate sees {state.num_processes} processes of {ranks.world_size}")
+            raise PreflightError(f"accelerate sees {state.num_processes} of {ranks.world_size} processes")
         with state.split_between_processes(list(items)) as mine:
             return list(mine)
     size, rest = divmod(len(items), ranks.replicas)

@@ -63,7 +63,7 @@ def _job(saved: SavedPlan, rank: RankRecord) -> Iterator[str]:
         yield "activation checkpointing was planned and was not on"
     lengths = {shape[1] for shape in actual.batch_shapes if len(shape) > 1}
     if model.has_sequence and len(lengths) > 1:
-        yield f"samples of {min(lengths)} to {max(lengths)} tokens came, the plan has one length"
+        yield f"samples had {min(lengths)} to {max(lengths)} tokens, the plan has one length"
 
 
 def _limit(saved: SavedPlan, rank: RankRecord, limits: Mapping[int, int]) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _device(saved: SavedPlan, rank: RankRecord) -> Iterator[str]:
         yield f"the device has {format_bytes(total)}, the plan assumes {format_bytes(memory.capacity_bytes)}"
     others = total - free - used
     if others > total * _NOTABLE:
-        yield f"others hold {format_bytes(others)} of the device"
+        yield f"other processes hold {format_bytes(others)} of the device"
     if used > memory.device_used_high_bytes:
         yield f"{format_bytes(used)} were in use, the plan says at most {format_bytes(memory.device_used_high_bytes)}"
 

@@ -46,4 +46,4 @@ def _of(rank: RankRecord) -> str:
     last = rank.steps[-1].step if rank.steps else first
     if summary.last_not_finite is not None and count == last - first + 1:
         return f"the loss was {what} from step {first} on, {count} steps"
-    return f"the loss was {what} at step {first}, and at {count} steps in all no finite number"
+    return f"the loss was {what} at step {first}, and was not finite at {count} steps in all"

@@ -111,7 +111,9 @@ def abilities(job: Job, ranks: Sequence[RankRecord], folder: Path) -> tuple[Abil
     elif not mine:
         lines.append("micro batch and accumulation are your own words after --, so they stay")
     elif not takes_batch:
-        lines.append(f"{job.script.name} takes its batch from nowhere (no option, no current_plan()), so it stays")
+        lines.append(
+            f"{job.script.name} has no option for its batch and does not ask current_plan() for it, so it stays"
+        )
     elif ignores:
         lines.append(f"{job.script.name} ran micro batch {seen.pop()}, not the plan's, so the batch stays as it is")
     elif not accumulates:

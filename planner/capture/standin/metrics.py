@@ -36,7 +36,7 @@ def stand_in_for_metrics(told: Told) -> None:
                 return load(path, *args, **kwargs)
             except (OSError, ImportError):  # FileNotFoundError without a network
                 told.need(f"the metric {path}")
-                told.tell(f"metric {path} is a stand-in that gives 0.0: it is no part of a step")
+                told.tell(f"metric {path} is a stand-in that gives 0.0: a step does not use it")
                 return Metric()
 
         module.load = loaded

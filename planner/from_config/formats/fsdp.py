@@ -79,7 +79,7 @@ def _first(reading: Reading, table: Table, sharding: str | None, reshard: str | 
             reading.set("fsdp.reshard_after_forward", False, source)
         reading.approximate(f"{source}: planned as its FSDP2 counterpart")
     else:
-        raise reading.contradiction(f"sharding strategy {kind} is none that FSDP has: use FULL_SHARD or SHARD_GRAD_OP")
+        raise reading.contradiction(f"sharding strategy {kind} is not one of FSDP's: use FULL_SHARD or SHARD_GRAD_OP")
 
 
 def version_of(table: Table, default: int) -> int:

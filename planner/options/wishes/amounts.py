@@ -18,7 +18,7 @@ def count(value: str, option: str) -> int:
     match = _COUNT.fullmatch(value.strip().replace("_", "").replace(",", ""))
     number = float(match[1]) * _FACTORS[match[2].lower()] if match else 0.0
     if not 1 <= number <= _MOST:
-        raise UsageError(f"{option} {value[:40]!r} is no number of tokens: write it like 15T, 1.2B or 500k")
+        raise UsageError(f"{option} {value[:40]!r} is not a number of tokens: write it like 15T, 1.2B or 500k")
     return round(number)
 
 
@@ -27,7 +27,7 @@ def dollars(value: str, option: str) -> float:
     match = _MONEY.fullmatch(value.strip().replace(",", ""))
     amount = float(match[1]) * _FACTORS[match[2].lower()] if match else 0.0
     if amount <= 0:
-        raise UsageError(f"{option} {value[:40]!r} is no sum in dollars: write it like 500 or 2.50")
+        raise UsageError(f"{option} {value[:40]!r} is not a sum in dollars: write it like 500 or 2.50")
     return amount
 
 
@@ -36,7 +36,7 @@ def span(value: str, option: str) -> float:
     match = _SPAN.fullmatch(value.strip().lower())
     seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if seconds <= 0:
-        raise UsageError(f"{option} {value[:40]!r} is no span of time: write it like 12h, 3d or 2w")
+        raise UsageError(f"{option} {value[:40]!r} is not a span of time: write it like 12h, 3d or 2w")
     return seconds
 
 
@@ -47,5 +47,5 @@ def times(value: str, option: str) -> float:
     except ValueError:
         number = 0.0
     if not (math.isfinite(number) and 0 < number <= 1e6):
-        raise UsageError(f"{option} {value[:40]!r} is no number of passes: write it like 3")
+        raise UsageError(f"{option} {value[:40]!r} is not a number of passes: write it like 3")
     return number

@@ -60,7 +60,7 @@ def _ram(text: str | None) -> int | None:
     except InputError:
         size = 0
     if size < GIB // 2:
-        raise UsageError(f"--host-ram {text[:40]!r} is no size of a node's RAM: write it like 256GiB")
+        raise UsageError(f"--host-ram {text[:40]!r} is not a size of RAM: write it like 256GiB")
     return size
 
 

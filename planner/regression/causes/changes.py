@@ -36,7 +36,7 @@ def changed_inputs(job: CheckJob, before: Baseline, now: Computed) -> Iterator[F
         )
     yield from _versions(before.versions, now.state.versions)
     if before.phase_of_peak != now.state.phase_of_peak:
-        said = f"the peak lies in {now.state.phase_of_peak}, was in {before.phase_of_peak}"
+        said = f"the peak is in {now.state.phase_of_peak}, it was in {before.phase_of_peak}"
         yield Finding(level="notice", kind="information", message=said)
 
 

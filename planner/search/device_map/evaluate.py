@@ -59,7 +59,7 @@ def unit_devices(problem: Problem, device_map: Mapping[str, DeviceName]) -> dict
     inside: dict[str, set[DeviceName]] = {}
     for key, device in device_map.items():
         if device not in known:
-            raise InputError(f"device map: {key!r} is placed on {device!r}, which is none of the given devices")
+            raise InputError(f"device map: {key!r} is placed on {device!r}, which is not one of the given devices")
         if key in names or key in parents:
             continue
         holder = key

@@ -20,14 +20,14 @@ def rules(ranking: Ranking) -> tuple[str, ...]:
     """The rules, in the order in which they decide."""
     compared = ", then ".join(_COMPARED[name] for name in ranking.order)
     first = (
-        "what surely fits goes before what may not fit the device, and that before what needs something that is not"
+        "plans that fit come first, then those that may not fit the device, then those that need something that is not"
         " known to be there"
     )
     if ranking.prefer in (Prefer.MEMORY, Prefer.SIMPLE):
         return (first, f"--prefer {ranking.prefer}: {compared}")
     tie = (
-        f"a plan ties with the fastest where it is expected to take at most {LONGER - 1:.0%} longer, and rates within"
-        " what was published make it no slower"
+        f"a plan ties with the fastest if it is expected to take at most {LONGER - 1:.0%} longer and, at some rates"
+        " within the published ranges, takes no longer"
     )
     if ranking.prefer is Prefer.BALANCE:
         return (first, tie, f"among those that tie: {compared}")
@@ -41,8 +41,8 @@ def why(ranking: Ranking, plans: Sequence[Judgement]) -> str | None:
         return None
     first, second = plans[0], plans[1]
     if standing(first) != standing(second):
-        lacks = second.conditions[0].words if second.conditions else "it may not fit the device"
-        return f"{_called(first, second)} is first: of {_called(second, first)}, {lacks}"
+        lacks = second.conditions[0].words if second.conditions else "may not fit the device"
+        return f"{_called(first, second)} is first: {_called(second, first)} {lacks}"
     times = ratio(second.seconds, first.seconds)
     fastest = min(plans, key=lambda plan: plan.seconds[0] if standing(plan) == standing(first) else float("inf"))
     all_tie = ranking.prefer in (Prefer.MEMORY, Prefer.SIMPLE)

@@ -34,7 +34,7 @@ class GenerationSession:
     ) -> None:
         if source.config is None:
             raise UsageError(
-                f"--task infer plans models of transformers, whose generate it traces: {source.id} is none"
+                f"--task infer plans models of transformers, whose generate it traces: {source.id} is not one"
                 " (name a hub id, a folder or a config.json)"
             )
         self._id = source.id

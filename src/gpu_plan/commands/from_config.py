@@ -89,7 +89,7 @@ def read_file(path: Path, name: str | None = None) -> Mapping[str, object]:
         raise InputError(f"{path} is larger than 1 MiB: it cannot be a configuration")
     try:
         if name is not None and path.suffix != ".py":
-            raise UsageError(f"--config {name}: {path} is no Python file of several configurations")
+            raise UsageError(f"--config {name}: {path} is not a Python file of several configurations")
         if path.suffix == ".toml":
             content: object = toml_table(raw)
         elif path.suffix == ".py":

@@ -122,14 +122,14 @@ def _packed_batch(reading: Reading, training: Table) -> None:
     """Since 2026 batches are counted in tokens: rows of the context's length fill a micro batch."""
     tokens, length = training.count(_TOKENS) or 16384, training.count(_CONTEXT) or 2048
     if tokens % length:
-        raise reading.contradiction(f"training.{_TOKENS} {tokens} is no multiple of {_CONTEXT} {length}")
+        raise reading.contradiction(f"training.{_TOKENS} {tokens} is not a multiple of {_CONTEXT} {length}")
     reading.say("micro-batch", tokens // length, f"training.{_TOKENS}: {tokens} over {_CONTEXT} {length}")
     reading.say("seq-len", length, f"training.{_CONTEXT}: {length}")
     whole = training.raw("num_tokens_per_train_step")
     if not isinstance(whole, int) or isinstance(whole, bool) or whole < 1:
         reading.say("grad-accum", 1, f"{_WHOSE}: a step of one micro batch on each rank")
     elif whole % length:
-        raise reading.contradiction(f"training.num_tokens_per_train_step {whole} is no multiple of {length}")
+        raise reading.contradiction(f"training.num_tokens_per_train_step {whole} is not a multiple of {length}")
     else:
         reading.say("global-batch", whole // length, f"training.num_tokens_per_train_step: {whole}")
 

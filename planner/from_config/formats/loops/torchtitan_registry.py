@@ -90,6 +90,6 @@ def _checkpointing(given: Mapping[str, object], where: str) -> dict[str, object]
     if value is None:
         return {"mode": "none"}
     if not isinstance(value, Call) or value.name not in _MODES:
-        raise InputError(f"{where}: activation_checkpoint is none of {', '.join(_MODES)}")
+        raise InputError(f"{where}: activation_checkpoint is not one of {', '.join(_MODES)}")
     mode = _MODES[value.name]
     return {"mode": mode, "selective_ac_option": "op"} if mode == "selective" else {"mode": mode}

@@ -113,6 +113,6 @@ def _notes(file: GgufFile, unknown: list[str]) -> list[str]:
     if unknown:
         held = sum(file.tensors[name].bytes for name in unknown)
         notes.append(
-            f"{len(unknown)} tensors of the file, {held:,} bytes, are none of the model's, such as {unknown[0]}"
+            f"{len(unknown)} tensors of the file, {held:,} bytes, do not belong to the model, such as {unknown[0]}"
         )
     return notes

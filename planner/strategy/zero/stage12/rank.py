@@ -26,7 +26,7 @@ from gpu_plan.planner.strategy.zero.stage12.flat import (
 )
 from gpu_plan.planner.trace.events import Category, Mark
 
-_FLATTENING = "the second copy of the weights while they are flattened at load is not counted: it needs room to exist"
+_FLATTENING = "a second copy of the weights, which DeepSpeed makes while loading only if there is room, is not counted"
 
 
 def flat_groups(context: RankContext) -> list[FlatGroup]:
@@ -320,7 +320,7 @@ class _Stage12:
 
     def _rank_note(self) -> str:
         rank, world = self.owned.rank, self.context.world_size
-        return f"rank {rank} of {world} is shown: no other stands higher at the peak"
+        return f"rank {rank} of {world} is shown: no other has a higher peak"
 
 
 __all__ = ["FlatGroup", "Ownership", "flat_groups", "rank_plan"]

@@ -13,8 +13,8 @@ from gpu_plan.planner.strategy.zero.stage3.swap import SwapError
 
 _NONE_AHEAD = ("zero.prefetch_bucket_size", "0")
 _TWICE = (
-    "DeepSpeed 0.19.8 reads a weight that is used twice in a row into two buffers, and ends there: --set"
-    " zero.prefetch_bucket_size=0 has it read none ahead"
+    "DeepSpeed 0.19.8 reads a weight that is used twice in a row into two buffers, and fails: --set"
+    " zero.prefetch_bucket_size=0 turns reading ahead off"
 )
 
 

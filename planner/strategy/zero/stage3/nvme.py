@@ -112,8 +112,8 @@ def nvme_notes(context: RankContext, nvme: Nvme, buffers: int) -> tuple[str, ...
     said = [f"{path} of each node needs {need} free for swap files; a saved checkpoint takes as much again"]
     if buffers > PARAMETER_BUFFERS and "zero.param_buffer_count" not in dict(context.settings):
         said.append(
-            f"offload_param.buffer_count is {buffers}: with DeepSpeed's {PARAMETER_BUFFERS} the order in which"
-            " parameters are kept and read ahead ends the run"
+            f"offload_param.buffer_count is {buffers}: with DeepSpeed's default of {PARAMETER_BUFFERS} this run"
+            " would end for lack of buffers"
         )
     if context.setting("zero.prefetch_bucket_size", "") == "0":
         said.append("stage3_prefetch_bucket_size is 0: weights are read from files when they are needed, not ahead")

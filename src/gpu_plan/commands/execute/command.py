@@ -150,7 +150,7 @@ def _search(
     elif args.model is None:
         args.model = args.execute
         all_words.insert(0, args.execute)
-        say(f"planned for is what {args.execute} itself does; MODEL, or model = '...' in a plan.toml, names another")
+        say(f"the plan is for what {args.execute} trains; MODEL, or model = '...' in a plan.toml, names another model")
     if args.gpus is None:
         args.gpus = "auto"
     check_targets(args)

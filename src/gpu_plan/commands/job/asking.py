@@ -27,9 +27,9 @@ def check_subject(args: argparse.Namespace) -> None:
     if args.named_model is not None and not args.model.endswith(".py"):
         raise UsageError(f"--model goes with a training script: plan train.py --model {args.named_model}")
     if args.script_seconds is not None and not args.model.endswith(".py"):
-        raise UsageError(f"--script-seconds is about a training script: {args.model} is none")
+        raise UsageError(f"--script-seconds is about a training script: {args.model} is not one")
     if args.data is not None and not args.model.endswith(".py"):
-        raise UsageError(f"--data {args.data} is about a training script: {args.model} is none")
+        raise UsageError(f"--data {args.data} is about a training script: {args.model} is not one")
     if args.gpus is None:
         verb = _verb_like(args.model)
         if verb is not None:

@@ -88,7 +88,7 @@ def check(args: argparse.Namespace, axes: "Sequence[Axis]") -> None:
         )
         if given:
             option = "MODEL" if axis.name == "model" else f"--{'set ' if axis.is_setting else ''}{axis.name}"
-            raise UsageError(f"{option} is given and swept: leave it out, or out of --sweep")
+            raise UsageError(f"{option} is both given and swept: leave out one of the two")
     if args.model is None and "model" not in swept:
         raise UsageError("which model? name a hub id, folder, config.json or package.module:factory")
     if args.gpus is None and "gpus" not in swept:
