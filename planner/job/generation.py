@@ -2,6 +2,7 @@
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
+from gpu_plan.planner.job.speed import speed_for
 from gpu_plan.planner.model.source.headers import differences
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec, built_parameters
@@ -11,7 +12,6 @@ from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.generation.evaluate import GenerationEvaluator
 from gpu_plan.planner.search.generation.task import GenerationTask
 from gpu_plan.planner.search.setting_notes import setting_notes
-from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
 from gpu_plan.planner.workload.generation import CacheKind, InferWorkload
@@ -28,7 +28,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         provider=provider,
         workload=workload,
         cluster=cluster,
-        speed=RooflineModel(),
+        speed=speed_for(cluster, note),
         encoder_decoder=spec.kind == "encoder-decoder",
     )
     warned = _warnings(workload, cluster, spec, source)

@@ -12,6 +12,7 @@ from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.wishes.read import read_wishes, settled
 from gpu_plan.planner.plan.codec import canonical
 from gpu_plan.planner.plan.document import PlanDocument, from_json, to_json
+from gpu_plan.planner.speed.calibration.store import kept_for
 
 if TYPE_CHECKING:
     from gpu_plan.planner.job.prepared import Openers
@@ -64,6 +65,7 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
         repr((cluster.gpu, cluster.price)),
         repr((request.words, request.settings, request.pinned, request.explain and request.explained)),
         repr((request.suggest, request.alternatives)),
+        repr(kept_for(cluster).record),
     )
 
 

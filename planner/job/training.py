@@ -4,6 +4,7 @@ from functools import partial
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
+from gpu_plan.planner.job.speed import speed_for
 from gpu_plan.planner.model.source.headers import differences
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec, built_parameters
@@ -17,7 +18,6 @@ from gpu_plan.planner.search.training.notes.experts import unpacked_experts
 from gpu_plan.planner.search.training.notes.settings import training_notes
 from gpu_plan.planner.search.training.notes.stack import stack_notes
 from gpu_plan.planner.search.training.task import TrainingTask
-from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import Provider, TraceProvider
@@ -40,7 +40,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         provider=provider,
         workload=workload,
         cluster=cluster,
-        speed=RooflineModel(),
+        speed=speed_for(cluster, note),
         host_limit=cluster.host_ram_bytes,
         stored=None if source.stored is None else frozenset(source.stored.by_dtype),
     )

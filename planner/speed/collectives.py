@@ -17,6 +17,8 @@ import numpy as np
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.disk import NVME_RANGE
 from gpu_plan.planner.speed.between import congestion, ring_seconds, tree_wait
+from gpu_plan.planner.speed.calibration.rates import MEASURED_HERE, exchange_seconds
+from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.model import DISK_KINDS, HOST_KINDS, Collective, CollectiveKind
 from gpu_plan.planner.speed.rates import Rate, host_copy_share, worst_basis
 from gpu_plan.planner.units import ceil_div
@@ -94,18 +96,21 @@ def group_of(collective: Collective, cluster: Cluster) -> Group:
     return Group(ranks=ranks, nodes=ceil_div(ranks, per_node), per_node=per_node)
 
 
-def call_seconds(collective: Collective, cluster: Cluster) -> Rate:
-    """Seconds of one call, as durations: `slow` is the longest. Zero where nothing moves."""
+def call_seconds(collective: Collective, cluster: Cluster, here: Calibration | None = None) -> Rate:
+    """Seconds of one call, as durations: `slow` is the longest. Zero where nothing moves.
+
+    `here`: what was measured on the machine that is planned for; it holds inside a node.
+    """
     if collective.bytes == 0:
         return _nothing()
     if collective.kind in DISK_KINDS:
         return _disk(collective.bytes, cluster)
     if collective.kind in HOST_KINDS:
-        return _host_copy(collective.bytes, cluster)
+        return _copied_here(collective.bytes, here) or _host_copy(collective.bytes, cluster)
     group = group_of(collective, cluster)
     if group.ranks == 1:
         return _nothing()
-    inside = _inside(collective.kind, collective.bytes, group, cluster) if group.per_node > 1 else None
+    inside = _inside(collective.kind, collective.bytes, group, cluster, here) if group.per_node > 1 else None
     if group.nodes == 1:
         assert inside is not None  # one node and several ranks
         return inside
@@ -141,6 +146,13 @@ def _host_copy(num_bytes: int, cluster: Cluster) -> Rate:
     )
 
 
+def _copied_here(num_bytes: int, here: Calibration | None) -> Rate | None:
+    if here is None or here.host_copy is None:
+        return None
+    slow, expected, fast = (num_bytes / rate for rate in here.host_copy)
+    return Rate(slow=slow, expected=expected, fast=fast, basis="measured", note=f"host copies: {MEASURED_HERE}")
+
+
 def _disk(num_bytes: int, cluster: Cluster) -> Rate:
     """All ranks of a node share its drive."""
     slow, expected, fast = (num_bytes * cluster.gpus_per_node / rate for rate in NVME_RANGE)
@@ -165,7 +177,12 @@ def _nearest(curves: tuple[_Curve, ...], ranks: int) -> _Curve:
     return next((curve for curve in curves if curve.ranks >= ranks), curves[-1])
 
 
-def _inside(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster) -> Rate:
+def _inside(
+    kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluster, here: Calibration | None = None
+) -> Rate:
+    measured = None if here is None else exchange_seconds(here, kind, group.ranks, num_bytes)
+    if measured is not None:
+        return measured
     curves = _curves().get((cluster.gpu.id, _curve_kind(kind)))
     factor = wire_factor(kind, group.ranks)
     if curves is None or _link_class(cluster) == "assumed":

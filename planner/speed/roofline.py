@@ -9,6 +9,14 @@ import numpy as np
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.speed.attention import USUAL_HEAD, Direction, attention_share
+from gpu_plan.planner.speed.calibration.rates import (
+    Sizes,
+    attention_rate,
+    memory_rate_here,
+    operator_seconds_here,
+    product_rate,
+)
+from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.collectives import call_seconds
 from gpu_plan.planner.speed.model import HOST_KINDS, Kernel, Phase, StepTime, StepWork
 from gpu_plan.planner.speed.operators import (
@@ -59,7 +67,13 @@ class _Device:
     memory: Rate
     halves: bool
     """Whether products run in 16 bits on an accelerator, for which rates by intensity were published."""
+    gap: tuple[float, float, float]
+    """Seconds between two operators on the device: slow, expected, fast."""
+    issue: Rate
+    """Seconds that the host needs to issue one, beside the device."""
     used: tuple[Rate, ...]
+    sizes: Sizes | None = None
+    """How products of this machine's own grow with their size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +96,8 @@ class _Parts:
 class RooflineModel:
     """A `SpeedModel` from published rates of hardware; nothing in it was fitted to training runs.
 
+    `here`: what was measured on the machine that is planned for, in place of what was published.
+
     An operator takes the longer of its arithmetic and its memory traffic, plus the gap between kernels; a phase
     takes at least what the host needs to issue its operators. Transfers flagged as overlapping hide behind the
     computation of their phase as far as `overlap.py` says, those to the host and those to other devices
@@ -90,17 +106,18 @@ class RooflineModel:
 
     name = "roofline"
 
-    def __init__(self) -> None:
+    def __init__(self, here: Calibration | None = None) -> None:
         self._operators = OperatorCache()
+        self._here = here
 
     def step_time(self, work: StepWork, cluster: Cluster) -> StepTime:
         """Time of one optimizer step. A step costs microseconds once its trace has been seen."""
         operators = self._operators.of(work.trace)
-        device = _device(work, cluster, operators)
-        issue = host_operator_seconds()
-        optimizer = _optimizer_rate(work, cluster)
+        here = self._here
+        device = _device(work, cluster, operators, here)
+        optimizer = _optimizer_rate(work, cluster, device)
         # Layers are alike, and so is what they send.
-        priced = {collective: call_seconds(collective, cluster) for collective in set(work.collectives)}
+        priced = {collective: call_seconds(collective, cluster, here) for collective in set(work.collectives)}
         calls = [(collective, priced[collective]) for collective in work.collectives]
         transfers = [
             Transfer(
@@ -114,10 +131,7 @@ class RooflineModel:
             for collective, call in calls
         ]
         taken = collective_sm_share(cluster.gpu)
-        compute = [
-            _compute(operators, work.micro_batch, device, bound, issue.bounds[bound])
-            for bound in (SLOW, EXPECTED, FAST)
-        ]
+        compute = [_compute(operators, work.micro_batch, device, bound) for bound in (SLOW, EXPECTED, FAST)]
 
         def parts_at(on_device: int, links: int, host: int) -> _Parts:
             stepped = host if work.optimizer.on_host else on_device
@@ -141,15 +155,19 @@ class RooflineModel:
         parts = tuple(parts_at(bound, bound, bound) for bound in (SLOW, EXPECTED, FAST))
         used = [*device.used, *([optimizer] if work.optimizer.parameter_bytes_read_written else [])]
         used += [call for _, call in calls if call.expected > 0]
-        host_bound = _waits_for_host(operators, work.micro_batch, device, issue.expected)
-        time = _step_time(work, cluster, operators, parts, [*used, issue] if host_bound else used)
+        host_bound = _waits_for_host(operators, work.micro_batch, device)
+        time = _step_time(work, cluster, operators, parts, [*used, device.issue] if host_bound else used)
         return replace(time, corners=corners)
 
 
 # -- computation -------------------------------------------------------------------------------------------
 
 
-def _device(work: StepWork, cluster: Cluster, operators: Operators) -> _Device:
+def _device(work: StepWork, cluster: Cluster, operators: Operators, here: Calibration | None) -> _Device:
+    if here is not None:
+        measured = _measured_device(work, cluster, operators, here)
+        if measured is not None:
+            return measured
     gpu = cluster.gpu
     sharing = 1 / cluster.gpus_per_node if gpu.is_cpu else 1.0
     peak = usable_peak(gpu, work.compute_dtype).times(sharing)
@@ -176,7 +194,51 @@ def _device(work: StepWork, cluster: Cluster, operators: Operators) -> _Device:
         used += [float8, share8]
     used += taken
     halves = work.compute_dtype in ("bfloat16", "float16") and not gpu.is_cpu
-    return _Device(flops=flops, memory=memory, halves=halves, used=tuple(used))
+    gap = kernel_overhead_seconds()
+    return _Device(
+        flops=flops,
+        memory=memory,
+        halves=halves,
+        gap=(gap, gap, gap),
+        issue=host_operator_seconds(),
+        used=tuple(used),
+    )
+
+
+def _measured_device(work: StepWork, cluster: Cluster, operators: Operators, here: Calibration) -> _Device | None:
+    """The device by what was measured on it; None where products of this type were not."""
+    found = product_rate(here, work.compute_dtype)
+    if found is None or operators.uses(OperatorClass.FLOAT8):
+        return None
+    # Processes of one machine share its processors; devices are each their own.
+    sharing = 1 / cluster.gpus_per_node if cluster.gpu.is_cpu else 1.0
+    products, sizes = found
+    products, memory = products.times(sharing), memory_rate_here(here).times(sharing)
+    flops = np.full((3, NUM_CLASSES + len(operators.attention)), np.inf)
+    flops[:, OperatorClass.MATMUL] = products.bounds
+    used = [products, memory]
+    kinds = [(int(fused), fused, work.causal_attention) for fused in _FUSED]
+    kinds += [
+        (NUM_CLASSES + index, kind.operator_class, kind.causal and work.causal_attention)
+        for index, kind in enumerate(operators.attention)
+    ]
+    for index, fused, skips in kinds:
+        rate = (attention_rate(here, work.compute_dtype, _FUSED[fused][1]) or products).times(sharing)
+        flops[:, index] = rate.times(2.0 if skips else 1.0).bounds
+        if (operators.rate == index).any():
+            used.append(rate)
+    operator = operator_seconds_here(here)
+    # A processor computes what it is told before it is told more; a GPU computes beside the host.
+    at_once = cluster.gpu.is_cpu
+    return _Device(
+        flops=flops,
+        memory=memory,
+        halves=False,
+        gap=operator.bounds if at_once else (kernel_overhead_seconds(),) * 3,
+        issue=Rate(slow=0.0, expected=0.0, fast=0.0, basis="measured", note="") if at_once else operator,
+        used=tuple(used),
+        sizes=sizes,
+    )
 
 
 def _fused_share(work: StepWork, gpu: Gpu, fused: OperatorClass, causal: bool, head_dim: int | None) -> Rate:
@@ -201,8 +263,11 @@ def _on_device(operators: Operators, micro_batch: int, device: _Device, bound: i
     if bound != FAST and device.halves:
         products = operators.operator_class == OperatorClass.MATMUL
         arithmetic[products] /= intensity_share(flops[products] / np.maximum(moved[products], 1.0))
+    if device.sizes is not None:
+        products = operators.operator_class == OperatorClass.MATMUL
+        arithmetic[products] /= device.sizes.at(flops[products])
     traffic = moved / device.memory.bounds[bound]
-    each = np.maximum(arithmetic, traffic) + kernel_overhead_seconds()
+    each = np.maximum(arithmetic, traffic) + device.gap[bound]
     return _by_phase(operators, each)
 
 
@@ -216,14 +281,16 @@ def _by_phase(operators: Operators, each: FloatArray) -> FloatArray:
     return summed.astype(np.float64)
 
 
-def _compute(operators: Operators, micro_batch: int, device: _Device, bound: int, issue_seconds: float) -> FloatArray:
+def _compute(operators: Operators, micro_batch: int, device: _Device, bound: int) -> FloatArray:
     """Seconds of forward, backward and recomputation in one micro step, (3,)."""
-    return np.maximum(_on_device(operators, micro_batch, device, bound), _issued(operators) * issue_seconds)
+    return np.maximum(
+        _on_device(operators, micro_batch, device, bound), _issued(operators) * device.issue.bounds[bound]
+    )
 
 
-def _waits_for_host(operators: Operators, micro_batch: int, device: _Device, issue_seconds: float) -> bool:
+def _waits_for_host(operators: Operators, micro_batch: int, device: _Device) -> bool:
     on_device = _on_device(operators, micro_batch, device, EXPECTED)
-    return bool((_issued(operators) * issue_seconds > on_device).any())
+    return bool((_issued(operators) * device.issue.expected > on_device).any())
 
 
 def _at_bounds(transfers: list[Transfer], links: int, host: int) -> list[Transfer]:
@@ -237,12 +304,9 @@ def _at_bounds(transfers: list[Transfer], links: int, host: int) -> list[Transfe
     return found
 
 
-def _optimizer_rate(work: StepWork, cluster: Cluster) -> Rate:
+def _optimizer_rate(work: StepWork, cluster: Cluster, device: _Device) -> Rate:
     """Bytes per second of the optimizer step of one rank."""
-    if work.optimizer.on_host:
-        return host_memory_rate(cluster.gpus_per_node)
-    sharing = 1 / cluster.gpus_per_node if cluster.gpu.is_cpu else 1.0
-    return memory_rate(cluster.gpu).times(sharing)
+    return host_memory_rate(cluster.gpus_per_node) if work.optimizer.on_host else device.memory
 
 
 # -- one bound of the step ------------------------------------------------------------------------------------

@@ -17,12 +17,13 @@ VERBS = {
     "doctor": "gpu_plan.commands.doctor.command",
     "check": "gpu_plan.commands.check.command",
     "from-config": "gpu_plan.commands.from_config",
+    "calibrate": "gpu_plan.commands.calibrate",
     "explore": "gpu_plan.commands.explore",
     "help": "gpu_plan.commands.help.command",
     "completion": "gpu_plan.commands.completion.command",
 }
 """Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS = ("calibrate",)
+LATER_VERBS: tuple[str, ...] = ()
 """Verbs of the interface that later versions bring; refused by name."""
 
 
