@@ -65,6 +65,7 @@ def _ran_alone(actual: Actual) -> bool:
 def _of_rank(saved: SavedPlan, record: RankRecord) -> Iterator[str]:
     actual, planned = record.actual, saved.plan.strategy
     yield from _strategy(planned, actual)
+    yield from _degrees(planned, actual)
     yield from _model(saved, actual)
     yield from _precision(saved, actual)
     yield from _batch(saved, actual)
@@ -79,6 +80,12 @@ def _strategy(planned: StrategyChoice, actual: Actual) -> Iterator[str]:
         return  # one device has nothing to share out: a wrapper may well be left away
     around = ", ".join(actual.wrapped_classes[:3])
     yield f"the strategy was {actual.strategy}, planned is {planned.name} (the model: {around})"
+
+
+def _degrees(planned: StrategyChoice, actual: Actual) -> Iterator[str]:
+    found = actual.tensor_parallel
+    if found is not None and found != planned.tensor_parallel and actual.strategy == planned.name:
+        yield f"{found} ranks computed a copy of the model together, planned are {planned.tensor_parallel}"
 
 
 def _model(saved: SavedPlan, actual: Actual) -> Iterator[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpu_plan.executor import names
 from gpu_plan.executor.launch.target import Target
+from gpu_plan.executor.runner.parallel.degrees import VARIABLE
 from gpu_plan.planner.memory.allocator.words import allocator_variable
 from gpu_plan.planner.strategy.known import all_traits
 
@@ -34,6 +35,8 @@ def batch_environment(target: Target) -> dict[str, str]:
     if not target.in_trainer and not target.batch_is_users:
         # Beats what the script's Accelerator is given; the Trainer accumulates itself and wants 1 there.
         found["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(strategy.gradient_accumulation_steps)
+    if target.degrees is not None:
+        found[VARIABLE] = json.dumps(target.degrees.fields())
     return found
 
 

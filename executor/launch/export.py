@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpu_plan.executor.job import Job
-from gpu_plan.executor.launch.engines.portable import cpu_files
+from gpu_plan.executor.launch.engines.portable import start_files
 from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.prepare import draw
@@ -37,7 +37,7 @@ def export(job: Job, script: Script | None, *, engine: str, folder: Path) -> Lau
             "DeepSpeed clips by its own file alone, which says 0 (--set clip.max_norm=1.0 when planning, or --script)"
         )
         own = (*own, f"clipping of a script that is not named: {said}")
-    files = {**launch.files, **(cpu_files() if drawn.target.needs_cpu_files else {})}
+    files = {**launch.files, **(start_files(drawn.target) if drawn.target.needs_start_files else {})}
     return replace(launch, files=files, not_applied=(*own, *drawn.refused, *drawn.not_applied))
 
 

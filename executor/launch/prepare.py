@@ -33,6 +33,11 @@ from gpu_plan.planner.workload.stacks.registry import Stack
 
 RECORD_SECONDS = 0.5
 """How often at most a rank writes its record."""
+_SPREAD = (
+    "torchrun starts the ranks, and transformers itself spreads the script's model over them (DistributedConfig):"
+    " accelerate launch takes degrees of tensor parallel beside its own FSDP2 only, which imports what transformers has"
+    " removed (accelerator.py: _prepare_tp)"
+)
 _BATCH = ("micro_batch_size", "gradient_accumulation_steps")
 
 
@@ -48,7 +53,7 @@ def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | No
         return prepare_inference(job, attempt=attempt, folder=folder, resume_from=resume_from)
     script = read_script(job.script)
     drawn = check(draw(job, script, folder=folder.path, resume_from=resume_from), job)
-    target = replace(drawn.target, logs=folder.logs, launcher=accelerate_words())
+    target = replace(drawn.target, logs=folder.logs, launcher=accelerate_words(), torchrun=torchrun_words())
     environment = {
         **target.environment,
         **run_environment(
@@ -60,7 +65,8 @@ def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | No
         ),
         **job.environment,
     }
-    launch = find_engine("accelerate")(replace(target, environment=environment))
+    engine = "torchrun" if target.spreads_model else "accelerate"
+    launch = find_engine(engine)(replace(target, environment=environment))
     return replace(launch, notes=drawn.notes, not_applied=drawn.not_applied)
 
 
@@ -93,6 +99,8 @@ class Drawn:
             )
         if length_is_the_datas(self.target, self.told):
             found.append(f"the data is taken to have the planned length: {self.told.reasons['sequence_length']}")
+        if self.target.spreads_model:
+            found.append(_SPREAD)
         return (*found, *_of_defaults(self.target, self.told))
 
     @property
@@ -158,12 +166,14 @@ def draw(
         return drawn
     own = batch_of(script, loop, options, words)
     beside, all_read = words_imported(script)
+    asks = asks_for(script)
     seen = Seen(
         use=use,
         clips=clips,
         batch=own,
         beside=beside,
         all_read=all_read,
+        asks=asks,
         set_inside=drawn.set_inside if observed else frozenset(),
     )
     lost = (*told.not_applied, *unknown(target, told, seen), *not_applied(target, use))
@@ -216,6 +226,12 @@ def accelerate_words() -> tuple[str, ...]:
     if beside.is_file():
         return (str(beside),)
     return tuple(own_command("accelerate.commands.launch"))
+
+
+def torchrun_words() -> tuple[str, ...]:
+    """`torchrun` of this very environment, whatever PATH says."""
+    beside = Path(sys.executable).parent / "torchrun"
+    return (str(beside),) if beside.is_file() else tuple(own_command("torch.distributed.run"))
 
 
 def _runner_options(job: Job, drawn: Drawn) -> Mapping[str, object]:

@@ -26,13 +26,45 @@ class Seen:
     """Words of the files of its own that it imports: a helper may wrap the model."""
     all_read: bool = True
     """Whether every module that it imports was found: one that was not may wrap the model."""
+    asks: frozenset[str] = frozenset()
+    """Fields of CurrentPlan that it asks for."""
     set_inside: frozenset[str] = frozenset()
     """Fields of CurrentPlan that the runner sets inside the rank: of the DataLoader, of TrainingArguments."""
 
 
 def refusals(target: Target, told: Told, seen: Seen) -> tuple[str, ...]:
     """One line each: what would run, what is planned, and what to write."""
-    return (*_clipping(target, told, seen), *_batch(target, told, seen), *_alone(target, seen))
+    return (
+        *_clipping(target, told, seen),
+        *_batch(target, told, seen),
+        *_alone(target, seen),
+        *_spread(target, seen),
+    )
+
+
+_WRAPPERS = frozenset({"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"})
+_SHARES_OUT = frozenset({"DistributedSampler", "DistributedConfig"})
+
+
+def _spread(target: Target, seen: Seen) -> Iterator[str]:
+    """A plain loop whose model is spread inside the ranks: nothing else may wrap it, and groups of ranks need samples
+    of their own."""
+    if not target.spreads_model or target.loop != "plain":
+        return
+    name, words = target.script.name, seen.use.names | seen.beside
+    wrappers = sorted(_WRAPPERS & words)
+    if wrappers and "strategy" not in seen.asks:
+        yield (
+            f"{name} wraps its model in {wrappers[0]}, which is not for one that --tp spreads over the ranks: leave it"
+            " unwrapped where current_plan().strategy is"
+            f" {target.strategy.name}, or plan without --tp"
+        )
+    if target.strategy.data_parallel > 1 and seen.all_read and not _SHARES_OUT & words:
+        yield (
+            f"{name} shares its samples out to nobody: all {target.strategy.data_parallel} groups of ranks would train"
+            " on the same ones; give its DataLoader a DistributedSampler, make the loop Accelerate's, or plan with"
+            f" --tp {target.strategy.world_size}"
+        )
 
 
 def _alone(target: Target, seen: Seen) -> Iterator[str]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpu_plan.executor.runner.parallel.degrees import Degrees
 from gpu_plan.executor.script.loop import Loop
-from gpu_plan.planner.errors import NotBuiltError
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.strategy.known import traits_of
@@ -17,8 +17,10 @@ DEFAULT_PORT = 29500
 
 RUNNER = "gpu_plan.executor.runner"
 """Module that starts a script on a rank and records what happens there."""
-CPU_RANKS_FILE = "cpu_ranks.py"
-"""What starts it on CPU ranks where nothing of ours is: see gpu_plan.executor.launch.engines.portable."""
+START_FILE = "start_rank.py"
+"""What starts it where nothing of ours is, and ranks need more than a launcher gives them: CPU ranks under a strategy
+that Accelerate has on GPUs only, and models that are spread over ranks. See gpu_plan.executor.launch.engines.portable.
+"""
 
 DATA_LOADER: Mapping[str, str] = {
     "data.split_batches": "split_batches",
@@ -47,6 +49,7 @@ class Target:
     """Whether each rank is started through the in-rank runner."""
     launcher: tuple[str, ...] = ("accelerate", "launch")
     """Words that start Accelerate's command line."""
+    torchrun: tuple[str, ...] = ("torchrun",)
     hosts: tuple[str, ...] = ()
     machine_rank: int = 0
     port: int | None = None
@@ -60,13 +63,6 @@ class Target:
     """Whether the user's own arguments set micro batch or accumulation: nothing else then does."""
     script_clips: float | None = None
     """Norm to which the script's text clips gradients; None where it does not, or does not tell."""
-
-    def __post_init__(self) -> None:
-        if self.traits.tensor_parallel:
-            raise NotBuiltError(
-                f"launching a plan of --strategy {self.strategy.name} (the script itself loads its model with"
-                f" DistributedConfig(tp_size={self.strategy.tensor_parallel}) and starts under torchrun)"
-            )
 
     @property
     def script_word(self) -> str:
@@ -129,7 +125,27 @@ class Target:
     @property
     def needs_cpu_ranks(self) -> bool:
         """Whether CPU processes run what Accelerate joins on GPUs only: the runner then makes gloo ranks of them."""
-        return self.on_cpu and (self.uses_fsdp or self.uses_deepspeed)
+        return self.on_cpu and (self.uses_fsdp or self.uses_deepspeed or self.spreads_model)
+
+    @property
+    def spreads_model(self) -> bool:
+        """Whether ranks compute one copy of the model together, spread over them by transformers itself."""
+        return bool(self.traits.tensor_parallel)
+
+    @property
+    def degrees(self) -> Degrees | None:
+        """How the model is spread; None where each rank computes a copy of its own."""
+        if not self.spreads_model:
+            return None
+        strategy = self.strategy
+        replicas = self.replicas if self.traits.replicates else 1
+        shards = strategy.data_parallel // replicas
+        return Degrees(
+            tp_size=strategy.tensor_parallel,
+            fsdp_size=shards,
+            dp_replicate_size=replicas,
+            fsdp_mixed_precision=shards > 1 and self.precision.mixed,
+        )
 
     @property
     def emulates_float8(self) -> bool:
@@ -137,15 +153,15 @@ class Target:
         return self.on_cpu and self.precision.float8
 
     @property
-    def needs_cpu_files(self) -> bool:
-        """Whether the files that make ranks of CPU processes go along with the launch files."""
-        return not self.observed and (self.needs_cpu_ranks or self.emulates_float8)
+    def needs_start_files(self) -> bool:
+        """Whether the files that a rank starts with go along with the launch files."""
+        return not self.observed and (self.needs_cpu_ranks or self.emulates_float8 or self.spreads_model)
 
     def starter(self, option: str) -> tuple[str, ...]:
         """Words before the script; `option` is the launcher's own for a module."""
         if self.observed:
             return (option, RUNNER)
-        return (str(self.folder / CPU_RANKS_FILE),) if self.needs_cpu_files else ()
+        return (str(self.folder / START_FILE),) if self.needs_start_files else ()
 
     @property
     def max_grad_norm(self) -> float | None:

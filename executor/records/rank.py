@@ -44,6 +44,8 @@ class Actual:
     """As accelerate names it (`NO`, `MULTI_GPU`, `FSDP`, `DEEPSPEED`); `DDP` for a plain torch loop."""
     strategy: str | None = None
     """`single`, `ddp`, `fsdp`, `fsdp1`, `hsdp`, `zero1`, `zero2`, `zero3`, read from the wrapped model itself."""
+    tensor_parallel: int | None = None
+    """Ranks that compute one copy of the model together."""
     backend: str | None = None
     wrapped_classes: tuple[str, ...] = ()
     """Classes around the model and its units, outermost first."""

@@ -5,6 +5,7 @@ library only; what it hooks (torch, accelerate, deepspeed, transformers, lightni
 
     script, function, options   what is run as a rank, and what the launching process asks of it
     imports, hooks/, cpu/       calls back when a library is imported, and puts the hooks there
+    parallel/                   spreads the script's models over the ranks, where the plan has it
     observe/                    looks at the models, and stops a script whose model is not the planned one
     recorder, figures/, memory/ what the hooks tell, as steps, phases, batches, losses and bytes
     saving/                     the checkpoint protocol, for untouched scripts

@@ -102,10 +102,10 @@ def test_the_command_finds_its_files_wherever_it_stands(engine, strategy, tmp_pa
     script = next(word for word in words if word.endswith("train.py"))
     assert os.path.samefile(script, moved / "train.py")
     files = [word.partition("=")[2] if "CONFIG_FILE=" in word else word for word in words]
-    files = [Path(word) for word in files if word.endswith((".yaml", ".json", "cpu_ranks.py"))]
+    files = [Path(word) for word in files if word.endswith((".yaml", ".json", "start_rank.py"))]
     assert all(path.parent == launch and path.is_file() for path in files)
     assert any(path.name == "deepspeed.json" for path in files) == strategy.startswith("zero")
-    assert any(path.name == "cpu_ranks.py" for path in files) == (strategy != "ddp")
+    assert any(path.name == "start_rank.py" for path in files) == (strategy != "ddp")
     for path in launch.iterdir():
         text = path.read_text()
         assert str(tmp_path / "project") not in text, path.name

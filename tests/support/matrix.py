@@ -64,6 +64,12 @@ class Cell:
     ranks: int = 2
     accumulation: int = 2
     variation: str = "clipped"
+    tensor_parallel: int = 1
+
+    @property
+    def groups(self) -> int:
+        """Ranks, or groups of ranks that compute one copy together, that see samples of their own."""
+        return self.ranks // self.tensor_parallel
 
     @property
     def what(self) -> Variation:
@@ -72,11 +78,11 @@ class Cell:
     @property
     def samples(self) -> int:
         """Of the one epoch: whole steps, and one micro batch more."""
-        return self.ranks * self.micro_batch * (WHOLE_STEPS * self.accumulation + 1)
+        return self.groups * self.micro_batch * (WHOLE_STEPS * self.accumulation + 1)
 
     @property
     def micro_batch(self) -> int:
-        return GLOBAL_BATCH // self.ranks // self.accumulation
+        return GLOBAL_BATCH // self.groups // self.accumulation
 
     def label(self) -> str:
         batch = f"{self.micro_batch}x{self.accumulation}"
@@ -102,6 +108,9 @@ def cells() -> tuple[Cell, ...]:
     found += [Cell(loop="accelerate", strategy=strategy, variation="bare") for strategy in ("ddp", "zero1", "zero3")]
     found += [Cell(loop="accelerate", strategy="ddp", accumulation=1)]
     found += [Cell(loop="accelerate", strategy=strategy, ranks=4, accumulation=1) for strategy in ("fsdp", "hsdp")]
+    for loop in LOOPS:
+        found += [Cell(loop=loop, strategy="tp", tensor_parallel=2)]
+        found += [Cell(loop=loop, strategy="fsdp_tp", ranks=4, tensor_parallel=2)]
     return tuple(found)
 
 
@@ -143,6 +152,7 @@ def save_plan(cell: Cell, model: Path, folder: Path) -> Path:
     words = [str(model), "--gpus", gpus, "--strategy", cell.strategy, "--pin", "--precision", "fp32"]
     words += ["--seq-len", str(LENGTH), "--micro-batch", str(cell.micro_batch), "--save", str(path)]
     words += ["--grad-accum", str(cell.accumulation)] + (["--dp-replicate", "2"] if cell.strategy == "hsdp" else [])
+    words += ["--tp", str(cell.tensor_parallel)] if cell.tensor_parallel > 1 else []
     with contextlib.redirect_stdout(io.StringIO()):
         code = main(words)
     if code:
@@ -167,6 +177,8 @@ def launch(cell: Cell, model: Path, folder: Path, script: Path | None = None, ar
         timeout=SECONDS,
         check=False,
     )
+    if not list_runs(where):
+        raise RuntimeError(done.stderr[-4000:])
     (folder_of_run,) = list_runs(where)
     run = read_whole(folder_of_run)
     return Ran(cell=cell, code=done.returncode, output=done.stdout + done.stderr, run=run, comparison=compare_run(run))

@@ -13,7 +13,7 @@ from tests.support.matrix import GLOBAL_BATCH, ROOT, SCRIPTS, STEPS, Cell, Varia
 
 def reference(cell: Cell, model: Path) -> tuple[float, ...]:
     """The loss of each step, of all ranks together, as one plain process makes it of the same samples."""
-    return _losses(cell.loop == "trainer", cell.what, cell.ranks * cell.micro_batch, cell.accumulation, model)
+    return _losses(cell.loop == "trainer", cell.what, cell.groups * cell.micro_batch, cell.accumulation, model)
 
 
 @cache

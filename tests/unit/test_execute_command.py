@@ -237,11 +237,11 @@ def test_export_writes_what_it_says(here: Path, capsys: pytest.CaptureFixture[st
     assert sorted(path.name for path in (here / "out").iterdir()) == [
         "accelerate.yaml",
         "command.sh",
-        "cpu_ranks.py",  # with what it imports: ZeRO among CPU processes needs them, and the folder stands on its own
         "deepspeed.json",
         "float8_products.py",
         "gloo_ranks.py",
         "post_import.py",
+        "start_rank.py",  # with what it imports: ZeRO among CPU processes needs them, and the folder stands on its own
     ]
     assert (here / "out" / "accelerate.yaml").read_text().startswith(f"# Made by: plan {' '.join(words)}")
     assert (here / "out" / "command.sh").stat().st_mode & 0o100

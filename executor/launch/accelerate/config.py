@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import DEEPSPEED_FILE
+from gpu_plan.executor.runner.parallel.degrees import Degrees
 from gpu_plan.planner.strategy.traits import Engine
 
 RENDEZVOUS = "c10d"
@@ -34,7 +35,9 @@ def accelerate_config(target: Target) -> dict[str, object]:
         config["deepspeed_config"] = _deepspeed(target)
     if target.uses_fsdp:
         config["fsdp_config"] = _SHARDED[target.traits.engine](target)
-    if target.traits.replicates:
+    if target.degrees is not None:
+        config["parallelism_config"] = _spread(target.degrees)
+    elif target.traits.replicates:
         config["parallelism_config"] = _replicas(target)
     if target.compiler is not None:
         config["dynamo_config"] = _dynamo(target, target.compiler)
@@ -129,6 +132,16 @@ def _dynamo(target: Target, backend: str) -> dict[str, object]:
         "dynamo_use_fullgraph": False,
         "dynamo_use_dynamic": False,
         "dynamo_use_regional_compilation": target.setting("compile.regional", "false") == "true",
+    }
+
+
+def _spread(degrees: Degrees) -> dict[str, object]:
+    """What the data loaders share out by; model and gradients are transformers' own affair."""
+    return {
+        "parallelism_config_dp_replicate_size": degrees.dp_replicate_size,
+        "parallelism_config_dp_shard_size": degrees.fsdp_size,
+        "parallelism_config_tp_size": degrees.tp_size,
+        "parallelism_config_cp_size": 1,
     }
 
 

@@ -8,10 +8,16 @@ from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.render import json_text, yaml_text
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import ACCELERATE_FILE, COMMAND_FILE, DEEPSPEED_FILE
+from gpu_plan.planner.errors import UsageError
 
 
 def launch_files(target: Target) -> LaunchFiles:
     """Files, environment and command for any strategy."""
+    if target.spreads_model:
+        raise UsageError(
+            f"--to accelerate cannot start {target.traits.title}: accelerate launch takes degrees of tensor parallel"
+            " beside its own FSDP2 only, which fails on them; use --to torchrun"
+        )
     config = accelerate_config(target)
     check_config(config)
     if target.uses_deepspeed and not target.observed:

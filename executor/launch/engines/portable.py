@@ -1,7 +1,7 @@
 """Launch files that stand on their own: copied to another folder or machine they run, without this package.
 
-The command finds its files beside itself and the script where it stood to them; `SCRIPT` names another. What CPU ranks
-need of ours under a sharded strategy goes along as files.
+The command finds its files beside itself and the script where it stood to them; `SCRIPT` names another. What ranks need
+of ours goes along as files: CPU ranks under a sharded strategy, and models that are spread over ranks.
 """
 
 import os
@@ -11,17 +11,25 @@ from pathlib import Path
 
 from gpu_plan.executor import runner
 from gpu_plan.executor.launch.render import header, shell_text
-from gpu_plan.executor.launch.target import CPU_RANKS_FILE, Target
+from gpu_plan.executor.launch.target import START_FILE, Target
 
 HERE = "@HERE@"
 """In a file that only the command's own start can complete: the folder that it stands in."""
 _SOURCES: Mapping[str, str] = {
-    CPU_RANKS_FILE: "cpu/standalone.py",
+    START_FILE: "cpu/standalone.py",
     "post_import.py": "imports.py",
     "gloo_ranks.py": "cpu/ranks.py",
     "float8_products.py": "cpu/float8.py",
 }
 """Files of the in-rank runner that need nothing else of it, by the name under which they go along."""
+_SPREAD: Mapping[str, str] = {
+    "spread_model.py": "parallel/spread.py",
+    "spread_degrees.py": "parallel/degrees.py",
+    "spread_models.py": "parallel/models.py",
+    "spread_meshes.py": "parallel/meshes.py",
+    "spread_samples.py": "parallel/samples.py",
+}
+"""Those for models that are spread over ranks."""
 
 
 def command_file(
@@ -51,11 +59,20 @@ def command_file(
     return "\n".join([*lines, f'exec {" ".join(words)} "$@"']) + "\n"
 
 
-def cpu_files() -> dict[str, str]:
-    """What makes gloo ranks of CPU processes, as files that import each other by their names in one folder."""
+def start_files(target: Target) -> dict[str, str]:
+    """What a rank starts with, as files that import each other by their names in one folder."""
     root = Path(runner.__file__).parent
-    texts = {name: (root / source).read_text(encoding="utf-8") for name, source in _SOURCES.items()}
-    return {name: text.replace("gpu_plan.executor.runner.imports", "post_import") for name, text in texts.items()}
+    sources = {**_SOURCES, **_SPREAD} if target.spreads_model else _SOURCES
+    return {name: _beside((root / source).read_text(encoding="utf-8")) for name, source in sources.items()}
+
+
+def _beside(text: str) -> str:
+    """With the runner's modules as modules of the folder."""
+    for name, source in (*_SOURCES.items(), *_SPREAD.items()):
+        dotted, stem = source.removesuffix(".py").replace("/", "."), name.removesuffix(".py")
+        folder, _, last = f"gpu_plan.executor.runner.{dotted}".rpartition(".")
+        text = text.replace(f"from {folder}.{last} import", f"from {stem} import")
+    return text
 
 
 def _word(text: str, folder: Path) -> str:

@@ -21,7 +21,7 @@ def launch_files(target: Target) -> LaunchFiles:
 
 
 def _command(target: Target) -> tuple[str, ...]:
-    words = ["torchrun", "--nnodes", str(target.nodes), "--nproc-per-node", str(target.per_node)]
+    words = [*target.torchrun, "--nnodes", str(target.nodes), "--nproc-per-node", str(target.per_node)]
     if target.nodes > 1:
         host, port = target.endpoint
         words += ["--rdzv-backend", RENDEZVOUS, "--rdzv-endpoint", f"{host}:{port}", "--rdzv-conf", RENDEZVOUS_CONF]

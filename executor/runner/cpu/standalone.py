@@ -1,4 +1,4 @@
-"""`python cpu_ranks.py SCRIPT ARGS...`: a script in a CPU rank, under a strategy that Accelerate has on devices only.
+"""`python start_rank.py SCRIPT ARGS...`: a script in a rank that needs more than its launcher gives it.
 
 Goes along with the launch files that `plan export` writes, beside the files that it imports; needs nothing else of it.
 """
@@ -11,21 +11,25 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-_NEEDS = {"GPU_PLAN_CPU_RANKS": "gloo_ranks", "GPU_PLAN_CPU_FLOAT8": "float8_products"}
+_NEEDS = {
+    "GPU_PLAN_CPU_RANKS": "gloo_ranks",
+    "GPU_PLAN_CPU_FLOAT8": "float8_products",
+    "GPU_PLAN_DEGREES": "spread_model",
+}
 """Module beside this one by the variable that asks for it."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the script as `python SCRIPT ARGS...` would; gives the exit code."""
     if not arguments:
-        print("usage: cpu_ranks.py SCRIPT [ARGUMENTS...]", file=sys.stderr)
+        print("usage: start_rank.py SCRIPT [ARGUMENTS...]", file=sys.stderr)
         return 2
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [here, *(entry for entry in sys.path if entry != here)]
     imports = importlib.import_module("post_import").PostImport(_failed)
     imports.install()
     for variable, name in _NEEDS.items():
-        if os.environ.get(variable) == "1":
+        if os.environ.get(variable):
             importlib.import_module(name).install(imports)
     sys.argv[:] = arguments
     sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
@@ -43,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _failed(module: str, error: Exception) -> None:
-    print(f"cpu_ranks.py: {module} is not as expected, and may not run on a CPU: {error!r}", file=sys.stderr)
+    print(f"start_rank.py: {module} is not as expected, and may not run as planned: {error!r}", file=sys.stderr)
 
 
 def _leave(code: int) -> None:

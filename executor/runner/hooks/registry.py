@@ -12,6 +12,7 @@ from gpu_plan.executor.runner.hooks import trainer as trainer_hooks
 from gpu_plan.executor.runner.imports import PostImport
 from gpu_plan.executor.runner.observe import resized
 from gpu_plan.executor.runner.observe.observer import Observer
+from gpu_plan.executor.runner.parallel import spread
 from gpu_plan.executor.runner.recorder import Recorder
 from gpu_plan.executor.runner.saving import hooks as saves
 
@@ -42,4 +43,5 @@ def install_hooks(recorder: Recorder) -> None:
         cpu_ranks.install(imports)
     if recorder.options.cpu_float8:
         cpu_float8.install(imports)
+    spread.install(imports, recorder.note)
     saves.install(recorder, imports)

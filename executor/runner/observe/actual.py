@@ -28,6 +28,7 @@ def inspect_models(roots: Iterable[Any], autocast: str | None) -> dict[str, Any]
     return {
         **state,
         "strategy": strategy,
+        "tensor_parallel": tensor_parallel_of(main) if main is not None else 1,
         "wrapped_classes": list(wrapped_classes(main))[:MAX_CLASSES] if main is not None else [],
         "mixed_precision": mixed_precision(main, autocast),
         "parameter_dtypes": counts.dtypes,
@@ -120,10 +121,12 @@ def wrapping_of(model: Any) -> str:
         if fsdp1 is not None and isinstance(module, fsdp1):
             return wrapping.fsdp1(module.sharding_strategy.name)
         if fsdp2 is not None and isinstance(module, fsdp2):
+            if tensor_parallel_of(model) > 1:
+                return wrapping.FSDP2_OF_SPREAD
             return wrapping.FSDP2_OVER_REPLICAS if _mesh_dimensions(model) > 1 else wrapping.FSDP2
         if ddp is not None and isinstance(module, ddp):
             return wrapping.DDP
-    return wrapping.NOTHING
+    return wrapping.SPREAD if tensor_parallel_of(model) > 1 else wrapping.NOTHING
 
 
 _WRAPPERS = (
@@ -132,6 +135,16 @@ _WRAPPERS = (
     ("torch.distributed.fsdp", "FullyShardedDataParallel"),
     ("torch.distributed.fsdp", "FSDPModule"),
 )
+
+
+def tensor_parallel_of(model: Any) -> int:
+    """Ranks that compute one copy of the model together: what transformers calls `tp` on the weights' meshes."""
+    for parameter in model.parameters():
+        mesh = getattr(parameter, "device_mesh", None)
+        names = getattr(mesh, "mesh_dim_names", None) or ()
+        if mesh is not None and "tp" in names:
+            return int(mesh.size(names.index("tp")))
+    return 1
 
 
 def _mesh_dimensions(model: Any) -> int:

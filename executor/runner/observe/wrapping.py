@@ -13,6 +13,9 @@ NOTHING = "nothing"
 DDP = "DistributedDataParallel"
 FSDP2 = "FSDPModule"
 FSDP2_OVER_REPLICAS = "FSDPModule over replicas"
+SPREAD = "DTensor"
+"""Ranks compute one copy together."""
+FSDP2_OF_SPREAD = "FSDPModule of DTensors"
 
 
 def fsdp1(sharding: str) -> str:

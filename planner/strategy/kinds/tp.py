@@ -10,7 +10,6 @@ from gpu_plan.planner.strategy.traits import (
     Checkpoint,
     Compiled,
     Engine,
-    Fault,
     Form,
     HasTraits,
     Host,
@@ -41,14 +40,14 @@ TRAITS = Traits(
     settings=frozenset(),
     flags=(),
     packages=(),
-    wrapped_by=frozenset({"DistributedConfig"}),
+    wrapped_by=frozenset(),
     seen_as=("DTensor",),
     searched=Searched(over=None, alone=()),
     compiled=Compiled(regions=None, note="what torch.compile makes of a model on several ranks is not in this version"),
     host=Host(loads="slices", saves="gathered"),
     checkpoint=Checkpoint(form=Form.TENSOR_SHARDS, made_from=()),
     ladder=Ladder(then=(), offloads=()),
-    faults=frozenset({Fault.PREPARED_APART}),
+    faults=frozenset(),
 )
 
 

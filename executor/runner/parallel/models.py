@@ -1,0 +1,165 @@
+"""Models of transformers are spread over the ranks where the script loads or makes them.
+
+What is loaded goes through `from_pretrained(distributed_config=...)`, as a script would write it. What is made from a
+configuration is spread in place by the same functions of transformers 5.23 (modeling_utils.py: from_pretrained), with
+the weights of the first rank: others may have drawn their own.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import ref
+
+from gpu_plan.executor.runner.parallel.degrees import Degrees
+from gpu_plan.executor.runner.parallel.samples import same_in_group
+
+_OWN = ("distributed_config", "tp_plan", "tp_size", "device_mesh")
+"""Arguments with which a script spreads its model itself."""
+_WITHOUT_PLAN = "was requested, but"
+
+
+def spread_models(module: Any, degrees: Degrees, say: Callable[[str], None]) -> None:
+    """After `transformers.modeling_utils` has been imported."""
+    kind = module.PreTrainedModel
+    making = _Making(module, degrees)
+    kind.from_pretrained = classmethod(_from_pretrained(kind.from_pretrained.__func__, making, say))
+    kind.__init__ = _init(kind.__init__, making)
+    kind.post_init = _post_init(kind.post_init, making, say)
+
+
+class _Making:
+    """Which model is being made: only the outermost one is spread, its parts with it."""
+
+    def __init__(self, module: Any, degrees: Degrees) -> None:
+        self.module = module
+        self.degrees = degrees
+        self.loading = 0
+        self.outermost: Callable[[], Any] = _nobody
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """While `from_pretrained` makes a model and fills it."""
+        self.loading += 1
+        try:
+            yield
+        finally:
+            self.loading -= 1
+
+    def config(self) -> Any:
+        """The planned degrees, as transformers takes them."""
+        from transformers.distributed.configuration_utils import DistributedConfig
+
+        return DistributedConfig(**self.degrees.fields())
+
+
+def _nobody() -> None:
+    """As a reference to a model that is gone."""
+
+
+def _from_pretrained(original: Any, making: _Making, say: Callable[[str], None]) -> Any:
+    @functools.wraps(original)
+    def from_pretrained(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if making.loading or any(kwargs.get(name) is not None for name in _OWN):
+            with making.load():
+                return original(cls, *args, **kwargs)
+        placed = {name: value for name, value in kwargs.items() if name != "device_map"}
+        with making.load():
+            try:
+                found = original(cls, *args, distributed_config=making.config(), **placed)
+            except ValueError as problem:
+                if _WITHOUT_PLAN not in str(problem):
+                    raise
+                say(f"{cls.__name__} has no plan of its own to be spread by: each rank has a whole one")
+                return original(cls, *args, **kwargs)
+        same_in_group(found[0] if isinstance(found, tuple) else found)
+        return found
+
+    return from_pretrained
+
+
+def _init(original: Any, making: _Making) -> Any:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if making.outermost() is None:
+            making.outermost = ref(self)
+        original(self, *args, **kwargs)
+
+    return init
+
+
+def _post_init(original: Any, making: _Making, say: Callable[[str], None]) -> Any:
+    @functools.wraps(original)
+    def post_init(self: Any) -> None:
+        original(self)
+        if making.outermost() is not self:
+            return
+        making.outermost = _nobody
+        if making.loading or any(each.is_meta for each in self.parameters()):
+            return
+        try:
+            distribute(self, making)
+        except ValueError as problem:
+            if _WITHOUT_PLAN not in str(problem):
+                raise
+            say(f"{type(self).__name__} has no plan of its own to be spread by: each rank has a whole one")
+
+    return post_init
+
+
+def distribute(model: Any, making: _Making) -> None:
+    """Leaves this rank's part of a model that every rank has whole, with the weights of the first rank.
+
+    ValueError for a class without a plan; the model is then as it was.
+    """
+    from torch import nn
+
+    config = making.config()
+    model._resolve_parallel_plans(config)  # raises before anything is changed
+    config, device, meshes = type(model).prepare_distribute_model(config)
+    whole = {name: each.detach() for name, each in model.state_dict().items()}
+    for name in model.all_tied_weights_keys:
+        whole.pop(name, None)
+    _as_first_rank(whole, device)
+    dtype = model.dtype
+    for owner in model.modules():
+        for name, each in owner._parameters.items():
+            if each is not None:
+                empty = each.detach().to("meta", copy=True)
+                owner._parameters[name] = nn.Parameter(empty, requires_grad=each.requires_grad)
+    model = type(model).maybe_distribute_model(model, config, meshes)
+    _fill(making.module, model, whole, device, meshes, dtype)
+    same_in_group(model)
+
+
+def _as_first_rank(tensors: dict[str, Any], device: Any) -> None:
+    """Gives every rank the first one's values."""
+    import torch.distributed as dist
+
+    for name in sorted(tensors):
+        sent = tensors[name].to(device)
+        dist.broadcast(sent, 0)
+        tensors[name] = sent.to(tensors[name].device)
+
+
+def _fill(module: Any, model: Any, whole: dict[str, Any], device: Any, meshes: Any, dtype: Any) -> None:
+    """The end of `from_pretrained`, from tensors instead of files."""
+    places = module._get_device_map(model, device, None, None)
+    config = module.LoadStateDictConfig(
+        device_map=places,
+        dtype=dtype,
+        dtype_plan=model._get_dtype_plan(dtype),
+        device_mesh=meshes.get_mesh(("pp", "fsdp", "tp")),
+        weight_mapping=[],
+    )
+    information, _ = model._load_pretrained_model(model, whole, None, config)
+    model._finalize_model_loading(model, config, information)
+    lost = [name for name, each in model.named_parameters() if each.is_meta]
+    if lost:
+        raise RuntimeError(f"{type(model).__name__} could not be spread over the ranks: {lost[0]} has no values")
+
+
+def told_on_stderr(text: str) -> None:
+    """Where nobody else listens."""
+    print(text, file=sys.stderr)

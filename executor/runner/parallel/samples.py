@@ -1,0 +1,93 @@
+"""Which rank sees which samples: a group of ranks computes one copy of the model, on the same samples.
+
+Accelerate's data loaders and the Trainer's share out by the mesh themselves (accelerate data_loader.py:
+prepare_data_loader); torch's DistributedSampler counts all ranks unless it is told otherwise.
+"""
+
+import functools
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from gpu_plan.executor.runner.parallel.degrees import Degrees
+
+_LOOKS = 2
+"""Training calls of a model in which a group compares its samples."""
+
+
+def share_out(module: Any, degrees: Degrees) -> None:
+    """After `torch.utils.data.distributed` has been imported: samples are shared out among groups of ranks."""
+    kind = module.DistributedSampler
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, dataset: Any, num_replicas: Any = None, rank: Any = None, *args: Any, **kwargs: Any) -> None:
+        if num_replicas in (None, degrees.world_size):
+            num_replicas = degrees.data_parallel
+            rank = degrees.group_of(_rank() if rank is None else rank)
+        original(self, dataset, num_replicas, rank, *args, **kwargs)
+
+    kind.__init__ = init
+
+
+def refuse_copies(module: Any) -> None:
+    """After `torch.nn.parallel.distributed` has been imported: DDP would average what ranks hold of different parts."""
+    kind = module.DistributedDataParallel
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        if any(hasattr(each, "device_mesh") for each in module.parameters()):
+            raise RuntimeError(
+                "DistributedDataParallel is not for a model that the plan's tensor parallel has spread over the ranks:"
+                " leave it as it is, or plan without --tp"
+            )
+        original(self, module, *args, **kwargs)
+
+    kind.__init__ = init
+
+
+def same_in_group(model: Any) -> None:
+    """RuntimeError in the first training calls in which ranks of a group see different samples: what they add up would
+    belong to none of them."""
+    looks: list[None] = []
+
+    def look(module: Any, args: Any, kwargs: Any) -> None:
+        import torch
+
+        if len(looks) >= _LOOKS or not module.training or not torch.is_grad_enabled():
+            return
+        looks.append(None)
+        meshes = getattr(module, "_mesh_manager", None)
+        if meshes is None:
+            return
+        import torch.distributed as dist
+
+        group = meshes.get_mesh("tp").get_group()
+        ours = _digest([*args, *(kwargs[name] for name in sorted(kwargs))])
+        seen: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(seen, ours, group=group)
+        if len(set(seen)) > 1:
+            raise RuntimeError(
+                "the ranks of a tensor parallel group see different samples: share the data out by the data parallel"
+                " rank alone (torch's DistributedSampler does), and seed what shuffles it alike on every rank"
+            )
+
+    model.register_forward_pre_hook(look, with_kwargs=True)
+
+
+def _digest(values: Any) -> int:
+    """Of the integer tensors among a call's arguments: token ids, labels, masks."""
+    found = 0
+    for value in values.values() if isinstance(values, Mapping) else values:
+        if isinstance(value, (list, tuple, Mapping)):
+            found = zlib.crc32(str(_digest(value)).encode(), found)
+        elif hasattr(value, "is_floating_point") and not value.is_floating_point():
+            found = zlib.crc32(value.detach().cpu().contiguous().numpy().tobytes(), found)
+    return found
+
+
+def _rank() -> int:
+    import torch.distributed as dist
+
+    return int(dist.get_rank())

@@ -1,0 +1,27 @@
+"""Brings the planned degrees to whatever the script imports."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gpu_plan.executor.runner.imports import PostImport
+from gpu_plan.executor.runner.parallel.degrees import Degrees, read_degrees
+from gpu_plan.executor.runner.parallel.meshes import by_mesh_alone
+from gpu_plan.executor.runner.parallel.models import spread_models, told_on_stderr
+from gpu_plan.executor.runner.parallel.samples import refuse_copies, share_out
+
+
+def install(imports: PostImport, say: Callable[[str], None] = told_on_stderr) -> None:
+    """Before the script runs; nothing where the environment names no degrees."""
+    found = read_degrees()
+    if found is not None:
+        _install(imports, found, say)
+
+
+def _install(imports: PostImport, degrees: Degrees, say: Callable[[str], None]) -> None:
+    def transformers(module: Any) -> None:
+        spread_models(module, degrees, say)
+
+    imports.when("torch", by_mesh_alone)
+    imports.when("torch.utils.data.distributed", lambda module: share_out(module, degrees))
+    imports.when("torch.nn.parallel.distributed", refuse_copies)
+    imports.when("transformers.modeling_utils", transformers)
