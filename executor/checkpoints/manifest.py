@@ -37,7 +37,10 @@ DEEPSPEED = "deepspeed"
 """`mp_rank_*_model_states.pt` with one optimizer file for each rank."""
 DEEPSPEED_UNIVERSAL = "deepspeed-universal"
 """As deepspeed.checkpoint.ds_to_universal writes it: one folder for each parameter."""
-LAYOUTS = (REPLICATED, FULL, DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL)
+SPREAD = "transformers-dcp"
+"""torch.distributed.checkpoint as transformers writes it for models that are spread over ranks: `spread_model_0/`,
+`spread_optimizer_0/`. Parameters are named, so that any degrees read it, one process too."""
+LAYOUTS = (REPLICATED, FULL, DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, SPREAD)
 
 
 class ManifestError(Exception):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_plan.executor.checkpoints.find import Checkpoint, open_checkpoint
-from gpu_plan.executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, Manifest
+from gpu_plan.executor.checkpoints.manifest import DCP, DEEPSPEED, DEEPSPEED_UNIVERSAL, REPLICATED, SPREAD, Manifest
 from gpu_plan.planner.errors import PreflightError
 from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.strategy.known import all_traits, known_traits
@@ -80,6 +80,8 @@ def _route(manifest: Manifest, strategy: str, world_size: int) -> Conversion | s
         return f"no converter makes a {strategy} checkpoint of one saved under {before.name}: stay with {before.name}"
     if manifest.layout == REPLICATED:
         return None if wanted.form is Form.WHOLE else _from_replicated(manifest, after, world_size)
+    if manifest.layout == SPREAD and wanted.form is Form.WHOLE:
+        return None
     if wanted.form is not Form.WHOLE:
         return None if wanted.form is saved.form else f"{before.name} shards are not read by {strategy}"
     if manifest.layout == DCP and saved.form in wanted.made_from:

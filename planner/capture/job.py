@@ -50,7 +50,7 @@ def captured_job(
 def provider_of(request: Request, cluster: Cluster, script: Path, note: Note) -> CapturedProvider:
     """What runs `script` with the request's arguments as on one rank of the cluster."""
     asked = capture_request(request, cluster, script)
-    return CapturedProvider(request=asked, use_cache=request.use_cache, note=note)
+    return CapturedProvider(request=asked, device=device_kind(cluster.gpu), use_cache=request.use_cache, note=note)
 
 
 def capture_request(request: Request, cluster: Cluster, script: Path) -> CaptureRequest:

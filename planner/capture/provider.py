@@ -10,13 +10,17 @@ from gpu_plan.planner.cache_dir import cache_dir, entry_name, read_entry, write_
 from gpu_plan.planner.capture.files import project_files
 from gpu_plan.planner.capture.parent import CaptureError, capture
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
-from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.foreign.files import read_bytes
+from gpu_plan.planner.model.config_reader import parse_config
+from gpu_plan.planner.model.source.resolve import ModelSource, config_digest
 from gpu_plan.planner.model.spec import ModelSpec, spec_from
 from gpu_plan.planner.plan.codec import decode, dump, load_object
 from gpu_plan.planner.strategy.base import autocast_regime
+from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import told_by
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.trace.storage import CorruptTraceError, load
 from gpu_plan.planner.trace.variant import Regime, StepVariant
@@ -31,11 +35,13 @@ class CapturedProvider:
     """Stands where gpu_plan.planner.trace.provider.TraceProvider stands for a model."""
 
     request: CaptureRequest
+    device: DeviceKind
     use_cache: bool = True
     note: Callable[[str], None] = lambda _: None
     _facts: CapturedFacts | None = None
     _traces: dict[str, tuple[CapturedFacts, StepTrace]] = field(default_factory=dict)
     _digest: str | None = None
+    _whole: TraceProvider | None = None
 
     def facts(self) -> CapturedFacts:
         """What the script does by itself."""
@@ -51,6 +57,8 @@ class CapturedProvider:
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """The script's step under `variant`; it holds at `micro_batch` alone."""
         facts = self.facts()
+        if variant.tensor_parallel > 1:
+            return self._parts().trace(variant, micro_batch)
         request = self.request
         if variant.regime != natural_regime(facts):
             request = replace(request, regime=variant.regime)
@@ -66,6 +74,25 @@ class CapturedProvider:
             )
         return made
 
+    def _parts(self) -> TraceProvider:
+        """Traces of one rank's part of the script's model, which are of its configuration: the script is not run in
+        parts. UsageError where it is no model of transformers as its class has it."""
+        if self._whole is None:
+            facts, script = self.facts(), self.request.script
+            if not facts.config or facts.models > 1:
+                raise UsageError(
+                    f"--tp: {Path(script).name} trains {facts.class_name}, and only one model of transformers, without"
+                    " adapters, has a plan for tensor parallel"
+                )
+            config = parse_config(facts.config, script)
+            if facts.class_name not in (config.get("architectures") or [facts.class_name]):
+                config["architectures"] = [facts.class_name]
+            source = ModelSource(kind="config", id=facts.class_name, config=config, digest=config_digest(config))
+            self._whole = TraceProvider(
+                source=source, device=self.device, attention=facts.attention, use_cache=self.use_cache, note=self.note
+            )
+        return self._whole
+
     def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them."""
         return static_trace(self.spec(), regime)
@@ -73,6 +100,10 @@ class CapturedProvider:
     def told(self) -> tuple[list[str], list[str]]:
         """Host reads that were answered, and notes."""
         sites, notes = told_by(trace for _, trace in self._traces.values())
+        if self._whole is not None:
+            more, said = self._whole.told()
+            sites = list(dict.fromkeys([*sites, *more]))
+            notes = [*notes, *said, "under --tp the step is that of the model's configuration, not the script's own"]
         return sites, [*notes, *(self._facts.notes if self._facts else ())]
 
     def places(self) -> dict[str, str]:

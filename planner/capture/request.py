@@ -93,6 +93,8 @@ class CapturedFacts:
     """The name that its config carries, where it has one."""
     spec: Mapping[str, object] = field(default_factory=dict)
     """Fields of gpu_plan.planner.model.spec.ModelSpec."""
+    config: str = ""
+    """That of a model of transformers, as JSON; empty for any other."""
     stack: str = "plain"
     """As `--stack` has it."""
     loop: str = "plain"

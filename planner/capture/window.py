@@ -223,6 +223,7 @@ class Window:
             class_name=type(model).__name__,
             model_id=getattr(config, "_name_or_path", None) or None,
             spec=asdict(_spec(models, self._request.script)),
+            config=_config(model),
             stack=stack,
             loop=loop,
             precision=_precision(models, self._regions.seen),
@@ -278,6 +279,15 @@ def _buffers(models: list[nn.Module]) -> list[tuple[str, int]]:
     for number, other in enumerate(models[1:], 1):
         sizes += [(f"{other_name(number)}.{name}", size) for name, size in buffer_sizes(other)]
     return sizes
+
+
+def _config(model: nn.Module) -> str:
+    """Of a model of transformers with no more in it than its class has; empty for any other."""
+    config = getattr(model, "config", None)
+    of_transformers = type(model).__module__.startswith("transformers.") and hasattr(config, "to_json_string")
+    if not of_transformers or getattr(model, "peft_config", None):
+        return ""
+    return str(config.to_json_string(use_diff=False))
 
 
 def _spec(models: list[nn.Module], script: str) -> ModelSpec:

@@ -265,10 +265,6 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
     degree = given.tensor_parallel or 1
     if cluster.world_size % degree:
         raise UsageError(f"--tp {degree} does not divide {cluster.world_size} GPUs")
-    if degree > 1 and spec.id.endswith(".py"):
-        raise UsageError(
-            f"--tp {degree} applies to a model given by name: the script {spec.id} spreads its model itself"
-        )
     if pinned and strategy is None and degree > 1:
         whole = degree == cluster.world_size
         strategy = next(t.name for t in tensor_parallel() if t.tensor_parallel == ("all" if whole else "some"))

@@ -28,6 +28,7 @@ _SPREAD: Mapping[str, str] = {
     "spread_models.py": "parallel/models.py",
     "spread_meshes.py": "parallel/meshes.py",
     "spread_samples.py": "parallel/samples.py",
+    "spread_checkpoints.py": "parallel/checkpoints.py",
 }
 """Those for models that are spread over ranks."""
 

@@ -11,8 +11,6 @@ from typing import Any
 
 def by_mesh_alone(torch: Any) -> None:
     """After `import torch`."""
-    import torch.optim.optimizer  # torch.optim deletes the name
-
     kind = torch.optim.Optimizer
     kind.add_param_group = _add_param_group(kind.add_param_group)
     clip = _clip_grad_norm(torch.nn.utils.clip_grad_norm_)

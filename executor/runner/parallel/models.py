@@ -129,7 +129,7 @@ def distribute(model: Any, making: _Making) -> None:
                 empty = each.detach().to("meta", copy=True)
                 owner._parameters[name] = nn.Parameter(empty, requires_grad=each.requires_grad)
     model = type(model).maybe_distribute_model(model, config, meshes)
-    _fill(making.module, model, whole, device, meshes, dtype)
+    _fill(making.module, model, whole, device, dtype)
     same_in_group(model)
 
 
@@ -143,14 +143,13 @@ def _as_first_rank(tensors: dict[str, Any], device: Any) -> None:
         tensors[name] = sent.to(tensors[name].device)
 
 
-def _fill(module: Any, model: Any, whole: dict[str, Any], device: Any, meshes: Any, dtype: Any) -> None:
+def _fill(module: Any, model: Any, whole: dict[str, Any], device: Any, dtype: Any) -> None:
     """The end of `from_pretrained`, from tensors instead of files."""
-    places = module._get_device_map(model, device, None, None)
     config = module.LoadStateDictConfig(
-        device_map=places,
+        device_map={"": device},
         dtype=dtype,
         dtype_plan=model._get_dtype_plan(dtype),
-        device_mesh=meshes.get_mesh(("pp", "fsdp", "tp")),
+        device_mesh=model._device_mesh,
         weight_mapping=[],
     )
     information, _ = model._load_pretrained_model(model, whole, None, config)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_plan.executor.runner.imports import PostImport
+from gpu_plan.executor.runner.parallel.checkpoints import through_accelerate, through_trainer
 from gpu_plan.executor.runner.parallel.degrees import Degrees, read_degrees
 from gpu_plan.executor.runner.parallel.meshes import by_mesh_alone
 from gpu_plan.executor.runner.parallel.models import spread_models, told_on_stderr
@@ -11,10 +12,17 @@ from gpu_plan.executor.runner.parallel.samples import refuse_copies, share_out
 
 
 def install(imports: PostImport, say: Callable[[str], None] = told_on_stderr) -> None:
-    """Before the script runs; nothing where the environment names no degrees."""
+    """Before the script runs; where the environment names no degrees, only what other jobs have saved is read."""
     found = read_degrees()
+    reads_spread(imports)
     if found is not None:
         _install(imports, found, say)
+
+
+def reads_spread(imports: PostImport) -> None:
+    """Checkpoints of spread models are read under every strategy, and written where a model is spread."""
+    imports.when("accelerate.accelerator", through_accelerate)
+    imports.when("transformers.trainer", through_trainer)
 
 
 def _install(imports: PostImport, degrees: Degrees, say: Callable[[str], None]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from gpu_plan.executor.checkpoints.manifest import (
     DEEPSPEED,
     DEEPSPEED_UNIVERSAL,
+    REPLICATED,
+    SPREAD,
     Manifest,
     ManifestError,
     read_manifest,
@@ -46,6 +48,7 @@ def check_fits(folder: Any, *, layout: str, strategy: str | None, world_size: in
 def fits(manifest: Manifest, *, layout: str, strategy: str | None, world_size: int) -> bool:
     """Whether the library can load it as it stands, as far as the layout tells."""
     if layout != DEEPSPEED or manifest.layout != DEEPSPEED:
-        return manifest.layout == layout or (manifest.layout, layout) == (DEEPSPEED_UNIVERSAL, DEEPSPEED)
+        read_too = ((DEEPSPEED_UNIVERSAL, DEEPSPEED), (SPREAD, REPLICATED))
+        return manifest.layout == layout or (manifest.layout, layout) in read_too
     # Partitions of the optimizer are those of one stage on one number of ranks.
     return manifest.world_size == world_size and strategy in (None, manifest.strategy)

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu_plan.executor.checkpoints.manifest import DEEPSPEED_UNIVERSAL, REPLICATED, ManifestError, read_manifest
+from gpu_plan.executor.checkpoints.manifest import DEEPSPEED_UNIVERSAL, REPLICATED, SPREAD, ManifestError, read_manifest
 from gpu_plan.executor.runner.imports import PostImport
 from gpu_plan.executor.runner.observe import wrapping
-from gpu_plan.executor.runner.observe.actual import Counts, layers
+from gpu_plan.executor.runner.observe.actual import Counts, layers, wrapping_of
+from gpu_plan.executor.runner.parallel.checkpoints import is_spread
 from gpu_plan.executor.runner.recorder import Recorder
 from gpu_plan.executor.runner.saving.fits import check_fits
 from gpu_plan.executor.runner.saving.loads import after_load, fills_optimizer, number_next
@@ -41,7 +42,7 @@ def facts_of(
     resumable: bool = True,
 ) -> Facts:
     """What an Accelerator tells of what is saved."""
-    layout, found = _spread(accelerator)
+    layout, found = _spread(accelerator, models)
     one = layout == REPLICATED and len(models) == len(optimizers) == 1
     return Facts(
         stack=stack,
@@ -57,17 +58,19 @@ def facts_of(
     )
 
 
-def _spread(accelerator: Any) -> tuple[str, str]:
+def _spread(accelerator: Any, models: Sequence[Any]) -> tuple[str, str]:
     """The layout of its checkpoints, and what it wraps a model in. ValueError for a layout without a name here."""
+    if any(is_spread(model) for model in models):
+        return SPREAD, wrapping_of(models[0])
     kind = accelerator.distributed_type.value
     plugin = getattr(accelerator.state, "fsdp_plugin", None) if kind == "FSDP" else None
     state_dict = getattr(getattr(plugin, "state_dict_type", None), "name", None)
     return layout_of(kind, state_dict), _wrapping(accelerator, kind, plugin)
 
 
-def _check_fits(accelerator: Any, folder: Any) -> None:
+def _check_fits(accelerator: Any, models: Sequence[Any], folder: Any) -> None:
     """Raises CheckpointMismatch for a checkpoint that must be converted first."""
-    layout, found = _spread(accelerator)
+    layout, found = _spread(accelerator, models)
     check_fits(folder, layout=layout, strategy=wrapping.strategy_called(found), world_size=accelerator.num_processes)
 
 
@@ -137,7 +140,7 @@ def _accelerate(module: Any, saving: Saving, recorder: Recorder) -> None:
     def load_state(self: Any, input_dir: Any = None, *args: Any, **kwargs: Any) -> Any:
         given = resume_folder() if input_dir is None else input_dir
         if given is not None:
-            recorder.guard("what is loaded", _check_fits, self, given)
+            recorder.guard("what is loaded", _check_fits, self, self._models, given)
         with recorder.ignoring_steps():
             found = load(self, given, *args, **kwargs)
         if given is not None:
@@ -222,7 +225,7 @@ def _trainer(module: Any, saving: Saving, recorder: Recorder) -> None:
         if resume_from_checkpoint:
             last = module.get_last_checkpoint
             found = last(self.args.output_dir) if resume_from_checkpoint is True else resume_from_checkpoint
-            recorder.guard("what is loaded", _check_fits, self.accelerator, found)
+            recorder.guard("what is loaded", _check_fits, self.accelerator, [self.model], found)
         return train(self, resume_from_checkpoint, *args, **kwargs)
 
     kind._save_checkpoint = _save_checkpoint
