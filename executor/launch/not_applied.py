@@ -50,7 +50,8 @@ def _own_loop(target: Target, use: AcceleratorUse) -> Iterator[str]:
     brings = target.traits.wrapped_by
     if target.loop == "lightning" and brings and not brings & use.names:
         yield f"{strategy.name}: the script runs its own loop without Accelerate, and does not wrap its model so"
-    if target.precision.mixed and not use.names & {"autocast", "bf16", "fp16", "precision"}:
+    gathered = target.degrees is not None and target.degrees.fsdp_mixed_precision
+    if target.precision.mixed and not gathered and not use.names & {"autocast", "bf16", "fp16", "precision"}:
         yield f"precision {strategy.precision}: the script's own loop has no autocast"
     if target.compiler is not None and "compile" not in use.names:
         yield f"--set compile.backend={target.compiler}: the script runs its own loop, and does not compile its model"

@@ -8,8 +8,11 @@ from dataclasses import replace
 
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.strategy.fsdp2.native import native_units, reduced_in_fp32
-from gpu_plan.planner.strategy.fsdp2.rank import sharded_rank
+from gpu_plan.planner.strategy.fsdp2.rank import sharded_rank, sharded_regime
 from gpu_plan.planner.strategy.replica import single_rank
+from gpu_plan.planner.trace.variant import Regime
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 
 def refuses_tensor_parallel(context: RankContext) -> str | None:
@@ -23,6 +26,15 @@ def refuses_tensor_parallel(context: RankContext) -> str | None:
     if not context.optimizer.traits.takes_dtensors:
         return f"{context.optimizer} keeps plain tensors beside DTensors, which torch refuses to mix"
     return None
+
+
+def shared_and_sharded_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
+    """What FSDP2 gathers in the 16-bit type, and the autocast region that Accelerate puts around forward all the same:
+    it does not know the model as FSDP2's (accelerate accelerator.py: prepare_model, native amp)."""
+    regime = sharded_regime(precision, stack, peft)
+    if not precision.is_mixed or not stack.traits.wraps_forward:
+        return regime
+    return replace(regime, autocast=precision.compute_dtype, outputs_to_fp32=True)
 
 
 def shared_rank(context: RankContext) -> RankPlan:
@@ -47,10 +59,9 @@ def _notes(context: RankContext) -> tuple[str, ...]:
     if context.precision.is_mixed and context.shard_ranks > 1:
         degrees += ", fsdp_mixed_precision=True"
     notes = [
-        f"the script loads its model with from_pretrained(..., distributed_config=DistributedConfig({degrees})) of"
-        " transformers, gives the ranks of a group the same samples, and starts under torchrun",
-        "AdamW takes parameters of one mesh at a time: the optimizer needs a group of its own for the parameters that"
-        " are not split, and gradients are clipped mesh by mesh",
+        "plan --execute spreads the script's model itself, under torchrun, gives the ranks of a group the same samples,"
+        " and the optimizer and clipping one mesh at a time; a script that does so loads its model with"
+        f" from_pretrained(..., distributed_config=DistributedConfig({degrees})) of transformers",
     ]
     per_node = context.world_size // context.nodes
     if context.tensor_parallel > per_node:

@@ -22,7 +22,7 @@ from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
-from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
+from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, is_split, local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
@@ -290,11 +290,20 @@ def _use_transformer_engine(model: nn.Module, profile: KernelProfile) -> None:
 
 def cast(model: nn.Module, regime: Regime) -> None:
     """Brings parameters, and buffers that follow them, to the types of `regime`, in place."""
+    parts: dict[int, nn.Parameter] = {}
     for name, parameter in model.named_parameters():
         now = str(parameter.dtype).removeprefix("torch.")
         wanted = regime.dtype_of(now, trainable=parameter.requires_grad, name=name, dims=parameter.dim())
-        if parameter.is_floating_point() and now != wanted:
+        if not parameter.is_floating_point() or now == wanted:
+            continue
+        if is_split(parameter):
+            # The rank's own tensor is an attribute of a DTensor, which `data` leaves as it is.
+            other = parameter.detach().to(getattr(torch, wanted))
+            parts[id(parameter)] = nn.Parameter(other, requires_grad=parameter.requires_grad)
+        else:
             parameter.data = parameter.data.to(getattr(torch, wanted))
+    for module in model.modules() if parts else ():
+        module._parameters.update({key: parts.get(id(each), each) for key, each in module._parameters.items()})
     if regime.buffers_follow:
         weights = getattr(torch, regime.weights)
         scales = quantisation_scales(model)

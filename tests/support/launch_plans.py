@@ -12,7 +12,18 @@ from gpu_plan.planner.units import GIB
 from gpu_plan.planner.workload.training import Precision, Stack, Workload
 from tests.support.plan_example import memory
 
-STAGES = {"single": 0, "ddp": 0, "fsdp": 3, "fsdp1": 3, "hsdp": 3, "zero1": 1, "zero2": 2, "zero3": 3}
+STAGES = {
+    "single": 0,
+    "ddp": 0,
+    "fsdp": 3,
+    "fsdp1": 3,
+    "hsdp": 3,
+    "zero1": 1,
+    "zero2": 2,
+    "zero3": 3,
+    "tp": 0,
+    "fsdp_tp": 3,
+}
 UNITS = {name: ("LlamaDecoderLayer",) for name in ("fsdp", "fsdp1", "hsdp")}
 
 MODEL = ModelFacts(
@@ -41,6 +52,7 @@ def saved(
     checkpointing: str = "none",
     precision: str = "bf16-mixed",
     stack: str = "accelerate",
+    tensor_parallel: int = 1,
     settings: Mapping[str, str] | None = None,
     versions: Mapping[str, str] | None = None,
     **workload: object,
@@ -56,7 +68,8 @@ def saved(
     )
     choice = StrategyChoice(
         name=strategy,
-        data_parallel=cluster.world_size,
+        data_parallel=cluster.world_size // tensor_parallel,
+        tensor_parallel=tensor_parallel,
         zero_stage=STAGES[strategy],
         offload=offload,
         micro_batch_size=micro,

@@ -39,7 +39,7 @@ def test_a_rank_holds_its_part_and_waits_for_the_others(plan: Plan) -> None:
     code, found, _ = plan("llama-3", "--gpus", "2xH100", "--tp", "2", "--pin", "--micro-batch", "1")
     best = found["plans"][0]
     assert code == 0
-    assert best["command"] == "torchrun --nproc-per-node 2 train.py"
+    assert best["command"] == "plan --plan plan.json --execute train.py", "no option of a launcher spreads a model"
     degrees = {name: best["strategy"][name] for name in ("name", "data_parallel", "tensor_parallel", "world_size")}
     assert degrees == {"name": "tp", "data_parallel": 1, "tensor_parallel": 2, "world_size": 2}
     part, all_of_it = (found["memory"]["at_peak"]["parameters"] for found in (best, whole))

@@ -152,8 +152,12 @@ def _fill(module: Any, model: Any, whole: dict[str, Any], device: Any, dtype: An
         device_mesh=model._device_mesh,
         weight_mapping=[],
     )
+    kept = [(owner, name, each) for owner in model.modules() for name, each in owner._buffers.items()]
     information, _ = model._load_pretrained_model(model, whole, None, config)
     model._finalize_model_loading(model, config, information)
+    for owner, name, each in kept:
+        # What no checkpoint holds is made anew there, and filled only in models that were never initialised.
+        owner._buffers[name] = None if each is None else each.to(device)
     lost = [name for name, each in model.named_parameters() if each.is_meta]
     if lost:
         raise RuntimeError(f"{type(model).__name__} could not be spread over the ranks: {lost[0]} has no values")

@@ -26,8 +26,6 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
     Where no options of the launcher say what is planned, the saved plan is executed instead.
     """
     script = captured or "train.py"
-    if judgement.family.tensor_parallel > 1:
-        return _torchrun(cluster, script)
     if _beyond_options(judgement, workload, cluster):
         return f"plan --plan plan.json --execute {shlex.quote(script)}"
     words = ["accelerate", "launch", "--num_processes", str(cluster.world_size)]
@@ -57,19 +55,12 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
     return start + " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
 
 
-def _torchrun(cluster: Cluster, script: str) -> str:
-    """For models that transformers spreads by itself: Accelerate 1.15 cannot join tensor parallel with sharding
-    (accelerator.py imports a name that transformers has no more)."""
-    words = ["torchrun", "--nproc-per-node", str(cluster.gpus_per_node)]
-    if cluster.nodes > 1:
-        words += ["--nnodes", str(cluster.nodes), "--node-rank", "$NODE_RANK"]
-        words += ["--master-addr", "$HEAD_NODE", "--master-port", "29500"]
-    return " ".join(word if word.startswith("$") else shlex.quote(word) for word in [*words, script])
-
-
 def _beyond_options(judgement: StepJudgement, workload: Workload, cluster: Cluster) -> bool:
-    """Whether files or the runner are needed: for DeepSpeed's and the DataLoader's settings, for sharded CPU ranks."""
+    """Whether files or the runner are needed: for DeepSpeed's and the DataLoader's settings, for sharded CPU ranks, for
+    a model that ranks compute together, which no option of a launcher spreads."""
     traits = judgement.family.strategy.traits
+    if traits.tensor_parallel:
+        return True
     settings = dict(workload.settings)
     own = settings.keys() - {"zero.nvme_path"} if judgement.family.offload is Offload.NVME else settings.keys()
     sized = traits.uses_deepspeed and any(key.startswith("zero.") for key in own)

@@ -58,9 +58,9 @@ class ShardedTensorParallel(HasTraits):
     traits = TRAITS
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> "Regime":
-        from gpu_plan.planner.strategy.fsdp2.rank import sharded_regime
+        from gpu_plan.planner.strategy.tensor import shared_and_sharded_regime
 
-        return sharded_regime(precision, stack, peft)
+        return shared_and_sharded_regime(precision, stack, peft)
 
     def refuses(self, context: "RankContext") -> str | None:
         from gpu_plan.planner.strategy.fsdp2.rank import refuses_sharding

@@ -39,7 +39,9 @@ class RankCase:
     @property
     def autocast(self) -> bool:
         """Whether forward runs as accelerate prepares it; peft's fp32 inputs and FSDP1's 16-bit adapters need that."""
-        return self.strategy == "fsdp1" and self.precision.is_mixed and self.lora_rank > 0
+        return self.precision.is_mixed and (
+            self.strategy == "fsdp_tp" or (self.strategy == "fsdp1" and self.lora_rank > 0)
+        )
 
     @property
     def weights(self) -> str:

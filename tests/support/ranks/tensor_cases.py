@@ -26,4 +26,5 @@ FOUR_RANKS = (
     _four("llama-3", checkpointing=Checkpointing.FULL),
     _four("llama-3", accumulation=2),
     _four("mixtral"),
+    _four("llama-3", precision=Precision("bf16-mixed")),
 )

@@ -28,6 +28,8 @@ def wrap(model: nn.Module, case: RankCase) -> nn.Module:
         return _fully_shard(model, case)
     if case.strategy == "fsdp1":
         return _flatten_and_shard(model, case)
+    if case.autocast:
+        _under_autocast(model)
     return model
 
 
