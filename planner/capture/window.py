@@ -283,7 +283,7 @@ def _buffers(models: list[nn.Module]) -> list[tuple[str, int]]:
 
 def _config(model: nn.Module) -> str:
     """Of a model of transformers with no more in it than its class has; empty for any other."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     of_transformers = type(model).__module__.startswith("transformers.") and hasattr(config, "to_json_string")
     if not of_transformers or getattr(model, "peft_config", None):
         return ""

@@ -13,6 +13,7 @@ from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.plan.codec import decode, load_object
 from gpu_plan.planner.plan.codec import dump as as_json
+from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.entries import told_by
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.storage import dump, load
@@ -75,7 +76,8 @@ class Captures:
         """As `gpu_plan.planner.capture.job.provider_of`, kept, and watched for one question."""
         asked = capture_request(request, cluster, script)
         key = (as_json(asked), request.use_cache)
-        found = self._kept.get(key, lambda: self._kind(request=asked, use_cache=request.use_cache))
+        kind = device_kind(cluster.gpu)
+        found = self._kept.get(key, lambda: self._kind(request=asked, device=kind, use_cache=request.use_cache))
         found.note, found.check, found.used = note, check, {}
         while len(found._traces) > _RUNS:
             found._traces.pop(next(iter(found._traces)))
