@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Images for containers often set it: each of some hundred processes of the tests would compile this project anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help env demo test prove pythons mutants check format readme docs upstream clean
+.PHONY: help env demo test prove pythons mutants check format readme docs upstream traces clean
 
 PYTHON ?= python3
 PYTHONS ?= python3.12 python3.13 python3.14
@@ -29,6 +29,7 @@ help:
 	echo 'make readme  put the present output into README.md, and publish the JSON schemas'
 	echo 'make docs    build the documents as a site: build/site, without network'
 	echo 'make upstream  hold the present sources of what is mirrored: planner/upstream/held.csv'
+	echo 'make traces  trace again what is shipped traced: planner/trace/shipped/data, minutes for each model'
 	echo 'make clean   remove the environment and all caches of tools'
 
 env: $(STAMP)
@@ -78,6 +79,10 @@ docs: $(STAMP)
 # After reading again what moved (the test of planner/upstream names it), and after naming another source.
 upstream: $(STAMP)
 	$(BIN)/python -m tests.support.upstream.gather
+
+# After any change of what tracing gives, on the pinned versions; MODELS='owner/name ...' for some of them.
+traces: $(STAMP)
+	$(BIN)/python -m tests.support.shipped_traces $(MODELS)
 
 clean:
 	rm -rf .venv .pythons *.egg-info src/*.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -12,6 +12,7 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training import Given, make_workload
 from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.shipped.needed import needs_tracing
 from gpu_plan.planner.workload.training import Workload
 
 _SECONDS, _FOLLOWED_SECONDS = 180.0, 720.0
@@ -35,6 +36,7 @@ def captured_job(
     CaptureError in one line where the script cannot be captured.
     """
     assert source.path is not None
+    needs_tracing(source.id, "a script's step is traced")
     provider = (open_provider or provider_of)(request, cluster, source.path, note)
     facts, spec = provider.facts(), provider.spec()
     workload = make_workload(overlay(given, facts, source.id, cluster.world_size), request.pinned, cluster, spec)

@@ -15,6 +15,21 @@ class DeviceKind:
     sm_count: int = 0
 
     @property
+    def kernels(self) -> str | None:
+        """What attention kernels are chosen by, where the number of multiprocessors does not matter; None on a CPU.
+
+        pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: cuDNN first on 9 and 10, flash from 8 on, with
+        smaller heads where shared memory is small (8.6 to 8.9 and 12).
+        """
+        if self.capability is None:
+            return None
+        if self.capability[0] in (9, 10):
+            return "cudnn"
+        if self.capability < _AMPERE:
+            return "before-flash"
+        return "small-flash" if (8, 6) <= self.capability <= (8, 9) or self.capability[0] == 12 else "flash"
+
+    @property
     def key(self) -> str:
         if self.capability is None:
             return "cpu"

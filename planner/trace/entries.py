@@ -45,11 +45,11 @@ class Entries:
 
     def trace(self, what: str) -> StepTrace | None:
         """A trace that is kept."""
-        return self._parsed(self._path(what, "npz"), load)
+        return self._parsed(self._path(what, "trace"), load)
 
     def keep_trace(self, what: str, trace: StepTrace) -> None:
         """Writes a trace that was made."""
-        self._write(self._path(what, "npz"), dump(trace))
+        self._write(self._path(what, "trace"), dump(trace))
 
     def _path(self, what: str, suffix: str) -> Path:
         return cache_dir() / "traces" / f"{entry_name(*self.words, what)}.{suffix}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -11,6 +11,8 @@ from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, told_by
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.ranges import ranges_for
+from gpu_plan.planner.trace.shipped.needed import needs_tracing
+from gpu_plan.planner.trace.shipped.shelf import Shelf, find_shelf, trace_key
 from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 
@@ -49,6 +51,8 @@ class TraceProvider:
     adapter: Adapter | None = None
     """What is trained instead of the model itself, if anything."""
     use_cache: bool = True
+    shipped: bool = True
+    """Whether the traces that come with this program are looked at."""
     script_seconds: float | None = None
     unwalled: bool = False
     """As of the request: for a factory, which is the user's own code."""
@@ -57,11 +61,18 @@ class TraceProvider:
     _traces: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
     _session: "TracingSession | WalledSession | None" = None
+    _shelf: "Shelf | Literal[False] | None" = False
+    """False: not looked for."""
+    _shipped: bool = False
 
     def spec(self) -> ModelSpec:
         """Parameters and identity of the built model."""
         if self._spec is None:
-            self._spec = self._entries().spec(lambda: self._open_session().spec())
+            shelf = self._find_shelf()
+            if shelf is not None:
+                self._spec, self._shipped = shelf.spec(self.source.id), True
+            else:
+                self._spec = self._entries().spec(lambda: self._open_session().spec())
         return self._spec
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
@@ -82,7 +93,8 @@ class TraceProvider:
     def told(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
         sites, notes = told_by(self._traces.values())
-        return sites, [*notes, *([] if self.walls is None else [self.walls])]
+        shipped = self._shelf.told() if self._shelf and self._shipped else []
+        return sites, [*notes, *shipped, *([] if self.walls is None else [self.walls])]
 
     @property
     def walls(self) -> str | None:
@@ -93,12 +105,24 @@ class TraceProvider:
         key = (variant.key(), points)
         if key in self._traces:
             return self._traces[key]
-        trace = self._entries().trace(f"trace {variant.key()} {points}")
+        trace = self._from_shelf(variant, points) or self._entries().trace(f"trace {variant.key()} {points}")
         if trace is not None:
             self._traces[key] = trace
         return trace
 
+    def _from_shelf(self, variant: StepVariant, points: tuple[int, ...]) -> StepTrace | None:
+        shelf = self._find_shelf()
+        return None if shelf is None else shelf.trace(trace_key(self.device, self.attention, variant, points))
+
+    def _find_shelf(self) -> Shelf | None:
+        if self._shelf is False:
+            plain = self.source.config is not None and self.adapter is None
+            self._shelf = find_shelf(self.source.digest, self.note) if plain and self.shipped else None
+        return self._shelf
+
     def _open_session(self) -> "TracingSession | WalledSession":
+        if self._session is None:
+            needs_tracing(self.source.id, extra="trace" if self.adapter is None else "peft")
         if self._session is None and self.source.kind == "factory":
             self.note(f"tracing {self.source.id}, behind walls")
             from gpu_plan.planner.trace.walled.client import WalledSession

@@ -22,6 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(f"error: {problem}", problem.exit_code)
     except KeyboardInterrupt:
         return _say("interrupted", ExitCode.INTERRUPTED)
+    except ModuleNotFoundError as problem:
+        from gpu_plan.planner.trace.shipped.needed import install_line
+
+        line = install_line(problem.name)
+        return _internal(problem, words) if line is None else _say(f"error: {line}", ExitCode.USAGE)
     except Exception as problem:
         return _internal(problem, words)
 

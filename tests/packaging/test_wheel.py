@@ -13,7 +13,10 @@ from tests.packaging.environments import ROOT, Environment, build, make
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]  # Installs gigabytes, from wherever the index is.
 
 MODEL = "EleutherAI/pythia-70m"
+SHIPPED = "meta-llama/Llama-3.1-8B"
 PINNED = (MODEL, "--gpus", "1xT4", "--pin")
+PLANNED = (SHIPPED, "--gpus", "8xH100", "--strategy", "fsdp")
+"""Without torch."""
 SCRIPT = """
 import torch
 from accelerate import Accelerator
@@ -29,17 +32,19 @@ for batch in loader:
     optimizer.zero_grad()
 """
 USES: dict[str, tuple[str, ...]] = {
+    "trace": PINNED,
     "peft": (*PINNED, "--peft", "lora"),
     "fp8": (MODEL, "--gpus", "1xH100", "--pin", "--precision", "fp8-mixed"),
-    "plots": (*PINNED, "--plot", "step.png"),
-    "frames": (*PINNED, "--format", "csv"),
-    "tui": ("explore", MODEL, "--gpus", "1xT4"),
+    "plots": (*PLANNED, "--plot", "step.png"),
+    "frames": (*PLANNED, "--format", "csv"),
+    "tui": ("explore", *PLANNED),
     "deepspeed": ("train.py", "--gpus", "2xcpu", "--pin", "--strategy", "zero2", "--execute", "train.py"),
 }
 """A command that each extra is for."""
-MISSING = {extra: (2, f"gpu-plan[{extra}]") for extra in USES} | {"deepspeed": (125, "DeepSpeed is not installed")}
-"""Its exit code and words without the extra; Accelerate's launcher says itself what it lacks."""
+MISSING = {extra: (2, f"gpu-plan[{extra}]") for extra in USES} | {"deepspeed": (2, "gpu-plan[trace]")}
+"""Its exit code and words without the extra; a script is traced before anything is launched."""
 IMPORTS = {
+    "trace": "gpu_plan.planner.trace.session, torch, transformers, accelerate",
     "peft": "gpu_plan.planner.model.adapt, peft",
     "fp8": "gpu_plan.planner.model.float8, torchao.float8",
     "plots": "gpu_plan.reports.plots.timeline, gpu_plan.reports.plots.sweep",
@@ -76,9 +81,9 @@ def test_without_extras_it_plans(base: Environment) -> None:
     listed = base.plan("models")
     assert listed.returncode == 0
     assert MODEL in listed.stdout
-    planned = base.plan(*PINNED)
+    planned = base.plan(*PLANNED)
     assert planned.returncode == 0, planned.stderr
-    assert "70.4M parameters" in planned.stdout
+    assert "8.03B parameters" in planned.stdout
     assert "FITS" in planned.stdout
     where = base.run(base.python, "-c", "import gpu_plan; print(gpu_plan.__file__)").stdout
     assert Path(where.strip()).is_relative_to(base.packages)

@@ -211,7 +211,7 @@ def test_a_kept_plan_tells_the_command_of_this_run(plan):
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"null", b"[1]", b"\x00\xff" * 500, b"[" * 100_000])
-@pytest.mark.parametrize("kind", ["plans/*.json", "traces/*.json", "traces/*.npz"])
+@pytest.mark.parametrize("kind", ["plans/*.json", "traces/*.json", "traces/*.trace"])
 def test_damaged_entries_are_made_again_with_a_note(plan, tmp_path, monkeypatch, kind, damage):
     monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path))
     words = (PYTHIA, "--gpus", "1xA100", "--pin", "--json", *SHORT)
@@ -234,7 +234,7 @@ def test_a_cut_or_changed_trace_is_made_again(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path))
     words = (PYTHIA, "--gpus", "1xA100", "--pin", "--json", *SHORT)
     _code, whole, _err = plan(*words)
-    (entry,) = tmp_path.glob("traces/*.npz")
+    (entry,) = tmp_path.glob("traces/*.trace")
     sound = entry.read_bytes()
     middle = len(sound) // 2
     flipped = sound[:middle] + bytes([sound[middle] ^ 1]) + sound[middle + 1 :]

@@ -12,6 +12,7 @@ from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, told_by
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
+from gpu_plan.planner.trace.shipped.needed import needs_tracing
 
 if TYPE_CHECKING:
     from gpu_plan.planner.trace.generation.session import GenerationSession
@@ -68,6 +69,7 @@ class GenerationProvider:
 
     def _open_session(self) -> "GenerationSession":
         if self._session is None:
+            needs_tracing(self.source.id)
             self.note("tracing")
             from gpu_plan.planner.trace.generation.session import GenerationSession
 

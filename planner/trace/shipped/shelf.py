@@ -1,0 +1,87 @@
+"""The shipped traces of one model, where they stand for what is installed (I/O)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.shipped.book import Book, DamagedBookError, read_book
+from gpu_plan.planner.trace.shipped.source import COMPARED, first_difference, installed_folders
+from gpu_plan.planner.trace.variant import StepVariant
+
+BOOKS = Path(__file__).parent / "data"
+_DIGITS = 16
+_SPLITS_BELOW = 64
+"""Longest sequence for which flash attention may split keys over multiprocessors (flash_api.cpp)."""
+
+
+def book_name(model: str, digest: str) -> str:
+    """File of a model whose config has this digest."""
+    return f"{model.replace('/', '--')}.{digest[:_DIGITS]}.traces"
+
+
+def trace_key(device: DeviceKind, attention: str, variant: StepVariant, points: tuple[int, ...]) -> str | None:
+    """Name of a trace in a book; None where the device matters in more than the choice of kernels."""
+    depends = variant.fused or variant.compilation or variant.regime.float8 or variant.tensor_parallel > 1
+    if device.kernels is None or depends or variant.seq_len <= _SPLITS_BELOW:
+        return None
+    return f"{device.kernels} {attention} {variant.key()} {points}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """One model's book, opened."""
+
+    book: Book
+    path: Path
+    note: Callable[[str], None]
+
+    def spec(self, model: str) -> ModelSpec:
+        """Parameters and identity, under the name that was asked for."""
+        return replace(self.book.spec, id=model)
+
+    def trace(self, key: str | None) -> StepTrace | None:
+        """A trace; None where it is not shipped, or cannot be read, which is told."""
+        try:
+            return None if key is None else self.book.trace(key)
+        except DamagedBookError as problem:
+            self.note(_damaged(self.path, problem))
+            return None
+
+    def told(self) -> list[str]:
+        """What stands behind the traces where it is not installed here."""
+        absent = [project for project in COMPARED if project not in installed_folders()]
+        if not absent:
+            return []
+        named = ", ".join(f"{project} {self.book.versions.get(project, '')}" for project in COMPARED)
+        return [f"the step is a shipped trace, made with {named}; not installed here: {', '.join(absent)}"]
+
+
+def find_shelf(digest: str, note: Callable[[str], None], books: Path | None = None) -> Shelf | None:
+    """The book of a config's digest; None where there is none, or it stands for other code, which is told."""
+    path = next(iter(sorted((books or BOOKS).glob(f"*.{digest[:_DIGITS]}.traces"))), None)
+    if path is None:
+        return None
+    try:
+        book = read_book(path.read_bytes())
+    except (OSError, DamagedBookError) as problem:
+        note(_damaged(path, problem))
+        return None
+    other = _difference(tuple(book.files.items()), tuple(book.versions.items()))
+    if other is not None:
+        note(f"the shipped trace of {book.model} is of other code than {other}: traced anew")
+        return None
+    return Shelf(book=book, path=path, note=note)
+
+
+@cache
+def _difference(files: tuple[tuple[str, str], ...], made_with: tuple[tuple[str, str], ...]) -> str | None:
+    return first_difference(dict(files), dict(made_with), versions())
+
+
+def _damaged(path: Path, problem: Exception) -> str:
+    return f"the shipped traces {path.name} cannot be read ({problem}): traced anew; install gpu-plan again"

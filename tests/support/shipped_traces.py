@@ -1,0 +1,171 @@
+"""Makes the traces that are shipped: `python -m tests.support.shipped_traces [MODEL ...]`, `make traces` for all.
+
+For each model the variants that the default search asks for, on a device of every choice of attention kernels, at the
+micro batches up to 64; and the files of other projects that tracing passed through. Needs the pinned versions.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.job.prepared import Openers
+from gpu_plan.planner.job.training import prepare
+from gpu_plan.planner.model.source.resolve import ModelSource, resolve
+from gpu_plan.planner.options.request import Request
+from gpu_plan.planner.trace.device import DeviceKind, device_kind
+from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.trace.shipped.book import read_book, write_book
+from gpu_plan.planner.trace.shipped.shelf import BOOKS, book_name, trace_key
+from gpu_plan.planner.trace.shipped.source import COMPARED, digest_of, installed_folders
+from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.trace.variant import StepVariant
+from gpu_plan.planner.whole_file import replace_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODELS = (
+    "meta-llama/Llama-3.1-8B",
+    "Qwen/Qwen2.5-7B",
+    "meta-llama/Llama-3.2-1B",
+    "Qwen/Qwen3-8B",
+    "meta-llama/Llama-3.1-70B",
+    "mistralai/Mistral-7B-v0.1",
+    "Qwen/Qwen2.5-0.5B",
+    "meta-llama/Llama-3.2-3B",
+    "Qwen/Qwen3-32B",
+    "mistralai/Mixtral-8x7B-v0.1",
+    "openai/gpt-oss-20b",
+    "google/gemma-2-9b",
+)
+"""Most wanted first."""
+GPUS = ("H100", "A100-80GB", "L40S")
+"""One of each choice of kernels."""
+ALIKE = {"L40S": "A100-80GB"}
+"""Devices that choose alike for all but large heads: where a single sample's step is equal, so are the others."""
+SPREADS = ("1x", "2x8x")
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+
+
+@contextmanager
+def passed_through(found: set[str]) -> Iterator[None]:
+    """Collects the Python files whose functions run, of the compared projects, as `project/path.py`."""
+    folders = {str(folder): project for project, folder in installed_folders().items()}
+    known: dict[str, None] = {}
+
+    def watch(frame: object, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":  # type: ignore[attr-defined]
+            known.setdefault(frame.f_code.co_filename)  # type: ignore[attr-defined]
+
+    sys.setprofile(watch)
+    threading.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+        for file in known:
+            for folder, project in folders.items():
+                if file.startswith(f"{folder}/"):
+                    found.add(f"{project}/{file[len(folder) + 1 :]}")
+
+
+def variants(provider: TraceProvider, gpu: str) -> dict[str, StepVariant]:
+    """What the default search asks for."""
+    found: dict[str, StepVariant] = {}
+    for spread in SPREADS:
+        cluster = parse_cluster(spread + gpu)
+        request = Request(
+            model=provider.source.id,
+            gpus=f"{spread}{gpu}",
+            words=(),
+            settings=(),
+            pinned=False,
+            explain=False,
+            trust_remote_code=False,
+            revision=None,
+            use_cache=False,
+            command="",
+        )
+        opener = Openers(traces=lambda *_: provider)
+        task = prepare(request, cluster, provider.source, lambda _: None, opener).task
+        for family in task.families():
+            if family.tensor_parallel == 1:
+                variant = task.evaluator.variant(family)
+                found[variant.key()] = variant
+    return found
+
+
+def _provider(source: ModelSource, device: DeviceKind) -> TraceProvider:
+    return TraceProvider(source=source, device=device, attention="sdpa", use_cache=False, shipped=False)
+
+
+def make_book(model: str) -> bytes:
+    """One model's book."""
+    source = resolve(model)
+    traces: dict[str, bytes] = {}
+    files: set[str] = set()
+    spec = None
+    for gpu in GPUS:
+        device = device_kind(parse_cluster(f"1x{gpu}").gpu)
+        provider = _provider(source, device)
+        if spec is None:
+            _provider(source, device).spec()  # whatever is imported is imported now, and not counted
+            with passed_through(files):
+                spec = provider.spec()
+            asked = variants(provider, gpu)
+            with passed_through(files):
+                for variant in asked.values():
+                    provider.trace(variant, 1)
+        else:
+            asked = variants(provider, gpu)
+        for variant in asked.values():
+            for micro_batch in MICRO_BATCHES:
+                made = provider.trace(variant, micro_batch)
+                key = trace_key(device, "sdpa", variant, made.samples)
+                if key is not None and key not in traces:
+                    traces[key] = dump(made, small=True)
+                if micro_batch == 1 and _same_as(ALIKE.get(gpu), variant, traces, key):
+                    other = f"{_kernels(ALIKE[gpu])} sdpa {variant.key()} "
+                    mine = f"{_kernels(gpu)} sdpa {variant.key()} "
+                    traces |= {
+                        mine + name[len(other) :]: trace for name, trace in traces.items() if name.startswith(other)
+                    }
+                    break
+    assert spec is not None
+    folders = installed_folders()
+    digests = {file: digest_of(folders[file.partition("/")[0]] / file.partition("/")[2]) for file in sorted(files)}
+    known = {file: digest for file, digest in digests.items() if digest is not None}
+    made_with = {project: versions()[project] for project in COMPARED}
+    return write_book(model, made_with, known, spec, traces)
+
+
+def _kernels(gpu: str) -> str:
+    return str(device_kind(parse_cluster(f"1x{gpu}").gpu).kernels)
+
+
+def _same_as(gpu: str | None, variant: StepVariant, traces: dict[str, bytes], key: str | None) -> bool:
+    """Whether the single sample's step is the other device's: then its heads are small enough for both."""
+    if gpu is None or key is None:
+        return False
+    other = f"{_kernels(gpu)}{key[key.index(' ') :]}"
+    return traces.get(other) == traces[key]
+
+
+def main(models: list[str]) -> int:
+    """Writes the books of `models`, of all without any."""
+    for model in models or MODELS:
+        content = make_book(model)
+        path: Path = BOOKS / book_name(model, resolve(model).digest)
+        replace_file(path, content)
+        book = read_book(content)
+        print(f"{path.name}: {len(book.places)} traces, {len(content):,} bytes, {len(book.files)} files", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

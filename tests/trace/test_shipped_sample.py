@@ -1,0 +1,39 @@
+"""What is shipped is what this program traces today: a sample in every run, all of it in `make prove`."""
+
+import pytest
+
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.trace.shipped.book import read_book
+from gpu_plan.planner.trace.shipped.shelf import BOOKS, trace_key
+from gpu_plan.planner.trace.storage import dump
+from tests.support.shipped_traces import make_book, variants
+
+BOOK_FILES = sorted(BOOKS.glob("*.traces"))
+SAMPLE = {"meta-llama/Llama-3.1-8B": ("H100", 0)}
+"""Which device's and which variant's single sample is traced in every run."""
+
+
+@pytest.mark.parametrize("model", SAMPLE)
+def test_a_sample_is_traced_again(model):
+    gpu, place = SAMPLE[model]
+    source, device = resolve(model), device_kind(parse_cluster(f"1x{gpu}").gpu)
+    book = read_book(next(BOOKS.glob(f"*.{source.digest[:16]}.traces")).read_bytes())
+    provider = TraceProvider(source=source, device=device, attention="sdpa", use_cache=False, shipped=False)
+    assert provider.spec() == book.spec
+    variant = list(variants(provider, gpu).values())[place]
+    made = provider.trace(variant, 1)
+    shipped = book.trace(trace_key(device, "sdpa", variant, made.samples))
+    assert shipped is not None, "run `make traces`"
+    assert dump(shipped) == dump(made), "tracing changed: run `make traces`"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", BOOK_FILES, ids=lambda path: path.name)
+def test_a_book_is_traced_again(path):
+    shipped = read_book(path.read_bytes())
+    again = read_book(make_book(shipped.model))
+    assert (again.spec, again.files, set(again.places)) == (shipped.spec, shipped.files, set(shipped.places))
+    assert [key for key in again.places if dump(again.trace(key)) != dump(shipped.trace(key))] == []

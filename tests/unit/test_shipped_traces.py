@@ -1,0 +1,131 @@
+"""Books of shipped traces: read back as written, refused when damaged, served only for the code they stand for."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.trace.device import DeviceKind
+from gpu_plan.planner.trace.shipped import shelf as module
+from gpu_plan.planner.trace.shipped.book import DamagedBookError, read_book, write_book
+from gpu_plan.planner.trace.shipped.shelf import BOOKS, find_shelf
+from gpu_plan.planner.trace.shipped.source import digest_of, first_difference, installed_folders
+from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.trace.storage.columns import packed, packed_floats, unpacked, unpacked_floats
+
+LLAMA = "meta-llama/Llama-3.1-8B"
+INTEGERS = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(-(2**62), 2**62))
+
+
+@pytest.fixture(scope="module")
+def path():
+    return next(BOOKS.glob(f"*.{resolve(LLAMA).digest[:16]}.traces"))
+
+
+@given(INTEGERS, st.integers(1, 5))
+def test_columns_come_back(values, kinds):
+    groups = np.arange(len(values)) % kinds
+    small = values % 1000
+    assert np.array_equal(unpacked(packed(values), len(values)), values)
+    assert np.array_equal(unpacked(packed(small, groups), len(values), groups), small)
+
+
+@given(arrays.arrays(np.float64, st.integers(0, 20), elements=st.floats(allow_nan=True)))
+@settings(deadline=None)
+def test_floats_come_back_bit_by_bit(values):
+    assert unpacked_floats(packed_floats(values), len(values)).tobytes() == values.tobytes()
+
+
+def test_a_book_comes_back(path):
+    book = read_book(path.read_bytes())
+    key, trace = next((key, book.trace(key)) for key in book.places)
+    again = read_book(write_book(book.model, book.versions, book.files, book.spec, {key: dump(trace)}))
+    assert (again.spec, again.files, again.versions) == (book.spec, book.files, book.versions)
+    assert dump(again.trace(key)) == dump(trace)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "other format", "empty", "text"])
+def test_a_damaged_book_is_named_and_passed_over(path, tmp_path, damage):
+    sound = path.read_bytes()
+    middle = len(sound) // 2
+    (tmp_path / path.name).write_bytes(
+        {
+            "cut": sound[:-1],
+            "changed": sound[:middle] + bytes([sound[middle] ^ 1]) + sound[middle + 1 :],
+            "other format": sound.replace(b"traces 1", b"traces 9", 1),
+            "empty": b"",
+            "text": b"{}",
+        }[damage]
+    )
+    said = []
+    with pytest.raises(DamagedBookError):
+        read_book((tmp_path / path.name).read_bytes())
+    assert find_shelf(resolve(LLAMA).digest, said.append, tmp_path) is None
+    assert len(said) == 1
+    assert path.name in said[0]
+    assert "traced anew" in said[0]
+
+
+def test_other_code_is_traced_and_told(path, monkeypatch):
+    book = read_book(path.read_bytes())
+    monkeypatch.setattr(module, "_difference", lambda *_: "transformers/x.py of transformers 9")
+    said = []
+    assert find_shelf(resolve(LLAMA).digest, said.append) is None
+    assert said == [
+        f"the shipped trace of {book.model} is of other code than transformers/x.py of transformers 9: traced anew"
+    ]
+
+
+def test_equal_files_serve_whatever_the_version_is_called(path):
+    book = read_book(path.read_bytes())
+    folders = installed_folders()
+    here = {**versions(), "transformers": "99.0", "accelerate": "99.0"}
+    files = {file: digest_of(folders[file.partition("/")[0]] / file.partition("/")[2]) for file in book.files}
+    assert first_difference(files, book.versions, {**here, "torch": book.versions["torch"]}) is None
+    assert "torch 9.9" in first_difference(files, book.versions, {**here, "torch": "9.9"})
+    changed = files | {next(file for file in files if file.startswith("transformers/")): "0" * 16}
+    assert "transformers 99.0" in first_difference(changed, book.versions, {**here, "torch": book.versions["torch"]})
+
+
+@pytest.mark.parametrize(
+    ("capability", "kernels"),
+    [(None, None), ((7, 5), "before-flash"), ((8, 0), "flash"), ((8, 9), "small-flash"), ((9, 0), "cudnn")],
+)
+def test_devices_that_choose_alike_share_traces(capability, kernels):
+    assert DeviceKind(capability=capability, sm_count=1).kernels == kernels
+
+
+def test_every_book_stands_for_the_pinned_versions():
+    for path in BOOKS.glob("*.traces"):
+        book = read_book(path.read_bytes())
+        assert first_difference(book.files, book.versions, versions()) is None, "run `make traces`"
+        assert path.name == module.book_name(book.model, resolve(book.model).digest)
+
+
+def without_tracing(tmp_path, *words):
+    environment = os.environ | {"GPU_PLAN_CACHE": str(tmp_path)}
+    command = [sys.executable, "-m", "tests.support.without_tracing", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+
+
+def test_without_torch_a_shipped_model_is_planned(tmp_path):
+    done = without_tracing(tmp_path, LLAMA, "--gpus", "8xH100", "--strategy", "fsdp", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["plans"]
+    assert any("not installed here: torch" in line["text"] for line in found["assumptions"])
+
+
+def test_without_torch_another_model_is_one_line(tmp_path):
+    done = without_tracing(tmp_path, "EleutherAI/pythia-70m", "--gpus", "1xT4")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "pip install 'gpu-plan[trace]'" in done.stderr
