@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gpu_plan.planner.speed.model import HOST_KINDS, Collective, Per, Phase
+from gpu_plan.planner.speed.schedule import Slice, Stream, Task, phase_seconds
 
 _PACKING = 2
 """A bucket is read and written once more: gathered weights are copied out into parameters (torch
@@ -26,6 +27,18 @@ class Transfer:
         """Whether it moves data between devices."""
         return self.collective.kind not in HOST_KINDS
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the computation waits for what it brings; otherwise it sends what the computation has made."""
+        return self.collective.kind in ("all_gather", "broadcast", "host_to_device", "disk_to_host")
+
+    @property
+    def stream(self) -> Stream:
+        """Where it runs: communicators and copy engines each do one thing at a time."""
+        if not self.in_device:
+            return "to device" if self.is_ahead else "to host"
+        return "between nodes" if self.collective.across_nodes else "collectives"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
@@ -38,43 +51,125 @@ class Beside:
     """Share of the multiprocessors that a collective occupies while it runs."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseWork:
+    """One phase of a micro step: slices with what runs beside them, and what is waited for by all."""
+
+    slices: tuple[Slice, ...]
+    waited: tuple[Task, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of everything."""
+        return phase_seconds(self.slices) + sum(task.seconds for task in self.waited)
+
+
 def exposed_seconds(
     transfers: list[Transfer], phase: Phase, pers: tuple[Per, ...], compute: float, beside: Beside
 ) -> float:
     """Seconds by which the transfers of one phase prolong its computation of `compute` seconds.
 
-    Those that do not overlap are waited for. The others hide, except the one at the edge of the phase: nothing is
-    computed before the first weights are gathered, nor after the last gradients are ready. While a collective runs
-    it occupies multiprocessors, and what it packs passes through the device's memory once more.
+    Those that do not overlap are waited for. While a collective runs beside computation it occupies multiprocessors,
+    and what it packs passes through the device's memory once more.
     """
-    bound = beside.bound
     ours = [t for t in transfers if t.collective.phase == phase and t.collective.per in pers]
-    waited = sum(t.seconds[bound] for t in ours if not t.collective.overlap)
-    overlapped = [t for t in ours if t.collective.overlap]
-    between = [t for t in overlapped if t.in_device]
-    device = sum(t.seconds[bound] for t in between)
-    host = sum(t.seconds[bound] for t in overlapped if not t.in_device)
-    edge = _edge(between, phase, bound)
-    hidden = min(device - edge, compute)
-    lost = hidden * beside.compute_share
-    lost += min(hidden, sum(_packed_bytes(t) for t in between) / beside.memory_rate)
-    late = max(0.0, max(device - edge, host) - compute)
+    if not ours:
+        return 0.0
+    prolonged = phase_work(ours, phase, pers, compute, beside).seconds - compute
     # What slows the computation lengthens the time that transfers hide behind: never above running one by one.
-    return waited + min(edge + late + lost, device + max(0.0, host - device)) if between else waited + late
+    return min(max(0.0, prolonged), sum(t.seconds[beside.bound] for t in ours))
 
 
-def _edge(between: list[Transfer], phase: Phase, bound: int) -> float:
-    """Seconds of the call at the phase's edge: the first gather forward, the last reduction backward.
+def phase_work(
+    transfers: list[Transfer], phase: Phase, pers: tuple[Per, ...], compute: float, beside: Beside
+) -> PhaseWork:
+    """A phase as it is scheduled, in as many slices as there are units that are gathered or reduced."""
+    bound = beside.bound
+    ours = [t for t in transfers if t.collective.phase == phase and t.collective.per in pers and t.seconds[bound] > 0]
+    waited = tuple(Task(t.stream, t.seconds[bound], t.collective.kind) for t in ours if not t.collective.overlap)
+    overlapped = [t for t in ours if t.collective.overlap]
+    if not overlapped:
+        return PhaseWork(slices=(Slice(compute),), waited=waited)
+    ahead = _in_order([t for t in overlapped if t.is_ahead], phase, bound)
+    behind = _in_order([t for t in overlapped if not t.is_ahead], phase, bound)
+    edge = max((t.one_call(bound) for t in (ahead if phase == "forward" else behind) if t.in_device), default=0.0)
+    total = compute + _lost(overlapped, compute, edge, beside)
+    if phase == "step":
+        # Nothing of an optimizer's step is known to be in pieces: copies run beside all of it.
+        tasks = tuple(Task(t.stream, t.seconds[bound], t.collective.kind) for t in overlapped)
+        return PhaseWork(slices=(Slice(0.0, after=_independent(tasks)), Slice(total)), waited=waited)
+    return PhaseWork(slices=_slices(ahead, behind, total, bound), waited=waited)
 
-    That is the one with the embeddings, as a rule the largest: the first to be used, and the last to get a gradient.
-    """
-    gathers = phase == "forward"
-    ends = [t.one_call(bound) for t in between if t.seconds[bound] > 0 and _gathers(t) == gathers]
-    return max(ends, default=0.0)
+
+def _independent(tasks: tuple[Task, ...]) -> tuple[Task, ...]:
+    """One task for each stream: streams do not wait for each other."""
+    sums: dict[Stream, float] = {}
+    for task in tasks:
+        sums[task.stream] = sums.get(task.stream, 0.0) + task.seconds
+    longest = max(sums, key=sums.__getitem__)
+    return (Task(longest, sums[longest], "transfers"),)
 
 
-def _gathers(transfer: Transfer) -> bool:
-    return transfer.collective.kind in ("all_gather", "broadcast")
+def _lost(overlapped: list[Transfer], compute: float, edge: float, beside: Beside) -> float:
+    """Seconds that collectives take from the computation that they run beside: all but the one at the phase's edge."""
+    between = [t for t in overlapped if t.in_device]
+    hidden = min(max(0.0, sum(t.seconds[beside.bound] for t in between) - edge), compute)
+    packed = sum(_packed_bytes(t) for t in between) / beside.memory_rate
+    return hidden * beside.compute_share + min(hidden, packed)
+
+
+def _in_order(transfers: list[Transfer], phase: Phase, bound: int) -> list[Transfer]:
+    """Single streams of calls in the order of the phase: that with the embeddings, as a rule the largest, is the first
+    to be used forward, and the last to get a gradient."""
+    if len(transfers) < 2:
+        return transfers
+    longest = max(transfers, key=lambda t: t.one_call(bound))
+    others = [t for t in transfers if t is not longest]
+    return [longest, *others] if phase == "forward" else [*others, longest]
+
+
+def _slices(ahead: list[Transfer], behind: list[Transfer], compute: float, bound: int) -> tuple[Slice, ...]:
+    """The computation, cut where units end: as long as their weights are large, since products are."""
+    lanes_ahead, lanes_behind = _lanes(ahead), _lanes(behind)
+    units = max((lanes_ahead or lanes_behind).values(), key=len)
+    sizes = [unit.collective.bytes for unit in units]
+    whole = sum(sizes)
+    before = _spread(lanes_ahead, len(units), bound)
+    after = _spread(lanes_behind, len(units), bound)
+    made: dict[object, Slice] = {}
+    slices = []
+    for size, waits, sends in zip(sizes, before, after, strict=True):
+        # Equal units are one object: the schedule runs a row of them once.
+        key = (size, waits, sends)
+        if key not in made:
+            made[key] = Slice(compute * size / whole, waits, sends)
+        slices.append(made[key])
+    return tuple(slices)
+
+
+_LANES: dict[Stream, int] = {"to device": 0, "collectives": 1, "between nodes": 2, "to host": 3}
+"""A unit comes from the host before it is gathered, and is summed before it goes back."""
+
+
+def _lanes(transfers: list[Transfer]) -> dict[Stream, list[Transfer]]:
+    """Every call of each stream, in its order."""
+    found: dict[Stream, list[Transfer]] = {}
+    for transfer in sorted(transfers, key=lambda t: _LANES[t.stream]):
+        found.setdefault(transfer.stream, []).extend([transfer] * max(1, transfer.collective.count))
+    return found
+
+
+def _spread(lanes: dict[Stream, list[Transfer]], count: int, bound: int) -> list[tuple[Task, ...]]:
+    """Calls over slices: one each where there are as many, else evenly, the last with the last slice."""
+    found: list[list[Task]] = [[] for _ in range(count)]
+    for calls in lanes.values():
+        for index, call in enumerate(calls):
+            found[-(-(index + 1) * count // len(calls)) - 1].append(_task(call, bound))
+    return [tuple(tasks) for tasks in found]
+
+
+def _task(transfer: Transfer, bound: int) -> Task:
+    return Task(transfer.stream, transfer.one_call(bound), transfer.collective.kind)
 
 
 def _packed_bytes(transfer: Transfer) -> float:
