@@ -1,6 +1,8 @@
 """How long computation waits for transfers that run beside it."""
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from gpu_plan.planner.speed.model import HOST_KINDS, Collective, Per, Phase
 from gpu_plan.planner.speed.schedule import Slice, Stream, Task, phase_seconds
@@ -11,9 +13,12 @@ _fsdp_collectives.py: foreach_all_gather_copy_out), gradients copied in (foreach
 mark_variable_ready_dense)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Transfer:
-    """One `Collective` with the seconds of all its calls in one micro step (or one step), slow, expected, fast."""
+    """One `Collective` with the seconds of all its calls in one micro step (or one step), slow, expected, fast.
+
+    Each is itself alone: equal ones are made one, with more calls.
+    """
 
     collective: Collective
     seconds: tuple[float, float, float]
@@ -38,6 +43,11 @@ class Transfer:
         if not self.in_device:
             return "to device" if self.is_ahead else "to host"
         return "between nodes" if self.collective.across_nodes else "collectives"
+
+
+def together(collectives: Iterable[Collective]) -> list[Collective]:
+    """Equal collectives as one with more calls, in the order of the first: layers are alike, as is what they send."""
+    return [replace(one, count=one.count * times) if times > 1 else one for one, times in Counter(collectives).items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +142,22 @@ def _slices(ahead: list[Transfer], behind: list[Transfer], compute: float, bound
     """The computation, cut where units end: as long as their weights are large, since products are."""
     lanes_ahead, lanes_behind = _lanes(ahead), _lanes(behind)
     units = max((lanes_ahead or lanes_behind).values(), key=len)
-    sizes = [unit.collective.bytes for unit in units]
-    whole = sum(sizes)
-    before = _spread(lanes_ahead, len(units), bound)
-    after = _spread(lanes_behind, len(units), bound)
+    per_byte = compute / sum(unit.collective.bytes for unit in units)
+    before = [_spread(lane, len(units)) for lane in lanes_ahead.values()]
+    after = [_spread(lane, len(units)) for lane in lanes_behind.values()]
     made: dict[object, Slice] = {}
     slices = []
-    for size, waits, sends in zip(sizes, before, after, strict=True):
+    for key in zip(units, *before, *after, strict=True):
         # Equal units are one object: the schedule runs a row of them once.
-        key = (size, waits, sends)
-        if key not in made:
-            made[key] = Slice(compute * size / whole, waits, sends)
-        slices.append(made[key])
+        found = made.get(key)
+        if found is None:
+            waits, sends = key[1 : 1 + len(before)], key[1 + len(before) :]
+            found = made[key] = Slice(
+                per_byte * key[0].collective.bytes,
+                tuple(_task(call, bound) for calls in waits for call in calls),
+                tuple(_task(call, bound) for calls in sends for call in calls),
+            )
+        slices.append(found)
     return tuple(slices)
 
 
@@ -159,13 +173,15 @@ def _lanes(transfers: list[Transfer]) -> dict[Stream, list[Transfer]]:
     return found
 
 
-def _spread(lanes: dict[Stream, list[Transfer]], count: int, bound: int) -> list[tuple[Task, ...]]:
-    """Calls over slices: one each where there are as many, else evenly, the last with the last slice."""
-    found: list[list[Task]] = [[] for _ in range(count)]
-    for calls in lanes.values():
-        for index, call in enumerate(calls):
-            found[-(-(index + 1) * count // len(calls)) - 1].append(_task(call, bound))
-    return [tuple(tasks) for tasks in found]
+def _spread(calls: list[Transfer], count: int) -> list[tuple[Transfer, ...]]:
+    """A stream's calls over slices: one each where there are as many, else evenly, the last with the last slice."""
+    if len(calls) == count:
+        one = {id(call): (call,) for call in calls}
+        return [one[id(call)] for call in calls]
+    found: list[list[Transfer]] = [[] for _ in range(count)]
+    for index, call in enumerate(calls):
+        found[-(-(index + 1) * count // len(calls)) - 1].append(call)
+    return [tuple(slot) for slot in found]
 
 
 def _task(transfer: Transfer, bound: int) -> Task:

@@ -165,16 +165,21 @@ def _complete(shares: Mapping[str, float], width: str) -> tuple[float, float, fl
     return min(small, typical), typical, max(best, typical)
 
 
-def matmul_share(gpu: Gpu, dtype: str) -> Rate:
-    """Share of the dense peak that large matrix products of a training step reach."""
-    if gpu.is_cpu:
-        return sure(1.0, "assumed", "")
-    width = _width(dtype)
-    known = {
+@functools.cache
+def _complete_shares(width: str) -> Mapping[str, tuple[float, float, float]]:
+    """Small, typical and best share of the peak of every measured device."""
+    return {
         gpu_id: _complete(shares, width)
         for (gpu_id, row_width), shares in _matmul_shares().items()
         if row_width == width
     }
+
+
+def matmul_share(gpu: Gpu, dtype: str) -> Rate:
+    """Share of the dense peak that large matrix products of a training step reach."""
+    if gpu.is_cpu:
+        return sure(1.0, "assumed", "")
+    known = _complete_shares(_width(dtype))
     exact = peak_key(dtype) not in ("float32", "tf32")
     burst = own_or_kin(gpu, known, "matrix products in bursts")
     slow, expected = training_share(gpu.architecture)

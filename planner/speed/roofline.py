@@ -29,7 +29,7 @@ from gpu_plan.planner.speed.operators import (
     OperatorClass,
     Operators,
 )
-from gpu_plan.planner.speed.overlap import Beside, Transfer, exposed_seconds
+from gpu_plan.planner.speed.overlap import Beside, Transfer, exposed_seconds, together
 from gpu_plan.planner.speed.power import limited
 from gpu_plan.planner.speed.rates import (
     Rate,
@@ -116,9 +116,7 @@ class RooflineModel:
         here = self._here
         device = _device(work, cluster, operators, here)
         optimizer = _optimizer_rate(work, cluster, device)
-        # Layers are alike, and so is what they send.
-        priced = {collective: call_seconds(collective, cluster, here) for collective in set(work.collectives)}
-        calls = [(collective, priced[collective]) for collective in work.collectives]
+        calls = [(collective, call_seconds(collective, cluster, here)) for collective in together(work.collectives)]
         transfers = [
             Transfer(
                 collective=collective,

@@ -69,10 +69,10 @@ def phase_seconds(slices: Sequence[Slice]) -> float:
     while at < count:
         ready = _one(clock, slices, at, ready)
         now = (ready, *clock.free.values())
-        repeats = _repeats(slices, at)
-        if repeats > 1 and at and slices[at - 1] is slices[at]:
-            beat = _beat(now, last)
-            if beat is not None:
+        beat = _beat(now, last) if at and slices[at - 1] is slices[at] else None
+        if beat is not None:
+            repeats = _repeats(slices, at)
+            if repeats > 1:
                 for stream in clock.free:
                     clock.free[stream] += beat * (repeats - 1) if clock.free[stream] else 0.0
                 ready += beat * (repeats - 1)
