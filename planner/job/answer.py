@@ -15,7 +15,7 @@ from gpu_plan.planner.options.request import Answer, Note, Request
 from gpu_plan.planner.options.wishes.read import read_wishes
 from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
 from gpu_plan.planner.search.document import document
-from gpu_plan.planner.search.predicted import predicted_snapshot, predicted_timeline
+from gpu_plan.planner.search.predicted import predicted_schedule, predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.training.conversions import widened
 from gpu_plan.planner.upstream.moved import moved_line
@@ -64,6 +64,7 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         document=told,
         snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,
         timeline=predicted_timeline(found, request.pinned, job.spec.id) if drawn else None,
+        schedule=predicted_schedule(found, request.pinned, job.spec.id) if request.schedule else None,
         places=job.places(),
         widened=widened(found) if request.follow else {},
     )

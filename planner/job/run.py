@@ -70,7 +70,7 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
 
 
 def _read(key: str, request: Request, note: Note) -> PlanDocument | None:
-    if not request.use_cache or request.snapshot or request.plot or request.timeline:
+    if not request.use_cache or request.snapshot or request.plot or request.timeline or request.schedule:
         return None
     path = cache_dir() / "plans" / f"{key}.json"
     try:

@@ -31,6 +31,8 @@ class Request:
     """Whether the timeline of a step is wanted; the search then runs, whatever was kept."""
     timeline: bool = False
     """As `plot`, where there is one to be had: a CPU has no caching allocator that could be drawn."""
+    schedule: bool = False
+    """Whether the step is wanted as a trace of its streams; the search then runs, whatever was kept."""
     script_words: tuple[str, ...] = ()
     """Arguments of the training script that MODEL names, or `script`."""
     script: str | None = None
@@ -61,6 +63,8 @@ class Answer:
     nothing fits."""
     timeline: "Timeline | None" = None
     """Of the same plan; None likewise."""
+    schedule: Mapping[str, object] | None = None
+    """The step of the same plan as a Chrome/Perfetto trace; None where not asked for, or where nothing fits."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Of a training script: lines of the user's files at which memory is decided, by what happens there."""
     widened: Mapping[str, int] = field(default_factory=dict)

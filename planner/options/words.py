@@ -110,6 +110,9 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--snapshot", metavar="FILE", help="write the predicted memory snapshot, for PyTorch's memory viewer"
     )
     group.add_argument(
+        "--timeline", metavar="FILE", help="write the expected step, stream by stream, for Chrome's tracing or Perfetto"
+    )
+    group.add_argument(
         "--plot",
         metavar="[KIND:]FILE",
         action="append",

@@ -209,6 +209,8 @@ class SpeedFigures:
     basis: Evidence
     parts: Mapping[str, float] = field(default_factory=dict)
     """Seconds per step by cause; overlapped parts need not sum to the step."""
+    scaling: str | None = None
+    """Why so many devices are not so many times as fast as one, in words; None for one device."""
 
     def __post_init__(self) -> None:
         rates = [self.tokens_per_second_per_gpu, self.samples_per_second, self.mfu, *self.parts.values()]

@@ -1,5 +1,6 @@
 """What every candidate comes to, whatever it does: memory against the device, a rate, and what to call it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,11 @@ class Judgement(DeviceUse):
     def replayed(self) -> int:
         """Micro batch at which the stream is replayed."""
         raise NotImplementedError
+
+    @property
+    def schedule(self) -> Callable[[str], dict[str, Any]] | None:
+        """Writes the step, stream by stream, under a title; None where there is no step."""
+        return None
 
     @property
     def samples_per_second(self) -> float:

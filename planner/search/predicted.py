@@ -1,5 +1,7 @@
 """The predicted memory snapshot, and the timeline, of what a search chose."""
 
+from typing import Any
+
 from gpu_plan.planner.memory.allocator.replay import simulate
 from gpu_plan.planner.memory.allocator.result import AllocatorResult
 from gpu_plan.planner.memory.snapshot import Snapshot, snapshot
@@ -23,6 +25,13 @@ def predicted_timeline(found: Found[J], pinned: bool, model: str) -> Timeline | 
         return None
     words = f"{model}: {chosen.title}"
     return timeline(chosen.stream, chosen.replayed, _run(chosen), title=words, capacity=chosen.capacity_bytes)
+
+
+def predicted_schedule(found: Found[J], pinned: bool, model: str) -> dict[str, Any] | None:
+    """The step of the same plan, stream by stream, for Chrome and Perfetto; None for a generation."""
+    chosen = _chosen(found, pinned)
+    made = None if chosen is None else chosen.schedule
+    return None if made is None or chosen is None else made(f"{model}: {chosen.title}")
 
 
 def _chosen(found: Found[J], pinned: bool) -> J | None:

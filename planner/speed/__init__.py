@@ -3,7 +3,10 @@
     model                 the interface, frozen: `StepWork` (trace, `Collective`s, `OptimizerWork`) to `StepTime`
     roofline              `RooflineModel`, which needs no measurement of the user's own
     operators, rates      a trace's operators as classes of equal work; what a device achieves (efficiency.toml)
-    collectives, overlap  seconds of a transfer (collectives.toml); how long computation waits for one
+    attention, power      fused kernels by kind and size of head; what a power limit leaves
+    collectives, between  seconds of a transfer (collectives.toml); NCCL's algorithms between nodes
+    streams               when each part runs: schedule, overlap, a step's trace, what scaling loses
+    calibration           what `plan calibrate` measured on this machine, in place of what was published
 
 Strategies describe work in `model`'s words, the search and the explorer ask a `SpeedModel`; times come with an interval
 and the basis of their rates. No torch.

@@ -6,7 +6,7 @@ rests on measurements takes the place of the analytic one behind the same three 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -144,6 +144,11 @@ class StepTime:
     corners: Callable[[], tuple[float, ...]] | None = field(default=None, compare=False, repr=False)
     """Seconds of the step where the device, the links between devices and the host are each slow or fast, in the same
     order for every step: what two steps share moves both. None: not known apart."""
+
+    scaling: Callable[[], str | None] | None = field(default=None, compare=False, repr=False)
+    """Why the devices together are not as many times as fast as one, in words; None for one."""
+    trace: Callable[[str], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
+    """The step as a Chrome/Perfetto trace under a title. None: no schedule is known."""
 
 
 class SpeedModel(Protocol):

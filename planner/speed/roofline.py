@@ -1,8 +1,10 @@
 """The analytic speed model: every operator against the roofline, every transfer against its wire."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from gpu_plan.planner.speed.calibration.rates import (
 )
 from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.collectives import call_seconds
-from gpu_plan.planner.speed.model import HOST_KINDS, Kernel, Phase, StepTime, StepWork
+from gpu_plan.planner.speed.model import HOST_KINDS, Kernel, Per, Phase, StepTime, StepWork
 from gpu_plan.planner.speed.operators import (
     BACKWARD,
     FORWARD,
@@ -29,7 +31,6 @@ from gpu_plan.planner.speed.operators import (
     OperatorClass,
     Operators,
 )
-from gpu_plan.planner.speed.overlap import Beside, Transfer, exposed_seconds, together
 from gpu_plan.planner.speed.power import limited
 from gpu_plan.planner.speed.rates import (
     Rate,
@@ -44,9 +45,15 @@ from gpu_plan.planner.speed.rates import (
     usable_peak,
     worst_basis,
 )
+from gpu_plan.planner.speed.streams.gantt import chrome_trace, step_spans
+from gpu_plan.planner.speed.streams.overlap import Beside, PhaseWork, Transfer, exposed_seconds, phase_work, together
+from gpu_plan.planner.speed.streams.scaling import scaling_words
 from gpu_plan.planner.trace.events import FloatArray
 
 SLOW, EXPECTED, FAST = range(3)
+_EVERY: tuple[Per, ...] = ("micro_step",)
+_LAST: tuple[Per, ...] = ("micro_step", "step")
+"""What is sent in every micro step, and in the last one."""
 
 _SHORTEST = 1e-9
 """Seconds that a step takes at least, so that a trace without operators has a rate too."""
@@ -155,7 +162,16 @@ class RooflineModel:
         used += [call for _, call in calls if call.expected > 0]
         host_bound = _waits_for_host(operators, work.micro_batch, device)
         time = _step_time(work, cluster, operators, parts, [*used, device.issue] if host_bound else used)
-        return replace(time, corners=corners)
+
+        def trace(title: str) -> dict[str, Any]:
+            beside = Beside(bound=EXPECTED, memory_rate=device.memory.expected, compute_share=taken.bounds[EXPECTED])
+            phases = _scheduled(work, compute[EXPECTED], parts[EXPECTED].optimizer, transfers, beside)
+            return chrome_trace(list(step_spans(phases)), title)
+
+        def scaling() -> str | None:
+            return scaling_words(time, work, work.data_parallel or cluster.world_size)
+
+        return replace(time, corners=corners, scaling=scaling, trace=trace)
 
 
 # -- computation -------------------------------------------------------------------------------------------
@@ -314,15 +330,10 @@ def _parts(
     work: StepWork, *, compute: FloatArray, optimizer: float, transfers: list[Transfer], beside: Beside
 ) -> _Parts:
     steps = work.accumulation_steps
-    phases: tuple[tuple[Phase, float], ...] = (
-        ("forward", float(compute[FORWARD])),
-        ("backward", float(compute[BACKWARD] + compute[RECOMPUTE])),
-    )
     exposed = 0.0
-    for phase, seconds in phases:
-        exposed += (steps - 1) * exposed_seconds(transfers, phase, ("micro_step",), seconds, beside)
-        exposed += exposed_seconds(transfers, phase, ("micro_step", "step"), seconds, beside)
-    exposed += exposed_seconds(transfers, "step", ("micro_step", "step"), optimizer, beside)
+    for phase, pers, seconds, times in _phases(work, compute, optimizer):
+        if times:
+            exposed += times * exposed_seconds(transfers, phase, pers, seconds, beside)
     sums = {False: 0.0, True: 0.0}
     for transfer in transfers:
         collective = transfer.collective
@@ -337,6 +348,33 @@ def _parts(
         host_transfer=sums[True],
         exposed=exposed,
     )
+
+
+def _phases(
+    work: StepWork, compute: FloatArray, optimizer: float
+) -> Iterator[tuple[Phase, tuple[Per, ...], float, int]]:
+    """Phases of a step, what is sent in them, the seconds of their computation, and how often they come."""
+    forward, backward = float(compute[FORWARD]), float(compute[BACKWARD] + compute[RECOMPUTE])
+    for pers, times in (_EVERY, work.accumulation_steps - 1), (_LAST, 1):
+        yield "forward", pers, forward, times
+        yield "backward", pers, backward, times
+    yield "step", _LAST, optimizer, 1
+
+
+def _scheduled(
+    work: StepWork, compute: FloatArray, optimizer: float, transfers: list[Transfer], beside: Beside
+) -> Iterator[tuple[str, PhaseWork, float]]:
+    """Phases as they are scheduled, in their order, with the seconds that the step counts for each."""
+    found: dict[tuple[Phase, int], tuple[str, PhaseWork, float]] = {}
+    for phase, pers, seconds, _ in _phases(work, compute, optimizer):
+        counted = seconds + exposed_seconds(transfers, phase, pers, seconds, beside)
+        name = "optimizer" if phase == "step" else phase
+        found[phase, len(pers)] = name, phase_work(transfers, phase, pers, seconds, beside), counted
+    for micro_step in range(work.accumulation_steps):
+        pers = _LAST if micro_step == work.accumulation_steps - 1 else _EVERY
+        yield found["forward", len(pers)]
+        yield found["backward", len(pers)]
+    yield found["step", len(_LAST)]
 
 
 # -- the answer --------------------------------------------------------------------------------------------

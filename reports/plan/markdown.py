@@ -41,6 +41,8 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
         blocks += ["## Next best", _ranking(document.plans[1:top])]
     blocks.extend(_losers(document, max(1, top)))
     if explain and shown is not None:
+        if shown.speed is not None and shown.speed.scaling is not None:
+            blocks += ["## Scaling", markdown(shown.speed.scaling)]
         blocks.extend(_explained(shown))
     if shown is not None and shown.command is not None and document.plans:
         blocks += ["## Run", _fenced(shown.command)]

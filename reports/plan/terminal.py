@@ -131,6 +131,9 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
         yield Text(f"  {len(document.plans) - max(1, top)} more with --top {len(document.plans)}", style="dim")
     yield from _losers(document, page, top)
     if explain and shown is not None:
+        if shown.speed is not None and shown.speed.scaling is not None:
+            yield from _heading("Scaling")
+            yield Padding(Text(page.safe(shown.speed.scaling)), (0, 0, 0, 2))
         yield from _explained(shown, page)
     if shown is not None and shown.command is not None and document.plans:
         yield from _heading("Run")

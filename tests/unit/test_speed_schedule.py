@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_plan.planner.speed.schedule import Slice, Stream, Task, phase_seconds, phase_spans
+from gpu_plan.planner.speed.streams.schedule import Slice, Stream, Task, phase_seconds, phase_spans
 
 
 def gather(seconds: float) -> tuple[Task, ...]:

@@ -1,6 +1,6 @@
 """Judges one candidate: memory of its worst rank against the device, and its expected speed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,6 +59,10 @@ class StepJudgement(Judgement):
         samples = self.time.samples_per_second * self.time.step_seconds
         ends = () if self.time.corners is None else self.time.corners()
         return tuple(seconds / samples for seconds in (self.time.step_seconds, *ends))
+
+    @property
+    def schedule(self) -> Callable[[str], dict[str, Any]] | None:
+        return self.time.trace
 
     @property
     def moving_parts(self) -> int:

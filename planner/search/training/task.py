@@ -123,6 +123,7 @@ class TrainingTask:
                 "host_transfer": time.host_transfer_seconds,
                 "exposed_communication": time.exposed_communication_seconds,
             },
+            scaling=None if time.scaling is None else time.scaling(),
         )
 
     def host(self, judgement: StepJudgement) -> HostFigures | None:

@@ -58,7 +58,7 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
 
 def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
     from gpu_plan.commands.job.asking import asks_for_machines, check_subject, find_plans
-    from gpu_plan.commands.job.output import check_targets, write_report, write_snapshot_of
+    from gpu_plan.commands.job.output import check_targets, write_report, write_schedule, write_snapshot_of
 
     if args.sweep:
         from gpu_plan.commands.sweep import sweep
@@ -81,6 +81,8 @@ def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[
     write_report(args, answer.document, top, answer.timeline)
     if args.snapshot is not None:
         write_snapshot_of(args, answer)
+    if args.timeline is not None:
+        write_schedule(args, answer)
     if args.plot:
         from gpu_plan.commands.job.plots import write_plots
 

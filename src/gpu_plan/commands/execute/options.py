@@ -24,7 +24,7 @@ _RESTARTS = 3
 
 def check_options(args: argparse.Namespace) -> None:
     """UsageError for options that contradict --execute or --plan."""
-    shown = (args.format, args.output, args.snapshot, args.plot, args.sweep)
+    shown = (args.format, args.output, args.snapshot, args.timeline, args.plot, args.sweep)
     if args.json or any(value is not None for value in shown):
         raise UsageError(_LOOKED_AT)
     if args.readonly and not args.dry_run:

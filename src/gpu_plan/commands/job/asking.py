@@ -83,6 +83,7 @@ def request_of(args: argparse.Namespace, words: Sequence[str], script_words: Seq
         snapshot=args.snapshot is not None,
         plot=any(target.kind == "timeline" for target in plot_targets(args)),
         timeline=form_of(args) == "html",
+        schedule=args.timeline is not None,
         script_words=tuple(script_words),
         script_seconds=script_seconds(args.script_seconds),
         standin=args.data == "standin",

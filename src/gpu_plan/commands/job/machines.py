@@ -14,7 +14,12 @@ def compare_machines(args: argparse.Namespace, words: Sequence[str], top: int) -
     from gpu_plan.planner.plan.machines import machines_to_json
     from gpu_plan.reports.machines.text import render_machines
 
-    for option, value in (("--save", args.save), ("--plot", args.plot), ("--snapshot", args.snapshot)):
+    for option, value in (
+        ("--save", args.save),
+        ("--plot", args.plot),
+        ("--snapshot", args.snapshot),
+        ("--timeline", args.timeline),
+    ):
         if value:
             raise UsageError(f"{option} is about one cluster: add --gpus")
     if args.output is not None or args.format not in (None, "text", "json"):

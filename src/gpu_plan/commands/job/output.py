@@ -1,6 +1,7 @@
 """What a job's options say about output: checked before the work, written after it."""
 
 import argparse
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -33,7 +34,12 @@ def check_targets(args: argparse.Namespace) -> None:
     """Output files are refused before the work, not after it."""
     plots = [("--plot", target.path) for target in plot_targets(args)]
     seen: set[str] = set()
-    for option, target in (("-o", args.output), ("--save", args.save), ("--snapshot", args.snapshot), *plots):
+    files = [("--save", args.save), ("--snapshot", args.snapshot), ("--timeline", args.timeline)]
+    if args.timeline is not None and args.sweep:
+        raise UsageError("--timeline is of one plan: leave out --sweep")
+    if args.timeline is not None and args.task == "infer":
+        raise UsageError("--timeline is of a training step: leave it out with --task infer")
+    for option, target in (("-o", args.output), *files, *plots):
         if target is None:
             continue
         folder = os.path.dirname(os.path.abspath(target))
@@ -88,6 +94,16 @@ def write_report(
     if args.save is not None:
         save_best(args, document)
     write_out(args, text)
+
+
+def write_schedule(args: argparse.Namespace, answer: "Answer") -> None:
+    """The expected step for Chrome's tracing, where something is planned."""
+    from gpu_plan.planner.plan.files import write_text
+
+    if answer.schedule is None:
+        say(f"nothing fits, so {args.timeline} was not written; --pin writes it all the same")
+        return
+    write_text(args.timeline, json.dumps(answer.schedule) + "\n", force=args.force)
 
 
 def write_out(args: argparse.Namespace, text: str) -> None:

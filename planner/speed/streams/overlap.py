@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gpu_plan.planner.speed.model import HOST_KINDS, Collective, Per, Phase
-from gpu_plan.planner.speed.schedule import Slice, Stream, Task, phase_seconds
+from gpu_plan.planner.speed.streams.schedule import Slice, Stream, Task, phase_seconds
 
 _PACKING = 2
 """A bucket is read and written once more: gathered weights are copied out into parameters (torch
