@@ -82,6 +82,11 @@ class Judgement(DeviceUse):
         return 0
 
     @property
+    def offloads(self) -> bool:
+        """Whether what a device would hold stands in a node's RAM or on its disk instead."""
+        return False
+
+    @property
     def kept_host_bytes(self) -> int:
         """RAM of a node that stays taken during the run."""
         return self.host_bytes

@@ -12,7 +12,7 @@ from gpu_plan.planner.memory.stream import Phase
 from gpu_plan.planner.search.front import beats, completed, front
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.ranking.ratio import ratio
-from gpu_plan.planner.search.ranking.rules import Ranking, ties
+from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.ranking.words import rules, why
 from gpu_plan.planner.trace.events import CATEGORIES
 from gpu_plan.planner.units import GIB
@@ -85,10 +85,10 @@ def test_offloading_that_is_hardly_faster_goes_behind_the_plain_plan() -> None:
 def test_a_plan_that_is_surely_slower_is_no_tie_however_simple() -> None:
     fast = judged("fast", (1.0, 1.5, 0.8), parts=2)
     slow = judged("slow", (1.04, 1.56, 0.83))
-    assert not ties(slow, fast)
+    assert not RANKING.ties(slow, fast)
     assert RANKING.ordered([slow, fast])[0] is fast
     far = judged("far", (1.06, 1.4, 0.7))
-    assert not ties(far, fast), "more than a twentieth longer in expectation"
+    assert not RANKING.ties(far, fast), "more than a twentieth longer in expectation"
 
 
 def test_what_needs_ram_that_is_not_known_goes_last_and_says_so() -> None:

@@ -42,7 +42,11 @@ class GenerationJudgement(Judgement):
 
     @property
     def moving_parts(self) -> int:
-        return self.layout.moving_parts + (_OFFLOADING if self.cpu_bytes or self.disk_bytes else 0)
+        return self.layout.moving_parts + (_OFFLOADING if self.offloads else 0)
+
+    @property
+    def offloads(self) -> bool:
+        return bool(self.cpu_bytes or self.disk_bytes)
 
     @property
     def kept_host_bytes(self) -> int:

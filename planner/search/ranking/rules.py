@@ -10,6 +10,13 @@ from gpu_plan.planner.workload.prefer import Prefer
 
 LONGER = 1.05
 """How many times as long as the fastest a plan may be expected to take and still be a tie."""
+OFFLOADED = 2
+"""How many times over the time of a plan that offloads counts beside one that does not.
+
+Every recipe keeps to what the devices hold as long as that fits: axolotl's guide takes "the least offload that fits",
+ml-engineering's table offloads where nothing else is left. Half the time is what a second machine would give; below
+that, RAM of the node, DeepSpeed's own arithmetic and the transfers are not worth it.
+"""
 _TENTHS = 10
 
 R = TypeVar("R", bound=Judgement)
@@ -57,8 +64,23 @@ class Ranking:
         """Those among which the order decides."""
         if self.prefer in (Prefer.MEMORY, Prefer.SIMPLE):
             return list(plans)
-        fastest = min(plans, key=lambda plan: (plan.seconds[0], self.key(plan)))
-        return [plan for plan in plans if ties(plan, fastest)]
+        fastest = self.fastest(plans)
+        return [plan for plan in plans if self.ties(plan, fastest)]
+
+    def fastest(self, plans: Sequence[R]) -> R:
+        """The one that takes the least time, as times count here."""
+        return min(plans, key=lambda plan: (self.counted(plan)[0], self.key(plan)))
+
+    def ties(self, plan: Judgement, fastest: Judgement) -> bool:
+        """Whether a plan's time cannot be told from the fastest's, and is expected to be next to the same."""
+        found = ratio(self.counted(plan), self.counted(fastest))
+        return found.low <= 1 and found.expected <= LONGER
+
+    def counted(self, plan: Judgement) -> tuple[float, ...]:
+        """A plan's seconds as they are compared: of one that offloads `OFFLOADED` times, unless time alone matters."""
+        if self.prefer is not Prefer.BALANCE or not plan.offloads:
+            return plan.seconds
+        return tuple(OFFLOADED * seconds for seconds in plan.seconds)
 
     def key(self, plan: Judgement) -> tuple[Any, ...]:
         """What is compared, smaller first; a plan's name last, so that no two are equal by chance of their order."""
@@ -77,12 +99,6 @@ class Ranking:
     def host_tenths(self, plan: Judgement) -> int:
         """Tenths of a node's RAM that a plan keeps taken."""
         return _TENTHS * plan.kept_host_bytes // self.host_ram_bytes if self.host_ram_bytes else 0
-
-
-def ties(plan: Judgement, fastest: Judgement) -> bool:
-    """Whether a plan's time cannot be told from the fastest's, and is expected to be next to the same."""
-    found = ratio(plan.seconds, fastest.seconds)
-    return found.low <= 1 and found.expected <= LONGER
 
 
 def standing(plan: Judgement) -> int:

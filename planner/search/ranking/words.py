@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.ranking.ratio import Ratio, ratio
-from gpu_plan.planner.search.ranking.rules import LONGER, Ranking, standing, ties
+from gpu_plan.planner.search.ranking.rules import LONGER, OFFLOADED, Ranking, standing
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.prefer import Prefer
 
@@ -30,7 +30,11 @@ def rules(ranking: Ranking) -> tuple[str, ...]:
         " within the published ranges, takes no longer"
     )
     if ranking.prefer is Prefer.BALANCE:
-        return (first, tie, f"among those that tie: {compared}")
+        host = (
+            f"the time of a plan that offloads counts {OFFLOADED} times beside one that does not: the node's RAM is for"
+            f" what does not fit without it, or takes less than 1/{OFFLOADED} of the time with it"
+        )
+        return (first, host, tie, f"among those that tie: {compared}")
     cost = " (an hour of the same machines costs the same)" if ranking.prefer is Prefer.COST else ""
     return (first, f"--prefer {ranking.prefer}: {compared}{cost}")
 
@@ -44,10 +48,14 @@ def why(ranking: Ranking, plans: Sequence[Judgement]) -> str | None:
         lacks = second.conditions[0].words if second.conditions else "may not fit the device"
         return f"{_called(first, second)} is first: {_called(second, first)} {lacks}"
     times = ratio(second.seconds, first.seconds)
-    fastest = min(plans, key=lambda plan: plan.seconds[0] if standing(plan) == standing(first) else float("inf"))
+    fastest = ranking.fastest([plan for plan in plans if standing(plan) == standing(first)])
     all_tie = ranking.prefer in (Prefer.MEMORY, Prefer.SIMPLE)
-    if not all_tie and not ties(second, fastest):
-        return f"{_called(first, second)} is first: {_called(second, first)} takes {_longer(times)}"
+    if not all_tie and not ranking.ties(second, fastest):
+        told = f"{_called(first, second)} is first: {_called(second, first)} takes {_longer(times)}"
+        if second.offloads and not first.offloads and times.expected < 1:
+            kept = format_gib(second.kept_host_bytes)
+            return f"{told}, but keeps {kept} GiB in the node's RAM, which goes first only where it halves the time"
+        return told
     deciding = next(
         (name for name in ranking.order if ranking.measure(name, first) != ranking.measure(name, second)), "time"
     )

@@ -66,8 +66,11 @@ class StepJudgement(Judgement):
 
     @property
     def moving_parts(self) -> int:
-        offloads = 0 if self.family.offload is Offload.NONE else _OFFLOADING
-        return self.family.strategy.traits.moving_parts + offloads
+        return self.family.strategy.traits.moving_parts + (_OFFLOADING if self.offloads else 0)
+
+    @property
+    def offloads(self) -> bool:
+        return self.family.offload is not Offload.NONE
 
     @property
     def kept_host_bytes(self) -> int:
