@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus, match_gpu
+from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus
 from gpu_plan.planner.hardware.gpu import Gpu, Price
 from gpu_plan.planner.hardware.machines import Platform, load_platforms
-from gpu_plan.planner.units import GIB, format_gib
+from gpu_plan.planner.hardware.meant import check_near_misses
+from gpu_plan.planner.units import format_gib
 
 MAX_GPUS = 1_000_000
 ASSUMED_NODE_SIZE = 8
@@ -177,7 +178,7 @@ def _platform_cluster(platform: Platform, count: int = 1) -> Cluster:
 
 
 def _split(spec: str, shown: str) -> tuple[int | None, int | None, str]:
-    _check_near_misses(spec, shown)
+    check_near_misses(spec, shown, load_platforms())
     if re.fullmatch(r"(?:[0-9]+\s*x\s*)+", spec, re.IGNORECASE):
         raise InputError(f"--gpus {shown} names no GPU after the count: {_EXAMPLES}")
     if re.match(r"x\s*[0-9]", spec, re.IGNORECASE):
@@ -189,26 +190,6 @@ def _split(spec: str, shown: str) -> tuple[int | None, int | None, str]:
         raise InputError(f"--gpus {shown} is not a cluster: {_EXAMPLES}")
     counts = [_count(match[group], shown) for group in ("first", "second")]
     return counts[0], counts[1], match["name"]
-
-
-def _check_near_misses(spec: str, shown: str) -> None:
-    """InputError that names what was probably meant: a count alone, a count behind the name, memory for a name."""
-    if spec.isdigit():
-        raise InputError(f"--gpus {shown}: {spec} of which GPU? write it like {spec}xH100")
-    behind = re.fullmatch(r"(?P<name>[a-z][a-z0-9 -]*?)\s*[x*:]\s*(?P<count>[0-9]{1,6})", spec, re.IGNORECASE)
-    if behind is not None and match_gpu(behind["name"]) is not None:
-        raise InputError(f"--gpus {shown}: the count goes first: {behind['count']}x{behind['name'].strip()}")
-    size = re.fullmatch(r"(?:(?P<count>[0-9]{1,6})\s*x\s*)?(?P<size>[0-9]{1,3})\s*gi?b", spec, re.IGNORECASE)
-    if size is not None:
-        raise InputError(f"--gpus {shown} names no GPU: {_of_size(int(size['size']), size['count'] or '1')}")
-
-
-def _of_size(size: int, count: str) -> str:
-    """Cards with so many GB, as they are written."""
-    known = [gpu.short for gpu in load_gpus().values() if gpu.marketed_bytes == size * GIB]
-    if not known:
-        return f"no card with {size} GB is known; `plan gpus` lists them"
-    return f"with {size} GB there are {', '.join(f'{count}x{name}' for name in known[:5])}"
 
 
 def _count(digits: str | None, shown: str) -> int | None:

@@ -1,7 +1,7 @@
 """The part of the main job that searches: imported only when no kept plan answers."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,13 @@ from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Answer, Note, Request
-from gpu_plan.planner.options.wishes.read import read_wishes
+from gpu_plan.planner.options.wishes.read import Wishes, read_wishes
 from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
 from gpu_plan.planner.search.document import document
 from gpu_plan.planner.search.predicted import predicted_schedule, predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.training.conversions import widened
+from gpu_plan.planner.units import format_count
 from gpu_plan.planner.upstream.moved import moved_line
 
 
@@ -59,6 +60,7 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     )
     if wishes.tokens is not None:
         told = replace(told, whole_job=_whole_job(told, wishes.tokens, cluster))
+        told = replace(told, warnings=(*told.warnings, *_beyond(told.whole_job, wishes)))
     drawn = request.plot or (request.timeline and not cluster.gpu.is_cpu)
     return Answer(
         document=told,
@@ -79,6 +81,27 @@ def _whole_job(told: PlanDocument, tokens: int, cluster: Cluster) -> JobFigures 
     price = told.prices[0].usd_per_hour if told.prices else None
     gpu_hours = hours * cluster.world_size
     return JobFigures(tokens=tokens, hours=hours, gpu_hours=gpu_hours, usd=None if price is None else gpu_hours * price)
+
+
+def _beyond(job: JobFigures | None, wishes: Wishes) -> Iterator[str]:
+    """What a job takes beyond what was asked for, and what is left undone then."""
+    if job is None:
+        return
+    if wishes.budget is not None and job.usd is None:
+        yield "nothing is known of the budget: nobody printed a price for this machine (--price gives one)"
+    elif wishes.budget is not None and job.usd is not None and job.usd > wishes.budget:
+        part = format_count(round(job.tokens * wishes.budget / job.usd))
+        yield (
+            f"beyond the budget: {format_count(job.tokens)} tokens cost ${job.usd:,.2f}, ${wishes.budget:,.2f} pays for"
+            f" {part}; without --gpus machines are compared"
+        )
+    if wishes.deadline_seconds is not None and job.hours * 3600 > wishes.deadline_seconds:
+        hours = wishes.deadline_seconds / 3600
+        times = job.hours / hours
+        yield (
+            f"beyond the deadline: the job takes {job.hours:,.1f} hours and has {hours:,.1f}; {times:,.1f} times as"
+            " many such GPUs would be in time if none waited for another"
+        )
 
 
 def _assumptions(job: Prepared, found: Found[Any]) -> tuple[Assumption, ...]:

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
+from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job.largest_model import largest_model
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.job.training import trace_provider
@@ -20,7 +21,7 @@ from gpu_plan.planner.trace.provider import TraceProvider
 _STEPS = {"seq-len": 128, "micro-batch": 1, "lora-rank": 8}
 """Values are multiples of these."""
 _MOST = {"seq-len": 2**20, "micro-batch": 4096, "lora-rank": 4096}
-_LATER = ("model",)
+_MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +29,15 @@ class Largest:
     """What was found."""
 
     option: str
-    value: int | None
-    """None where not even the smallest fits."""
+    value: int | str | None
+    """None where not even the smallest fits; of models an id."""
     plan: str | None
     """How it is run there."""
-    smallest: int
+    smallest: int | str
     unbounded: bool = False
     """Whether the search ended at the most that is asked about."""
+    beyond: tuple[str, ...] = ()
+    """Models that do not fit, the largest first."""
 
 
 def find_largest(request: Request, what: str, note: Note) -> Largest:
@@ -42,10 +45,8 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
 
     UsageError for an option that nothing bounds, and for one that was given.
     """
-    if what in _LATER:
-        raise NotBuiltError(f"--max {what}")
-    if what not in _STEPS:
-        raise UsageError(f"--max {what[:40]!r}: only {', '.join(_STEPS)} have a bound that is searched")
+    if what not in (*_STEPS, _MODEL):
+        raise UsageError(f"--max {what[:40]!r}: only {', '.join((*_STEPS, _MODEL))} have a bound that is searched")
     words = dict(request.words)
     if is_inference(words) or request.model.endswith(".py"):
         raise UsageError(f"--max {what} is about training a model by name: leave --task infer and scripts out")
@@ -54,11 +55,19 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
     if what == "lora-rank" and words.get("peft", "none") == "none":
         raise UsageError("--max lora-rank needs --peft lora or qlora")
     cluster = settled(find_cluster(request.gpus), read_wishes(words))
+    if what == _MODEL:
+        return _largest_model(request, cluster, note)
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
     asked = _Asked(request=request, cluster=cluster, source=source, note=note, what=what)
     value, unbounded = bisected(asked.fits, _STEPS[what], _MOST[what])
     plan = None if value is None else asked.plans[value]
     return Largest(option=what, value=value, plan=plan, smallest=_STEPS[what], unbounded=unbounded)
+
+
+def _largest_model(request: Request, cluster: Cluster, note: Note) -> Largest:
+    found, plan, beyond = largest_model(request, cluster, note)
+    smallest = beyond[-1] if beyond else request.model
+    return Largest(option=_MODEL, value=found, plan=plan, smallest=smallest, unbounded=not beyond, beyond=tuple(beyond))
 
 
 def bisected(fits: Callable[[int], bool], step: int, most: int) -> tuple[int | None, bool]:

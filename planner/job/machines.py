@@ -48,8 +48,6 @@ def find_machines(request: Request, specs: Sequence[str], note: Note) -> Machine
     if request.model.endswith(".py") or is_inference(words):
         raise UsageError(f"which GPUs? add --gpus, such as: plan {request.model} --gpus 8xH100")
     wishes = read_wishes(words)
-    if (wishes.budget is not None or wishes.deadline_seconds is not None) and wishes.tokens is None:
-        raise UsageError("--budget and --deadline are about a whole job: add --tokens, or --epochs --dataset-tokens")
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
     openers = Openers(traces=_shared())
     fitted: list[_Fitted] = []

@@ -85,9 +85,55 @@ def find_entry(model_id: str) -> CatalogEntry | None:
     return load_index().get(model_id) or _by_lower_name().get(model_id.lower())
 
 
+_ASKED = re.compile(r"(?P<stem>[a-z][a-z0-9._ -]*?)??[ _-]?(?:(?P<size>\d+(?:\.\d+)?)b)?", re.IGNORECASE)
+_VERSION = re.compile(r"[a-z]-?(\d+(?:[._]\d+)?)(?![\dbmx._])")
+_DATE = re.compile(r"-(\d{4})(?!\d)")
+_REVISION = re.compile(r"-v(\d+(?:\.\d+)?)")
+
+
+def family_members(asked: str) -> list[str]:
+    """Ids that a family's name, a size or both stand for (`llama3`, `7b`, `qwen2.5-7b`): the family of just that name
+    before its kin, the newest first, then models of text before others, then the smallest."""
+    match = _ASKED.fullmatch(asked.rpartition("/")[2])
+    if match is None:
+        return []
+    stem, size = _plain(match["stem"] or ""), match["size"]
+    found = [entry for entry in load_index().values() if not stem or _called(entry, stem)]
+    if size is not None:
+        said = re.compile(rf"(?<![\d.]){re.escape(size.lower())}b(?![a-z0-9])")
+        found = [entry for entry in found if said.search(entry.id.lower())]
+    if not stem:
+        return [entry.id for entry in found if entry.kind == "dense"]
+    return [entry.id for entry in sorted(found, key=lambda entry: (_plain(entry.family) != stem, *_newest(entry)))]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _called(entry: CatalogEntry, stem: str) -> bool:
+    name, family = _plain(entry.id.rpartition("/")[2]).removeprefix("meta"), _plain(entry.family)
+    return family == stem or (name.startswith(stem) and (family.startswith(stem) or stem.startswith(family)))
+
+
+def _newest(entry: CatalogEntry) -> tuple[object, ...]:
+    name = entry.id.rpartition("/")[2].lower()
+    marks = (_number(pattern, name) for pattern in (_VERSION, _DATE, _REVISION))
+    text = entry.kind in ("dense", "moe", "encdec", "hybrid", "ssm")
+    return (*(-mark for mark in marks), not text, entry.parameters or 0, entry.id)
+
+
+def _number(pattern: re.Pattern[str], name: str) -> float:
+    match = pattern.search(name)
+    return float(match[1].replace("_", ".")) if match else 0.0
+
+
 def nearest(model_id: str) -> str:
     """` Did you mean a or b?` with catalog ids close to `model_id` (with or without its owner), or ''."""
     index = load_index()
+    if members := family_members(model_id)[:3]:
+        *others, last = members
+        return f" Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
     if "/" in model_id:
         return did_you_mean(model_id, index)
     by_name = {entry.id.rpartition("/")[2]: entry.id for entry in index.values()}

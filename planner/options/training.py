@@ -69,7 +69,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
         attention=choice(Attention, words.get("attention"), "--attention"),
         stack=choice(Stack, words.get("stack"), "--stack", later=_LATER["--stack"]),
         checkpointing=choice(Checkpointing, words.get("checkpointing"), "--checkpointing"),
-        strategy=None if strategy in (None, "auto") else traits_of(str(strategy)).name,
+        strategy=None if strategy in (None, "auto") else traits_of(str(strategy).lower()).name,
         offload=choice(Offload, words.get("offload"), "--offload"),
         seq_len=positive(words.get("seq-len"), "--seq-len"),
         micro_batch=positive(words.get("micro-batch"), "--micro-batch"),

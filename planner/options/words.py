@@ -1,6 +1,7 @@
 """The words of the main job, as argparse reads them: a job's options, what is written, and what is run."""
 
 import argparse
+import os
 from collections.abc import Iterable, Sequence
 
 from gpu_plan.planner.errors import UsageError
@@ -82,20 +83,73 @@ _MEANT = {
     "--zero": "--strategy zero2, or zero3",
     "--inference": "--task infer",
     "--ram": "--host-ram",
+    "-g": "--gpus",
+    "-n": "--gpus 8xH100",
+    "-m": "MODEL as the first word",
+    "--seqlen": "--seq-len",
+    "--block-size": "--seq-len",
+    "--ctx": "--seq-len, or --task infer --context",
+    "--max-new-tokens": "--task infer --new-tokens",
+    "--dtype": "--precision",
+    "--mixed-precision": "--precision",
+    "--mixed_precision": "--precision",
+    "--zero-stage": "--strategy zero2, or zero3",
+    "--zero_stage": "--strategy zero2, or zero3",
+    "--cpu-offload": "--offload all",
+    "--cpu_offload": "--offload all",
+    "--rank": "--lora-rank",
+    "--num-train-epochs": "--epochs, with --dataset-tokens",
+    "--num_train_epochs": "--epochs, with --dataset-tokens",
+    "--vram": "--gpus, as in --gpus 24GB",
+    "--quantization": "--task infer --quantize, or --peft qlora",
+    "--cost": "--tokens, which counts hours and dollars",
+    "--train": "--task train, which is the default",
+    "--verbose": "--explain",
+    "-v": "-V for the version, or --explain",
 }
 """What other programs call an option of ours."""
+_NEITHER = ("--lr", "--learning-rate", "--learning_rate", "--weight-decay", "--weight_decay", "--warmup", "--seed")
+"""Options of training scripts that no plan depends on."""
+
+
+_ACTIONS = {
+    "train": "plan MODEL --gpus 8xH100 plans its training, plan train.py --gpus 8xH100 that of a script",
+    "finetune": "plan MODEL --gpus 8xH100 plans its training; --peft lora trains adapters",
+    "infer": "plan MODEL --task infer --gpus 1xH100",
+    "inference": "plan MODEL --task infer --gpus 1xH100",
+    "generate": "plan MODEL --task infer --gpus 1xH100",
+    "serve": "plan MODEL --task infer --gpus 1xH100",
+    "estimate": "plan MODEL --gpus 8xH100; --pin estimates one configuration",
+    "memory": "plan MODEL --gpus 8xH100; --pin estimates one configuration",
+    "run": "plan --execute train.py --gpus auto",
+    "execute": "plan --execute train.py --gpus auto",
+    "launch": "plan --execute train.py --gpus auto",
+    "list": "plan models, or plan gpus",
+}
+
+
+def no_verb(model: str | None) -> UsageError | None:
+    """One line for an action that stands where the model does; None for everything else, and for what lies here."""
+    instead = _ACTIONS.get("" if model is None else model.lower())
+    if instead is None or os.path.exists(str(model)):
+        return None
+    return UsageError(f"{model} is no verb of plan, and no model: {instead}")
 
 
 def unknown_options(parser: argparse.ArgumentParser, words: list[str]) -> UsageError:
     """One line for what argparse did not recognise, with the nearest option."""
     from gpu_plan.planner.nearest import did_you_mean
 
-    known = [string for action in parser._actions for string in action.option_strings]
     first = words[0]
+    if first.partition("=")[0] in _NEITHER:
+        return UsageError(f"unrecognised argument {first!r}: it changes neither memory nor time: leave it out")
+    if not first.startswith("-"):
+        return UsageError(f"{first!r} is one word too many: one MODEL is planned, and every option begins with --")
+    known = [string for action in parser._actions for string in action.option_strings]
     meant = _MEANT.get(first.partition("=")[0])
     if meant is not None:
         return UsageError(f"unrecognised argument {first!r}: did you mean {meant}?")
-    hint = did_you_mean(first.partition("=")[0], known, limit=1) if first.startswith("-") else ""
+    hint = did_you_mean(first.partition("=")[0], known, limit=1)
     return UsageError(
         f"unrecognised argument {first!r}.{hint}" if hint else f"unrecognised argument {first!r}; see `plan --help`"
     )
@@ -132,7 +186,10 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--machines", metavar="A,B", help="machines to compare in place of the catalog's, where there is no --gpus"
     )
     group.add_argument(
-        "--max", metavar="WHAT", dest="largest", help="the largest seq-len, micro-batch or lora-rank that fits"
+        "--max",
+        metavar="WHAT",
+        dest="largest",
+        help="the largest seq-len, micro-batch, lora-rank or model (of its family) that fits",
     )
     group.add_argument(
         "--alternatives", action="store_true", help="what else you could do, evaluated, also where a plan fits"

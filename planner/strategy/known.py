@@ -37,7 +37,8 @@ def traits_of(name: str) -> Traits:
         return known[name].traits
     if name in NOT_BUILT:
         raise NotBuiltError(f"--strategy {name}")
-    hint = did_you_mean(name, known)
+    of_engine = [strategy.name for strategy in known.values() if str(strategy.traits.engine).lower().startswith(name)]
+    hint = f" Did you mean {' or '.join(of_engine)}?" if of_engine else did_you_mean(name, known)
     raise UsageError(f"--strategy {name!r} is unknown: use auto, {', '.join(known)}.{hint}")
 
 

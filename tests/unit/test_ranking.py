@@ -21,7 +21,7 @@ from gpu_plan.planner.workload.prefer import Prefer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(Judgement):
-    """A plan that is what it is said to be."""
+    """A plan that is what it is said to be; one of 100 parts and more offloads, as in a search."""
 
     name: str = "plan"
     times: tuple[float, ...] = (1.0,)
@@ -43,6 +43,10 @@ class Judged(Judgement):
     @property
     def moving_parts(self) -> int:
         return self.parts
+
+    @property
+    def offloads(self) -> bool:
+        return self.parts >= 100
 
 
 def judged(name: str, times: tuple[float, ...], *, used: int = 8, host: int = 0, **more: Any) -> Judged:
@@ -77,8 +81,21 @@ def test_offloading_that_is_hardly_faster_goes_behind_the_plain_plan() -> None:
     assert [plan.name for plan in found] == ["plain", "offloaded"]
     sentence = why(RANKING, found)
     assert sentence is not None
-    assert sentence.startswith(
-        "plain is first: it keeps 0.0 GiB in the node's RAM against 17.0, and offloaded takes 0.97"
+    assert sentence.startswith("plain is first: offloaded takes 0.97 times as long")
+    assert "keeps 17.0 GiB in the node's RAM" in sentence
+
+
+def test_offloading_goes_first_only_where_it_halves_the_time() -> None:
+    """Whatever makes it faster: an engine that computes in 16 bits throughout, or a batch that is larger."""
+    offloaded = judged("offloaded", (1.0, 1.1, 0.9), host=3, parts=105)
+    plain = judged("plain", (1.4, 1.5, 1.3))
+    slow = judged("slow", (2.4, 2.6, 2.2))
+    assert [plan.name for plan in RANKING.ordered([offloaded, plain])] == ["plain", "offloaded"]
+    assert [plan.name for plan in RANKING.ordered([offloaded, slow])] == ["offloaded", "slow"]
+    assert replace(RANKING, prefer=Prefer.SPEED).ordered([offloaded, plain])[0] is offloaded
+    assert why(RANKING, [plain, offloaded]) == (
+        "plain is first: offloaded takes 0.71 times as long (0.69 to 0.73), but keeps 3.0 GiB in the node's RAM, which"
+        " goes first only where it halves the time"
     )
 
 

@@ -30,7 +30,7 @@ class Wishes:
 def read_wishes(words: Mapping[str, str]) -> Wishes:
     """UsageError in one line for what makes no sense."""
     price = words.get("price")
-    return Wishes(
+    wishes = Wishes(
         prefer=choice(Prefer, words.get("prefer"), "--prefer") or Prefer.BALANCE,
         host_ram_bytes=_ram(words.get("host-ram")),
         price=None if price is None else dollars(price, "--price"),
@@ -38,6 +38,9 @@ def read_wishes(words: Mapping[str, str]) -> Wishes:
         budget=None if "budget" not in words else dollars(words["budget"], "--budget"),
         deadline_seconds=None if "deadline" not in words else span(words["deadline"], "--deadline"),
     )
+    if (wishes.budget is not None or wishes.deadline_seconds is not None) and wishes.tokens is None:
+        raise UsageError("--budget and --deadline are about a whole job: add --tokens, or --epochs --dataset-tokens")
+    return wishes
 
 
 def settled(cluster: Cluster, wishes: Wishes) -> Cluster:
@@ -60,7 +63,8 @@ def _ram(text: str | None) -> int | None:
     except InputError:
         size = 0
     if size < GIB // 2:
-        raise UsageError(f"--host-ram {text[:40]!r} is not a size of RAM: write it like 256GiB")
+        example = f"{text.strip()}GiB" if text.strip().isdigit() else "256GiB"
+        raise UsageError(f"--host-ram {text[:40]!r} is not a size of RAM: write it like {example[:20]}")
     return size
 
 

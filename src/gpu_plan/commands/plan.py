@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from gpu_plan.planner.errors import ExitCode, UsageError
 from gpu_plan.planner.options.parser import refuse_what_is_not_built
 from gpu_plan.planner.options.values import positive
-from gpu_plan.planner.options.words import join_negative, main_parser, unknown_options
+from gpu_plan.planner.options.words import join_negative, main_parser, no_verb, unknown_options
 from gpu_plan.verbs import VERBS
 from gpu_plan.version import __version__
 
@@ -18,6 +18,8 @@ def run_words(words: Sequence[str], script_words: Sequence[str]) -> int:
     if args.version:
         print(f"plan {__version__}")
         return ExitCode.OK
+    if (action := no_verb(args.model)) is not None:
+        raise action
     if unknown:
         raise unknown_options(parser, unknown)
     if args.model is None and len(words) == 0:
