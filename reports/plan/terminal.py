@@ -129,6 +129,8 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
         yield _ranking(document.plans[1:top], page)
     if len(document.plans) > max(1, top):
         yield Text(f"  {len(document.plans) - max(1, top)} more with --top {len(document.plans)}", style="dim")
+    if document.ranking is not None and document.plans and not document.alternatives:
+        yield Text("  What else you could do, evaluated: --alternatives", style="dim")
     yield from _losers(document, page, top)
     if explain and shown is not None:
         if shown.speed is not None and shown.speed.scaling is not None:
@@ -231,7 +233,9 @@ def _ranking(plans: Sequence[Candidate], page: _Page) -> Table:
     table.add_column("batch", no_wrap=True)
     infers = any(plan.inference is not None for plan in plans)
     table.add_column("prefill" if infers else "checkpointing" if wide else "ckpt", no_wrap=True)
-    for name in ("GiB", "free", "step", "tokens/s/GPU" if wide else "tok/s"):
+    tokens = any(plan.speed is not None and plan.speed.tokens_per_second_per_gpu is not None for plan in plans)
+    rate = ("tokens/s/GPU" if wide else "tok/s") if tokens else "samples/s"
+    for name in ("GiB", "free", "step", rate):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for plan in plans:
@@ -246,7 +250,7 @@ def _ranking_row(plan: Candidate, page: _Page) -> list[Text]:
         used, free = words.gib(memory.device_used_bytes), words.free_gib(memory)
     if speed is not None:
         tokens = speed.tokens_per_second_per_gpu
-        step, rate = seconds(speed.step_seconds), "" if tokens is None else f"{tokens:,.0f}"
+        step, rate = seconds(speed.step_seconds), words.rate(speed.samples_per_second if tokens is None else tokens)
     title = page.safe(words.strategy_words(choice))
     first, second = (page.safe(cell) for cell in words.ranking_words(plan))
     return [Text(cell) for cell in ("  " + title, first, second, used, free, step, rate)]

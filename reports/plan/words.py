@@ -145,6 +145,8 @@ def _alternative_figures(one: Alternative) -> list[str]:
         pieces.append(f"{one.samples_per_second:,.0f} samples/s in all")
     if one.usd_per_hour is not None:
         pieces.append(f"${one.usd_per_hour:.2f} an hour")
+        if one.tokens_per_second:
+            pieces.append(f"${one.usd_per_hour / 3600 * 1e6 / one.tokens_per_second:.2g} a million tokens")
     return pieces
 
 
@@ -296,11 +298,14 @@ _RATES = {
 
 def throughput(speed: SpeedFigures) -> str:
     """Tokens per second and GPU, or samples per second where there are no tokens."""
-    rate = speed.tokens_per_second_per_gpu
-    return f"{_rate(speed.samples_per_second)} samples/s" if rate is None else f"{_rate(rate)} tokens/s per GPU"
+    tokens = speed.tokens_per_second_per_gpu
+    if tokens is None:
+        return f"{rate(speed.samples_per_second)} samples/s in all"
+    return f"{rate(tokens)} tokens/s per GPU"
 
 
-def _rate(value: float) -> str:
+def rate(value: float) -> str:
+    """`7,502`, `0.35`."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 

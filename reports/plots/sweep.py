@@ -261,8 +261,19 @@ def _draw_ideal(axes: Any, document: SweepDocument, figure_of: Any) -> None:
     known = [(x, y) for x, point in zip(at or (), document.points, strict=False) if (y := figure_of(point))]
     if not at or not known:
         return
-    x0, y0 = known[0]
+    # A plan that offloads is slow for another reason than too few devices: nothing grows in proportion from there.
+    plain = [
+        pair
+        for pair, point in zip(
+            [(x, figure_of(point)) for x, point in zip(at, document.points, strict=False)],
+            document.points,
+            strict=False,
+        )
+        if pair[1] and point.plan is not None and point.plan.strategy.offload == "none"
+    ]
+    x0, y0 = plain[0] if plain else known[0]
+    base = "the first that fits" if not plain or plain[0] == known[0] else "the first that does not offload"
     axes.plot(
         [x for x, _ in known], [y0 * x / x0 for x, _ in known], color=EDGE, linewidth=1.2, linestyle=(0, (4, 3)),
-        label="in proportion to the first that fits", zorder=1,
+        label=f"in proportion to {base}", zorder=1,
     )  # fmt: skip

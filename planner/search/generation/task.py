@@ -81,14 +81,14 @@ class GenerationTask:
         return judgement.title
 
     def choice(self, judgement: GenerationJudgement) -> StrategyChoice:
-        """Layout, degrees and batch."""
+        """Layout, degrees and batch; offloading only where the map really leaves something off the devices."""
         layout = judgement.layout
         return StrategyChoice(
             name=layout.name,
             data_parallel=layout.data_parallel,
             tensor_parallel=layout.tensor_parallel,
             pipeline_parallel=layout.pipeline_parallel,
-            offload=layout.offload,
+            offload=layout.offload if judgement.offloads else "none",
             micro_batch_size=judgement.batch,
             precision=str(self._workload.precision),
         )
@@ -97,6 +97,8 @@ class GenerationTask:
         """The decode step at full context, which is what a generation repeats."""
         times = judgement.times
         step, devices = times.decode, judgement.layout.data_parallel * judgement.layout.ranks
+        if judgement.layout.name == "device-map":
+            devices *= self._cluster.gpus_per_node  # one process spreads a copy over all of its node
         return SpeedFigures(
             step_seconds=step.step_seconds,
             step_seconds_low=step.low_seconds,
