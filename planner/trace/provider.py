@@ -11,7 +11,7 @@ from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, told_by
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.ranges import ranges_for
-from gpu_plan.planner.trace.shipped.needed import needs_tracing
+from gpu_plan.planner.trace.shipped.needed import NotTraceableError, needs_tracing
 from gpu_plan.planner.trace.shipped.shelf import Shelf, find_shelf, trace_key
 from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.trace.variant import Regime, StepVariant
@@ -64,6 +64,8 @@ class TraceProvider:
     _shelf: "Shelf | Literal[False] | None" = False
     """False: not looked for."""
     _shipped: bool = False
+    _left_out: set[int] = field(default_factory=set)
+    """Micro batches that were asked for and could not be traced."""
 
     def spec(self) -> ModelSpec:
         """Parameters and identity of the built model."""
@@ -81,7 +83,12 @@ class TraceProvider:
             found = self._lookup(variant, points)
             if found is not None:
                 return found
-        made = self._open_session().trace(variant, micro_batch)
+        try:
+            session = self._open_session()
+        except NotTraceableError:
+            self._left_out.add(micro_batch)
+            raise
+        made = session.trace(variant, micro_batch)
         self._traces[(variant.key(), made.samples)] = made
         self._entries().keep_trace(f"trace {variant.key()} {made.samples}", made)
         return made
@@ -93,7 +100,7 @@ class TraceProvider:
     def told(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
         sites, notes = told_by(self._traces.values())
-        shipped = self._shelf.told() if self._shelf and self._shipped else []
+        shipped = self._shelf.told(self._left_out) if self._shelf and self._shipped else []
         return sites, [*notes, *shipped, *([] if self.walls is None else [self.walls])]
 
     @property

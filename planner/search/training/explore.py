@@ -6,6 +6,7 @@ from gpu_plan.planner.search.reasons import failure, fragmented, too_large
 from gpu_plan.planner.search.task import Explored, Rejected
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.trace.shipped.needed import NotTraceableError
 from gpu_plan.planner.workload.training import Workload
 
 _MATTERS = 10
@@ -81,7 +82,12 @@ def _bounded(
     """Candidates whose tensors alone leave room, up to the first that does not: more samples never take less."""
     possible: list[StepJudgement] = []
     for batch in cuts:
-        judgement = evaluator.judge(family, batch)
+        try:
+            judgement = evaluator.judge(family, batch)
+        except NotTraceableError:
+            if not possible:
+                raise
+            return possible, None  # larger than any shipped trace
         reason = failure(evaluator, judgement)
         if reason is not None:
             return possible, Rejected(judgement=judgement, reason=reason)

@@ -10,8 +10,12 @@ _TRACES = ("torch", "transformers", "accelerate")
 _INSTALL = "pip install 'gpu-plan[{extra}]'"
 
 
+class NotTraceableError(UsageError):
+    """What would have to be traced, and cannot be: nothing that traces is installed."""
+
+
 def needs_tracing(model: str, why: str = "no trace of this is shipped", extra: str = "trace") -> None:
-    """UsageError, in one line, where a model has to be traced and what traces it is not installed.
+    """NotTraceableError, in one line, where a model has to be traced and what traces it is not installed.
 
     `extra` is the one that brings it, with what else the job needs.
     """

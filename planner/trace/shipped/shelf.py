@@ -1,6 +1,6 @@
 """The shipped traces of one model, where they stand for what is installed (I/O)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -52,13 +52,16 @@ class Shelf:
             self.note(_damaged(self.path, problem))
             return None
 
-    def told(self) -> list[str]:
-        """What stands behind the traces where it is not installed here."""
+    def told(self, left_out: Collection[int] = ()) -> list[str]:
+        """What stands behind the traces where it is not installed here, and from which micro batch on none is there."""
         absent = [project for project in COMPARED if project not in installed_folders()]
         if not absent:
             return []
         named = ", ".join(f"{project} {self.book.versions.get(project, '')}" for project in COMPARED)
-        return [f"the step is a shipped trace, made with {named}; not installed here: {', '.join(absent)}"]
+        lines = [f"the step is a shipped trace, made with {named}; not installed here: {', '.join(absent)}"]
+        if left_out:
+            lines.append(f"micro batches from {min(left_out)} on were not tried under every strategy: not shipped")
+        return lines
 
 
 def find_shelf(digest: str, note: Callable[[str], None], books: Path | None = None) -> Shelf | None:
