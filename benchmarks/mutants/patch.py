@@ -1,6 +1,7 @@
 """A fault put into modules that are loaded already: the code of its functions is exchanged, wherever they are held."""
 
 import functools
+import importlib
 import sys
 import types
 from collections.abc import Iterator
@@ -24,9 +25,7 @@ def planted(path: str, text: str) -> bool:
     in every module that took them by name. What was remembered before (functools.cache) is forgotten.
     """
     name = module_of(path)
-    module = sys.modules.get(name)
-    if module is None:
-        return False
+    module = importlib.import_module(name)  # strategies load theirs when they are asked
     fresh: dict[str, Any] = {"__name__": name, "__file__": module.__file__, "__package__": module.__package__}
     exec(compile(text, str(module.__file__), "exec"), fresh)
     changed = 0

@@ -15,12 +15,11 @@ from typing import NoReturn
 
 import pytest
 
-from benchmarks.mutants.child import Outcome
+from benchmarks.mutants.child import EXPRESSION, Outcome
 from benchmarks.mutants.mutant import ROOT, Mutant
 from benchmarks.mutants.patch import planted
 
 NOT_HERE = "(cannot be planted into what is loaded)"
-_EXPRESSION = "not slow and not own_process"
 
 
 def serve(
@@ -29,7 +28,7 @@ def serve(
     tell: Callable[[Outcome], None],
 ) -> None:
     """Collects `tests`; then, for each (mutant, tests, limit in seconds of processor time) asked, tells the outcome."""
-    words = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-m", _EXPRESSION, f"--rootdir={ROOT}"]
+    words = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-m", EXPRESSION, f"--rootdir={ROOT}"]
     keeper = _Keeper(ask, tell)
     quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 2)

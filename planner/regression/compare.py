@@ -8,6 +8,7 @@ from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.regression.baseline import Baseline
 from gpu_plan.planner.regression.causes.changes import changed_inputs
 from gpu_plan.planner.regression.causes.culprits import Culprit, culprits
+from gpu_plan.planner.regression.causes.explained import explained
 from gpu_plan.planner.regression.causes.hints import RECOMPUTED, hints
 from gpu_plan.planner.regression.computed import Computed
 from gpu_plan.planner.regression.jobs import CheckJob
@@ -131,11 +132,7 @@ def _no_baseline(job: CheckJob) -> Finding:
 def _growth(
     job: CheckJob, now: Computed, baseline: Baseline, causes: Sequence[Finding], inputs: Sequence[Finding]
 ) -> Iterator[Finding]:
-    """One finding for each judged figure beyond its threshold, placed where its first cause is."""
-    first = next((cause for cause in causes if (cause.delta_bytes or 0) > 0), None)
-    here = Finding(level="notice", kind="information", message="", file=job.path.name, line=job.line)
-    grew = [cause for cause in causes if (cause.delta_bytes or 0) > 0]
-    placed = next((finding for finding in (*grew[:1], *inputs, *grew) if finding.file), here)
+    """One finding for each judged figure beyond its threshold, at the line whose doing its words are."""
     for name in JUDGED:
         before, after = baseline.figures.get(name), now.state.figures.get(name)
         if before is None or after is None:
@@ -144,13 +141,13 @@ def _growth(
         if not (failed or warned):
             continue
         limit = f"fail = {job.fail.text!r}" if failed else f"warn = {job.warn.text!r}"
-        why = "" if first is None else f"; {first.message}"
+        why = explained(name, causes, inputs)
         yield Finding(
             level="error" if failed else "warning",
             kind="growth",
-            message=f"{label_of(name)} {grown(before, after)}, beyond {limit}{why}",
-            file=placed.file,
-            line=placed.line,
+            message=f"{label_of(name)} {grown(before, after)}, beyond {limit}{why.words and f'; {why.words}'}",
+            file=why.file,
+            line=why.line,
             delta_bytes=after - before,
         )
 

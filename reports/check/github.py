@@ -34,10 +34,12 @@ def render_check_github(report: CheckReport, workspace: str | None = None) -> st
 
 
 def _annotation(job: JobResult, finding: Finding, prefix: str) -> str:
-    file, line = (job.file, job.line) if finding.file is None else (finding.file, finding.line)
-    properties = {"file": os.path.normpath(prefix + file).replace(os.sep, "/")}
-    if line is not None:
-        properties["line"] = str(line)
+    properties: dict[str, str] = {}
+    # What no line of the project is behind is annotated without one: GitHub shows it beside the run.
+    if finding.file is not None:
+        properties["file"] = os.path.normpath(prefix + finding.file).replace(os.sep, "/")
+        if finding.line is not None:
+            properties["line"] = str(finding.line)
     properties["title"] = f"plan check: {job.name}"
     return command(finding.level, properties, finding.message)
 

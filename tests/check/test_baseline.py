@@ -70,7 +70,11 @@ TORN = TEXT.replace('  "job": "train",\n', '<<<<<<< HEAD\n  "job": "train",\n===
         (TEXT.replace('"schema_version": 1', '"schema_version": 7'), line_of("schema_version"), "schema_version is 7"),
         (TEXT.replace("8589934592", "8589934593", 1), line_of("digest"), "it was edited by hand"),
         (TEXT.replace('"phase_of_peak": "backward"', '"phase_of_peak": 3'), line_of("phase_of_peak"), "not a string"),
-        (TEXT.replace('"document": "check-baseline"', '"document": "saved-plan"'), line_of("document"), "no baseline"),
+        (
+            TEXT.replace('"document": "check-baseline"', '"document": "saved-plan"'),
+            line_of("document"),
+            "not a baseline",
+        ),
     ],
 )
 def test_what_update_did_not_write_is_one_line_with_its_place(text, line, said):
@@ -196,3 +200,61 @@ def test_culprits_account_for_the_whole_change(before, after):
     found = culprits(first, second, {})
     assert sum(culprit.change for culprit in found) == sum(after.values()) - sum(before.values())
     assert [abs(culprit.change) for culprit in found] == sorted((abs(c.change) for c in found), reverse=True)
+
+
+# -- the line that is annotated ----------------------------------------------------------------------------------
+
+
+def grown(*, standing=None, lines=None, configuration=None, jobs=None):
+    """The growth's finding of a job that takes 2 GiB more than its baseline."""
+    configuration = {"workload.optimizer": "adamw", **(configuration or {})}
+    after = baseline(10 * GIB, standing={LOGITS: 8 * GIB, **(standing or {})}, configuration=configuration)
+    judged = judge(job(lines=jobs or {}), now(after, lines=lines or {}), baseline())
+    assert judged.findings[0].kind == "growth"
+    return judged.findings[0]
+
+
+LOGITS = "activations | head | mm | train.py | logits = head(x)"
+OURS, THEIRS = "activations | head | _to_copy | train.py | logits.float()", "activations | layers.* | mm |  | "
+
+
+def test_growth_that_no_line_makes_is_pinned_to_none():
+    found = grown(standing={THEIRS: 2 * GIB})
+    assert (found.file, found.line) == (None, None)
+    assert "; +2.0 GiB activations: layers.* mm" in found.message
+
+
+def test_growth_without_a_line_stands_at_the_one_input_that_changed():
+    found = grown(
+        standing={THEIRS: 2 * GIB}, configuration={"workload.optimizer": "adamw-8bit"}, jobs={"optimizer": 9, "gpus": 4}
+    )
+    assert (found.file, found.line) == ("pyproject.toml", 9)
+    assert "workload.optimizer: adamw -> adamw-8bit; the largest part: +2.0 GiB activations" in found.message
+
+
+def test_of_several_changed_inputs_none_is_picked():
+    found = grown(
+        standing={THEIRS: 2 * GIB},
+        configuration={"workload.optimizer": "sgd", "workload.seq_len": 4096},
+        jobs={"optimizer": 9, "seq-len": 10},
+    )
+    assert (found.file, found.line) == (None, None)
+    assert "changed were workload.optimizer: adamw -> sgd, workload.seq len: " in found.message
+
+
+def test_of_two_causes_the_words_are_those_of_the_line():
+    found = grown(standing={THEIRS: GIB + GIB // 2, OURS: GIB // 2}, lines={OURS: 88})
+    assert (found.file, found.line) == ("train.py", 88)
+    assert (
+        "; +512.0 MiB activations: `logits.float()` in train.py:88 (head _to_copy); the largest part: +1.5 GiB"
+        in found.message
+    )
+
+
+def test_a_nodes_ram_is_not_explained_by_what_stands_on_devices():
+    figures = {"host.most_bytes": 4 * GIB}
+    after = baseline(9 * GIB, standing={LOGITS: 8 * GIB, OURS: GIB}, figures={"host.most_bytes": 8 * GIB})
+    judged = judge(job(), now(after, lines={OURS: 88}), baseline(figures=figures))
+    ram = next(finding for finding in judged.findings if finding.message.startswith("RAM of a node"))
+    assert (ram.file, ram.line) == (None, None)
+    assert ram.message.endswith("beyond fail = '5%'")

@@ -2,6 +2,7 @@
 
     changes    inputs that differ: configuration, model, versions
     culprits   the tensors that a growth comes from
+    explained  what a growth is said to come from, and the line that is annotated with it
     hints      what the user's own lines did, where a captured script shows it
 
 Used by `regression` alone.

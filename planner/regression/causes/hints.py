@@ -42,7 +42,7 @@ def hints(before: Baseline, computed: Computed, delta: int) -> Iterator[Finding]
         yield _finding(f"the graph is kept after backward: `{kept.text}`", kept, delta)
     if MODEL in new:
         model = new[MODEL]
-        yield _finding(f"a second model stands beside the first: `{model.text}`", model, delta)
+        yield _finding(f"a second model stands beside the first: `{model.text}`", model, delta, "parameters")
     else:
         yield from _larger(before, now, places, config, delta)
     if before.figures.get(RECOMPUTED, 0) and not now.figures.get(RECOMPUTED, 0):
@@ -66,7 +66,7 @@ def _larger(
     noted = places.get(VOCABULARY)
     if noted is None and "vocab_size" in config:
         noted = Noted(text="vocab_size", place=place_of(config["vocab_size"]))
-    yield _finding(said if noted is None else f"{said}: `{noted.text}`", noted, delta)
+    yield _finding(said if noted is None else f"{said}: `{noted.text}`", noted, delta, "parameters")
 
 
 def _wider(before: Baseline, now: Baseline, delta: int) -> Iterator[Finding]:
@@ -80,7 +80,7 @@ def _wider(before: Baseline, now: Baseline, delta: int) -> Iterator[Finding]:
     }
     named = sorted(grew, key=lambda module: (-grew[module], module))[:_NAMED]
     words = f": {', '.join(named)}" if named else ""
-    yield _finding(f"the model grew, {was:,} -> {is_now:,} parameters{words}", None, delta)
+    yield _finding(f"the model grew, {was:,} -> {is_now:,} parameters{words}", None, delta, "parameters")
 
 
 def _optimizer(before: Baseline, now: Baseline, places: Mapping[str, Noted]) -> Iterator[Finding]:
@@ -95,7 +95,7 @@ def _optimizer(before: Baseline, now: Baseline, places: Mapping[str, Noted]) -> 
     made = places[OPTIMIZER]
     was, is_now = (side.configuration.get("workload.optimizer") for side in (before, now))
     words = f" ({was} -> {is_now})" if was != is_now else ""
-    yield _finding(f"optimizer state grew{words}: `{made.text}`", made, state)
+    yield _finding(f"optimizer state grew{words}: `{made.text}`", made, state, "optimizer_state")
 
 
 def _converted(before: Baseline, computed: Computed, delta: int) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ def _converted(before: Baseline, computed: Computed, delta: int) -> Iterator[Fin
             yield _finding(f"{format_bytes(size)} are converted to a wider type: `{text}`", noted, size)
 
 
-def _finding(message: str, noted: Noted | None, delta: int) -> Finding:
+def _finding(message: str, noted: Noted | None, delta: int, category: str = "activations") -> Finding:
     place = None if noted is None else noted.place
     return Finding(
         level="notice",
@@ -116,4 +116,5 @@ def _finding(message: str, noted: Noted | None, delta: int) -> Finding:
         file=None if place is None else place.file,
         line=None if place is None else place.line,
         delta_bytes=delta,
+        category=category,
     )
