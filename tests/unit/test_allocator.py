@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.memory.allocator.heap import Action
+from gpu_plan.planner.memory.allocator.expandable import ExpandableHeap
+from gpu_plan.planner.memory.allocator.heap import FULL, Action
 from gpu_plan.planner.memory.allocator.replay import AllocatorResult, AllocatorSettings, replay, simulate
 from gpu_plan.planner.memory.stream import StreamBuilder
 from gpu_plan.planner.trace.events import Category
@@ -341,3 +342,22 @@ def test_falling_addresses_decide_between_equal_blocks() -> None:
     assert descending.addresses[4] == descending.addresses[1] < descending.addresses[0]
     assert rising.addresses[4] == rising.addresses[0]
     assert descending.peak_reserved_bytes == rising.peak_reserved_bytes
+
+
+def test_the_older_of_two_cached_segments_is_collected() -> None:
+    """garbage_collect_cached_blocks: blocks of at least the average age go first, until the target is reached."""
+    settings = AllocatorSettings(garbage_collection_threshold=0.5, process_limit=200 * MIB)
+    # 40 and 44 MiB lie idle, the first for one request longer; 134 MiB are reserved, a hundred are allowed.
+    result = run([1, 2, -1, 3, -2, 4], [40 * MIB, 44 * MIB, 50 * MIB, 60 * MIB], settings=settings)
+    assert [call.nbytes for call in result.calls if call.action is Action.SEGMENT_FREE] == [40 * MIB]
+
+
+def test_a_request_that_cannot_be_mapped_leaves_its_first_pages_to_others() -> None:
+    """expandable_segments: try_allocate_expandable_block keeps what it has mapped, as a free block."""
+    heap = ExpandableHeap(AllocatorSettings(expandable_segments=True), 50 * MIB)
+    pool = heap.pool(0, False)
+    heap.free(pool, heap.malloc(pool, 20 * MIB))
+    assert heap.reserved == 20 * MIB
+    assert heap.malloc(pool, 45 * MIB) == FULL  # 25 MiB more are 40 in whole pages: above the device's 50
+    assert heap.reserved == 0, "given back with the rest of the cache, and not lost"
+    assert heap.malloc(pool, 20 * MIB) != FULL

@@ -21,6 +21,12 @@ def deptry(project):
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
 
 
+def test_metadata_says_nothing_that_is_not_so():
+    """A page that nobody has made is no address: until the project has one, it names none."""
+    assert "OWNER" not in str(PROJECT)
+    assert all(address.startswith("https://") for address in PROJECT.get("urls", {}).values())
+
+
 def test_imports_are_declared():
     done = deptry(ROOT / "pyproject.toml")
     assert done.returncode == 0, done.stderr

@@ -16,12 +16,14 @@ from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp1 import STRATEGY as FSDP1
 from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
 from gpu_plan.planner.strategy.kinds.single import Single
+from gpu_plan.planner.strategy.kinds.zero1 import Zero1
 from gpu_plan.planner.strategy.kinds.zero2 import Zero2
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
-from gpu_plan.planner.strategy.zero.common import pinned_bytes
+from gpu_plan.planner.strategy.zero.common import pinned_bytes, zero_config
+from gpu_plan.planner.strategy.zero.stage3.partition import partition
 from gpu_plan.planner.trace.events import Category, ModuleLayout, StepTrace
 from gpu_plan.planner.workload.training import Precision, Stack
-from tests.support.live_bytes import at_load, live
+from tests.support.live_bytes import at_load, labelled, live
 from tests.support.rank_contexts import small_context
 from tests.support.story import story
 from tests.support.tiny_trace import tiny_trace
@@ -194,6 +196,30 @@ def test_zero_3_fetches_what_the_root_owns_when_backward_enters_it() -> None:
     )
 
 
+def test_zero_3_lets_what_runs_backward_last_go_when_backward_ends() -> None:
+    """Its inputs have no gradient whose hook would release it (parameter_offload.py: PostBackwardFunction)."""
+    settings = (("zero.param_persistence_threshold", "0"), ("zero.reduce_bucket_size", "768"))
+    told = story(Zero3().rank(replace(zero(tiny_trace([(63, 4)] * 3)), settings=settings)).stream, 1, backward=True)
+    assert told[-2:] == ["-reduce-scatter input", "-gathered weight"]
+
+
+@pytest.mark.parametrize(("threshold", "whole"), [(255, 0), (256, 3)])
+def test_zero_3_keeps_weights_up_to_the_threshold_whole(threshold: int, whole: int) -> None:
+    """partition_parameters.py: `param.ds_numel <= persistence_threshold`."""
+    settings = (("zero.param_persistence_threshold", str(threshold)), ("zero.reduce_bucket_size", "300"))
+    stream = Zero3().rank(replace(zero(tiny_trace([(64, 4)] * 3)), settings=settings)).stream
+    assert story(stream, 2).count("+persistent weight") == whole
+
+
+def test_zero_3_pads_shares_and_fills_sub_groups() -> None:
+    """stage3.py: _create_fp16_sub_groups closes a group once it holds sub_group_size elements of this rank or more."""
+    settings = (("zero.sub_group_size", "64"), ("zero.reduce_bucket_size", "300"))
+    context = replace(zero(tiny_trace([(64, 4), (64, 4), (63, 4), (5, 1)])), settings=settings)
+    parts = partition(context, zero_config(context, 3))
+    assert parts.share == (32, 32, 32, 1), "252 elements over eight ranks are 32 to each"
+    assert parts.sub_groups == ((0, 1), (2, 3))
+
+
 def test_zero_3_before_training_and_in_its_step() -> None:
     stream = Zero3().rank(zero(tiny_trace([(64, 4)] * 3))).stream
     assert story(stream, 0) == lines(
@@ -208,6 +234,8 @@ def test_zero_3_before_training_and_in_its_step() -> None:
         +weight gathered to hook its gradient
         -weight gathered to hook its gradient"""
     )
+    # Of the largest share of a weight: 256 elements over eight ranks, in fp64.
+    assert {size for _, _, size in labelled(stream, "gradient norm in fp64")} == {8 * 256 // 8}
     assert story(stream, 2)[:5] == lines(
         """+gradient norm in fp64
         -gradient norm in fp64
@@ -223,6 +251,33 @@ def test_zero_2_reduces_bucket_by_bucket_and_closes_its_buffer_behind_backward()
     assert story(stream, 0)[-2:] == ["+zero gradient at start", "-zero gradient at start"]
     told = [line for line in story(stream, 1, backward=True) if "gradient" not in line]
     assert told == ["+ZeRO reduce bucket", *["+flattened bucket", "-flattened bucket"] * 3, "-ZeRO reduce bucket"]
+
+
+def test_zero_with_overlap_fills_one_bucket_while_the_other_is_reduced() -> None:
+    settings = (*ZERO, ("zero.overlap_comm", "true"))
+    told = story(Zero2().rank(replace(zero(tiny_trace([(64, 4)] * 3)), settings=settings)).stream, 1)
+    assert [line for line in told if "reduce bucket" in line] == ["+ZeRO reduce bucket"] * 2 + [
+        "-ZeRO reduce bucket"
+    ] * 2
+
+
+def test_zero_flattens_no_partition_of_one_piece() -> None:
+    """flatten([one tensor]) is a view of it."""
+    whole = story(Zero2().rank(zero(tiny_trace([(64, 4)]))).stream, 2)
+    assert "+flat gradient partition" not in whole
+    assert "+flat gradient partition" in story(Zero2().rank(zero(tiny_trace([(64, 4)] * 3))).stream, 2)
+
+
+def test_zero_1_lets_an_oversized_gradient_of_another_rank_go_behind_backward() -> None:
+    """stage_1_and_2.py: partition_grads=False averages in place, and the gradients stay until the epilogue."""
+    settings = (("zero.reduce_bucket_size", "100"), ("zero.overlap_comm", "true"))
+    context = replace(zero(tiny_trace([(64, 4)] * 3)), settings=settings)
+    ones, twos = (story(strategy.rank(context).stream, 1, backward=True) for strategy in (Zero1(), Zero2()))
+    closing = ones.index("-ZeRO reduce bucket")
+    assert [line for line in ones[:closing] if line.startswith("-gradient")] != []
+    late = [line for line in ones[closing:] if line.startswith("-gradient")]
+    assert late
+    assert not [line for line in twos[twos.index("-ZeRO reduce bucket") :] if line.startswith("-gradient")]
 
 
 @pytest.mark.parametrize(("reach", "reductions"), [(255, 3), (256, 3), (511, 3), (512, 2), (768, 1)])
@@ -259,6 +314,28 @@ def test_fsdp1_prefetches_before_a_units_own_backward_and_keeps_gradient_shards_
     forward = story(stream, 3, backward=False)
     assert forward[:5] == ["+input_ids", "-input_ids", *(f"-gradient shard m{index} @3" for index in (2, 1, 0))]
     assert forward[5:] == lines("".join(flat(f"m{i}") + f"-unsharded flat parameter m{i} @2\n" for i in range(3)))
+
+
+def test_fsdp1_adds_later_micro_steps_to_the_gradient_of_the_first() -> None:
+    """AccumulateGrad adds in place: what the later step made goes, what the first one made stays."""
+    stream = FSDP1.rank(mixed(accumulation_steps=2)).stream
+    second = stream.event_segment == 2
+    traced = stream.trace.num_tensors * stream.num_passes
+    flats = {traced + i for i, label in enumerate(stream.labels) if label == "unsharded flat gradient"}
+    made = [t for t in stream.event_tensor[second & (stream.event_sign > 0)].tolist() if t in flats]
+    freed = [t for t in stream.event_tensor[second & (stream.event_sign < 0)].tolist() if t in flats]
+    assert freed[0] == made[0]
+    assert freed[1] not in made
+
+
+def test_fsdp1_sends_the_root_once_and_reduces_what_is_trained() -> None:
+    layout = ModuleLayout(blocks=("m0", "m1"))
+    frozen = replace(tiny_trace([(64, 4)] * 3, frozen=[0]), layout=layout)
+    plan = FSDP1.rank(replace(mixed(), trace=frozen))
+    sent = [(c.kind, c.phase) for c in plan.collectives]
+    assert sent.count(("all_gather", "forward")) == 3
+    assert sent.count(("all_gather", "backward")) == 2
+    assert sent.count(("reduce_scatter", "backward")) == 2
 
 
 def test_fsdp1_wraps_unit_by_unit_and_frees_what_it_flattened_last() -> None:

@@ -14,7 +14,7 @@ from gpu_plan.planner.strategy.kinds.zero1 import Zero1
 from gpu_plan.planner.strategy.kinds.zero2 import Zero2
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.traits import Offload
-from gpu_plan.planner.strategy.zero.common import pinned_bytes
+from gpu_plan.planner.strategy.zero.common import optimizer_groups, pinned_bytes, zero_config
 from gpu_plan.planner.strategy.zero.stage12.flat import FlatGroup, flatten_copies, worst_rank
 from gpu_plan.planner.strategy.zero.stage12.rank import flat_groups
 from gpu_plan.planner.trace.events import Category, StepTrace
@@ -185,6 +185,30 @@ def test_parameters_out_of_reach_are_gathered_twice() -> None:
 def test_trainer_sizes_buckets_by_the_hidden_size() -> None:
     notes = Zero2().rank(context(stack=Stack.TRAINER, hidden_size=1000, settings=())).notes
     assert any("1000000 elements (auto" in note for note in notes)
+
+
+def test_the_worst_rank_touches_the_most_elements() -> None:
+    """Gradients are kept whole where a partition touches them: here rank 1 touches all three of ten, one and one."""
+    worst = worst_rank([FlatGroup((0, 1, 2), (10, 1, 1), 2)])
+    assert (worst.rank, worst.touched, worst.largest) == (1, 12, 4)
+    alike = worst_rank([FlatGroup((0, 1), (6, 6), 2)])
+    assert alike.rank == 0, "the first of equals"
+
+
+def test_what_accelerate_fills_in_under_the_trainer() -> None:
+    """transformers integrations/deepspeed.py: trainer_config_finalize; without it DeepSpeed's own defaults."""
+    config = zero_config(context(stack=Stack.TRAINER, hidden_size=1001, settings=()), 3)
+    assert (config.reduce_bucket, config.prefetch, config.persistence) == (1002001, 901800, 10010)
+    plain = zero_config(context(settings=()), 3)
+    assert (plain.reduce_bucket, plain.prefetch, plain.persistence) == (500_000_000, 50_000_000, 100_000)
+    assert [zero_config(context(settings=()), stage).overlap for stage in (1, 2, 3)] == [False, False, True]
+
+
+def test_the_trainer_decays_matrices_apart_from_vectors() -> None:
+    """trainer.py: create_optimizer makes a group of what decays and one of the rest; accelerate keeps one."""
+    matrices, vectors = [0, 2, 3], [1, 4]
+    assert optimizer_groups(context(stack=Stack.TRAINER)) == [matrices, vectors]
+    assert optimizer_groups(context()) == [[0, 1, 2, 3, 4]]
 
 
 def test_frozen_parameters_have_neither_master_nor_gradient() -> None:

@@ -109,3 +109,78 @@ def test_tighter_bounds_hold_less(bound: str) -> None:
 def test_a_longer_reach_gathers_less_often() -> None:
     own, far = both(max_reuse=10**9)
     assert far.taken < own.taken
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Diary(Ledger):
+    """Says what is taken, in order."""
+
+    said: list[tuple[str, int]] = field(default_factory=list)
+
+    def take(self, at: int, elements: int, label: str) -> int:
+        self.said.append((label, elements))
+        return super().take(at, elements, label)
+
+
+def small(owned: dict[int, list[int]], numel: list[int], **changes: int) -> tuple[Coordinator[int], Diary]:
+    bounds = Limits(**{"prefetch": 0, "max_live": 10**9, "max_reuse": 0, "world_size": 4, **changes})
+    diary = Diary()
+    return Coordinator(numel=numel, owned=owned, persistent=frozenset(), limits=bounds, storage=diary), diary
+
+
+def test_weights_of_one_module_are_gathered_together_padded_and_land_as_they_are() -> None:
+    """partition_parameters.py: _all_gather_coalesced; a single one goes straight into its own tensor, padded."""
+    together, diary = small({0: [0, 1]}, [5, 7])
+    together.begin(0)
+    together.fetch(0, 0, backward=False)
+    assert diary.said == [("coalesced all-gather", 8 + 8), ("gathered weight", 5), ("gathered weight", 7)]
+    assert sorted(diary.held.values()) == [5, 7]
+    alone, diary = small({0: [0]}, [5])
+    alone.begin(0)
+    alone.fetch(0, 0, backward=False)
+    assert diary.said == [("gathered weight", 8)]
+
+
+def test_a_weight_stays_while_another_module_uses_it() -> None:
+    coordinator, diary = small({0: [0], 1: [0]}, [8])
+    coordinator.begin(0)
+    coordinator.fetch(0, 0, backward=False)
+    coordinator.fetch(0, 1, backward=False)
+    coordinator.release(0, 1, backward=False)
+    assert coordinator.present() == {0}
+    coordinator.release(0, 0, backward=False)
+    assert coordinator.present() == frozenset()
+    assert diary.said == [("gathered weight", 8)]
+
+
+def steps(coordinator: Coordinator[int], modules: list[int]) -> list[frozenset[int]]:
+    """What is there after each module's fetch, in forward alone."""
+    found = []
+    coordinator.begin(0)
+    for module in modules:
+        coordinator.fetch(0, module, backward=False)
+        found.append(coordinator.present())
+        coordinator.release(0, module, backward=False)
+    coordinator.begin_step(0)
+    coordinator.end_step(0)
+    return found
+
+
+def test_fetching_ahead_goes_on_until_the_bound_is_reached() -> None:
+    """__prefetch: `while self.__param_queue and numel_prefetching < max_params_to_prefetch`."""
+    order = [0, 1, 2, 3]
+    coordinator, _ = small({number: [number] for number in order}, [8] * 4, prefetch=9)
+    assert steps(coordinator, order) == [{0}, {1}, {2}, {3}], "the first step records the order"
+    assert steps(coordinator, order)[0] == {0, 1, 2}, "8 elements are below 9: one more"
+
+
+def test_what_is_used_again_within_the_distance_stays() -> None:
+    """__params_to_release: `params_traversed >= max_reuse_dist_in_numel` ends the look ahead."""
+    order = [0, 1, 0]
+    for reach, stays in ((8, False), (9, True)):
+        coordinator, _ = small({0: [0], 1: [1]}, [8, 8], max_reuse=reach)
+        steps(coordinator, order)
+        assert (0 in steps(coordinator, order)[1]) is stays

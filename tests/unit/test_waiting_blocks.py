@@ -39,6 +39,11 @@ def test_a_waiting_block_is_freed_but_active_and_serves_no_one() -> None:
     assert waits.addresses[4] in (waits.addresses[0], waits.addresses[2])
 
 
+def test_a_waiting_block_serves_the_very_request_at_which_its_event_has_passed() -> None:
+    assert waited([0, 2, 2, 4, 4, 5]).peak_reserved_bytes == 30 * MIB
+    assert waited([0, 3, 2, 5, 4, 5]).peak_reserved_bytes == 60 * MIB
+
+
 def test_a_block_that_never_comes_back_by_itself_does_before_cached_memory_is_given_back() -> None:
     """release_cached_blocks waits for all events, then frees what is whole."""
     free = waited([0, 6, 2, 6, 4, 6])
