@@ -105,7 +105,7 @@ def damage(strategy: str, flips: int, chance: random.Random) -> Damaged:
             flip(files[name], at, bit)
             looked = search([run])
             fell_back = looked.newest is not None and looked.newest.path.name == "step-2"
-            if not fell_back or [each.path for each in looked.passed_over] != [newer]:
+            if not fell_back or [each.path for each in looked.skipped] != [newer]:
                 missed.append(f"{name}:{at}")
             flip(files[name], at, bit)
         whole = search([run]).newest

@@ -104,10 +104,10 @@ class ExplorerApp(Shell):
         table = self.plans
         self.notify(table.sort_with(SORTS[(SORTS.index(table.sort_by) + 1) % len(SORTS)]))
 
-    def action_losers(self) -> None:
+    def action_rejected_too(self) -> None:
         """Hides or shows what does not fit."""
         table = self.plans
-        table.losers = not table.losers
+        table.rejected_too = not table.rejected_too
         table.redraw()
 
     def action_filter(self) -> None:

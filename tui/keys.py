@@ -41,7 +41,7 @@ BINDINGS: list[BindingType] = [
     Binding("N", "step_gpus(False)", "half the GPUs", show=False),
     Binding("backspace", "undo", "undo", show=False),
     Binding("escape", "close_filter", "close the filter", show=False),
-    Binding("h", "losers", "hide what does not fit", show=False),
+    Binding("h", "rejected_too", "hide what does not fit", show=False),
     Binding("y", "copy", "copy the command", show=False),
     Binding("f5", "restart", "restart the planner", show=False),
     *_letters(),
@@ -64,7 +64,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Runs: predicted beside measured", "w", "runs"),
     ("Sort the plans", "t", "sort"),
     ("Filter the plans", "/", "filter"),
-    ("Hide or show what does not fit", "h", "losers"),
+    ("Hide or show what does not fit", "h", "rejected_too"),
     ("Train or generate: the other task", "e", "other_task"),
     ("Start the planner's processes anew", "F5", "restart"),
 )

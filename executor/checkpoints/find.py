@@ -29,7 +29,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Torn:
+class Incomplete:
     """A folder that was meant to be a checkpoint and is none."""
 
     path: Path
@@ -43,7 +43,7 @@ class Found:
 
     newest: Checkpoint | None
     """Whole in every byte that its manifest covers."""
-    passed_over: tuple[Torn, ...]
+    skipped: tuple[Incomplete, ...]
     """Torn ones, and damaged ones that would have been newer."""
 
 
@@ -61,12 +61,12 @@ def search(roots: Iterable[Path], *, run_id: str | None = None, before: int | No
     `run_id`: only those that this run saved; `before`: only those of fewer steps. Torn ones and those without an
     optimizer are passed over. Files of a candidate are read newest first, so that older ones cost nothing.
     """
-    candidates, passed = [], []
+    candidates, skipped = [], []
     for path in _folders(roots):
         try:
             manifest = read_manifest(path)
         except ManifestError as error:
-            passed.append(Torn(path=path, reason=str(error)))
+            skipped.append(Incomplete(path=path, reason=str(error)))
             continue
         early = before is None or manifest.step < before
         if manifest.resumable and early and run_id in (None, manifest.run_id):
@@ -75,10 +75,10 @@ def search(roots: Iterable[Path], *, run_id: str | None = None, before: int | No
         try:
             check_files(path, manifest)
         except ManifestError as error:
-            passed.append(Torn(path=path, reason=str(error)))
+            skipped.append(Incomplete(path=path, reason=str(error)))
             continue
-        return Found(newest=Checkpoint(path=path, manifest=manifest), passed_over=tuple(passed))
-    return Found(newest=None, passed_over=tuple(passed))
+        return Found(newest=Checkpoint(path=path, manifest=manifest), skipped=tuple(skipped))
+    return Found(newest=None, skipped=tuple(skipped))
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

@@ -84,8 +84,8 @@ def decide(
         )
     restarts = sum(1 for attempt in attempts[:-1] if attempt.cause in _CRASHES)
     if restarts >= max_restarts:
-        told = "none was allowed" if max_restarts == 0 else f"all {max_restarts} were used"
-        return Decision(action="stop", reason=f"no restart is left: {told} (--max-restarts)")
+        why = "none was allowed" if max_restarts == 0 else f"all {max_restarts} were used"
+        return Decision(action="stop", reason=f"no restart is left: {why} (--max-restarts)")
     return Decision(action="retry", reason=f"restart {restarts + 1} of {max_restarts}")
 
 

@@ -37,7 +37,7 @@ def find_resumption(job: Job, folder: RunFolder, roots: Iterable[Path]) -> Resum
         return Resumption()  # each prompt that is done lies beside the output: its ranks look there
     places = (folder.path, *roots)
     looked = search(places, run_id=folder.run_id)
-    notes = [f"skipped {one.path}: {one.reason}" for one in looked.passed_over]
+    notes = [f"skipped {one.path}: {one.reason}" for one in looked.skipped]
     found = looked.newest
     if found is None:
         return Resumption(notes=(*notes, "this run has no complete checkpoint: from the beginning"))

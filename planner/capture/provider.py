@@ -18,7 +18,7 @@ from gpu_plan.planner.model.spec import ModelSpec, spec_from
 from gpu_plan.planner.plan.codec import decode, dump, load_object
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.trace.device import DeviceKind
-from gpu_plan.planner.trace.entries import told_by
+from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.static import static_trace
@@ -97,11 +97,11 @@ class CapturedProvider:
         """A trace without a step, whose parameters stand as `regime` has them."""
         return static_trace(self.spec(), regime)
 
-    def told(self) -> tuple[list[str], list[str]]:
+    def assumptions(self) -> tuple[list[str], list[str]]:
         """Host reads that were answered, and notes."""
-        sites, notes = told_by(trace for _, trace in self._traces.values())
+        sites, notes = assumptions_of(trace for _, trace in self._traces.values())
         if self._whole is not None:
-            more, said = self._whole.told()
+            more, said = self._whole.assumptions()
             sites = list(dict.fromkeys([*sites, *more]))
             notes = [*notes, *said, "under --tp the step is that of the model's configuration, not the script's own"]
         return sites, [*notes, *(self._facts.notes if self._facts else ())]

@@ -75,10 +75,10 @@ def _try(job: Job, tried: Tried, change: str, make: Any, cluster: Cluster | None
     if best is None:
         tried.refused.append(change)
         return
-    tried.found.append(_told(change, task, best, cluster or job.cluster))
+    tried.found.append(_alternative(change, task, best, cluster or job.cluster))
 
 
-def _told(change: str, task: AnyTask, best: Any, cluster: Cluster) -> Alternative:
+def _alternative(change: str, task: AnyTask, best: Any, cluster: Cluster) -> Alternative:
     speed = task.speed(best)
     prices = [cluster.price] if cluster.price else list(cluster.gpu.prices)
     cheapest = min((price.usd_per_hour for price in prices), default=None)

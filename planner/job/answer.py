@@ -44,7 +44,7 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     if request.suggest and (found.best is None or request.alternatives):
         asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
         tried = alternatives(asked, fits=found.best is not None)
-    told = document(
+    answered = document(
         found,
         task=job.task,
         source=source,
@@ -59,11 +59,11 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         explain=request.explained if request.explain else 0,
     )
     if wishes.tokens is not None:
-        told = replace(told, whole_job=_whole_job(told, wishes.tokens, cluster))
-        told = replace(told, warnings=(*told.warnings, *_beyond(told.whole_job, wishes)))
+        answered = replace(answered, whole_job=_whole_job(answered, wishes.tokens, cluster))
+        answered = replace(answered, warnings=(*answered.warnings, *_beyond(answered.whole_job, wishes)))
     drawn = request.plot or (request.timeline and not cluster.gpu.is_cpu)
     return Answer(
-        document=told,
+        document=answered,
         snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,
         timeline=predicted_timeline(found, request.pinned, job.spec.id) if drawn else None,
         schedule=predicted_schedule(found, request.pinned, job.spec.id) if request.schedule else None,
@@ -72,13 +72,13 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     )
 
 
-def _whole_job(told: PlanDocument, tokens: int, cluster: Cluster) -> JobFigures | None:
+def _whole_job(answered: PlanDocument, tokens: int, cluster: Cluster) -> JobFigures | None:
     """What so many tokens take under the best plan; None where nothing fits, or nothing is counted in tokens."""
-    speed = None if told.best is None else told.best.speed
+    speed = None if answered.best is None else answered.best.speed
     if speed is None or not speed.tokens_per_second_per_gpu:
         return None
     hours = tokens / (speed.tokens_per_second_per_gpu * cluster.world_size) / 3600
-    price = told.prices[0].usd_per_hour if told.prices else None
+    price = answered.prices[0].usd_per_hour if answered.prices else None
     gpu_hours = hours * cluster.world_size
     return JobFigures(tokens=tokens, hours=hours, gpu_hours=gpu_hours, usd=None if price is None else gpu_hours * price)
 
@@ -105,8 +105,8 @@ def _beyond(job: JobFigures | None, wishes: Wishes) -> Iterator[str]:
 
 
 def _assumptions(job: Prepared, found: Found[Any]) -> tuple[Assumption, ...]:
-    """What the best plan rests on, what every plan of the task does, then what this model's traces were told."""
-    sites, notes = job.told()
+    """What the best plan rests on, what every plan of the task does, then what this model's traces assume."""
+    sites, notes = job.assumptions()
     best = found.plans[0] if found.plans else None
     read = (
         Assumption(text=f"host read {site}", basis="traced" if "follows from" in site else "assumed") for site in sites

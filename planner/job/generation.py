@@ -36,7 +36,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         task=GenerationTask(evaluator, command=request.command, bounded=True),
         spec=spec,
         fixed=_fixed(workload),
-        told=provider.told,
+        assumptions=provider.assumptions,
         settings=setting_notes(workload, cluster),
         warnings=lambda found: warned,
     )

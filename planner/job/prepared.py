@@ -43,7 +43,7 @@ class Prepared:
     spec: ModelSpec
     fixed: tuple[Assumption, ...]
     """What every plan of the task rests on."""
-    told: Callable[[], tuple[list[str], list[str]]]
+    assumptions: Callable[[], tuple[list[str], list[str]]]
     """What the traces used so far were told about values, and the notes made while tracing."""
     settings: tuple[Assumption, ...] = ()
     """What `--set` changes, told beside the figures."""

@@ -59,7 +59,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
             ),
             *_clipping(workload),
         ),
-        told=lambda: _told(provider, spec),
+        assumptions=lambda: _assumptions(provider, spec),
         settings=(*setting_notes(workload, cluster), *training_notes(workload), *stack_notes(workload)),
         headline=unpacked_experts(spec, workload),
         warnings=warnings,
@@ -80,8 +80,8 @@ def _batches(provider: Provider, workload: Workload, source: ModelSource) -> tup
     return (Assumption(text=_data(workload), basis="assumed"),)
 
 
-def _told(provider: Provider, spec: ModelSpec) -> tuple[list[str], list[str]]:
-    sites, notes = provider.told()
+def _assumptions(provider: Provider, spec: ModelSpec) -> tuple[list[str], list[str]]:
+    sites, notes = provider.assumptions()
     return sites, [*notes, *spec.notes]
 
 

@@ -20,17 +20,17 @@ def timeline(stream: RankStream, micro_batch: int, result: AllocatorResult, *, t
     standing = alive_at(stream, first - 1) if first else np.zeros(len(sizes), dtype=np.int64)
     start = np.bincount(stream.category, weights=sizes * standing, minlength=len(CATEGORIES))
     moments = []
-    told = {}
+    described = {}
     for event in range(first, last):
         tensor = int(stream.event_tensor[event])
-        if tensor not in told:
-            told[tensor] = describe(stream, tensor, int(sizes[tensor]), micro_batch)
+        if tensor not in described:
+            described[tensor] = describe(stream, tensor, int(sizes[tensor]), micro_batch)
         moments.append(
             Moment(
                 phase=str(phase_at(stream, event)),
-                category=str(told[tensor].category),
-                module=told[tensor].module,
-                operator=" ".join(filter(None, (told[tensor].operator, told[tensor].shape))),
+                category=str(described[tensor].category),
+                module=described[tensor].module,
+                operator=" ".join(filter(None, (described[tensor].operator, described[tensor].shape))),
                 change=int(result.charged[event]),
                 allocated=int(allocated[event]),
                 reserved=int(reserved[event]),

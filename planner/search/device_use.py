@@ -24,7 +24,7 @@ class Simulated:
     reserved_bytes: int
     """Peak reserved on a device without limit."""
     reserved_under_pressure: int | None
-    """Peak reserved under the real capacity, cached memory given back on the way; None where the run dies."""
+    """Peak reserved under the real capacity, cached memory given back on the way; None where it runs out."""
     retries: int
     """How often cached memory was given back under the real capacity."""
     caches: bool = True
@@ -72,7 +72,7 @@ class DeviceUse:
 
     @property
     def low_bytes(self) -> int:
-        """The least that the device must have: what the allocator can be squeezed to."""
+        """The least that the device must have: what the allocator can make do with."""
         held = self._held
         if self.simulated is not None and self.simulated.reserved_under_pressure is not None:
             held = min(held, self.simulated.reserved_under_pressure + self._host)
@@ -84,11 +84,11 @@ class DeviceUse:
 
     @property
     def verdict(self) -> str:
-        """`fits` when the high end is within capacity, `no` when the run dies, else `tight`."""
+        """`fits` when the high end is within capacity, `no` when the run ends out of memory, else `tight`."""
         if self.high_bytes <= self.capacity_bytes:
             return "fits"
-        dies = self.simulated is not None and self.simulated.reserved_under_pressure is None
-        return "no" if dies or self.low_bytes > self.capacity_bytes else "tight"
+        runs_out = self.simulated is not None and self.simulated.reserved_under_pressure is None
+        return "no" if runs_out or self.low_bytes > self.capacity_bytes else "tight"
 
     @property
     def cached(self) -> Term | None:
@@ -181,15 +181,15 @@ def simulated(
     limited = run(Schedule.AHEAD, room=room)
 
     @cache
-    def squeezed() -> tuple[int, int]:
-        return _settled([limited, run(Schedule.AHEAD, descending_addresses=True, room=room)], stream)
+    def extremes_under_pressure() -> tuple[int, int]:
+        return _after_retries([limited, run(Schedule.AHEAD, descending_addresses=True, room=room)], stream)
 
     assert exact.simulated is not None
     under_pressure = replace(
         exact.simulated,
         reserved_under_pressure=limited.peak_reserved_bytes if limited.oom_at is None else None,
         retries=limited.num_alloc_retries,
-        extremes=squeezed if limited.num_alloc_retries and limited.oom_at is None else extremes,
+        extremes=extremes_under_pressure if limited.num_alloc_retries and limited.oom_at is None else extremes,
     )
     return replace(exact, simulated=under_pressure), blocks
 
@@ -198,7 +198,7 @@ _ORDERS = (False, True)
 """Addresses that the driver hands out: ascending, descending."""
 
 
-def _settled(limited: list[AllocatorResult], stream: RankStream) -> tuple[int, int]:
+def _after_retries(limited: list[AllocatorResult], stream: RankStream) -> tuple[int, int]:
     """What stays reserved by a run that gave cached memory back.
 
     One that does so once, on its way into the second iteration, settles at what it then needs; one that does so in

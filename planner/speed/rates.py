@@ -203,15 +203,15 @@ def own_or_kin(gpu: Gpu, known: Mapping[str, tuple[float, float, float]], what: 
         note = f"{what}: {expected:.0%} of peak, measured on {gpu.short}"
         return Rate(slow=slow, expected=expected, fast=fast, basis="measured", note=note)
     catalog = load_gpus()
-    kin = [shares for gpu_id, shares in known.items() if catalog[gpu_id].architecture == gpu.architecture]
-    rows = kin or list(known.values())
+    similar = [shares for gpu_id, shares in known.items() if catalog[gpu_id].architecture == gpu.architecture]
+    rows = similar or list(known.values())
     expected = median(row[1] for row in rows)
-    of = f"{len(rows)} {gpu.architecture} devices" if kin else f"all {len(rows)} measured devices"
+    of = f"{len(rows)} {gpu.architecture} devices" if similar else f"all {len(rows)} measured devices"
     return Rate(
         slow=min(row[0] for row in rows),
         expected=expected,
         fast=min(1.0, max(row[2] for row in rows)),  # own boost clocks are nobody else's
-        basis="source" if kin else "assumed",
+        basis="source" if similar else "assumed",
         note=f"{what}: {expected:.0%} of peak, the median of {of}",
     )
 

@@ -69,7 +69,7 @@ class Entries:
             write_entry(path, content)
 
 
-def told_by(traces: Iterable[StepTrace]) -> tuple[list[str], list[str]]:
+def assumptions_of(traces: Iterable[StepTrace]) -> tuple[list[str], list[str]]:
     """What traces were told about values, and the notes made while tracing, each once."""
     kept = tuple(traces)
     sites = dict.fromkeys(site for trace in kept for site in trace.host_reads)

@@ -8,7 +8,7 @@ from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
-from gpu_plan.planner.trace.entries import Entries, told_by
+from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.ranges import ranges_for
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError, needs_tracing
@@ -36,7 +36,7 @@ class Provider(Protocol):
         """A trace without a step, whose parameters stand as `regime` has them."""
         ...
 
-    def told(self) -> tuple[list[str], list[str]]:
+    def assumptions(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
         ...
 
@@ -97,10 +97,10 @@ class TraceProvider:
         """A trace without a step, whose parameters stand as `regime` has them: needs no tracing."""
         return static_trace(self.spec(), regime)
 
-    def told(self) -> tuple[list[str], list[str]]:
+    def assumptions(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
-        sites, notes = told_by(self._traces.values())
-        shipped = self._shelf.told(self._left_out) if self._shelf and self._shipped else []
+        sites, notes = assumptions_of(self._traces.values())
+        shipped = self._shelf.assumptions(self._left_out) if self._shelf and self._shipped else []
         return sites, [*notes, *shipped, *([] if self.walls is None else [self.walls])]
 
     @property

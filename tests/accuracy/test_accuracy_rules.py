@@ -22,7 +22,7 @@ from benchmarks.accuracy.trainer.strategies import regime_of, strategy_of
 from benchmarks.accuracy.truth import Kind, read_truth
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.strategy.fsdp1 import rank
-from gpu_plan.planner.strategy.fsdp1.runtime import Act, Deed, deeds_of
+from gpu_plan.planner.strategy.fsdp1.runtime import ActionKind, UnitAction, unit_actions
 
 Row = dict[str, Any]
 TRUTHS = [read_truth(path) for path in DATA]
@@ -79,29 +79,29 @@ def test_nothing_is_gathered_ahead_under_old_checkpointing(tmp_path: Path, monke
     sizes = {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 254}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
     (tmp_path / "tiny.json").write_text(json.dumps(json.loads(_setup(FLAT).config) | sizes))
-    found: list[list[Deed]] = []
+    found: list[list[UnitAction]] = []
 
-    def kept(*arguments: Any, **options: Any) -> list[Deed]:
-        found.append(deeds_of(*arguments, **options))
+    def kept(*arguments: Any, **options: Any) -> list[UnitAction]:
+        found.append(unit_actions(*arguments, **options))
         return found[-1]
 
-    monkeypatch.setattr(rank, "deeds_of", kept)
+    monkeypatch.setattr(rank, "unit_actions", kept)
     row = {**BY_ID[FLAT], "model": "tiny", "seq_len": 64, "notes": "", "fused_or_chunked_loss": "none"}
     for software in ("transformers 4.45.2", "transformers 4.52.1"):
         case = case_of({**row, "software": software}, Models(configs=tmp_path))
         Estimator().judge(case, 1)
     # The root stands gathered throughout.
-    assert [_most_gathered(deeds) for deeds in found] == [1 + 1, 1 + 2]
+    assert [_most_gathered(actions) for actions in found] == [1 + 1, 1 + 2]
 
 
-def _most_gathered(deeds: list[Deed]) -> int:
+def _most_gathered(actions: list[UnitAction]) -> int:
     live: set[str] = set()
     most = 0
-    for deed in deeds:
-        if deed.act is Act.UNSHARD:
-            live = live | {deed.unit.module}
-        elif deed.act in (Act.RESHARD, Act.REDUCE):
-            live = live - {deed.unit.module}
+    for action in actions:
+        if action.act is ActionKind.UNSHARD:
+            live = live | {action.unit.module}
+        elif action.act in (ActionKind.RESHARD, ActionKind.REDUCE):
+            live = live - {action.unit.module}
         most = max(most, len(live))
     return most
 

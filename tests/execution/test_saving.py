@@ -59,7 +59,7 @@ def test_a_folder_saved_over_again_is_torn_meanwhile(tmp_path: Path) -> None:
     ended = launch(tmp_path, "saving.py", "latest", "4", "3", strategy="ddp", ranks=2)
     assert ended.code != 0
     assert newest_complete([tmp_path]) is None
-    assert [each.path.name for each in search([tmp_path / "project"]).passed_over] == ["latest"]
+    assert [each.path.name for each in search([tmp_path / "project"]).skipped] == ["latest"]
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_a_full_disk_leaves_the_last_complete_one(tmp_path: Path) -> None:
         found = newest_complete([small], run_id="run")
         assert found is not None
         assert found.manifest.step == 4
-        assert [each.path.name for each in search([small]).passed_over] == ["step-6"]
+        assert [each.path.name for each in search([small]).skipped] == ["step-6"]
 
 
 @pytest.mark.slow

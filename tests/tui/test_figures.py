@@ -64,7 +64,7 @@ def test_rows_are_sorted_and_filtered():
     used = [row.candidate.memory.device_used_bytes for row in figures.rows(document, focused=None, sort="memory")[:5]]
     assert used == sorted(used)
     assert {row.title for row in figures.rows(document, focused=None, text="zero fits")} == {"ZeRO-2", "ZeRO-3"}
-    assert figures.rows(document, focused=None, losers=False) == figures.rows(document, focused=None)[:5]
+    assert figures.rows(document, focused=None, rejected_too=False) == figures.rows(document, focused=None)[:5]
 
 
 def test_each_level_of_the_drill_sums_to_the_one_above():

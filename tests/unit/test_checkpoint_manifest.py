@@ -170,7 +170,7 @@ def test_a_torn_one_is_passed_over_and_says_why(tmp_path: Path, harm: object, sa
     found = newest_complete([tmp_path])
     assert found is not None
     assert found.path == tmp_path / "step-2"
-    reasons = {each.path.name: each.reason for each in search([tmp_path]).passed_over}
+    reasons = {each.path.name: each.reason for each in search([tmp_path]).skipped}
     assert says in reasons["step-4"]
     assert set(reasons) == {"step-4", "unrelated"}
     with pytest.raises(InputError, match="is not a complete checkpoint") as raised:

@@ -9,7 +9,8 @@ import pytest
 
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.supervise.causes.classify import classify
-from gpu_plan.executor.supervise.causes.evidence import Evidence, RankExit
+from gpu_plan.executor.supervise.causes.departure import departed
+from gpu_plan.executor.supervise.causes.evidence import Evidence, RankExit, error_line, parse_exits
 from gpu_plan.executor.supervise.causes.stacks import Place
 from gpu_plan.executor.supervise.follow.heartbeat import Heartbeat
 from gpu_plan.executor.supervise.follow.hosts import Connection, Meeting, established, hosts_seen, meeting_of
@@ -173,3 +174,55 @@ def test_connections_are_read_from_the_kernel(tmp_path: Path) -> None:
                     (True, False), (False, True),
                 }  # fmt: skip
     assert established(port, tmp_path) == []
+
+
+# -- two candidates for one cause -----------------------------------------------------------------------------
+
+
+def test_who_reported_an_exception_did_not_die_of_the_shot_that_followed() -> None:
+    """The agent kills what does not end; the record stands."""
+    raised = rank(0, "exception", type="ValueError", message="bad")
+    found = classify(evidence([raised, rank(1, "running")], ended(0, -signal.SIGKILL, first=True)))
+    assert (found.cause, found.culprit) == ("exception", 0)
+
+
+def test_a_hang_is_one_however_the_launcher_ends() -> None:
+    both = [rank(0, "running"), rank(1, "running")]
+    hangs = replace(evidence(both, code=0), hung_seconds=900.0)
+    assert classify(hangs).cause == "hang"
+
+
+def test_the_last_report_of_a_log_is_read_and_its_root_cause_comes_first() -> None:
+    def report(root: int, other: int) -> str:
+        block = "  rank      : {0} (local_rank: {0})\n  exitcode  : {1} (pid: {2})\n"
+        return (
+            f"Failures:\n[1]:\n{block.format(other, 1, 8)}Root Cause (first observed failure):\n[0]:\n"
+            + block.format(root, -9, 7)
+        )
+
+    exits = parse_exits(report(0, 1) + "restarted\n" + report(3, 2))
+    assert [(end.rank, end.exit_code, end.first) for end in exits] == [(3, -9, True), (2, 1, False)]
+
+
+def test_a_launchers_own_error_is_not_the_wrapper_around_it() -> None:
+    said = "ValueError: no such port\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    assert error_line(said) == "ValueError: no such port"
+    assert error_line("accelerate: error: unrecognized\n=====\n") == "accelerate: error: unrecognized"
+    assert error_line("") == ""
+
+
+def test_of_those_that_left_the_one_that_did_least_is_blamed() -> None:
+    early, late = rank(0, "done", steps=2), rank(1, "done", steps=4)
+    assert [one.rank for one in departed(evidence([late, early]))] == [0, 1]
+
+
+def test_whom_plan_shot_has_not_left() -> None:
+    shot = replace(evidence([rank(0, "done"), rank(1, "running")]), killed=frozenset({100}))
+    assert [one.rank for one in departed(shot)] == []
+
+
+def test_the_one_that_stands_outside_of_torch_is_waited_for() -> None:
+    places = (*WAITS, Place(rank=1, where="train.py:30 in upload", waits=False))
+    found = classify(hung(rank(0, "running", steps=3), rank(1, "running", steps=3), places=places))
+    assert (found.cause, found.culprit) == ("hang", 1)
+    assert "rank 1 stood at train.py:30 in upload" in found.explanation

@@ -102,6 +102,28 @@ def test_capacity_and_others_are_read_from_cudas_message() -> None:
     assert lines[2].startswith("30.0 GiB were in use, the plan says at most")
 
 
+def test_the_tightest_of_several_ranks_is_the_capacity_and_units_are_binary() -> None:
+    def full(total: str, free: str, used: str) -> str:
+        return (
+            f"CUDA out of memory. GPU 0 has a total capacity of {total} of which {free} is free. Including non-PyTorch"
+            f" memory, this process has {used} memory in use."
+        )
+
+    ranks = [
+        failed(full("16.00 GiB", "512.00 MiB", "15.00 GiB")),
+        failed(full("12.00 GiB", "256.00 KiB", "11.00 GiB")),
+    ]
+    assert real_capacity(ranks[:1]) == 15 * GIB + 512 * 2**20
+    assert real_capacity(ranks) == 11 * GIB + 256 * 2**10
+
+
+def test_what_is_offloaded_is_only_offloaded_further() -> None:
+    able = Abilities(batch=False, checkpointing=False)
+    found = [(one.name, one.offload) for one in rungs(choice("zero3", offload="optimizer"), able)]
+    assert found
+    assert all(offload != "optimizer" for name, offload in found if name == "zero3")
+
+
 def test_another_job_than_planned_explains_the_estimate() -> None:
     lines = explain_estimate(saved_plan(), [failed(micro_batch_size=32, parameters=10_000, strategy="ddp")], {})
     assert lines == (

@@ -86,11 +86,11 @@ def rows(
     sort: str = "speed",
     backwards: bool = False,
     text: str = "",
-    losers: bool = True,
+    rejected_too: bool = True,
 ) -> list[Row]:
     """The table: plans, then those that lost; `text` must stand in a row's words for the row to stay."""
     front = {id(candidate) for candidate in pareto_front(document.plans)}
-    groups = [_sorted(group, sort) for group in (document.plans, document.rejected if losers else ())]
+    groups = [_sorted(group, sort) for group in (document.plans, document.rejected if rejected_too else ())]
     found = [
         _row(candidate, id(candidate) in front, focused)
         for group in groups

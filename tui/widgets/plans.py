@@ -1,4 +1,4 @@
-"""The table of plans: best first, the Pareto front marked, losers dimmed with their reason."""
+"""The table of plans: best first, the Pareto front marked, what does not fit dimmed with their reason."""
 
 import re
 from dataclasses import replace
@@ -48,7 +48,7 @@ class PlansTable(KeptTable):
         self.sort_by, self.backwards = figures.SORTS[0], False
         self._heads: list[str] = []
         self.filter_text = ""
-        self.losers = True
+        self.rejected_too = True
         self._scene: Scene | None = None
         self._drawn: tuple[object, ...] | None = None
 
@@ -91,7 +91,7 @@ class PlansTable(KeptTable):
         self._scene = scene
         candidate = scene.candidate
         focused = None if candidate is None else candidate.strategy
-        key = (scene.found, self.sort_by, self.backwards, self.filter_text, self.losers, self._narrow)
+        key = (scene.found, self.sort_by, self.backwards, self.filter_text, self.rejected_too, self._narrow)
         if not self.columns:
             return
         if self._drawn is not None and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
@@ -107,7 +107,7 @@ class PlansTable(KeptTable):
                 sort=self.sort_by,
                 backwards=self.backwards,
                 text=self.filter_text,
-                losers=self.losers,
+                rejected_too=self.rejected_too,
             )
         )
         self._fill(rows, scene)

@@ -38,10 +38,10 @@ def departure_words(rank: RankRecord) -> str:
 def judge_departure(evidence: Evidence) -> Verdict | None:
     """Where nobody failed but for the loss of a peer, a rank that left before is the cause."""
     left = departed(evidence)
-    lost = [rank for rank in evidence.ranks if rank.status == "peer_failure"]
-    if not left or not lost:
+    failed = [rank for rank in evidence.ranks if rank.status == "peer_failure"]
+    if not left or not failed:
         return None
-    first = min(lost, key=lambda rank: (rank.updated, rank.rank))
+    first = min(failed, key=lambda rank: (rank.updated, rank.rank))
     message = f": {one_line(first.error.message, 160)}" if first.error else ""
     return Verdict(
         cause="exit",

@@ -33,8 +33,8 @@ def explain_estimate(saved: SavedPlan, ranks: Sequence[RankRecord], data_limits:
 
     `data_limits`: by rank, bytes of data that the process was allowed to have, libraries and all.
     """
-    dead = [rank for rank in ranks if rank.status == "oom"] or ranks
-    failed = min(dead, key=lambda rank: (rank.updated, rank.rank), default=None)
+    out_of_memory = [rank for rank in ranks if rank.status == "oom"] or ranks
+    failed = min(out_of_memory, key=lambda rank: (rank.updated, rank.rank), default=None)
     if failed is None:
         return ("no rank left a record: why the estimate was wrong is not known",)
     lines = [
@@ -77,10 +77,10 @@ def _limit(saved: SavedPlan, rank: RankRecord, limits: Mapping[int, int]) -> Ite
 
 def _device(saved: SavedPlan, rank: RankRecord) -> Iterator[str]:
     memory = saved.plan.memory
-    told = _cuda(rank)
-    if memory is None or told is None:
+    device_bytes = _cuda(rank)
+    if memory is None or device_bytes is None:
         return
-    total, free, used = told
+    total, free, used = device_bytes
     if total < memory.capacity_bytes * (1 - _NOTABLE):
         yield f"the device has {format_bytes(total)}, the plan assumes {format_bytes(memory.capacity_bytes)}"
     others = total - free - used

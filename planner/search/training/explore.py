@@ -25,17 +25,17 @@ def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaust
     possible, failed = _bounded(evaluator, family, tried)
     if possible and failed is not None and tried is not cuts:
         possible += _between(evaluator, family, possible, failed.judgement)
-    best, died = _exact(evaluator, possible)
+    best, failed_exactly = _exact(evaluator, possible)
     if tried[0] is not cuts[0] and _alone_matters(best, possible, states):
         smaller, failed_smaller = _bounded(evaluator, family, cuts[:1])
         if best is None or best.device_verdict != "fits":
-            smallest, died_smallest = _exact(evaluator, smaller)
-            failed = failed_smaller or died_smallest or failed
+            smallest, failed_smallest_exactly = _exact(evaluator, smaller)
+            failed = failed_smaller or failed_smallest_exactly or failed
             best = _better(smallest, best)
         possible += smaller
     others = () if best is None else tuple(one for one in possible if one.batch != best.batch)
-    lost = died if died is not None and (failed is None or best is None) else failed
-    return Explored(best=best, rejected=lost, others=others)
+    rejected = failed_exactly if failed_exactly is not None and (failed is None or best is None) else failed
+    return Explored(best=best, rejected=rejected, others=others)
 
 
 def _alone_matters(best: StepJudgement | None, possible: list[StepJudgement], states: StepJudgement | None) -> bool:
@@ -98,18 +98,18 @@ def _bounded(
 def _exact(
     evaluator: Evaluator, possible: list[StepJudgement]
 ) -> tuple[StepJudgement | None, Rejected[StepJudgement] | None]:
-    """The fastest candidate that fits when the allocator is simulated, or the fastest tight one; and one that died."""
+    """The fastest that fits when the allocator is simulated, or the fastest tight one; and one that does not."""
     tight: StepJudgement | None = None
-    died: Rejected[StepJudgement] | None = None
+    failed_exactly: Rejected[StepJudgement] | None = None
     for judgement in sorted(possible, key=lambda candidate: -candidate.samples_per_second):
         exact = evaluator.simulate(judgement)
         if exact.device_verdict == "fits":
-            return exact, died
+            return exact, failed_exactly
         if exact.device_verdict == "no":
-            died = Rejected(judgement=exact, reason=fragmented(exact))
+            failed_exactly = Rejected(judgement=exact, reason=fragmented(exact))
         elif tight is None:
             tight = exact
-    return tight, died
+    return tight, failed_exactly
 
 
 def _ascending(workload: Workload, cuts: list[Batch]) -> list[Batch]:

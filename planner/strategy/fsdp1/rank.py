@@ -37,7 +37,7 @@ from gpu_plan.planner.strategy.fsdp1.queues import (
     UNSHARD_STREAM,
     Queues,
 )
-from gpu_plan.planner.strategy.fsdp1.runtime import Act, deeds_of
+from gpu_plan.planner.strategy.fsdp1.runtime import ActionKind, unit_actions
 from gpu_plan.planner.strategy.fsdp1.wrap import place_first_use, place_shards, place_wrapping
 from gpu_plan.planner.strategy.module_times import module_times
 from gpu_plan.planner.strategy.optimizer_step import full_embeddings, optimizer_work, with_paged_state
@@ -115,7 +115,7 @@ class _Layout:
         self._master = MASTER if context.precision.is_mixed else _regime_of(context).trained
         self._builder = StreamBuilder(context.trace, context.accumulation_steps)
         self._units = _units_of(context, ignored)
-        self._deeds = deeds_of(context.trace, self._units, checkpointed_outside=checkpointed_outside)
+        self._actions = unit_actions(context.trace, self._units, checkpointed_outside=checkpointed_outside)
         self._queues = Queues(limits=_turns_limit(context))
         self._kernels = np.concatenate([[0], np.cumsum(context.trace.kind == Kind.OPERATOR)])
         """Kernels launched before each event of a pass."""
@@ -222,23 +222,23 @@ class _Layout:
         for handle in self._shards.pop(in_pass.iteration - 1, []):
             builder.free(builder.at_mark(in_pass, Mark.FORWARD), handle)
         before = self._kernels[-1] * builder.passes.index(in_pass)
-        for deed in self._deeds:
-            at = builder.before(in_pass, deed.event)
-            queues.launched(before + int(self._kernels[min(deed.event, len(self._kernels) - 1)]), builder.moment(at))
-            if deed.event >= self._backward:
+        for action in self._actions:
+            at = builder.before(in_pass, action.event)
+            queues.launched(before + int(self._kernels[min(action.event, len(self._kernels) - 1)]), builder.moment(at))
+            if action.event >= self._backward:
                 queues.begin_backward()
-            if deed.act in (Act.RESHARD, Act.REDUCE) and deed.unit.module in self._stale:
-                builder.free(self._resharded(in_pass, at, deed.unit), self._stale.pop(deed.unit.module))
-            if deed.act is Act.UNSHARD:
-                self._unshard(at, deed.unit)
-            elif deed.act is Act.LIMIT:
+            if action.act in (ActionKind.RESHARD, ActionKind.REDUCE) and action.unit.module in self._stale:
+                builder.free(self._resharded(in_pass, at, action.unit), self._stale.pop(action.unit.module))
+            if action.act is ActionKind.UNSHARD:
+                self._unshard(at, action.unit)
+            elif action.act is ActionKind.LIMIT:
                 queues.limit_gathers(builder.moment(at))
-            elif deed.act is Act.USE:
+            elif action.act is ActionKind.USE:
                 queues.use_gathered()
-            elif deed.act is Act.RESHARD:
-                builder.free(at, self._gathered.pop(deed.unit.module), queues.free_gathered())
+            elif action.act is ActionKind.RESHARD:
+                builder.free(at, self._gathered.pop(action.unit.module), queues.free_gathered())
             else:
-                self._post_backward(in_pass, at, deed.unit)
+                self._post_backward(in_pass, at, action.unit)
         queues.end_backward()
         if self._context.stack.traits.is_trainer:
             # transformers trainer.py: _inner_training_loop asks whether the loss is a number (logging_nan_inf_filter).

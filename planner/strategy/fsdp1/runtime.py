@@ -17,7 +17,7 @@ from gpu_plan.planner.strategy.module_times import module_times
 from gpu_plan.planner.trace.events import Kind, Mark, StepTrace
 
 
-class Act(Enum):
+class ActionKind(Enum):
     """What happens to a unit."""
 
     UNSHARD = "unshard"
@@ -31,11 +31,11 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class UnitAction:
     """One act at a moment of the traced step: before event `event`."""
 
     event: int
-    act: Act
+    act: ActionKind
     unit: FlatUnit
 
 
@@ -65,7 +65,9 @@ class _Handle:
     """Place in the order of forward's ends."""
 
 
-def deeds_of(trace: StepTrace, units: Sequence[FlatUnit], *, checkpointed_outside: bool = False) -> list[Deed]:
+def unit_actions(
+    trace: StepTrace, units: Sequence[FlatUnit], *, checkpointed_outside: bool = False
+) -> list[UnitAction]:
     """Acts of one forward and backward pass in time order; what stands at its end is resharded.
 
     `checkpointed_outside`: reentrant checkpointing stands around the wrapped modules, as transformers before 4.52 had
@@ -77,14 +79,14 @@ def deeds_of(trace: StepTrace, units: Sequence[FlatUnit], *, checkpointed_outsid
     for event, what, index in sorted(_Hooks(trace, units).found()):
         runtime.run(event, what, index)
     runtime.finish(trace.num_events + 1)
-    return runtime.deeds
+    return runtime.actions
 
 
 class _Runtime:
-    """_runtime_utils.py, with the deeds written down."""
+    """_runtime_utils.py, with the actions written down."""
 
     def __init__(self, units: Sequence[FlatUnit], *, prefetches: bool) -> None:
-        self.deeds: list[Deed] = []
+        self.actions: list[UnitAction] = []
         self._prefetches = prefetches
         self._handles = [_Handle(unit) for unit in units]
         self._order: list[_Handle] = []
@@ -104,23 +106,23 @@ class _Runtime:
         for handle in self._handles:
             self._reshard(event, handle)
 
-    def _write(self, event: int, act: Act, handle: _Handle) -> None:
-        self.deeds.append(Deed(event=event, act=act, unit=handle.unit))
+    def _write(self, event: int, act: ActionKind, handle: _Handle) -> None:
+        self.actions.append(UnitAction(event=event, act=act, unit=handle.unit))
 
     def _unshard(self, event: int, handle: _Handle) -> None:
-        self._write(event, Act.LIMIT if handle.gathered else Act.UNSHARD, handle)
+        self._write(event, ActionKind.LIMIT if handle.gathered else ActionKind.UNSHARD, handle)
         handle.gathered = True
 
     def _reshard(self, event: int, handle: _Handle) -> None:
         if handle.gathered:
-            self._write(event, Act.RESHARD, handle)
+            self._write(event, ActionKind.RESHARD, handle)
         handle.gathered = handle.prefetched = False
 
     def _pre_forward(self, event: int, handle: _Handle) -> None:
         if not handle.in_backward and not handle.prefetched:
             self._unshard(event, handle)
         if not handle.in_backward:
-            self._write(event, Act.USE, handle)
+            self._write(event, ActionKind.USE, handle)
 
     def _post_forward(self, event: int, handle: _Handle) -> None:
         if handle.in_backward:
@@ -141,7 +143,7 @@ class _Runtime:
         if handle.needs_unshard:
             if not handle.prefetched:
                 self._unshard(event, handle)
-            self._write(event, Act.USE, handle)
+            self._write(event, ActionKind.USE, handle)
         handle.needs_unshard = False
         if handle.index and self._prefetches:
             ahead = self._order[handle.index - 1]
@@ -152,7 +154,7 @@ class _Runtime:
 
     def _post_backward(self, event: int, handle: _Handle) -> None:
         handle.in_backward = False
-        self._write(event, Act.REDUCE, handle)
+        self._write(event, ActionKind.REDUCE, handle)
         handle.gathered = handle.prefetched = False
 
     def _reshard_only(self, event: int, handle: _Handle) -> None:

@@ -28,5 +28,5 @@ class Generations(Protocol):
     def trace(self, variant: GenerationVariant) -> StepTrace:
         """The generation that `variant` describes."""
 
-    def told(self) -> tuple[list[str], list[str]]:
+    def assumptions(self) -> tuple[list[str], list[str]]:
         """Host reads that were answered, and notes."""

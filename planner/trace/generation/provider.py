@@ -9,7 +9,7 @@ from gpu_plan.planner.model.source.copies import stored_copies
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
-from gpu_plan.planner.trace.entries import Entries, told_by
+from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.shipped.needed import needs_tracing
@@ -63,9 +63,9 @@ class GenerationProvider:
             self._traces[key] = made
         return self._traces[key]
 
-    def told(self) -> tuple[list[str], list[str]]:
+    def assumptions(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
-        return told_by(self._traces.values())
+        return assumptions_of(self._traces.values())
 
     def _open_session(self) -> "GenerationSession":
         if self._session is None:

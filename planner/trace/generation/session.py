@@ -48,7 +48,7 @@ class GenerationSession:
             spec_of(self._model, model_id=source.id),
             num_parameters=plain.num_parameters,
             trainable_parameters=plain.trainable_parameters,
-            notes=(*plain.notes, *self._told),
+            notes=(*plain.notes, *self._scheme_notes),
         )
         if not _generates(self._model):
             raise UsageError(
@@ -61,13 +61,13 @@ class GenerationSession:
 
     def _built(self) -> Any:
         model = self._plain()
-        self._told: tuple[str, ...] = ()
+        self._scheme_notes: tuple[str, ...] = ()
         if self._scheme is not None:
             # Imported only where it is asked for.
             from gpu_plan.planner.model.quantization.apply import quantise
 
             facts = quantise(model, self._scheme, target=self._target, dtype=self._dtype)
-            self._told = (f"{facts.layers} layers as {self._scheme.word}: {facts.kernel}", *facts.notes)
+            self._scheme_notes = (f"{facts.layers} layers as {self._scheme.word}: {facts.kernel}", *facts.notes)
         return model
 
     def _part(self, variant: GenerationVariant) -> Any:

@@ -52,7 +52,7 @@ class Shelf:
             self.note(_damaged(self.path, problem))
             return None
 
-    def told(self, left_out: Collection[int] = ()) -> list[str]:
+    def assumptions(self, left_out: Collection[int] = ()) -> list[str]:
         """What stands behind the traces where it is not installed here, and from which micro batch on none is there."""
         absent = [project for project in COMPARED if project not in installed_folders()]
         if not absent:

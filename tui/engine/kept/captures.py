@@ -14,7 +14,7 @@ from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.plan.codec import decode, load_object
 from gpu_plan.planner.plan.codec import dump as as_json
 from gpu_plan.planner.trace.device import device_kind
-from gpu_plan.planner.trace.entries import told_by
+from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.storage import dump, load
 from gpu_plan.tui.engine.kept.providers import UntracedError
@@ -39,9 +39,9 @@ class WatchedCaptures(CapturedProvider):
         self.used[self._key(request)] = found
         return found
 
-    def told(self) -> tuple[list[str], list[str]]:
+    def assumptions(self) -> tuple[list[str], list[str]]:
         """Of the runs that this question used."""
-        sites, notes = told_by(trace for _, trace in self.used.values())
+        sites, notes = assumptions_of(trace for _, trace in self.used.values())
         return sites, [*notes, *self.facts().notes]
 
     def parcel(self, request: Request) -> CaptureParcel:

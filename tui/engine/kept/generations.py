@@ -10,7 +10,7 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.generation import InferGiven, quantisation, weight_type
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.trace.device import device_kind
-from gpu_plan.planner.trace.entries import told_by
+from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
@@ -68,9 +68,9 @@ class WatchedGenerations:
         self.used[variant.key()] = found
         return found
 
-    def told(self) -> tuple[list[str], list[str]]:
+    def assumptions(self) -> tuple[list[str], list[str]]:
         """Of the traces that this question used."""
-        return told_by(self.used.values())
+        return assumptions_of(self.used.values())
 
     def parcel(self, request: Request) -> GenerationParcel:
         """All that the question used."""

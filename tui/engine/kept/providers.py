@@ -10,7 +10,7 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training import Given, adapter_of
 from gpu_plan.planner.trace.device import device_kind
-from gpu_plan.planner.trace.entries import told_by
+from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.provider import Provider, TraceProvider
 from gpu_plan.planner.trace.storage import load
@@ -63,9 +63,9 @@ class Watched:
         self.check()
         return self.inner.static_trace(regime)
 
-    def told(self) -> tuple[list[str], list[str]]:
+    def assumptions(self) -> tuple[list[str], list[str]]:
         """Of the traces that this question used."""
-        return told_by(self._used.values())
+        return assumptions_of(self._used.values())
 
 
 class Providers(Generic[T]):
