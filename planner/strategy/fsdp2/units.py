@@ -4,7 +4,7 @@ Mirrors accelerate utils/fsdp_utils.py: fsdp2_prepare_model; torch/distributed/f
 _fsdp_init.py (_get_managed_modules), _fsdp_param.py (_init_sharded_param).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gpu_plan.planner.dtypes import is_floating
@@ -76,7 +76,7 @@ def with_parameters(trace: StepTrace, units: list[Unit]) -> list[Unit]:
             continue
         _owner(parameter.module, owners, root).parameters.append(index)
     for unit in units:
-        unit.parameters = [index for module in unit.modules for index in _children_first(trace, unit, module)]
+        unit.parameters = [index for name in unit.modules for index in _children_first(trace, unit.parameters, name)]
     return [unit for unit in units if unit.parameters]
 
 
@@ -100,21 +100,21 @@ def wrapping_notes(trace: StepTrace) -> tuple[str, ...]:
     )
 
 
-def _children_first(trace: StepTrace, unit: Unit, module: str) -> list[int]:
-    """Parameters of a unit under one of its modules, a module's own after those of its children.
+def _children_first(trace: StepTrace, parameters: Sequence[int], module: str) -> list[int]:
+    """Those of a unit's parameters that lie under one of its modules, a module's own after those of its children.
 
     _fsdp_init.py: _get_managed_modules walks depth first and lists a module behind its children.
     """
     prefix = f"{module}." if module else ""
-    inside: dict[str, None] = {}
+    inside: dict[str, list[int]] = {}
     own = []
-    for index in unit.parameters:
+    for index in parameters:
         holder = trace.parameters[index].module
         if holder == module:
             own.append(index)
         elif holder.startswith(prefix):
-            inside[prefix + holder.removeprefix(prefix).partition(".")[0]] = None
-    return [*(index for child in inside for index in _children_first(trace, unit, child)), *own]
+            inside.setdefault(prefix + holder[len(prefix) :].partition(".")[0], []).append(index)
+    return [*(index for child, held in inside.items() for index in _children_first(trace, held, child)), *own]
 
 
 def _owner(module: str, owners: dict[str, Unit], root: Unit) -> Unit:

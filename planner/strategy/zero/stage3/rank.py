@@ -211,9 +211,11 @@ class Stage3:
         last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
         backward_begins = trace.mark_position(Mark.BACKWARD)
         root_entered, bound = False, self._lets_go(in_pass)
-        for position, kind in enumerate(trace.kind.tolist()):
-            if kind not in _MODULE_EVENTS:
-                continue
+        places = np.flatnonzero(np.isin(trace.kind, tuple(_MODULE_EVENTS)))
+        kinds, subjects = trace.kind[places].tolist(), trace.subject[places].tolist()
+        before = builder.passes.index(in_pass) * int(self.kernels[-1]) if len(self.kernels) else 0
+        launches = (before + self.kernels[places]).tolist()
+        for position, kind, subject, launched in zip(places.tolist(), kinds, subjects, launches, strict=True):
             if position > bound:
                 coordinator.drop_graphs(builder.at_mark(in_pass, Mark.OUTPUTS_BOUND), but=1)
                 bound = trace.num_events
@@ -222,8 +224,7 @@ class Stage3:
                 # more.
                 coordinator.fetch(builder.after(in_pass, position), 0, backward=True)
                 root_entered = True
-            at, subject = builder.after(in_pass, position), int(trace.subject[position])
-            launched = builder.passes.index(in_pass) * int(self.kernels[-1]) + int(self.kernels[position])
+            at = builder.after(in_pass, position)
             self.queue.launched(launched, builder.moment(at))
             if kind == Kind.GRADIENT:
                 coordinator.forget_view(at, subject)

@@ -38,11 +38,12 @@ def recorded_exits(trace: StepTrace) -> frozenset[int]:
     """
     ends: dict[int, int] = {}
     found: set[int] = set()
-    for position in np.flatnonzero(np.isin(trace.kind, (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_EXIT))).tolist():
-        subject = int(trace.subject[position])
-        if trace.kind[position] == Kind.EXIT:
+    at = np.flatnonzero(np.isin(trace.kind, (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_EXIT)))
+    kinds, subjects = trace.kind[at].tolist(), trace.subject[at].tolist()
+    for position, kind, subject in zip(at.tolist(), kinds, subjects, strict=True):
+        if kind == Kind.EXIT:
             ends[subject] = position
-        elif trace.kind[position] == Kind.ENTER:
+        elif kind == Kind.ENTER:
             ends.pop(subject, None)
         elif subject in ends:
             found.add(ends[subject])
