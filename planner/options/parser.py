@@ -255,7 +255,7 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--strategy",
         metavar="S",
-        help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3, tp, fsdp_tp; inference:"
+        help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3, tp, fsdp_tp, hsdp_tp; inference:"
         " single, replicas, tp, pp, device-map",
     )
     group.add_argument(
@@ -304,6 +304,7 @@ class _Later(NamedTuple):
 _LATER = (
     _Later("--cp"),
     _Later("--ep"),
+    _Later("--sp"),
 )
 
 
@@ -319,7 +320,7 @@ def _dest(option: _Later) -> str:
     return "later_" + option.name.strip("-").replace("-", "_")
 
 
-_NEUTRAL = {"--cp": "1", "--ep": "1"}
+_NEUTRAL = {"--cp": "1", "--ep": "1", "--sp": "1"}
 
 
 def refuse_what_is_not_built(args: argparse.Namespace) -> None:

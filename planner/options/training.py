@@ -259,12 +259,16 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         given.micro_batch,
     )
     if given.dp_replicate not in (None, 1):
-        strategy = strategy or replicating()[0].name
+        able = [t for t in replicating() if bool(t.tensor_parallel) == ((given.tensor_parallel or 1) > 1)]
+        strategy = strategy or able[0].name
         if cluster.world_size % int(given.dp_replicate or 1):
             raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
     degree = given.tensor_parallel or 1
     if cluster.world_size % degree:
         raise UsageError(f"--tp {degree} does not divide {cluster.world_size} GPUs")
+    if cluster.world_size % ((given.dp_replicate or 1) * degree):
+        words = f"--dp-replicate {given.dp_replicate} x --tp {degree}"
+        raise UsageError(f"{words} does not divide {cluster.world_size} GPUs: their product has to")
     if pinned and strategy is None and degree > 1:
         whole = degree == cluster.world_size
         strategy = next(t.name for t in tensor_parallel() if t.tensor_parallel == ("all" if whole else "some"))

@@ -56,6 +56,8 @@ def _notes(context: RankContext) -> tuple[str, ...]:
     degrees = f"tp_size={context.tensor_parallel}"
     if context.shard_ranks > 1:
         degrees += f", fsdp_size={context.shard_ranks}"
+    if context.replicate > 1:
+        degrees += f", dp_replicate_size={context.replicate}"
     if context.precision.is_mixed and context.shard_ranks > 1:
         degrees += ", fsdp_mixed_precision=True"
     notes = [

@@ -12,10 +12,10 @@ from tests.support.distributed_reference import RankRun, run_ranks
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import RankFigures, differences, measured, replayed
 from tests.support.ranks.replay import stream_of
-from tests.support.ranks.tensor_cases import FOUR_RANKS, TWO_RANKS
+from tests.support.ranks.tensor_cases import EIGHT_RANKS, FOUR_RANKS, TWO_RANKS
 
 pytestmark = pytest.mark.slow
-WORLDS = {2: TWO_RANKS, 4: FOUR_RANKS}
+WORLDS = {2: TWO_RANKS, 4: FOUR_RANKS, 8: EIGHT_RANKS}
 LAUNCHES = 3
 
 
@@ -50,6 +50,11 @@ def test_every_figure_of_two_ranks_equals(case: RankCase) -> None:
 @pytest.mark.parametrize("case", FOUR_RANKS, ids=RankCase.label)
 def test_every_figure_of_four_ranks_equals(case: RankCase) -> None:
     compare(case, 4)
+
+
+@pytest.mark.parametrize("case", EIGHT_RANKS, ids=RankCase.label)
+def test_every_figure_of_eight_ranks_equals(case: RankCase) -> None:
+    compare(case, 8)
 
 
 def test_the_comparison_can_fail() -> None:

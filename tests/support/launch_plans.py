@@ -23,6 +23,7 @@ STAGES = {
     "zero3": 3,
     "tp": 0,
     "fsdp_tp": 3,
+    "hsdp_tp": 3,
 }
 UNITS = {name: ("LlamaDecoderLayer",) for name in ("fsdp", "fsdp1", "hsdp")}
 

@@ -50,6 +50,7 @@ def drawn(folder: Path, text: str, strategy: str, *, observed: bool = True, step
 )
 def test_ranks_are_told_the_degrees(tmp_path: Path, strategy: str, wanted: Degrees) -> None:
     target = drawn(tmp_path, ACCELERATE, strategy).target
+    assert target.spreads_model
     assert read_degrees(target.environment) == wanted
     launch = find_engine("torchrun")(target)
     assert launch.command[0] == "torchrun"

@@ -124,7 +124,7 @@ def test_it_is_a_value_of_the_option(toy: None) -> None:
     assert read_given({"strategy": "toy"}, ["dtype.reduce=float32"]).strategy == "toy"
     with pytest.raises(UsageError, match=r"--strategy single and ddp, not toy"):
         read_given({"strategy": "toy"}, ["dtype.params=bfloat16"])
-    with pytest.raises(UsageError, match=r"fsdp_tp, toy"):
+    with pytest.raises(UsageError, match=r"hsdp_tp, toy"):
         read_given({"strategy": "toys"}, ())
     with pytest.raises(UsageError, match="toy has no replicas"):
         read_given({"strategy": "toy", "dp-replicate": "2"}, ())
@@ -207,7 +207,20 @@ def test_the_explorer_offers_it(toy: None, monkeypatch: pytest.MonkeyPatch) -> N
 
     offered = import_module(before.__name__).CHOICES["strategy"].values
     monkeypatch.setitem(sys.modules, before.__name__, before)
-    assert offered == ("ddp", "tp", "zero1", "zero2", "zero3", "fsdp_tp", "fsdp", "fsdp1", "hsdp", "toy", "single")
+    assert offered == (
+        "ddp",
+        "tp",
+        "zero1",
+        "zero2",
+        "zero3",
+        "fsdp_tp",
+        "hsdp_tp",
+        "fsdp",
+        "fsdp1",
+        "hsdp",
+        "toy",
+        "single",
+    )
 
 
 def test_it_is_resumed_from_what_its_form_reads_and_is_made_from(toy: None) -> None:

@@ -122,7 +122,8 @@ def wrapping_of(model: Any) -> str:
             return wrapping.fsdp1(module.sharding_strategy.name)
         if fsdp2 is not None and isinstance(module, fsdp2):
             if tensor_parallel_of(model) > 1:
-                return wrapping.FSDP2_OF_SPREAD
+                replicated = _ranks_of(model, "dp_replicate") > 1
+                return wrapping.FSDP2_OF_SPREAD_OVER_REPLICAS if replicated else wrapping.FSDP2_OF_SPREAD
             return wrapping.FSDP2_OVER_REPLICAS if _mesh_dimensions(model) > 1 else wrapping.FSDP2
         if ddp is not None and isinstance(module, ddp):
             return wrapping.DDP
@@ -139,11 +140,16 @@ _WRAPPERS = (
 
 def tensor_parallel_of(model: Any) -> int:
     """Ranks that compute one copy of the model together: what transformers calls `tp` on the weights' meshes."""
+    return _ranks_of(model, "tp")
+
+
+def _ranks_of(model: Any, dimension: str) -> int:
+    """Of a dimension of the weights' meshes; 1 where they have none of that name."""
     for parameter in model.parameters():
         mesh = getattr(parameter, "device_mesh", None)
         names = getattr(mesh, "mesh_dim_names", None) or ()
-        if mesh is not None and "tp" in names:
-            return int(mesh.size(names.index("tp")))
+        if mesh is not None and dimension in names:
+            return int(mesh.size(names.index(dimension)))
     return 1
 
 

@@ -16,6 +16,7 @@ FSDP2_OVER_REPLICAS = "FSDPModule over replicas"
 SPREAD = "DTensor"
 """Ranks compute one copy together."""
 FSDP2_OF_SPREAD = "FSDPModule of DTensors"
+FSDP2_OF_SPREAD_OVER_REPLICAS = "FSDPModule of DTensors over replicas"
 
 
 def fsdp1(sharding: str) -> str:

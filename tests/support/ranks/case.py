@@ -37,10 +37,15 @@ class RankCase:
     """Whether the frozen linear layers are bitsandbytes' NF4, stored in the type of the rest."""
 
     @property
+    def replicas(self) -> int:
+        """Whole sharded copies of the model."""
+        return 2 if self.strategy.startswith("hsdp") else 1
+
+    @property
     def autocast(self) -> bool:
         """Whether forward runs as accelerate prepares it; peft's fp32 inputs and FSDP1's 16-bit adapters need that."""
         return self.precision.is_mixed and (
-            self.strategy == "fsdp_tp" or (self.strategy == "fsdp1" and self.lora_rank > 0)
+            self.strategy.endswith("sdp_tp") or (self.strategy == "fsdp1" and self.lora_rank > 0)
         )
 
     @property

@@ -31,7 +31,8 @@ def loaded(case: RankCase, meta: nn.Module) -> Any:
     folder = weights_of(meta, case)
     degrees = DistributedConfig(
         tp_size=case.tensor_parallel,
-        fsdp_size=dist.get_world_size() // case.tensor_parallel,
+        dp_replicate_size=case.replicas,
+        fsdp_size=dist.get_world_size() // case.tensor_parallel // case.replicas,
         fsdp_mixed_precision=case.precision.is_mixed,
     )
     kind: Any = type(meta)

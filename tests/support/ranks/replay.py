@@ -16,6 +16,7 @@ from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
 from gpu_plan.planner.strategy.kinds.fsdp_tp import ShardedTensorParallel
 from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.kinds.hsdp_tp import HybridShardedTensorParallel
 from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.strategy.kinds.tp import TensorParallel
 from gpu_plan.planner.strategy.kinds.zero1 import Zero1
@@ -45,6 +46,7 @@ STRATEGIES: dict[str, Strategy] = {
     "zero3": Zero3(),
     "tp": TensorParallel(),
     "fsdp_tp": ShardedTensorParallel(),
+    "hsdp_tp": HybridShardedTensorParallel(),
 }
 
 
@@ -127,7 +129,7 @@ def context_of(case: RankCase, world_size: int) -> RankContext:
         world_size=1 if case.strategy == "single" else world_size,
         capability=None,
         peft=_peft(case),
-        replicate=2 if case.strategy == "hsdp" else 1,
+        replicate=case.replicas,
         tensor_parallel=case.tensor_parallel,
         settings=tuple(case.settings.items()),
     )

@@ -21,6 +21,7 @@ TWO_RANKS = (
     _two("llama-3", changes={"vocab_size": 259}),
     *(_two(name) for name in ("llama-2", "qwen2", "gemma-2", "mixtral", "qwen3-moe", "olmoe", "deepseek-v3")),
 )
+EIGHT_RANKS = (RankCase(architecture="llama-3", strategy="hsdp_tp", tensor_parallel=2),)
 FOUR_RANKS = (
     _four("llama-3"),
     _four("llama-3", checkpointing=Checkpointing.FULL),

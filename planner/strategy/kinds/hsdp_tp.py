@@ -1,0 +1,83 @@
+"""HSDP × tensor parallel: groups of ranks compute one copy each, shared out among the groups of one replica.
+
+transformers 5.23 distributed/fsdp.py: apply_fully_sharded_data_parallelism shards over `fsdp` and replicates over
+`dp_replicate`, one mesh with the ranks of `tp`: gradients are reduced and scattered within a replica, then summed over
+the replicas.
+"""
+
+from typing import TYPE_CHECKING
+
+from gpu_plan.planner.strategy.traits import (
+    Checkpoint,
+    Compiled,
+    Engine,
+    Form,
+    HasTraits,
+    Host,
+    Ladder,
+    Offload,
+    Searched,
+    Traits,
+)
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
+
+if TYPE_CHECKING:
+    from gpu_plan.planner.strategy.base import RankContext, RankPlan
+    from gpu_plan.planner.trace.variant import Regime
+
+TRAITS = Traits(
+    name="hsdp_tp",
+    title="HSDP × TP",
+    place=10,
+    moving_parts=5,
+    engine=Engine.DTENSOR,
+    stage=3,
+    one_device=False,
+    replicates=True,
+    unreplicated="fsdp_tp",
+    tensor_parallel="some",
+    untensored="hsdp",
+    cpu_ranks=True,
+    offloads=(Offload.NONE,),
+    settings=frozenset({"dtype.reduce", "fsdp.reshard_after_forward"}),
+    flags=(),
+    packages=(),
+    wrapped_by=frozenset(),
+    seen_as=("FSDPModule of DTensors over replicas",),
+    searched=Searched(over=None, alone=()),
+    compiled=Compiled(regions=None, note="what torch.compile makes of a model on several ranks is not in this version"),
+    host=Host(loads="slices", saves="gathered"),
+    checkpoint=Checkpoint(form=Form.TENSOR_SHARDS, made_from=()),
+    ladder=Ladder(then=(), offloads=()),
+    faults=frozenset(),
+)
+
+
+class HybridShardedTensorParallel(HasTraits):
+    """A copy of the model over each group of ranks, its parts sharded over the groups of a replica."""
+
+    traits = TRAITS
+
+    def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> "Regime":
+        from gpu_plan.planner.strategy.tensor import shared_and_sharded_regime
+
+        return shared_and_sharded_regime(precision, stack, peft)
+
+    def refuses(self, context: "RankContext") -> str | None:
+        from gpu_plan.planner.strategy.fsdp2.rank import refuses_sharding
+        from gpu_plan.planner.strategy.tensor import refuses_tensor_parallel
+
+        if context.replicate == 1:
+            return "HSDP replicates across nodes and there is only one: give --dp-replicate, or use fsdp_tp"
+        if context.shard_ranks <= 1:
+            return "every group of ranks would hold a whole replica, which transformers does not train: use fsdp_tp"
+        return refuses_tensor_parallel(context) or refuses_sharding(context)
+
+    def rank(self, context: "RankContext") -> "RankPlan":
+        from gpu_plan.planner.strategy.tensor import shared_and_sharded_rank
+
+        return shared_and_sharded_rank(context)
+
+
+STRATEGY = HybridShardedTensorParallel()
