@@ -18,6 +18,7 @@ from gpu_plan.planner.search.document import document
 from gpu_plan.planner.search.predicted import predicted_schedule, predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
 from gpu_plan.planner.search.training.conversions import widened
+from gpu_plan.planner.speed.goodput import goodput
 from gpu_plan.planner.units import format_count
 from gpu_plan.planner.upstream.moved import moved_line
 
@@ -80,7 +81,21 @@ def _whole_job(answered: PlanDocument, tokens: int, cluster: Cluster) -> JobFigu
     hours = tokens / (speed.tokens_per_second_per_gpu * cluster.world_size) / 3600
     price = answered.prices[0].usd_per_hour if answered.prices else None
     gpu_hours = hours * cluster.world_size
-    return JobFigures(tokens=tokens, hours=hours, gpu_hours=gpu_hours, usd=None if price is None else gpu_hours * price)
+    beside = goodput(
+        hours=hours,
+        devices=cluster.world_size,
+        nodes=cluster.nodes,
+        trained_parameters=answered.model.trainable_parameters,
+    )
+    return JobFigures(
+        tokens=tokens,
+        hours=hours,
+        gpu_hours=gpu_hours,
+        usd=None if price is None else gpu_hours * price,
+        interruptions=beside.failures,
+        checkpoint_every_seconds=beside.checkpoint_every_seconds,
+        overhead_hours=beside.hours,
+    )
 
 
 def _beyond(job: JobFigures | None, wishes: Wishes) -> Iterator[str]:

@@ -270,6 +270,12 @@ class JobFigures:
     gpu_hours: float
     usd: float | None = None
     """None where nobody printed a price."""
+    interruptions: float | None = None
+    """Failures to be expected on so many devices, as published of long runs; None in plans of older versions."""
+    checkpoint_every_seconds: float | None = None
+    """As often as costs least with so many failures."""
+    overhead_hours: float | None = None
+    """Checkpoints, steps that are run again and restarts, beside `hours`. Data loading and evaluation are left out."""
 
 
 def _at_least(figures: object, least: int, *names: str) -> None:

@@ -160,6 +160,13 @@ def job_figure_words(document: PlanDocument) -> list[str]:
         price = document.prices[0]
         each = f"${price.usd_per_hour:.2f} an hour and GPU, {price.provider}, {price.date}"
         pieces.append(f"${job.usd:,.2f} ({each})")
+    if job.overhead_hours is not None and job.interruptions is not None:
+        every = seconds(job.checkpoint_every_seconds or 0.0)
+        failures = f"{job.interruptions:,.0f} failures" if job.interruptions >= 1 else "hardly a failure"
+        pieces.append(
+            f"{job.overhead_hours:,.1f} hours more for a checkpoint every {every} and {failures}, as published of long"
+            " runs; data loading and evaluation left out"
+        )
     return pieces
 
 
