@@ -2,7 +2,7 @@
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
-from gpu_plan.planner.job.speed import speed_for
+from gpu_plan.planner.job.speed import measured_here, speed_for
 from gpu_plan.planner.model.source.headers import differences
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec, built_parameters
@@ -37,7 +37,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         spec=spec,
         fixed=_fixed(workload),
         assumptions=provider.assumptions,
-        settings=setting_notes(workload, cluster),
+        settings=(*measured_here(cluster), *setting_notes(workload, cluster)),
         warnings=lambda found: warned,
     )
 

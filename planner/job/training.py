@@ -4,7 +4,7 @@ from functools import partial
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
-from gpu_plan.planner.job.speed import speed_for
+from gpu_plan.planner.job.speed import measured_here, speed_for
 from gpu_plan.planner.model.source.headers import differences
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec, built_parameters
@@ -60,7 +60,12 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
             *_clipping(workload),
         ),
         assumptions=lambda: _assumptions(provider, spec),
-        settings=(*setting_notes(workload, cluster), *training_notes(workload), *stack_notes(workload)),
+        settings=(
+            *measured_here(cluster),
+            *setting_notes(workload, cluster),
+            *training_notes(workload),
+            *stack_notes(workload),
+        ),
         headline=unpacked_experts(spec, workload),
         warnings=warnings,
         places=partial(_places, provider, source),

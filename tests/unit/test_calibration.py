@@ -3,10 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from gpu_plan import cli
+from gpu_plan.commands.execute.learn import compared, learn
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.speed.calibration import store
@@ -106,7 +110,7 @@ def test_products_go_by_their_size_and_collectives_by_theirs() -> None:
     assert found is not None
     rate, sizes = found
     assert rate.bounds == (pytest.approx(8e10), 1e11, pytest.approx(1.2e11))
-    assert sizes.at(__import__("numpy").array([1.0, 1e6, 1e8, 1e12])).tolist() == pytest.approx([0.05, 0.05, 0.525, 1])
+    assert sizes.at(np.array([1.0, 1e6, 1e8, 1e12])).tolist() == pytest.approx([0.05, 0.05, 0.525, 1])
     assert product_rate(record(), "float16") is None
     small = exchange_seconds(record(), "all_reduce", 2, 1)
     large = exchange_seconds(record(), "all_reduce", 4, 2 << 20)
@@ -158,3 +162,28 @@ def test_the_verb_shows_imports_and_forgets(cache: Path, capsys: pytest.CaptureF
     assert not store.path_of("cpu").exists()
     assert cli.main(["calibrate", "--gpus", "8xH100"]) == 2
     assert "only this machine" in capsys.readouterr().err
+
+
+def run_of(status: str = "succeeded", steps: int = 8, medians: tuple[float | None, ...] = (1.5, 2.0)) -> Any:
+    """As much of a run's folder as is compared."""
+    strategy = SimpleNamespace(name="ddp", micro_batch_size=4)
+    plan = SimpleNamespace(speed=SimpleNamespace(step_seconds=1.0), strategy=strategy)
+    saved = SimpleNamespace(plan=plan, model=SimpleNamespace(id="tiny"), cluster={"gpu_id": "cpu"})
+    ranks = [SimpleNamespace(summary=SimpleNamespace(steps=steps, seconds_median=median)) for median in medians]
+    return SimpleNamespace(status=status, plan=saved, ranks=ranks)
+
+
+def test_a_run_is_compared_by_its_slowest_rank_and_kept(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store.write_record(store.path_of("cpu"), record())
+    learn(run_of())
+    assert "a step took 2 s, 1 s were expected (2.00 times); the first run compared" in capsys.readouterr().err
+    assert store.read_record(store.path_of("cpu")).runs == (
+        Run(what="tiny: ddp, micro batch 4", expected_seconds=1.0, measured_seconds=2.0),
+    )
+
+
+@pytest.mark.parametrize(
+    "run", [run_of(status="succeeded_not_as_planned"), run_of(steps=3), run_of(medians=()), run_of(medians=(1.0, None))]
+)
+def test_a_run_that_says_too_little_teaches_nothing(run: Any) -> None:
+    assert compared(run) is None

@@ -225,9 +225,15 @@ def command_line(launch: "LaunchFiles") -> str:
 
 
 def _launch(job: "Job", limits: "Limits", phases: "tuple[Phase, ...]") -> int:
+    from gpu_plan.commands.execute.learn import learn
     from gpu_plan.executor.live.show import live
+    from gpu_plan.executor.read_run import read_whole
+    from gpu_plan.executor.run_folder import create
     from gpu_plan.executor.supervise.supervisor import supervise
 
+    folder = create(job.working_directory)
     with live() as observe:
-        record = supervise(job, observe=observe, limits=limits, phases=phases)
+        record = supervise(job, observe=observe, limits=limits, phases=phases, folder=folder)
+    if record.status == "succeeded":
+        learn(read_whole(folder))
     return record.exit_code if record.exit_code is not None else LAUNCHER_FAILED
