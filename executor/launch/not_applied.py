@@ -12,7 +12,14 @@ _SCRIPT_SETTINGS = {
     "dtype.reduce": "a MixedPrecisionPolicy with that reduce_dtype in the script's FullyShardedDataParallelPlugin",
     "kernels.liger": "the script applies Liger's kernels (`use_liger_kernel` of TrainingArguments)",
 }
-_NEUTRAL = frozenset({("ddp.gradient_as_bucket_view", "false"), ("kernels.liger", "false")})
+_SPREAD_SETTINGS = {
+    "dtype.reduce": "transformers' own FSDP2 reduces in float32 where its precision is mixed",
+    "fsdp.reshard_after_forward": "transformers' own FSDP2 keeps or frees each part as the class's plan says",
+}
+"""Of models that are spread over ranks: what transformers decides itself."""
+_NEUTRAL = frozenset(
+    {("fsdp.reshard_after_forward", "true"), ("ddp.gradient_as_bucket_view", "false"), ("kernels.liger", "false")}
+)
 
 
 def not_applied(target: Target, use: AcceleratorUse) -> tuple[str, ...]:
@@ -68,7 +75,7 @@ def _left_to_the_script(target: Target) -> Iterator[str]:
         yield f"one layer in {every} checkpointed: model.gradient_checkpointing_enable(every_n_layers={every})"
     if stored_adapters(workload.get("peft")).adapts:
         yield f"--peft {workload['peft']}: the script wraps its model with peft itself"
-    for key, how in _SCRIPT_SETTINGS.items():
+    for key, how in {**_SCRIPT_SETTINGS, **(_SPREAD_SETTINGS if target.spreads_model else {})}.items():
         value = target.setting(key)
         if value is not None and (key, value) not in _NEUTRAL and not (key == "kernels.liger" and target.in_trainer):
             yield f"--set {key}={value}: {how}"

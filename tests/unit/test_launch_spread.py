@@ -13,6 +13,7 @@ from gpu_plan.executor.launch.export import export
 from gpu_plan.executor.launch.prepare import Drawn, draw
 from gpu_plan.executor.runner.parallel.degrees import VARIABLE, Degrees, read_degrees
 from gpu_plan.executor.script.read import read_script
+from gpu_plan.executor.supervise.ladder.planner_process import asked_again
 from gpu_plan.planner.errors import UsageError
 from tests.support.launch_plans import job, saved
 
@@ -34,10 +35,12 @@ SHARED = PLAIN.format(sampler=", DistributedSampler", given=", sampler=Distribut
 WRAPPED = f"from torch.nn.parallel import DistributedDataParallel\nmodel = DistributedDataParallel(model)\n{SHARED}"
 
 
-def drawn(folder: Path, text: str, strategy: str, *, observed: bool = True, steps: int = 2) -> Drawn:
+def drawn(folder: Path, text: str, strategy: str, *, observed: bool = True, steps: int = 2, **settings: str) -> Drawn:
     script = folder / "train.py"
     script.write_text(text)
-    made = saved(strategy, "8xH100", tensor_parallel=8 if strategy == "tp" else 2, steps=steps)
+    given = {name.replace("__", "."): value for name, value in settings.items()}
+    degree = 8 if strategy == "tp" else 2
+    made = saved(strategy, "8xH100", tensor_parallel=degree, steps=steps, settings=given)
     return draw(job(made, script), read_script(script), folder=folder, observed=observed)
 
 
@@ -114,3 +117,18 @@ def test_other_degrees_read_a_checkpoint(strategy: str, refused: str | None) -> 
     manifest = Manifest(step=3, stack="accelerate", layout=SPREAD, strategy="tp", world_size=2, created=0.0)
     found = decide_resume(Checkpoint(path=Path("/saved/3"), manifest=manifest), strategy, 4)
     assert (found.refused, found.conversion) == (refused, None)
+
+
+def test_what_transformers_decides_itself_is_said(tmp_path: Path) -> None:
+    found = drawn(tmp_path, ACCELERATE, "fsdp_tp", fsdp__reshard_after_forward="false").not_applied
+    assert any("as the class's plan says" in line for line in found), found
+    assert not drawn(tmp_path, ACCELERATE, "fsdp_tp", fsdp__reshard_after_forward="true").not_applied
+
+
+def test_the_ladder_keeps_the_degree(tmp_path: Path) -> None:
+    """Out of memory, the same job is planned again with a smaller micro batch."""
+    script = tmp_path / "train.py"
+    script.write_text(ACCELERATE)
+    made = saved("fsdp_tp", "8xH100", tensor_parallel=2)
+    assert asked_again(job(made, script), made.plan.strategy).options["tp"] == "2"
+    assert "tp" not in asked_again(job(saved("ddp"), script), saved("ddp").plan.strategy).options

@@ -80,6 +80,7 @@ def asked_again(job: Job, strategy: StrategyChoice) -> Named:
             "gpus": str(saved.cluster["spec"]),
             "pin": True,
             "strategy": strategy.name,
+            "tp": strategy.tensor_parallel if strategy.tensor_parallel > 1 else None,
             "offload": strategy.offload,
             "micro-batch": strategy.micro_batch_size,
             "grad-accum": strategy.gradient_accumulation_steps,
