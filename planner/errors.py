@@ -72,3 +72,12 @@ class PreflightError(PlanError):
     """The machine or the script cannot run what the plan says."""
 
     exit_code = ExitCode.PREFLIGHT
+
+
+class StoppedError(KeyboardInterrupt):
+    """A search that its user stopped, and what it had found."""
+
+    def __init__(self, lines: tuple[str, ...]) -> None:
+        super().__init__()
+        self.lines = lines
+        """One line each, for people."""

@@ -36,6 +36,12 @@ def failure(evaluator: BaseEvaluator[W], judgement: J) -> str | None:
     return None
 
 
+def in_short(judgement: Judgement) -> str:
+    """`fits: FSDP2, micro batch 2, no checkpointing needs 53.5 GiB, has 79.1`."""
+    used, capacity = format_gib(judgement.used_bytes), format_gib(judgement.capacity_bytes)
+    return f"{judgement.verdict}: {judgement.full_title} needs {used} GiB, has {capacity}"
+
+
 def too_large(judgement: Judgement) -> str:
     """`ZeRO-2 needs 97.3 GiB, has 79.1: optimizer state 38.2, activations 31.0, ...`."""
     parts = sorted(judgement.profile.at_peak.items(), key=lambda item: -item[1])[:_SHOWN]

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Generic
 
-from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.errors import StoppedError, UsageError
 from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.front import completed, front
 from gpu_plan.planner.search.ranking.rules import Ranking
+from gpu_plan.planner.search.reasons import in_short
 from gpu_plan.planner.search.task import F, Rejected, Task
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.workload.prefer import Prefer
@@ -40,13 +41,16 @@ def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefe
     """
     found: Found[J] = Found(ranking=Ranking(prefer=prefer, host_ram_bytes=task.evaluator.node_ram_bytes))
     others: list[J] = []
-    for family in task.families():
+    known = list(task.families())
+    for place, family in enumerate(known):
         refusal = task.refusal(family)
         if refusal is None:
             try:
                 explored = task.explore(family, exhaustive=exhaustive)
             except CannotSplitError as problem:
                 refusal = str(problem)
+            except KeyboardInterrupt:
+                raise StoppedError(known_so_far(found, place, len(known))) from None
         if refusal is not None:
             found.inapplicable.append(f"{task.name(family)}: {refusal}")
             continue
@@ -61,3 +65,13 @@ def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefe
     found.front = front(found.plans)
     found.rejected.sort(key=lambda rejected: rejected.judgement.low_bytes)
     return found
+
+
+def known_so_far(found: Found[J], looked_at: int, of: int) -> tuple[str, ...]:
+    """What a search that is stopped has found, one line each: those that may run, then those that cannot."""
+    ordered = found.ranking.ordered(found.plans)
+    return (
+        f"stopped after {looked_at} of {of} kinds of plans; known so far, best first:",
+        *(in_short(plan) for plan in ordered),
+        *(f"does not fit: {rejected.reason}" for rejected in found.rejected),
+    )

@@ -5,7 +5,16 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from gpu_plan.planner.errors import ExitCode, NotBuiltError, PlanError, ReaderGoneError, UnreachableError, UsageError
+from gpu_plan.planner.errors import (
+    ExitCode,
+    NotBuiltError,
+    PlanError,
+    ReaderGoneError,
+    StoppedError,
+    UnreachableError,
+    UsageError,
+)
+from gpu_plan.planner.visible import visible
 from gpu_plan.verbs import LATER_VERBS, VERBS, verb_parser
 
 
@@ -20,6 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(ExitCode.OK)
     except PlanError as problem:
         return _say(f"error: {problem}", problem.exit_code)
+    except StoppedError as stopped:
+        for known in stopped.lines:
+            print(visible(f"plan: {known}"), file=sys.stderr)
+        return _say("interrupted", ExitCode.INTERRUPTED)
     except KeyboardInterrupt:
         return _say("interrupted", ExitCode.INTERRUPTED)
     except ModuleNotFoundError as problem:
