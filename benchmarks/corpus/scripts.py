@@ -17,6 +17,7 @@ that it started, MiB the resident peak of the largest process among them.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -87,12 +88,8 @@ def run(row: dict[str, Any], folder: Path, plan: list[str], packages: Path | Non
         return {"outcome": "missing"}
     make(script.parent, row.get("files", {}))
     _hub(folder / ".hub" / "hub")
-    roots = [
-        *([packages] if packages else []),
-        checkout,
-        checkout / "src",
-        checkout / "applications" / "DeepSpeed-Chat",
-    ]
+    beside = (checkout, checkout / "src", checkout / "applications" / "DeepSpeed-Chat")
+    roots = [*([packages] if packages else []), *(root for root in beside if not _shadows(root))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots)), "HF_HOME": str(folder / ".hub")}
     words = [*plan, script.name, "--gpus", row.get("gpus", _GPUS), "--pin", "--json", "--no-cache"]
     if row.get("arguments"):
@@ -107,6 +104,11 @@ def run(row: dict[str, Any], folder: Path, plan: list[str], packages: Path | Non
     told = texts[1].replace(str(folder), "")
     figures = {"seconds": round(used.ru_utime + used.ru_stime, 1), "mib": used.ru_maxrss // 1024}
     return {**judged(row, process.returncode, texts[0], told), **figures}
+
+
+def _shadows(root: Path) -> bool:
+    """Whether a folder of the checkout holds a package that is installed: it runs on the installed version."""
+    return any(importlib.util.find_spec(path.parent.name) for path in root.glob("*/__init__.py"))
 
 
 def _hub(cache: Path) -> None:

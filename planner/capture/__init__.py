@@ -7,6 +7,7 @@
     child, window                      the process in which the user's own code runs, behind `planner.walls`
     unwritten/                         in the child: what it writes where no overlay takes it
     answers/, watch/                   in the child: answers in place of a GPU's; what the loop does
+    deepspeed/                         in the child: DeepSpeed's engine, which shards nothing there
     imports, files                     callbacks after an import; the text files of a project
     block/                             the same for a `with` block of a program that goes on afterwards
 

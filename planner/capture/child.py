@@ -56,12 +56,13 @@ def main(words: list[str]) -> NoReturn:
         refusals.explain(scratch)
         Redirect(scratch).install()
     # Imported behind the walls: a process that has threads gets no namespaces, and torch starts some.
+    from gpu_plan.planner.capture.answers.distributed import launcher_words
     from gpu_plan.planner.capture.window import Window
 
     window = Window(request, lambda facts, trace: result.end(_captured(facts, started, walls), trace))
     with contextlib.ExitStack() as stack:
         window.open(stack)
-        sys.argv = [request.script, *request.arguments]
+        sys.argv = [request.script, *request.arguments, *launcher_words(script, request.arguments)]
         try:
             runpy.run_path(request.script, run_name="__main__")
         except BaseException as problem:

@@ -10,13 +10,13 @@ from gpu_plan.planner.cache_dir import cache_dir, entry_name, read_entry, write_
 from gpu_plan.planner.capture.files import project_files
 from gpu_plan.planner.capture.parent import CaptureError, capture
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
+from gpu_plan.planner.capture.workload import natural_regime
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.foreign.files import read_bytes
 from gpu_plan.planner.model.config_reader import parse_config
 from gpu_plan.planner.model.source.resolve import ModelSource, config_digest
 from gpu_plan.planner.model.spec import ModelSpec, spec_from
 from gpu_plan.planner.plan.codec import decode, dump, load_object
-from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
@@ -24,7 +24,6 @@ from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.trace.storage import CorruptTraceError, load
 from gpu_plan.planner.trace.variant import Regime, StepVariant
-from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 _MAX_FILES = 400
 _READ = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
@@ -155,11 +154,6 @@ class CapturedProvider:
         except (CorruptTraceError, InputError, OSError):
             self.note(f"the cache entry {folder / key} was unreadable and is made again")
             return None
-
-
-def natural_regime(facts: CapturedFacts) -> Regime:
-    """The types in which the script computes by itself, as the single-device strategy names them."""
-    return autocast_regime(Precision(facts.precision), Stack(facts.stack), Peft(facts.peft))
 
 
 def files_digest(script: Path) -> str:

@@ -85,6 +85,15 @@ class SampledLengths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """DeepSpeed's engine as the script set it up."""
+
+    stage: int
+    offload: str = "none"
+    """As `--offload` has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedFacts:
     """What the script turned out to do, beside the trace."""
 
@@ -121,6 +130,8 @@ class CapturedFacts:
     lora_targets: tuple[str, ...] = ()
     wrapper: str = ""
     """Class in which the script wraps its model for several devices by itself; empty where it leaves that to others."""
+    engine: EngineFacts | None = None
+    """Where DeepSpeed's engine runs the script's step."""
     clipping: float | None = None
     """Norm to which gradients are clipped before the step; None where they are not."""
     compiled: bool = False

@@ -22,6 +22,7 @@ from gpu_plan.planner.capture.answers.placement import Placement, parameters_on_
 from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions, scaled_in_sixteen_bits
 from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
+from gpu_plan.planner.capture.deepspeed.take import Engines
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, OptimizerFacts
 from gpu_plan.planner.capture.standin.data_sets import stand_in_for_data_sets, texts_beside
@@ -99,7 +100,11 @@ class Window:
         self._recorder.joined = lambda: self._noticed.note(MODEL)
         self._lengths, self._generated = Lengths(), Generated()
         self._standins = Told(asked=request.standin)
+        self._engines = Engines(request.world_size, request.regime is not None, self._clipped)
         self._started = time.monotonic()
+
+    def _clipped(self, norm: float) -> None:
+        self._observed.clipping = norm
 
     @property
     def reached_backward(self) -> bool:
@@ -129,6 +134,7 @@ class Window:
         stack.enter_context(remember_literals(self._known))
         self._stand_in()
         watch_trainer(self._observed)
+        self._engines.watch()
         self._noticed.watch(stack)
         if self._request.follow and self._request.device.capability_major is not None:
             watch_placed(stack, lambda: self._noticed.note(COPY))
@@ -219,6 +225,7 @@ class Window:
         config = getattr(model, "config", None)
         peft = getattr(model, "peft_config", None) or {}
         first = next(iter(peft.values()), None)
+        engine = self._engines.facts
         return CapturedFacts(
             class_name=type(model).__name__,
             model_id=getattr(config, "_name_or_path", None) or None,
@@ -226,7 +233,7 @@ class Window:
             config=_config(model),
             stack=stack,
             loop=loop,
-            precision=_precision(models, self._regions.seen),
+            precision=self._precision(models),
             optimizer=_one_name(optimizers),
             optimizers=optimizers,
             schedulers=tuple(dict.fromkeys(self._observed.schedulers)),
@@ -244,7 +251,8 @@ class Window:
             peft=NO_ADAPTERS if first is None else adapters_on(quantised=any(map(unpacked, models))),
             lora_rank=getattr(first, "r", None),
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
-            wrapper=wrapped[0] if wrapped and loop == "plain" else "",
+            wrapper="deepspeed" if engine else wrapped[0] if wrapped and loop == "plain" else "",
+            engine=engine,
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
             models=len(models),
@@ -255,6 +263,12 @@ class Window:
             ),
             standins=tuple(self._standins.lines),
         )
+
+    def _precision(self, models: list[nn.Module]) -> str:
+        """As `--precision` has it: DeepSpeed's engine keeps fp32 masters beside 16-bit parameters."""
+        if self._engines.dtype is not None:
+            return mixed_in(self._engines.dtype)
+        return _precision(models, self._regions.seen)
 
 
 def _profile(request: CaptureRequest) -> KernelProfile:

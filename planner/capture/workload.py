@@ -11,7 +11,9 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.training import Given
 from gpu_plan.planner.strategy.base import autocast_regime
-from gpu_plan.planner.strategy.known import all_traits
+from gpu_plan.planner.strategy.known import all_traits, unsharded
+from gpu_plan.planner.strategy.traits import Offload
+from gpu_plan.planner.strategy.zero.common import deepspeed_regime
 from gpu_plan.planner.workload.training import (
     Attention,
     Checkpointing,
@@ -23,6 +25,7 @@ from gpu_plan.planner.workload.training import (
 )
 
 if TYPE_CHECKING:
+    from gpu_plan.planner.trace.variant import Regime
     from gpu_plan.planner.workload.settled import Basis
 
 
@@ -58,6 +61,7 @@ def overlay(given: Given, facts: CapturedFacts, script: str, world_size: int = 1
         stack=given.stack or Stack(facts.stack),
         checkpointing=given.checkpointing or Checkpointing(facts.checkpointing),
         strategy=_strategy(given.strategy, facts, script, world_size),
+        offload=given.offload or (None if facts.engine is None else Offload(facts.engine.offload)),
         seq_len=given.seq_len or facts.seq_len,
         micro_batch=given.micro_batch if batch_given else facts.micro_batch,
         grad_accum=given.grad_accum if batch_given or given.grad_accum else facts.accumulation_steps,
@@ -68,7 +72,18 @@ def overlay(given: Given, facts: CapturedFacts, script: str, world_size: int = 1
 def _strategy(given: str | None, facts: CapturedFacts, script: str, world_size: int) -> str | None:
     """A loop that wraps its model by itself has its strategy; UsageError for another one."""
     own = [traits.name for traits in all_traits() if facts.wrapper in traits.wrapped_by]
-    if not own or world_size == 1 or given in own:
+    if facts.engine is not None:
+        # Its stages hold 16-bit parameters and fp32 masters on one device too; stage 0 is planned as DDP.
+        own = [traits.name for traits in all_traits() if traits.uses_deepspeed and traits.stage == facts.engine.stage]
+        if own and world_size == 1 and facts.engine.offload == "none":
+            raise UsageError(
+                f"{script} runs DeepSpeed's engine with ZeRO-{facts.engine.stage}, which is planned for two devices or"
+                " more, or with offload: give more --gpus"
+            )
+        own = own or [unsharded(world_size).name]
+    elif world_size == 1:
+        return given
+    if not own or given in own:
         return given
     if given is not None:
         raise UsageError(
@@ -119,6 +134,7 @@ _CAPTURED = (
     "micro_batch",
     "grad_accum",
     "strategy",
+    "offload",
 )
 
 
@@ -188,12 +204,19 @@ def batch_in_words(facts: CapturedFacts) -> str:
     return words
 
 
+def natural_regime(facts: CapturedFacts) -> "Regime":
+    """The types in which the script computes by itself, as the single-device strategy or DeepSpeed's names them."""
+    if facts.engine is not None:
+        return deepspeed_regime(Precision(facts.precision))
+    return autocast_regime(Precision(facts.precision), Stack(facts.stack), Peft(facts.peft))
+
+
 def stored_otherwise(spec: ModelSpec, facts: CapturedFacts) -> str | None:
     """What the script stores in another type than a plan of its precision places it in, in words; None where all agree.
 
     Strategies place parameters in the types of a regime; a script may mix them as it likes.
     """
-    regime = autocast_regime(Precision(facts.precision), Stack(facts.stack), Peft(facts.peft))
+    regime = natural_regime(facts)
     odd = [
         parameter
         for parameter in spec.parameters

@@ -76,6 +76,8 @@ def cuda_answers(device: PlannedDevice, seen: int) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         for name in _MISSING:
             stack.enter_context(mock.patch.object(torch._C, name, return_value=0, create=True))
+        for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+            stack.enter_context(mock.patch.object(torch.cuda.nvtx, name, return_value=0))
         stack.enter_context(mock.patch.object(torch.backends.cuda, "is_built", return_value=True))
         stack.enter_context(mock.patch.object(torch.version, "cuda", torch.version.cuda or "12.8"))
         yield

@@ -5,7 +5,7 @@ The planner's strategies add what DDP and FSDP take; a script's own wrapping wou
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -75,6 +75,20 @@ def launched_by_torchrun(script: Path) -> bool:
     except OSError:
         return False
     return any(word in text for word in ("init_process_group", "LOCAL_RANK", "deepspeed.init"))
+
+
+def launcher_words(script: Path, arguments: Sequence[str]) -> list[str]:
+    """What DeepSpeed's launcher adds to a script's arguments (deepspeed/launcher/launch.py): `--local_rank=0`.
+
+    Only where the script drives the engine by itself and reads that option.
+    """
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    reads = "deepspeed.initialize" in text and any(f"{quote}--local_rank{quote}" in text for quote in "'\"")
+    given = any(word.partition("=")[0] == "--local_rank" for word in arguments)
+    return ["--local_rank=0"] if reads and not given else []
 
 
 def _take_sharding(module: Any) -> None:

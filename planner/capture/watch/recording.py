@@ -289,7 +289,7 @@ def other_name(number: int) -> str:
 
 def inner_model(module: nn.Module) -> nn.Module:
     """The user's model inside wrappers that hold it as `module`."""
-    names = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
+    names = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel", "DeepSpeedEngine")
     while type(module).__name__ in names and isinstance(getattr(module, "module", None), nn.Module):
         module = module.module
     return module

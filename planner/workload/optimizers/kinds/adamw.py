@@ -48,6 +48,10 @@ def _captured(seen: Seen) -> bool:
     return seen.is_torch and seen.name in ("AdamW", "Adam")
 
 
+def _of_deepspeed(seen: Seen) -> bool:
+    return seen.module.startswith("deepspeed") and seen.name in ("FusedAdam", "DeepSpeedCPUAdam")
+
+
 def _ran(found: Ran, *, fused: bool) -> bool:
     if found.package == "deepspeed":
         return "adam" in found.kind  # its CPU and fused Adam decay weights as AdamW does, unless told otherwise
@@ -98,7 +102,7 @@ KINDS = (
         optim="adamw_torch_fused",
         optim_read=("adamw_apex_fused",),  # transformers up to 4.x
         deepspeed=("adam", "adamw"),  # FusedAdam (runtime/engine.py: _configure_basic_optimizer)
-        captured=lambda seen: _captured(seen) and bool(seen.options.get("fused")),
+        captured=lambda seen: (_captured(seen) and bool(seen.options.get("fused"))) or _of_deepspeed(seen),
         ran=lambda found: _ran(found, fused=True),
         explored=11,
     ),
