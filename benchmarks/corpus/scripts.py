@@ -89,7 +89,7 @@ def run(row: dict[str, Any], folder: Path, plan: list[str], packages: Path | Non
     make(script.parent, row.get("files", {}))
     _hub(folder / ".hub" / "hub")
     beside = (checkout, checkout / "src", checkout / "applications" / "DeepSpeed-Chat")
-    roots = [*([packages] if packages else []), *(root for root in beside if not _shadows(root))]
+    roots = [*([packages] if packages else []), *(root for root in beside if not shadows(root))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots)), "HF_HOME": str(folder / ".hub")}
     words = [*plan, script.name, "--gpus", row.get("gpus", _GPUS), "--pin", "--json", "--no-cache"]
     if row.get("arguments"):
@@ -106,7 +106,7 @@ def run(row: dict[str, Any], folder: Path, plan: list[str], packages: Path | Non
     return {**judged(row, process.returncode, texts[0], told), **figures}
 
 
-def _shadows(root: Path) -> bool:
+def shadows(root: Path) -> bool:
     """Whether a folder of the checkout holds a package that is installed: it runs on the installed version."""
     return any(importlib.util.find_spec(path.parent.name) for path in root.glob("*/__init__.py"))
 

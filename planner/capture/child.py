@@ -20,6 +20,7 @@ from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Outc
 from gpu_plan.planner.capture.unwritten import refusals
 from gpu_plan.planner.capture.unwritten.redirect import Redirect
 from gpu_plan.planner.capture.watch.problem import described
+from gpu_plan.planner.capture.watch.unsloth import in_place_of
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.neighbours import admit
 from gpu_plan.planner.plan.codec import decode, dump, load_object
@@ -121,10 +122,31 @@ def _failed(problem: BaseException, script: Path, window: Any) -> Outcome:
         return Outcome(stage="exited", message=f"exits before its first optimizer step{text}", file=file, line=line)
     if isinstance(problem, EOFError):
         return Outcome(stage="input", message="asks for input, and nobody answers", file=file, line=line)
+    instead = _without_unsloth(problem, script)
+    if instead is not None:
+        return Outcome(stage="unsupported", message=instead, file=file, line=line)
     plain = isinstance(problem, PlanError)
     text = str(problem)[:300] if plain else described(problem)
     whole = "" if plain else "".join(traceback.format_exception(problem, limit=-_FRAMES))[-_MOST_TOLD:]
     return Outcome(stage="unsupported" if plain else "raised", message=text, file=file, line=line, whole=whole)
+
+
+def _without_unsloth(problem: BaseException, script: Path) -> str | None:
+    """What to write where unsloth cannot be imported: it is not installed, or finds no GPU."""
+    missing = isinstance(problem, ModuleNotFoundError) and problem.name == "unsloth"
+    if not missing and not _raised_in(problem, "unsloth", "unsloth_zoo"):
+        return None
+    with contextlib.suppress(OSError):
+        command = in_place_of(script.read_text(encoding="utf-8", errors="replace"))
+        if command is not None:
+            return f"unsloth cannot be imported without its GPU: what it is given is planned by `{command} --gpus ...`"
+    return "unsloth cannot be imported without its GPU: --model MODEL --stack unsloth plans its model by name"
+
+
+def _raised_in(problem: BaseException, *packages: str) -> bool:
+    """Whether the innermost frame belongs to one of these packages."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    return bool(frames) and any(package in Path(frames[-1].filename).parts for package in packages)
 
 
 def _cause(problem: BaseException | None, kind: type[Any]) -> Any:

@@ -81,7 +81,9 @@ class Window:
         self._known = KnownValues()
         self._reads = LoopReads(self._known)
         self._regions = Regions(request.regime, on_cpu=request.device.capability_major is None)
-        self._placement = Placement(self._known, on_cpu=request.device.capability_major is None)
+        self._placement = Placement(
+            self._known, on_cpu=request.device.capability_major is None, array=self._reads.array
+        )
         origin = Origins(Path(request.script).parent, Path(request.working_directory)).current
         self._noticed = Noticed(origin)
         self._observed = Observed(construct=lambda: self._noticed.note(OPTIMIZER))
@@ -266,6 +268,12 @@ class Window:
 
     def _precision(self, models: list[nn.Module]) -> str:
         """As `--precision` has it: DeepSpeed's engine keeps fp32 masters beside 16-bit parameters."""
+        eighth = next((one for model in models for one in model.modules() if _in_float8(one)), None)
+        if eighth is not None:
+            raise InputError(
+                f"its {type(eighth).__name__} layers compute in float8, which is not planned for a script: --model with"
+                " --precision fp8-mixed plans the model by name"
+            )
         if self._engines.dtype is not None:
             return mixed_in(self._engines.dtype)
         return _precision(models, self._regions.seen)
@@ -359,6 +367,12 @@ def _precision(models: list[nn.Module], autocast: str | None) -> str:
             " bfloat16, or train under fp16's autocast"
         )
     return pure_in(base) if base else PLAIN_PRECISION
+
+
+def _in_float8(module: nn.Module) -> bool:
+    """Whether a layer is torchao's, Transformer Engine's or MS-AMP's."""
+    home = type(module).__module__
+    return home.startswith(("torchao.float8", "transformer_engine", "msamp"))
 
 
 def _adapted(models: list[nn.Module]) -> str:

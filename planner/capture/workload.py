@@ -71,6 +71,11 @@ def overlay(given: Given, facts: CapturedFacts, script: str, world_size: int = 1
 
 def _strategy(given: str | None, facts: CapturedFacts, script: str, world_size: int) -> str | None:
     """A loop that wraps its model by itself has its strategy; UsageError for another one."""
+    if facts.wrapper == "DataParallel" and world_size > 1:
+        raise UsageError(
+            f"{script} wraps its model in nn.DataParallel, one process for all devices, of which no plan is made: wrap"
+            " it in DistributedDataParallel, or plan for one device"
+        )
     own = [traits.name for traits in all_traits() if facts.wrapper in traits.wrapped_by]
     if facts.engine is not None:
         # Its stages hold 16-bit parameters and fp32 masters on one device too; stage 0 is planned as DDP.

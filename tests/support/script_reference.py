@@ -31,6 +31,7 @@ class RealRun:
         self._depth = 0
         self._in_backward = False
         self._model: Any = None
+        self._wrapped = ""
         self._profile: Any = None
         self._reference: Reference | None = None
         self._inputs: dict[str, list[int]] = {}
@@ -81,6 +82,7 @@ class RealRun:
         register_optimizer_step_post_hook(self._stepped)
 
     def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._wrapped = type(module).__name__
         self._model = getattr(module, "module", module) if "DistributedData" in type(module).__name__ else module
         for index, value in enumerate(args):
             if isinstance(value, torch.Tensor):
@@ -114,6 +116,7 @@ class RealRun:
             "trainable": sum(p.numel() for model in self._models for p in model.parameters() if p.requires_grad),
             "state_bytes": sum(state.values()),
             "inputs": self._inputs,
+            "wrapped": self._wrapped,
             "accumulation": self._backward_passes,
             "peak": figures.peak,
             "forward_end": figures.forward_end,

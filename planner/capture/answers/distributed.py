@@ -40,6 +40,10 @@ class DistributedDataParallel(nn.Module):
         yield
 
 
+class DataParallel(DistributedDataParallel):
+    """torch/nn/parallel/data_parallel.py on one device: the module itself."""
+
+
 class FullyShardedDataParallel(DistributedDataParallel):
     """As torch/distributed/fsdp/fully_sharded_data_parallel.py: unknown attributes are the module's."""
 
@@ -91,6 +95,15 @@ def launcher_words(script: Path, arguments: Sequence[str]) -> list[str]:
     return ["--local_rank=0"] if reads and not given else []
 
 
+def _take_launchers(module: Any) -> None:
+    """accelerate/launchers.py: what a notebook starts on each device runs here, on one."""
+
+    def launched(function: Any, args: Any = (), *_: Any, **__: Any) -> None:
+        function(*args)
+
+    module.notebook_launcher = module.debug_launcher = launched
+
+
 def _take_sharding(module: Any) -> None:
     module.FullyShardedDataParallel = FullyShardedDataParallel
     module.fully_shard = _fully_shard
@@ -125,7 +138,11 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
     def gathered(objects: list[Any], value: Any, *args: Any, **kwargs: Any) -> None:
         objects[:] = [value] * len(objects)
 
+    def spawned(function: Any, args: Any = (), *_: Any, **__: Any) -> None:
+        function(0, *args)  # torch/multiprocessing/spawn.py: the first of its processes
+
     with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(torch.multiprocessing, "spawn", spawned))
         stack.enter_context(mock.patch.object(dist, "init_process_group", init_process_group))
         for name in _SILENT:
             if hasattr(dist, name):
@@ -134,5 +151,8 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
             stack.enter_context(mock.patch.object(dist, name, answer))
         for home in (nn.parallel, nn.parallel.distributed):
             stack.enter_context(mock.patch.object(home, "DistributedDataParallel", DistributedDataParallel))
+        for whole in (nn, nn.parallel):
+            stack.enter_context(mock.patch.object(whole, "DataParallel", DataParallel))
         when_imported("torch.distributed.fsdp", _take_sharding)
+        when_imported("accelerate.launchers", _take_launchers)
         yield

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.inputs.known import KnownValues
@@ -39,6 +39,15 @@ class LoopReads(HostReads):
             value, assumes = (0.0, "gradients are finite") if _in_scaler() else _value(func, args[0])
             self._note(frame, f"{value!r} ({assumes})")
             return Answer(value)
+
+    def array(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A CPU tensor in place of one on meta whose values leave for NumPy or a list: the true ones, or zeros."""
+        with _disable_current_modes():
+            value = self._known.get(tensor)
+            found = torch.zeros(tensor.shape, dtype=tensor.dtype) if value is None else value.clone()
+        frame = _loop_frame() or sys._getframe(1)
+        self._note(frame, "values as they are" if value is not None else "zeros (an array that is only looked at)")
+        return found
 
 
 def _value(func: Any, tensor: torch.Tensor) -> tuple[bool | int | float, str]:

@@ -5,7 +5,7 @@ Integer values are remembered when a tensor leaves the CPU, so that what a model
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +31,8 @@ _SOUND: dict[Any, bool] = {
     torch.isinf: False, torch.Tensor.isinf: False,
 }  # fmt: skip
 """What is said of numbers that meta does not have."""
+_ARRAYS = {torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.tolist}
+"""What takes values off the device at once: they are looked at, printed, compared."""
 _MOVES = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory}
 
 
@@ -40,9 +42,9 @@ class Placement(TorchFunctionMode):
     On planned CPUs nothing need be moved to meet the model: there, CPU tensors join it where they are used together.
     """
 
-    def __init__(self, known: KnownValues, on_cpu: bool) -> None:
+    def __init__(self, known: KnownValues, on_cpu: bool, array: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
-        self._known = known
+        self._known, self._array = known, array
         self._on_cpu = on_cpu
         self.placed = False
         """Whether the script has put anything on a planned device."""
@@ -56,6 +58,8 @@ class Placement(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func in _MOVES:
             return self._move(func, args, kwargs)
+        if func in _ARRAYS and args[0].is_meta:
+            args = (self._array(args[0].detach()), *args[1:])
         if kwargs.get("device") is not None and is_planned(kwargs["device"]):
             self.placed |= not _is_meta(kwargs["device"])
             kwargs["device"] = META

@@ -67,7 +67,7 @@ def _made(name: str, options: Mapping[str, Any], told: Told, problem: Exception 
         raise problem
     config = config.get_text_config()
     tokenizer = make(config, options)
-    tokenizer.name_or_path = name
+    tokenizer.name_or_path = tokenizer.init_kwargs["name_or_path"] = name
     told.tell(f"tokenizer of {name} is a stand-in of the model's {len(tokenizer):,} tokens: one word is one token")
     return tokenizer
 
