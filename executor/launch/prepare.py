@@ -1,7 +1,7 @@
 """From a job to its launch files."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.script.accelerator import AcceleratorUse, accelerator_use
 from gpu_plan.executor.script.check_arguments import rejected
 from gpu_plan.executor.script.imported import words_imported
-from gpu_plan.executor.script.loop import Loop, loop_of
+from gpu_plan.executor.script.loop import Loop, loop_in_words, loop_of
 from gpu_plan.executor.script.option import ScriptOptions
 from gpu_plan.executor.script.options import options_of, training_options
 from gpu_plan.executor.script.plan_use import asks_for
@@ -77,6 +77,8 @@ class Drawn:
     target: Target
     told: Told
     use: AcceleratorUse
+    kind: str = ""
+    """What the script runs, in words; empty without a script."""
     not_applied: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     """What would train otherwise than planned, one line each: see `refusals`."""
@@ -101,7 +103,23 @@ class Drawn:
             found.append(f"the data is taken to have the planned length: {self.told.reasons['sequence_length']}")
         if self.target.spreads_model:
             found.append(_SPREAD)
-        return (*found, *_of_defaults(self.target, self.told))
+        return (*found, *_of_defaults(self.target, self.told), *self._routes())
+
+    def _routes(self) -> Iterator[str]:
+        """What the script is, and by which way the plan's values reach it."""
+        if not self.kind:
+            return
+        strategy, told = self.target.strategy, self.told
+        held = f"{strategy.name} and {strategy.precision}"
+        by_accelerate = self.target.loop in ("accelerate", "trainer")
+        ways = [
+            f"{held} reach it by Accelerate's configuration" if by_accelerate else f"{held} have to be its own doing",
+            *([f"{' '.join(told.words)} by its own options"] if told.words else []),
+            *([f"{_fields(told.by_script)} as it asks the plan"] if told.by_script else []),
+            *([f"{_fields(self.set_inside)} within each rank"] if self.set_inside else []),
+            *([f"{_fields(told.by_user)} as you gave it"] if told.by_user else []),
+        ]
+        yield f"{self.target.script.name} is {self.kind}: {', '.join(ways)}"
 
     @property
     def rebatches(self) -> bool:
@@ -164,6 +182,7 @@ def draw(
     drawn = Drawn(target=target, told=told, use=use)
     if script is None:
         return drawn
+    drawn = replace(drawn, kind=loop_in_words(script, loop))
     own = batch_of(script, loop, options, words)
     beside, all_read = words_imported(script)
     asks = asks_for(script)
@@ -178,6 +197,11 @@ def draw(
     )
     lost = (*told.not_applied, *unknown(target, told, seen), *not_applied(target, use))
     return replace(drawn, not_applied=lost, refused=refusals(target, told, seen))
+
+
+def _fields(names: frozenset[str]) -> str:
+    """Fields of CurrentPlan, for people."""
+    return " and ".join(sorted(name.replace("_", " ") for name in names if name))
 
 
 def check(drawn: Drawn, job: Job) -> Drawn:

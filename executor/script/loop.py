@@ -1,6 +1,7 @@
 """Who runs a script's training loop, read from its syntax tree."""
 
 import ast
+from collections.abc import Mapping
 from typing import Literal
 
 from gpu_plan.executor.script.read import Script
@@ -64,3 +65,19 @@ def dotted(node: ast.expr) -> str:
         before = dotted(node.value)
         return f"{before}.{node.attr}" if before else node.attr
     return ""
+
+
+_IN_WORDS: Mapping[Loop, str] = {
+    "accelerate": "a loop of its own around an Accelerator",
+    "trainer": "a Trainer of transformers",
+    "lightning": "a Lightning Trainer",
+    "plain": "a plain PyTorch loop",
+    "unknown": "a loop that could not be read",
+}
+
+
+def loop_in_words(script: Script, loop: Loop) -> str:
+    """What the script runs, for people; a trainer of TRL by its name."""
+    if loop == "trainer" and "trl" in imported_names(script.tree).values():
+        return "a trainer of TRL"
+    return _IN_WORDS[loop]

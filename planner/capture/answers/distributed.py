@@ -5,6 +5,7 @@ The planner's strategies add what DDP and FSDP take; a script's own wrapping wou
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ _SILENT = (
     "all_reduce", "broadcast", "barrier", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter",
     "reduce_scatter_tensor", "all_to_all", "gather", "scatter", "monitored_barrier",
 )  # fmt: skip
+
+_JOINING = ("torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
+"""Modules that join a group by themselves: a mesh of devices does where none is joined yet."""
 
 wrapped: list[str] = []
 """Names of the classes and functions in which the script has wrapped a model by itself."""
@@ -143,7 +147,9 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.multiprocessing, "spawn", spawned))
-        stack.enter_context(mock.patch.object(dist, "init_process_group", init_process_group))
+        for home in (dist, *filter(None, map(sys.modules.get, _JOINING))):
+            if hasattr(home, "init_process_group"):
+                stack.enter_context(mock.patch.object(home, "init_process_group", init_process_group))
         for name in _SILENT:
             if hasattr(dist, name):
                 stack.enter_context(mock.patch.object(dist, name, silent))
