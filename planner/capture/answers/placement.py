@@ -42,7 +42,9 @@ class Placement(TorchFunctionMode):
     On planned CPUs nothing need be moved to meet the model: there, CPU tensors join it where they are used together.
     """
 
-    def __init__(self, known: KnownValues, on_cpu: bool, array: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(
+        self, known: KnownValues, on_cpu: bool, array: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> None:
         super().__init__()
         self._known, self._array = known, array
         self._on_cpu = on_cpu
@@ -58,7 +60,7 @@ class Placement(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func in _MOVES:
             return self._move(func, args, kwargs)
-        if func in _ARRAYS and args[0].is_meta:
+        if func in _ARRAYS and self._array is not None and args[0].is_meta:
             args = (self._array(args[0].detach()), *args[1:])
         if kwargs.get("device") is not None and is_planned(kwargs["device"]):
             self.placed |= not _is_meta(kwargs["device"])
