@@ -1,6 +1,8 @@
 """Opens everything around the script, and closes the capture when its first optimizer step is done."""
 
 import contextlib
+import functools
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -18,7 +20,7 @@ from gpu_plan.planner.capture.answers.generation import Generated, completions
 from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted
 from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
 from gpu_plan.planner.capture.answers.loaders import loaders
-from gpu_plan.planner.capture.answers.placement import Placement, parameters_on_meta
+from gpu_plan.planner.capture.answers.placement import Placement, parameters_on_meta, ranks_as_devices
 from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions, scaled_in_sixteen_bits
 from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
@@ -128,6 +130,7 @@ class Window:
         stack.enter_context(longest_first(self._lengths))
         stack.enter_context(completions(self._generated))
         stack.enter_context(parameters_on_meta())
+        stack.enter_context(ranks_as_devices())
         stack.enter_context(python_wrappers_open())
         stack.enter_context(numbers_formatted())
         stack.enter_context(autocast_regions(self._regions))
@@ -140,6 +143,9 @@ class Window:
         self._noticed.watch(stack)
         if self._request.follow and self._request.device.capability_major is not None:
             watch_placed(stack, lambda: self._noticed.note(COPY))
+        if self._request.device.capability_major is None:
+            when_imported("accelerate.state", _planned_not_asked_for)
+            when_imported("transformers.training_args", _trainer_on_meta)
         if self._request.regime is not None and not self._request.regime.outputs_to_fp32:
             when_imported("accelerate.accelerator", _keep_outputs)
         stack.enter_context(self._placement)
@@ -395,3 +401,33 @@ def _attention(config: Any) -> str:
 def _keep_outputs(accelerator: Any) -> None:
     """accelerate accelerator.py: prepare_model converts outputs to fp32 only where it opens autocast."""
     accelerator.convert_outputs_to_fp32 = lambda forward: forward
+
+
+def _planned_not_asked_for(state: Any) -> None:
+    """accelerate.state: `cpu=True` (`--use_cpu`) puts a model on the host, which planned CPUs have on meta already."""
+    for kind in (state.PartialState, state.AcceleratorState):
+        kind.__init__ = _without_cpu(kind.__init__)
+
+
+def _without_cpu(init: Any) -> Any:
+    names = list(inspect.signature(init).parameters)
+
+    @functools.wraps(init)
+    def made(*args: Any, **kwargs: Any) -> None:
+        given = dict(zip(names, args, strict=False))
+        if "cpu" in given:
+            args = tuple(False if name == "cpu" else value for name, value in given.items())
+        init(*args, **{key: value for key, value in kwargs.items() if key != "cpu"})
+
+    return made
+
+
+def _trainer_on_meta(module: Any) -> None:
+    """transformers training_args.py: `_setup_devices` gives the host for `--use_cpu`, where planned CPUs have meta."""
+    original = module.TrainingArguments._setup_devices
+
+    def device(arguments: Any) -> torch.device:
+        found: torch.device = original.__get__(arguments, type(arguments))
+        return torch.device("meta") if found.type == "cpu" else found
+
+    module.TrainingArguments._setup_devices = property(device)

@@ -185,6 +185,25 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[A
 
 
 @contextlib.contextmanager
+def ranks_as_devices() -> Iterator[None]:
+    """Within, `model.to(rank)` takes a number for a GPU, as it is where there are some (torch/nn/modules/module.py)."""
+    original = nn.Module.to
+
+    def to(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], int) and not isinstance(args[0], bool):
+            args = (torch.device("cuda", args[0]), *args[1:])
+        if isinstance(kwargs.get("device"), int):
+            kwargs["device"] = torch.device("cuda", kwargs["device"])
+        return original(module, *args, **kwargs)
+
+    nn.Module.to = to  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.to = original  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
 def parameters_on_meta() -> Iterator[None]:
     """Within, a parameter is on meta from the moment a module registers it: weights take no memory.
 

@@ -55,6 +55,27 @@ def ctc_loss_backward(grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any, *
     return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
 
 
+def reduced_loss(operator: Any) -> Callable[..., torch.Tensor]:
+    """`operator(input, target, ...)`, whose scalar keeps the storage of the loss of every element.
+
+    pytorch aten/src/ATen/native/Loss.cpp: meta functions of mse_loss and smooth_l1_loss allocate the output for all
+    elements, then resize_({}) it, which frees nothing; soft_margin_loss_out and binary_cross_entropy (Loss.cpp and
+    cuda/Loss.cu) write the elements into it and resize it afterwards. The meta device has a scalar of its own there.
+    """
+
+    def run(given: torch.Tensor, target: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+        made: torch.Tensor = operator(given, target, *rest, **options)
+        if made.dim() or not given.is_meta:
+            return made
+        shape = torch.broadcast_shapes(given.shape, target.shape)
+        return torch.empty(shape, dtype=made.dtype, device="meta").resize_(())
+
+    return run
+
+
+_KEEP_ELEMENTS = ("mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy")
+
+
 def in_place(*args: Any, **options: Any) -> None:
     """One kernel that updates what it is given, no more (pytorch aten/src/ATen/native/cuda/Fused*Kernel.cu)."""
 
@@ -71,6 +92,7 @@ META_OPS: dict[Any, Callable[..., Any]] = {
         for overload in getattr(aten, name).overloads()
         if overload in ("default", "tensor_lr")
     },
+    **{getattr(aten, name).default: reduced_loss(getattr(aten, name).default) for name in _KEEP_ELEMENTS},
     aten._grouped_mm.default: grouped_mm,
     aten._scaled_mm.out: into_out,
     aten._ctc_loss.Tensor: ctc_loss,

@@ -51,7 +51,7 @@ class CudaProfile(KernelProfile):
         return f"cuda-sm{self.capability[0]}{self.capability[1]}x{self.sm_count}"
 
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
-        copies = operand_copies(operator, args, outputs)
+        copies = operand_copies(operator, args, outputs) + _unreduced(operator, outputs)
         if operator == "embedding_dense_backward":
             return copies + _embedding_backward(args, outputs)
         if operator == "_foreach_norm":
@@ -74,10 +74,18 @@ class CpuProfile(KernelProfile):
     """Intra-op threads: kernels keep a buffer for each."""
 
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
-        return operand_copies(operator, args, outputs) + cpu_scratch(operator, args, outputs, self.threads)
+        copies = operand_copies(operator, args, outputs) + _unreduced(operator, outputs)
+        return copies + cpu_scratch(operator, args, outputs, self.threads)
 
     def attention_backend(self, call: AttentionCall) -> AttentionBackend:
         return choose_cpu_backend(call)
+
+
+def _unreduced(operator: str, outputs: list[torch.Tensor]) -> list[int]:
+    """pytorch aten/src/ATen/native/Loss.cpp: mse_loss_out, smooth_l1_loss_out: elements are computed, then reduced."""
+    if operator not in ("mse_loss", "smooth_l1_loss") or not outputs or outputs[0].dim():
+        return []
+    return [outputs[0].untyped_storage().nbytes()]
 
 
 _SORT_FREE_INDICES = 3072
