@@ -17,7 +17,7 @@ from gpu_plan.planner.capture.answers.accelerator import accelerator_answers
 from gpu_plan.planner.capture.answers.cuda import cuda_answers
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank, wrapped
 from gpu_plan.planner.capture.answers.generation import Generated, completions
-from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted
+from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted, scripted_or_plain
 from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
 from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.answers.placement import Placement, parameters_on_meta, ranks_as_devices
@@ -133,6 +133,7 @@ class Window:
         stack.enter_context(ranks_as_devices())
         stack.enter_context(python_wrappers_open())
         stack.enter_context(numbers_formatted())
+        stack.enter_context(scripted_or_plain())
         stack.enter_context(autocast_regions(self._regions))
         if self._request.regime is not None:
             stack.enter_context(scaled_in_sixteen_bits())

@@ -196,11 +196,11 @@ def ranks_as_devices() -> Iterator[None]:
             kwargs["device"] = torch.device("cuda", kwargs["device"])
         return original(module, *args, **kwargs)
 
-    nn.Module.to = to  # type: ignore[method-assign]
+    nn.Module.to = to
     try:
         yield
     finally:
-        nn.Module.to = original  # type: ignore[method-assign]
+        nn.Module.to = original
 
 
 @contextlib.contextmanager
