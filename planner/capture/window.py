@@ -204,6 +204,9 @@ class Window:
                 f"optimizers take turns ({type(optimizer).__name__} steps first, {type(late[0]).__name__} has no"
                 " gradients yet): capture reads steps of one backward pass"
             )
+        for other in self._recorder.others:
+            if not _trained(other, self._observed.optimizers):
+                other.requires_grad_(False)  # a reference under no_grad, which TRL leaves as it was loaded
         idle = bystanders(models) if self._request.follow else []
         for module in idle:
             module.requires_grad_(False)  # nothing trains it: no gradient and no state is planned for it
@@ -374,6 +377,12 @@ def _precision(models: list[nn.Module], autocast: str | None) -> str:
             " bfloat16, or train under fp16's autocast"
         )
     return pure_in(base) if base else PLAIN_PRECISION
+
+
+def _trained(model: nn.Module, optimizers: list[Any]) -> bool:
+    """Whether any of its parameters has a gradient or stands in an optimizer."""
+    owned = {id(parameter) for made in optimizers for group in made.param_groups for parameter in group["params"]}
+    return any(parameter.grad is not None or id(parameter) in owned for parameter in model.parameters())
 
 
 def _in_float8(module: nn.Module) -> bool:

@@ -20,6 +20,7 @@ class Shape:
     text: str
     facts: dict[str, Any]
     parameters: int | None = None
+    trained: int | None = None
     refused: str = ""
     files: dict[str, str] | None = None
     world_size: int = 1
@@ -69,6 +70,8 @@ for x, y in tqdm(DataLoader(Table("table.csv"), batch_size=4, shuffle=True)):
         text=_NET + _DATA + """
 import numpy as np
 optimizer = torch.optim.AdamW(model.parameters())
+seeded = torch.Generator(device="cuda").manual_seed(7)
+noise = torch.randn(4, 8, device="cuda", generator=seeded)
 hits = []
 for step, (x, y) in enumerate(loader):
     logits = model(x.cuda())
@@ -219,6 +222,19 @@ for _ in range(4):
 """,
         facts={}, refused="optimizers take turns",
     ),
+    "reference_model": Shape(
+        text=_NET + _DATA + """
+import copy
+reference = copy.deepcopy(model).eval()
+optimizer = torch.optim.AdamW(model.parameters())
+for x, y in loader:
+    with torch.no_grad():
+        wanted = reference(x.cuda())
+    (model(x.cuda()) - wanted).pow(2).mean().backward()
+    optimizer.step()
+""",
+        facts={**_PLAIN, "models": 2}, parameters=2 * _COUNT, trained=_COUNT,
+    ),
     "other_optimizer": Shape(
         text=_NET + "optimizer = torch.optim.RMSprop(model.parameters())\n"
         "model(torch.randn(4, 8).cuda()).sum().backward()\noptimizer.step()\n",
@@ -280,3 +296,5 @@ def test_shape(name: str, tmp_path: Path) -> None:
     assert {key: getattr(facts, key) for key in shape.facts} == shape.facts
     if shape.parameters is not None:
         assert facts.spec["num_parameters"] == shape.parameters
+    if shape.trained is not None:
+        assert facts.spec["trainable_parameters"] == shape.trained

@@ -67,6 +67,8 @@ class Placement(TorchFunctionMode):
             kwargs["device"] = META
         if self._on_cpu and self.recording and func in _FACTORIES and not _ours():
             kwargs["device"] = META
+        if kwargs.get("generator") is not None and (_is_meta(kwargs.get("device")) or _any_on_meta(args)):
+            kwargs["generator"] = None  # numbers that nobody draws
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
         # A script that puts nothing on the GPU works on the host alone, and there its tensors meet.
@@ -164,6 +166,10 @@ def is_planned(device: Any) -> bool:
     return False
 
 
+def _any_on_meta(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.is_meta for value in args)
+
+
 def _is_meta(device: Any) -> bool:
     """Whether it is the word that only the capture itself says."""
     return str(device).partition(":")[0] == "meta"
@@ -184,9 +190,18 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[A
     return device, rest, options
 
 
+class _Generator(torch.Generator):
+    """One of the host, whatever device it is asked for."""
+
+    def __new__(cls, device: Any = "cpu") -> "_Generator":
+        made: _Generator = super().__new__(cls, device="cpu")
+        return made
+
+
 @contextlib.contextmanager
 def ranks_as_devices() -> Iterator[None]:
-    """Within, `model.to(rank)` takes a number for a GPU, as it is where there are some (torch/nn/modules/module.py)."""
+    """Within, `model.to(rank)` takes a number for a GPU, as it is where there are some (torch/nn/modules/module.py),
+    and a generator is made for any device."""
     original = nn.Module.to
 
     def to(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -197,9 +212,11 @@ def ranks_as_devices() -> Iterator[None]:
         return original(module, *args, **kwargs)
 
     nn.Module.to = to
+    torch.Generator = _Generator
     try:
         yield
     finally:
+        torch.Generator = _Generator.__base__
         nn.Module.to = original
 
 
