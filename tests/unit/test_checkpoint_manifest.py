@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -337,3 +338,48 @@ def test_a_manifest_that_is_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_FILE).mkdir()
     with pytest.raises(ManifestError):
         read_manifest(tmp_path)
+
+
+# -- what is near the edge -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [True, -1, 1.0, "4"])
+@pytest.mark.parametrize("name", ["step", "world_size", "attempt"])
+def test_counts_are_whole_numbers_from_zero(tmp_path: Path, name: str, value: object) -> None:
+    content = asdict(facts())
+    (tmp_path / MANIFEST_FILE).write_bytes(sealed({**content, name: value}))
+    with pytest.raises(ManifestError, match="does not hold what it should"):
+        read_manifest(tmp_path)
+
+
+def test_a_file_outside_of_the_folder_is_no_part_of_a_checkpoint(tmp_path: Path) -> None:
+    folder = save(tmp_path / "step-4")
+    (tmp_path / "secret").write_bytes(b"schedule")
+    known = read_manifest(folder)
+    entry = known.files["inner/scheduler.bin"]
+    write_manifest(folder, facts(files={**known.files, "../secret": entry}))
+    (one,) = search([tmp_path]).skipped
+    assert "'../secret', which lies outside" in one.reason
+
+
+def test_before_a_step_is_before_it_and_folders_are_looked_into_three_deep(tmp_path: Path) -> None:
+    save(tmp_path / "step-4", 4)
+    save(tmp_path / "a" / "b" / "step-2", 2)
+    save(tmp_path / "a" / "b" / "c" / "step-3", 3)
+    newest = newest_complete([tmp_path])
+    assert newest is not None
+    assert newest.manifest.step == 4
+    older = newest_complete([tmp_path], before=4)
+    assert older is not None
+    assert older.manifest.step == 2, "step 3 lies four folders deep"
+
+
+def test_what_is_flushed_is_synchronised_file_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synchronised: list[int] = []
+    monkeypatch.setattr(os, "fsync", synchronised.append)
+    for number in range(3):
+        (tmp_path / str(number)).write_bytes(b"x")
+    digest_files(sorted(tmp_path.iterdir()), flush=False)
+    assert not synchronised
+    digest_files(sorted(tmp_path.iterdir()), flush=True)
+    assert len(synchronised) == 3

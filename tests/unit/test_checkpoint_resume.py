@@ -99,3 +99,9 @@ def test_too_small_a_disk_is_seen_before(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="GB free: make room"):
         make_ready(Resume(checkpoint=checkpoint("ddp", 2), conversion=huge), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("after", ["single", "ddp", "fsdp", "fsdp1"])
+def test_zero_state_is_not_for_other_engines(after: str) -> None:
+    refused = decide_resume(checkpoint("zero2", 2), after, 2).refused
+    assert refused == f"zero2 state is not read by {after}, only its weights are: stay with ZeRO"
