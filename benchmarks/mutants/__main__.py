@@ -38,6 +38,7 @@ def main() -> int:
     _tried(due, words.jobs, found, listed)
     if words.before:
         found["before"] = [mutant.name for mutant in report.alive_of(found, listed)]
+        found["tried_before"] = len(found["mutants"])
     whole = time.monotonic() - began if len(due) == len(listed) else None
     print(report.written(found, listed, whole))
     alive = report.alive_of(found, listed)

@@ -34,9 +34,10 @@ def summed_up(value: Mapping[str, Any], listed: Sequence[Mutant]) -> str:
     killed = sum(bool(value["mutants"][mutant.name]["killed_by"]) for mutant in tried)
     equivalent = sum(bool(mutant.equivalent) for mutant in tried)
     alive = len(alive_of(value, tried))
+    before = f"{len(value['before'])} of {value['tried_before']}" if "tried_before" in value else "none"
     return (
         f"{len(tried)} of {len(listed)} mutants tried: {killed} killed, {equivalent} argued equivalent, {alive} alive"
-        f" ({len(value['before'])} were before the tests were improved)"
+        f" (before the tests were improved {before} that were tried lived)"
     )
 
 
