@@ -16,7 +16,7 @@ GPUS ?= 8xH100
 # Benchmarks that need no GPU; each writes to benchmarks/results.
 BENCHMARKS := cpu_activations accuracy distributed_cpu matrix faults captured_scripts \
   device_maps inference_runs check_regressions damaged_checkpoints \
-  hostile_inputs ways_out
+  hostile_inputs ways_out document_commands
 
 help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'

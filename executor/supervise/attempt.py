@@ -41,6 +41,7 @@ from gpu_plan.planner.plan.codec import plain
 from gpu_plan.planner.plan.files import save
 
 _REPORT_BYTES = 256 * 1024
+"""Of the launcher's stderr: the agent's report stands last, a few KiB for each rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ _BYTES_PER_CONNECTION = 12 * MIB
 # graph/connect.cc: ncclTopoPostset doubles the channels found: one per NVLink of an A100 (12), 8 elsewhere.
 _NVLINK_CHANNELS = {(8, 0): 24}
 _OTHER_NVLINK_CHANNELS = 16
+# One ring found, and doubled.
 _PCIE_CHANNELS = 2
 _MAX_CHANNELS = 32
 # NCCL 2.30 nvls.cc: ncclNvlsBufferSetup, 8 GPUs, 16 channels, 2 × 8 chunks of 128 KiB.

@@ -231,6 +231,7 @@ def place_buffers(builder: StreamBuilder) -> None:
 
 # pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: getChosenWorkspaceSize.
 _WORKSPACE = {9: 32 * 2**20, 10: 32 * 2**20, 12: 32 * 2**20}
+# `:4096:2:16:8`, in KiB: two of 4096 and eight of 16. Also of capabilities that the source does not name, 11 and 8.9.
 _WORKSPACE_BEFORE_HOPPER = 2 * 4096 * 1024 + 8 * 16 * 1024
 
 

@@ -12,6 +12,8 @@ from gpu_plan.planner.strategy.optimizer_step import with_paged_state
 from gpu_plan.planner.strategy.replica import place_replica, replica_tensors
 from gpu_plan.planner.trace.events import Category, Mark
 
+# torch/csrc/distributed/c10d/reducer.hpp: kDefaultFirstBucketBytes, small so that the first all-reduce begins early;
+# kDefaultBucketBytesCap.
 FIRST_BUCKET = 1024 * 1024
 BUCKET = 25 * 1024 * 1024
 

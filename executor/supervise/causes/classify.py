@@ -16,6 +16,7 @@ from gpu_plan.executor.supervise.causes.hang import judge_hang
 from gpu_plan.executor.supervise.causes.losses import NOT_FINITE_LOSS
 from gpu_plan.executor.supervise.causes.verdict import Verdict, code_of, one_line, signal_name, step_of
 
+# 125 as of `timeout` and `docker run`: what started the command failed, not the command.
 LAUNCHER_FAILED, PREFLIGHT = 125, 4
 MISMATCHES = ("gpu_plan.ParameterMismatch", "gpu_plan.CheckpointMismatch")
 """Exceptions of the runner that end a script which is not what was planned."""

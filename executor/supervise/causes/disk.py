@@ -8,6 +8,7 @@ from pathlib import Path
 from gpu_plan.planner.units import format_bytes
 
 LITTLE = 4 * 1024 * 1024
+"""Bytes below which a disk counts as full: what is kept free for ranks' last records is given back by then."""
 
 
 def full_disks(places: Iterable[Path]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_PORT = 29500
+"""torchrun's and accelerate's own, where none is given."""
 _ESTABLISHED = "01"
 _TABLES = ("tcp", "tcp6")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpu_plan.executor.supervise.processes.launch import LAUNCHER_ERR, LAUNCHER_OUT
 
+# fallocate(2): FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE.
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _CHUNK = 64 * 1024
 _LAUNCHER_TRACE = re.compile(r"^Traceback \(most recent call last\):\n  File \"[^\"\n]*accelerate", re.MULTILINE)

@@ -14,6 +14,7 @@ from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan, saved_plan
 
 _SECONDS = 300
+"""A plan takes seconds; one that does not come must not keep a job that could go on with the next rung."""
 _REFUSED = int(ExitCode.USAGE)
 _OPTIONS = (
     "seq_len", "precision", "optimizer", "attention", "stack", "dp_replicate", "peft", "lora_rank", "lora_targets",

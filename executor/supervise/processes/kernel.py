@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 
+# Numbers of prctl(2).
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

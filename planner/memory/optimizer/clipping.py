@@ -7,6 +7,7 @@ from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.units import ceil_div
 from gpu_plan.planner.workload.optimizers.local_tensor import LocalTensor
 
+# pytorch aten/src/ATen/native/cuda/MultiTensorApply.cuh: kChunkSize elements make one partial sum, in fp32.
 _NORM_CHUNK = 65_536
 _SCALAR = 4
 

@@ -12,6 +12,7 @@ from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft
 
 ROOT = ""
+# Bytes; _flat_param.py: _get_aligned_numel. Inductor's vector loads want it, and use_orig_params always has it.
 _ALIGNMENT = 16
 
 

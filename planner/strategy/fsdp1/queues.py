@@ -22,6 +22,7 @@ from gpu_plan.planner.memory.schedule import (
 
 PRE_UNSHARD_STREAM, UNSHARD_STREAM, POST_BACKWARD_STREAM = 1, 2, 3
 """_init_streams; what is allocated on them comes from pools of their own."""
+# Gathers and reductions share one communicator, whose stream they take in turns.
 _NCCL_STREAM = 4
 MAX_INFLIGHT_ALL_GATHERS = 2
 """_FreeEventQueue: free events that may be queued before the next all-gather waits for the oldest."""

@@ -25,6 +25,7 @@ BROADCAST = "broadcast of what rank 0 loaded"
 _BUCKET = 250 * MIB
 """_init_utils.py: PARAM_BROADCAST_BUCKET_SIZE."""
 _IN_FLIGHT = 2
+"""broadcast_coalesced keeps at most two, for the sake of large tensors."""
 _SIZED = "storage that is made to be freed (init_flat_param_attributes)"
 
 

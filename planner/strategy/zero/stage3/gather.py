@@ -17,6 +17,7 @@ from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 At = TypeVar("At")
 _At = TypeVar("_At", contravariant=True)
 _LONG_AGO = -(10**10)
+"""The latest use of what was never used, before every step; DeepSpeed says -1e10."""
 
 
 class Storage(Protocol[_At]):

@@ -10,6 +10,7 @@ from collections import deque
 
 from gpu_plan.planner.memory.schedule import DEFAULT_STREAM, Clock, DeviceStreams, Moment, Waits
 
+# stage3.py: reduce_and_partition_stream, where overlap_comm makes one beside the default stream.
 _REDUCE_STREAM = 1
 MAX_OPEN_REDUCTIONS = 2
 """max_param_reduce_events."""
