@@ -96,6 +96,8 @@ def _filled(command: Command, folder: Path) -> Iterator[str]:
             words[index] = "examples/tiny-llama"
         elif word.startswith("runs/ID") and saved is not None:
             words[index] = str(saved.relative_to(folder))
+    if "MODEL" in command.words and "@generate" in words:
+        words.append("--random-weights")  # a config alone stands in for the model
     writes = any(word in words for word in ("-o", "--save", "--snapshot", "--plot", "--output"))
     if writes and "--force" not in words and "--resume" not in words:
         words.insert(words.index("--") if "--" in words and "--output" not in words else len(words), "--force")
