@@ -4,9 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.memory.schedule import Schedule, Waits
 from gpu_plan.planner.memory.stream import StreamBuilder, carried_storages
+from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.trace.events import Category, Kind, Mark, StepTrace
 from tests.support.live_bytes import live
+from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import ACTIVATION, tiny_trace
 
 TRACE = tiny_trace([(64, 4)] * 2, element_bytes=4)
@@ -75,3 +79,21 @@ def test_micro_steps_beyond_two_are_like_the_second() -> None:
     passes = [[(one.iteration, one.micro_step, one.last) for one in StreamBuilder(TRACE, n).passes] for n in (1, 2, 5)]
     assert passes[0] == [(0, 0, True), (1, 0, True)]
     assert passes[1] == passes[2] == [(0, 0, False), (0, 1, True), (1, 0, False), (1, 1, True)]
+
+
+def test_a_block_that_nothing_waits_for_never_comes_back_by_itself() -> None:
+    builder = StreamBuilder(TRACE, 1)
+    builder.free(builder.at_load(), builder.alloc(builder.at_load(), 512, Category.TEMPORARY, "x"), Waits({}))
+    stream = builder.build()
+    freed = int(np.flatnonzero(stream.event_sign < 0)[0])
+    returns = stream.returns(Schedule.AHEAD)
+    assert returns is not None
+    assert int(returns[freed]) == len(stream.event_sign)
+    assert stream.returns(Schedule.WAITS) is None
+
+
+def test_what_is_at_rest_is_what_an_iteration_leaves() -> None:
+    stream = Single().rank(small_context(TRACE, world_size=1)).stream
+    profile = measure(stream, 1)
+    assert profile.at_rest_bytes == int(stream.live(1)[-1])
+    assert profile.at_rest_bytes > int(stream.live(1)[0])
