@@ -167,7 +167,7 @@ def test_the_verb_shows_imports_and_forgets(cache: Path, capsys: pytest.CaptureF
 def run_of(status: str = "succeeded", steps: int = 8, medians: tuple[float | None, ...] = (1.5, 2.0)) -> Any:
     """As much of a run's folder as is compared."""
     strategy = SimpleNamespace(name="ddp", micro_batch_size=4)
-    plan = SimpleNamespace(speed=SimpleNamespace(step_seconds=1.0), strategy=strategy)
+    plan = SimpleNamespace(speed=SimpleNamespace(step_seconds=1.0), strategy=strategy, inference=None)
     saved = SimpleNamespace(plan=plan, model=SimpleNamespace(id="tiny"), cluster={"gpu_id": "cpu"})
     ranks = [SimpleNamespace(summary=SimpleNamespace(steps=steps, seconds_median=median)) for median in medians]
     return SimpleNamespace(status=status, plan=saved, ranks=ranks)

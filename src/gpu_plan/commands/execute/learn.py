@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gpu_plan.notes import say
+from gpu_plan.planner.errors import PlanError
 
 if TYPE_CHECKING:
     from gpu_plan.executor.records.whole import WholeRun
@@ -19,7 +20,10 @@ def learn(run: "WholeRun") -> None:
     found = compared(run)
     if found is None or run.plan is None:
         return
-    record = remember(str(run.plan.cluster.get("gpu_id", "")), found)
+    try:
+        record = remember(str(run.plan.cluster.get("gpu_id", "")), found)
+    except PlanError:
+        return  # the run succeeded: a record that cannot be written changes nothing about that
     if record is None:
         return
     ratio = found.measured_seconds / found.expected_seconds
@@ -36,7 +40,7 @@ def compared(run: "WholeRun") -> "Run | None":
     from gpu_plan.planner.speed.calibration.record import Run
 
     plan = None if run.plan is None else run.plan.plan
-    if run.status != "succeeded" or plan is None or plan.speed is None:
+    if run.status != "succeeded" or plan is None or plan.speed is None or plan.inference is not None:
         return None
     medians = [rank.summary.seconds_median for rank in run.ranks if rank.summary.steps >= _FEWEST_STEPS]
     known = [seconds for seconds in medians if seconds is not None]
