@@ -5,6 +5,7 @@
     parent, request                    starts the child, holds it to its limits; what the two say to each other
     progress                           how long the child is waited for
     child, window                      the process in which the user's own code runs, behind `planner.walls`
+    lean                               whether a script trains without transformers
     unwritten/                         in the child: what it writes where no overlay takes it
     answers/, watch/                   in the child: answers in place of a GPU's; what the loop does
     deepspeed/                         in the child: DeepSpeed's engine, which shards nothing there

@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch._dynamo  # the first optimizer imports it: not in the midst of the answers
 from torch import nn
 
 from gpu_plan.planner.capture.answers.accelerator import accelerator_answers
@@ -26,6 +27,7 @@ from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
 from gpu_plan.planner.capture.deepspeed.take import Engines
 from gpu_plan.planner.capture.imports import when_imported
+from gpu_plan.planner.capture.lean import does_without_transformers
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, OptimizerFacts
 from gpu_plan.planner.capture.standin.data_sets import stand_in_for_data_sets, texts_beside
 from gpu_plan.planner.capture.standin.encodings import stand_in_for_encodings
@@ -55,6 +57,7 @@ from gpu_plan.planner.capture.watch.observe import (
 from gpu_plan.planner.capture.watch.recording import StepRecorder, micro_batch_of, other_name, sequence_of
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.construct import spec_of
+from gpu_plan.planner.model.build.flash import import_transformers
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.events import ParameterInfo
@@ -66,9 +69,8 @@ from gpu_plan.planner.trace.recording.functions import DeviceFunctions, python_w
 from gpu_plan.planner.trace.recording.origins import Origins
 from gpu_plan.planner.trace.recording.recorder import Held
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
-from gpu_plan.planner.trace.step import cast
+from gpu_plan.planner.trace.setup.parameters import buffer_sizes, cast, parameter_infos
 from gpu_plan.planner.trace.storage import dump
-from gpu_plan.planner.trace.tracer import buffer_sizes, parameter_infos
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, adapters_on
 from gpu_plan.planner.workload.precisions import PLAIN_PRECISION, mixed_in, pure_in
 
@@ -116,6 +118,8 @@ class Window:
 
     def open(self, stack: contextlib.ExitStack) -> None:
         """Installs all of it; `stack` closes it again, which only a script that never reaches a step sees."""
+        if not does_without_transformers(Path(self._request.script)):
+            import_transformers()  # before the answers stand: as it is imported anywhere
         profile = _profile(self._request)
         device = self._request.device
         # By itself a process takes one GPU: with more, transformers' Trainer would wrap the model in DataParallel.
@@ -125,7 +129,8 @@ class Window:
         # What a distribution asks of its parameters are their values.
         stack.enter_context(mock.patch.object(torch.distributions.Distribution, "_validate_args", False))
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
-        stack.enter_context(weightless_models(self._request.configs))
+        configs = self._request.configs
+        when_imported("transformers.configuration_utils", lambda _: stack.enter_context(weightless_models(configs)))
         stack.enter_context(loaders(self._request.micro_batch))
         stack.enter_context(longest_first(self._lengths))
         stack.enter_context(completions(self._generated))

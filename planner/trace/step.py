@@ -22,17 +22,17 @@ from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
-from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, is_split, local_tensor
+from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.recording.functions import DeviceFunctions, autocast_visible, python_wrappers_open
 from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.modules import ModuleTracker
 from gpu_plan.planner.trace.recording.recorder import Recorder
-from gpu_plan.planner.trace.setup.adapters import quantisation_scales, show_adapters
 from gpu_plan.planner.trace.setup.autocast import Autocast
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
 from gpu_plan.planner.trace.setup.loss_variants import older_loss
+from gpu_plan.planner.trace.setup.parameters import cast
 from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph
 from gpu_plan.planner.workload.training import Attention
 
@@ -286,28 +286,3 @@ def _use_transformer_engine(model: nn.Module, profile: KernelProfile) -> None:
     if not isinstance(profile, CudaProfile):
         raise InputError("--set fp8.backend=te: Transformer Engine computes on GPUs alone")
     convert_to_transformer_engine(model, TeDevice(profile.capability, profile.sm_count))
-
-
-def cast(model: nn.Module, regime: Regime) -> None:
-    """Brings parameters, and buffers that follow them, to the types of `regime`, in place."""
-    parts: dict[int, nn.Parameter] = {}
-    for name, parameter in model.named_parameters():
-        now = str(parameter.dtype).removeprefix("torch.")
-        wanted = regime.dtype_of(now, trainable=parameter.requires_grad, name=name, dims=parameter.dim())
-        if not parameter.is_floating_point() or now == wanted:
-            continue
-        if is_split(parameter):
-            # The rank's own tensor is an attribute of a DTensor, which `data` leaves as it is.
-            other = parameter.detach().to(getattr(torch, wanted))
-            parts[id(parameter)] = nn.Parameter(other, requires_grad=parameter.requires_grad)
-        else:
-            parameter.data = parameter.data.to(getattr(torch, wanted))
-    for module in model.modules() if parts else ():
-        module._parameters.update({key: parts.get(id(each), each) for key, each in module._parameters.items()})
-    if regime.buffers_follow:
-        weights = getattr(torch, regime.weights)
-        scales = quantisation_scales(model)
-        for buffer in model.buffers():
-            if buffer.is_floating_point() and id(buffer) not in scales:
-                buffer.data = buffer.data.to(weights)
-    show_adapters(model, regime.adapters_seen)

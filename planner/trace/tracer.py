@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
+from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.folding.blocks import repeated_blocks
 from gpu_plan.planner.trace.folding.expand import expand
 from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold, find_folds
@@ -15,9 +15,9 @@ from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.inputs.padding import padded
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.layout import layout_of
-from gpu_plan.planner.trace.parallel.tensor import is_split, local_tensor
 from gpu_plan.planner.trace.ranges import ranges_for
 from gpu_plan.planner.trace.recording.fit import NotLinearError, Recording, fit, signature
+from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
 from gpu_plan.planner.trace.step import Session, prepare
 from gpu_plan.planner.trace.variant import StepVariant, is_one_graph
 
@@ -130,30 +130,3 @@ def in_types_of(batch: TrainingBatch, variant: StepVariant) -> TrainingBatch:
     values = {name: value.to(tensors[name].dtype) for name, value in batch.values.items()}
     note = f"floating-point inputs are given in {regime.weights}, as the weights are"
     return replace(batch, tensors=tensors, values=values, notes=(*batch.notes, note))
-
-
-def parameter_infos(model: nn.Module) -> list[ParameterInfo]:
-    """Parameters in `model.parameters()` order, tied ones once; of each, what this rank holds."""
-    return [
-        ParameterInfo(
-            name=name,
-            shape=tuple(local_tensor(parameter).shape),
-            dtype=str(parameter.dtype).removeprefix("torch."),
-            trainable=parameter.requires_grad,
-            module=name.rpartition(".")[0],
-            split=is_split(parameter),
-        )
-        for name, parameter in model.named_parameters()
-    ]
-
-
-def buffer_sizes(model: nn.Module) -> list[tuple[str, int]]:
-    """Name and bytes of every buffer's storage."""
-    seen: set[int] = set()
-    sizes = []
-    for name, buffer in model.named_buffers():
-        storage = buffer.untyped_storage()
-        if storage._cdata not in seen:
-            seen.add(storage._cdata)
-            sizes.append((name, storage.nbytes()))
-    return sizes

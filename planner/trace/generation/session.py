@@ -21,7 +21,7 @@ from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.layout import layout_of
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.fit import Recording, fit
-from gpu_plan.planner.trace.tracer import buffer_sizes, parameter_infos
+from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
 
 _QUANTISATION = ("quantization_config", "compression_config")
 
