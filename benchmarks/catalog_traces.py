@@ -21,7 +21,8 @@ import transformers
 from torch import nn
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.catalog_index import CatalogEntry, load_index
 from gpu_plan.planner.trace.events import Kind, StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch

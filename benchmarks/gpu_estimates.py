@@ -10,7 +10,8 @@ from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement

@@ -27,7 +27,8 @@ from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.model import linear4bit
 from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.strategy.base import RankContext, RankPlan

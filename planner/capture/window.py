@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -56,8 +57,7 @@ from gpu_plan.planner.capture.watch.observe import (
 )
 from gpu_plan.planner.capture.watch.recording import StepRecorder, micro_batch_of, other_name, sequence_of
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.model.build.construct import spec_of
-from gpu_plan.planner.model.build.flash import import_transformers
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.events import ParameterInfo
@@ -119,7 +119,7 @@ class Window:
     def open(self, stack: contextlib.ExitStack) -> None:
         """Installs all of it; `stack` closes it again, which only a script that never reaches a step sees."""
         if not does_without_transformers(Path(self._request.script)):
-            import_transformers()  # before the answers stand: as it is imported anywhere
+            import_module("gpu_plan.planner.model.build.flash")  # transformers, before the answers stand
         profile = _profile(self._request)
         device = self._request.device
         # By itself a process takes one GPU: with more, transformers' Trainer would wrap the model in DataParallel.

@@ -13,8 +13,8 @@ from torch import nn
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.build.construct import parameter_specs
 from gpu_plan.planner.model.build.quiet_imports import without_torchao
+from gpu_plan.planner.model.build.specs import parameter_specs
 from gpu_plan.planner.model.quantization import Method, Scheme, Target, parse_quantize
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.nearest import did_you_mean

@@ -7,7 +7,8 @@ from torch import nn
 
 from gpu_plan.planner.errors import InputError, PlanError
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.build.construct import build_model, from_factory, spec_of
+from gpu_plan.planner.model.build.construct import build_model, from_factory
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.quantization.configs import stored_scheme
 from gpu_plan.planner.model.quantization.scheme import Target
 from gpu_plan.planner.model.source.resolve import ModelSource, load_factory

@@ -12,7 +12,8 @@ from torch import nn
 
 from gpu_plan.planner.model.adapt import KBIT, adapt
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.family import has_sequence
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import training_batch

@@ -6,7 +6,8 @@ from torch import nn
 
 from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.linear4bit import Linear4bitMeta, quantise
 from gpu_plan.planner.model.quantization.adapters import Lora4bit
 from gpu_plan.planner.workload.training import Peft

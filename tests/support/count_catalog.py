@@ -9,7 +9,8 @@ import json
 import sys
 from typing import Any
 
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.catalog_index import CatalogEntry, load_index
 
 

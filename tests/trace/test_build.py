@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
-from gpu_plan.planner.model.build.construct import build_model, from_factory, notes_of, spec_of
+from gpu_plan.planner.model.build.construct import build_model, from_factory
+from gpu_plan.planner.model.build.specs import notes_of, spec_of
 from gpu_plan.planner.model.catalog_index import load_index
 from tests.support.calls import calls_of
 from tests.support.count_catalog import counts, native_entries
@@ -216,7 +217,7 @@ def test_a_config_cannot_reach_for_other_names_of_transformers() -> None:
 
 def test_only_the_models_own_code_is_imported() -> None:
     script = (
-        "import sys, json; from gpu_plan.planner.model.build.construct import build_model;"
+        "import sys, json; from gpu_plan.planner.model.build.specs import build_model;"
         f"build_model(json.loads({json.dumps(TINY_LLAMA)!r}));"
         "print(sorted(m for m in sys.modules if m.startswith('transformers.models.') and '.modeling_' in m))"
     )

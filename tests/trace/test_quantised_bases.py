@@ -12,7 +12,8 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.quantization import Runtime, Scheme, parse_quantize
 from gpu_plan.planner.model.quantization.adapters import Lora8bit
 from gpu_plan.planner.model.quantization.apply import quantise

@@ -21,7 +21,8 @@ from benchmarks.accuracy.trainer.setup import INSTALLED, Setup
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch

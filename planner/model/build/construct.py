@@ -14,19 +14,9 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, PlanError
 from gpu_plan.planner.model.build.classes import config_class_of, model_class_of
 from gpu_plan.planner.model.build.flash import IMPLEMENTATION, flash_allowed, refuse_flash
 from gpu_plan.planner.model.build.guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
+from gpu_plan.planner.model.build.specs import NOTES
 from gpu_plan.planner.model.config_sizes import validate_config
-from gpu_plan.planner.model.family import (
-    attends,
-    has_sequence,
-    hidden_size_of,
-    kind_of,
-    usable_positions_of,
-    vocab_size_of,
-)
-from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
-
-_NOTES = "_plan_notes"
-"""Attribute on a built module that keeps the builder's notes until `spec_of` reads them."""
+from gpu_plan.planner.model.family import attends
 
 
 def build_model(
@@ -65,7 +55,7 @@ def build_model(
         model = _construct(model_class, built_config, attention, dtype)
     if attention != "eager" and built_config._attn_implementation == "eager" and attends(model):
         notes.append(f"{model_class.__name__} has no sdpa attention; transformers runs it eager")
-    setattr(model, _NOTES, tuple(notes))
+    setattr(model, NOTES, tuple(notes))
     return model
 
 
@@ -193,48 +183,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def spec_of(model: nn.Module, *, model_id: str) -> ModelSpec:
-    """Identity, parameters (every name, tied ones marked) and counts of a built model."""
-    parameters = tuple(parameter_specs(model))
-    owned = [parameter for parameter in parameters if parameter.tied_to is None]
-    config = getattr(model, "config", None)
-    return ModelSpec(
-        id=model_id,
-        class_name=type(model).__name__,
-        config_class=type(config).__name__ if config is not None else None,
-        model_type=getattr(config, "model_type", None),
-        kind=kind_of(model),
-        parameters=parameters,
-        num_parameters=sum(parameter.numel for parameter in owned),
-        trainable_parameters=sum(parameter.numel for parameter in owned if parameter.trainable),
-        max_positions=usable_positions_of(model),
-        vocab_size=vocab_size_of(config),
-        hidden_size=hidden_size_of(config),
-        can_checkpoint=bool(getattr(model, "supports_gradient_checkpointing", False)),
-        has_sequence=has_sequence(model),
-        notes=notes_of(model),
-    )
-
-
-def notes_of(model: nn.Module) -> tuple[str, ...]:
-    """Notes that building left on the model."""
-    return tuple(getattr(model, _NOTES, ()))
-
-
-def parameter_specs(model: nn.Module) -> Iterator[ParameterSpec]:
-    """Every parameter under every name, in the order of `named_parameters`; a second name says what it is tied to."""
-    first: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        known = first.setdefault(id(parameter), name)
-        yield ParameterSpec(
-            name=name,
-            shape=tuple(parameter.shape),
-            dtype=str(parameter.dtype).removeprefix("torch."),
-            trainable=parameter.requires_grad,
-            tied_to=None if known == name else known,
-        )
 
 
 def from_factory(factory: Callable[[], Any]) -> tuple[nn.Module, dict[str, Any] | tuple[Any, ...] | None]:

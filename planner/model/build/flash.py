@@ -10,7 +10,6 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -20,21 +19,16 @@ from torch.nn import functional as F
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.quiet_imports import without_torchao
 
+with without_torchao():
+    from transformers import modeling_flash_attention_utils as installed
+    from transformers import modeling_utils
+
+
 IMPLEMENTATION = "flash_attention_2"
 _LARGEST_HEAD = 256
 _OLDEST = (8, 0)
 _OLD_NAME = "_flash_attention_forward"
 """Modules of the older style (Falcon, GPT-J, GPT-Neo) import this name only where the package is."""
-
-
-def import_transformers() -> tuple[ModuleType, ModuleType]:
-    """transformers' modeling_utils and modeling_flash_attention_utils: four seconds of imports, without torchao.
-
-    Only what builds or traces one of its models asks for them; a plain torch script does without.
-    """
-    with without_torchao():
-        from transformers import modeling_flash_attention_utils, modeling_utils
-    return modeling_utils, modeling_flash_attention_utils
 
 
 def flash_attn_func(
@@ -151,7 +145,6 @@ def refuse_flash(model_class: type[Any]) -> None:
 @contextlib.contextmanager
 def flash_package() -> Iterator[None]:
     """Within, transformers finds FlashAttention-2 installed, and its functions are those above."""
-    _, installed = import_transformers()
     functions = {
         "_loaded_implementation": IMPLEMENTATION,
         "_flash_fn": flash_attn_func,
@@ -180,7 +173,6 @@ def flash_allowed() -> Iterator[None]:
     transformers modeling_utils.py: _check_and_adjust_attn_implementation, _flash_attn_can_dispatch. A class that
     does not support it is still refused there.
     """
-    modeling_utils, _ = import_transformers()
     matrix = modeling_utils.FLASH_ATTENTION_COMPATIBILITY_MATRIX
     there = {**matrix[2], "general_availability_check": lambda: True}
     with (

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from gpu_plan.planner.errors import InputError, PlanError, UsageError
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.family import forward_names
 from gpu_plan.planner.model.quantization import Scheme, Target
 from gpu_plan.planner.model.source.resolve import ModelSource

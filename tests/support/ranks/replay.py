@@ -8,7 +8,8 @@ from torch import nn
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.model.adapt import adapt
 from gpu_plan.planner.model.adapter import Adapter
-from gpu_plan.planner.model.build.construct import build_model, spec_of
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.family import has_sequence
 from gpu_plan.planner.strategy.base import RankContext, Strategy
 from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel
