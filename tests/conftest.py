@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Nothing that test modules import becomes garbage: a tenth of their imports would be spent looking.
+gc.disable()
+
 # One folder of caches a run: whoever starts first makes it, and the workers and interpreters that it starts are handed
 # it by the environment. What one of them has traced, none of the others traces again.
 _MADE = None if "PLAN_TEST_SCRATCH" in os.environ else tempfile.TemporaryDirectory(prefix="plan-tests-")
@@ -49,6 +52,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
