@@ -6,6 +6,7 @@ script's own clean-up runs.
 """
 
 import contextlib
+import gc
 import os
 import resource
 import runpy
@@ -56,6 +57,7 @@ def main(words: list[str]) -> NoReturn:
     if walls.kind == "landlock":
         refusals.explain(scratch)
         Redirect(scratch).install()
+    gc.disable()  # nothing that is imported becomes garbage: a tenth of the time would be spent looking
     # Imported behind the walls: a process that has threads gets no namespaces, and torch starts some.
     from gpu_plan.planner.capture.answers.distributed import launcher_words
     from gpu_plan.planner.capture.window import Window
@@ -63,6 +65,7 @@ def main(words: list[str]) -> NoReturn:
     window = Window(request, lambda facts, trace: result.end(_captured(facts, started, walls), trace))
     with contextlib.ExitStack() as stack:
         window.open(stack)
+        gc.enable()
         sys.argv = [request.script, *request.arguments, *launcher_words(script, request.arguments)]
         try:
             runpy.run_path(request.script, run_name="__main__")
