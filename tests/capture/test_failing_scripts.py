@@ -70,7 +70,10 @@ def test_one_line_that_says_where(name: str, tmp_path: Path) -> None:
 
 
 def test_files_go_nowhere(tmp_path: Path) -> None:
-    """A script that writes, moves and deletes captures well, and the folder is as it was."""
+    """A script that writes, moves and deletes captures well, and the folder is as it was.
+
+    And it is not made to import what it does not name.
+    """
     keep, home = tmp_path / "data.txt", Path.home() / f"plan-capture-{os.getpid()}"
     keep.write_text("kept")
     script = tmp_path / "writes.py"
@@ -79,7 +82,8 @@ def test_files_go_nowhere(tmp_path: Path) -> None:
         "pathlib.Path('out').mkdir()\npathlib.Path('out/log.txt').write_text('x')\n"
         f"pathlib.Path({str(home)!r}).write_text('x')\n"
         "pathlib.Path('data.txt').unlink()\nshutil.rmtree('out')\n"
-        "torch.save({'a': 1}, 'state.pt')\nassert pathlib.Path('state.pt').exists()\n" + STEP
+        "torch.save({'a': 1}, 'state.pt')\nassert pathlib.Path('state.pt').exists()\n"
+        "import sys\nassert 'transformers' not in sys.modules\n" + STEP
     )
     before = keep.stat().st_mtime_ns
     outcome, _ = capture(_request(script))
