@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_plan.executor import names
+from gpu_plan.executor.runner.parallel.degrees import read_degrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class Options:
     local_rank: int = 0
     world_size: int = 1
     """As the launcher says; what really joined is recorded apart."""
+    counts_samples: bool = True
+    """Whether the batch is this rank's own; one that other ranks compute too is counted by the first of them."""
     host: str = ""
     cpu_ranks: bool = False
     cpu_float8: bool = False
@@ -58,6 +61,7 @@ def read_options(environment: Mapping[str, str] | None = None) -> Options:
         rank=_count(env.get("RANK")) or 0,
         local_rank=_count(env.get("LOCAL_RANK")) or 0,
         world_size=_count(env.get("WORLD_SIZE")) or 1,
+        counts_samples=_counts_samples(env),
         host=socket.gethostname(),
         cpu_ranks=env.get(names.CPU_RANKS) == "1",
         cpu_float8=env.get(names.CPU_FLOAT8) == "1",
@@ -72,6 +76,14 @@ def read_options(environment: Mapping[str, str] | None = None) -> Options:
         oom_snapshot=given.get("oom_snapshot") is True,
         data_loader=loader if isinstance(loader, dict) else {},
     )
+
+
+def _counts_samples(env: Mapping[str, str]) -> bool:
+    try:
+        degrees = read_degrees(env)
+    except (TypeError, ValueError):
+        return True
+    return degrees is None or (_count(env.get("RANK")) or 0) % degrees.tp_size == 0
 
 
 def _object(text: str | None) -> dict[str, object]:

@@ -138,8 +138,9 @@ class Recorder:
         self._start()
         if batch is None:
             return
-        self._round.samples = plus(self._round.samples, batch.samples)
-        self._round.tokens = plus(self._round.tokens, batch.tokens)
+        counts = self.options.counts_samples
+        self._round.samples = plus(self._round.samples, batch.samples if counts else 0)
+        self._round.tokens = plus(self._round.tokens, batch.tokens if counts or batch.tokens is None else 0)
         if batch.shape not in self.shapes and len(self.shapes) < MAX_SHAPES:
             self.shapes[batch.shape] = None
         if "micro_batch_size" not in self.actual:

@@ -11,6 +11,7 @@ from gpu_plan.executor.checkpoints.resume import decide_resume
 from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.export import export
 from gpu_plan.executor.launch.prepare import Drawn, draw
+from gpu_plan.executor.runner.options import read_options
 from gpu_plan.executor.runner.parallel.degrees import VARIABLE, Degrees, read_degrees
 from gpu_plan.executor.script.read import read_script
 from gpu_plan.executor.supervise.ladder.planner_process import asked_again
@@ -132,3 +133,10 @@ def test_the_ladder_keeps_the_degree(tmp_path: Path) -> None:
     made = saved("fsdp_tp", "8xH100", tensor_parallel=2)
     assert asked_again(job(made, script), made.plan.strategy).options["tp"] == "2"
     assert "tp" not in asked_again(job(saved("ddp"), script), saved("ddp").plan.strategy).options
+
+
+def test_a_batch_that_ranks_share_is_counted_once() -> None:
+    told = {VARIABLE: json.dumps(Degrees(tp_size=2, fsdp_size=2).fields())}
+    assert [read_options({**told, "RANK": str(rank)}).counts_samples for rank in range(4)] == [True, False, True, False]
+    assert read_options({"RANK": "1"}).counts_samples
+    assert read_options({VARIABLE: "{", "RANK": "1"}).counts_samples, "options never raise"
