@@ -12,6 +12,7 @@ from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.export import export
 from gpu_plan.executor.launch.prepare import Drawn, draw
 from gpu_plan.executor.runner.options import read_options
+from gpu_plan.executor.runner.parallel.checkpoints import fitted
 from gpu_plan.executor.runner.parallel.degrees import VARIABLE, Degrees, read_degrees
 from gpu_plan.executor.script.read import read_script
 from gpu_plan.executor.supervise.ladder.planner_process import asked_again
@@ -140,3 +141,11 @@ def test_a_batch_that_ranks_share_is_counted_once() -> None:
     assert [read_options({**told, "RANK": str(rank)}).counts_samples for rank in range(4)] == [True, False, True, False]
     assert read_options({"RANK": "1"}).counts_samples
     assert read_options({VARIABLE: "{", "RANK": "1"}).counts_samples, "options never raise"
+
+
+def test_a_schedule_fits_other_groups() -> None:
+    """Two meshes are two groups; one process has one."""
+    saved_state = {"last_epoch": 3, "base_lrs": [0.1, 0.1], "_last_lr": [0.05, 0.05], "lr_lambdas": [None, None]}
+    assert fitted(saved_state, 2) == saved_state
+    assert fitted(saved_state, 1) == {"last_epoch": 3, "lr_lambdas": [None]}
+    assert fitted({"last_epoch": 3, "base_lrs": [0.1]}, 2) == {"last_epoch": 3}

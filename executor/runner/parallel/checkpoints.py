@@ -86,13 +86,15 @@ def _load_state(original: Any) -> Any:
         folder = _latest(self) if input_dir is None else Path(input_dir)
         if folder is None or not holds_spread(folder):
             return original(self, input_dir, *args, **kwargs)
-        models, optimizers = self._models, self._optimizers
-        self._models, self._optimizers = [], []
+        models, optimizers, schedulers = self._models, self._optimizers, self._schedulers
+        self._models, self._optimizers, self._schedulers = [], [], []
         try:
             found = original(self, input_dir, *args, **kwargs)
         finally:
-            self._models, self._optimizers = models, optimizers
+            self._models, self._optimizers, self._schedulers = models, optimizers, schedulers
         load(folder, models, optimizers)
+        for number, scheduler in enumerate(schedulers):
+            load_schedule(folder / (f"scheduler_{number}.bin" if number else "scheduler.bin"), scheduler)
         return found
 
     return load_state
@@ -178,13 +180,31 @@ def _trainer_loads_optimizer(original: Any) -> Any:
         if checkpoint is None or not holds_spread(Path(checkpoint)):
             original(self, checkpoint)
             return
-        import torch
-
         load_optimizer(Path(checkpoint), self.model, self.optimizer)
-        state = torch.load(Path(checkpoint, _TRAINER_SCHEDULER), weights_only=True)
-        self.lr_scheduler.load_state_dict(state)
+        load_schedule(Path(checkpoint, _TRAINER_SCHEDULER), self.lr_scheduler)
 
     return _load_optimizer_and_scheduler
+
+
+def load_schedule(path: Path, scheduler: Any) -> None:
+    """Accelerate's or torch's, whose optimizer may have its groups cut along other meshes than the saved one."""
+    import torch
+
+    inner = getattr(scheduler, "scheduler", scheduler)
+    inner.load_state_dict(fitted(torch.load(path, weights_only=True), len(inner.optimizer.param_groups)))
+
+
+def fitted(state: dict[str, Any], groups: int) -> dict[str, Any]:
+    """A schedule's state for another number of groups: what it keeps for each is as it was made, and functions are the
+    first group's, since those that a mesh cuts apart share them."""
+    found = dict(state)
+    for name in ("base_lrs", "_last_lr"):
+        if isinstance(found.get(name), list) and len(found[name]) != groups:
+            del found[name]
+    functions = found.get("lr_lambdas")
+    if isinstance(functions, list) and len(functions) != groups:
+        found["lr_lambdas"] = functions[:1] * groups
+    return found
 
 
 def load_optimizer(folder: Path, model: Any, optimizer: Any) -> None:
