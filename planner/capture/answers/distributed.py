@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.capture.imports import when_imported
+from gpu_plan.planner.errors import InputError
 
 _SILENT = (
     "all_reduce", "broadcast", "barrier", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter",
@@ -99,6 +100,15 @@ def launcher_words(script: Path, arguments: Sequence[str]) -> list[str]:
     return ["--local_rank=0"] if reads and not given else []
 
 
+def _refuse_calls(module: Any) -> None:
+    """A model whose parts lie in processes that call each other has no step of one rank."""
+
+    def init_rpc(*_: Any, **__: Any) -> None:
+        raise InputError("its processes call each other by RPC (torch.distributed.rpc), of which no plan is made")
+
+    module.init_rpc = init_rpc
+
+
 def _take_launchers(module: Any) -> None:
     """accelerate/launchers.py: what a notebook starts on each device runs here, on one."""
 
@@ -161,4 +171,5 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
             stack.enter_context(mock.patch.object(whole, "DataParallel", DataParallel))
         when_imported("torch.distributed.fsdp", _take_sharding)
         when_imported("accelerate.launchers", _take_launchers)
+        when_imported("torch.distributed.rpc", _refuse_calls)
         yield

@@ -35,6 +35,7 @@ def value(kind: str, row: int) -> Any:
         "text": lambda: text(int(size), row),
         "label": lambda: row % int(size),
         "int": lambda: row + 2,
+        "bool": lambda: row % 2 == 0,
         "ints": lambda: [number + 1 for number in range(int(size))],
         "float": lambda: (row % 10) / 10,
     }

@@ -1,8 +1,8 @@
 """Columns of public data sets by their hub id, as their cards state them. Pure data.
 
-A column is its name and its kind: `text:N` some N words, `label:N` one of N classes, `int`, `float`, `ints:N`, `chat`
-(a conversation of two turns), `prompt` (its first turn), `answer` (its last), and nested columns in parentheses. What
-decides a step's memory are the words: they are those of a long row of the set, rounded up.
+A column is its name and its kind: `text:N` some N words, `label:N` one of N classes, `int`, `bool`, `float`, `ints:N`,
+`chat` (a conversation of two turns), `prompt` (its first turn), `answer` (its last), and nested columns in parentheses.
+What decides a step's memory are the words: they are those of a long row of the set, rounded up.
 """
 
 from collections.abc import Mapping
@@ -51,6 +51,7 @@ SCHEMAS: Mapping[str, Mapping[str, str]] = {
     "ultrafeedback_binarized": {"prompt": "text:100", "messages": "chat", **_PREFERENCE},
     "ultrafeedback-prompt": {"prompt": "prompt"},
     "capybara": {"source": "text:1", "messages": "chat", "num_turns": "int"},
+    "kto-mix-14k": {"prompt": "prompt", "completion": "answer", "label": "bool"},
     "tldr": {"prompt": "text:400", "completion": "text:60"},
     "deepmath-103k": {"prompt": "prompt", "solution": "text:4"},
     "countdown-tasks-3to4": {"target": "int", "nums": "ints:4"},
