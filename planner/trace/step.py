@@ -22,6 +22,7 @@ from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
+from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
 from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection
 from gpu_plan.planner.trace.recording.fit import Recording
@@ -83,6 +84,8 @@ class Session:
             functions = stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash()))
             if self.variant.compilation is not None:
                 stack.enter_context(self._compiled(regions, functions, autocast, tracker))
+            if self.variant.regime.zero_linear:
+                stack.enter_context(zero_linear())
             assumed = stack.enter_context(fused_scans(self.model)) if self.profile.fused_scans else []
             run = evaluation_pass if self.variant.evaluation else run_step
             held = run(self.model, batch, self.variant, autocast, tracker, recorder)

@@ -76,9 +76,9 @@ class Zero3(HasTraits):
     traits = TRAITS
 
     def regime(self, precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> "Regime":
-        from gpu_plan.planner.strategy.zero.common import deepspeed_regime
+        from gpu_plan.planner.strategy.zero.common import adapted_regime, deepspeed_regime
 
-        return deepspeed_regime(precision)
+        return adapted_regime(precision, stack, peft) if peft.adapts else deepspeed_regime(precision)
 
     def refuses(self, context: "RankContext") -> str | None:
         from gpu_plan.planner.strategy.zero import common

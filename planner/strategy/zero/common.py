@@ -4,16 +4,16 @@ Read in DeepSpeed 0.19.8 (deepspeed/runtime) and accelerate 1.15; each function 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.memory.stream import StreamBuilder
-from gpu_plan.planner.strategy.base import RankContext, nbytes, refuses_float8
+from gpu_plan.planner.strategy.base import RankContext, autocast_regime, nbytes, refuses_float8
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.variant import Regime
-from gpu_plan.planner.workload.training import Precision
+from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 MASTER = "float32"
 """Masters, their gradients and the optimizer's state (runtime/base_optimizer.py: _configure_master_weights)."""
@@ -87,6 +87,20 @@ def deepspeed_regime(precision: Precision) -> Regime:
     runtime/engine.py: _cast_module_mixed_precision casts parameters only (`buffer_dtype` is unset).
     """
     return Regime(weights=model_dtype(precision))
+
+
+def adapted_regime(precision: Precision, stack: Stack, peft: Peft) -> Regime:
+    """ZeRO-3's with adapters: DeepSpeed's linear function, and adapters as peft and the stack made them.
+
+    What deepspeed.zero.Init has partitioned is not cast again (runtime/engine.py: _cast_module_mixed_precision), and
+    neither are adapters beside it; a quantised model is loaded without it, and cast. Where all is trained the linear
+    functions differ by the copies of inputs that are not contiguous, which is not counted: the trace is shared.
+    """
+    regime = replace(deepspeed_regime(precision), zero_linear=True)
+    if peft.quantises:
+        return regime
+    trained = autocast_regime(precision, stack, peft).trained
+    return replace(regime, trainable_weights=None if trained == regime.weights else trained)
 
 
 def optimizer_groups(context: RankContext) -> list[list[int]]:

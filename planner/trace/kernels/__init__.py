@@ -3,6 +3,7 @@
     temporaries                   `kernel_profile`: by device
     attention                     which backend runs, what it saves and takes
     cpu_scratch, operand_copies   ATen's temporaries on the CPU, its copies of operands everywhere
+    zero_linear                   DeepSpeed's linear function under ZeRO-3
     saved_operators               what selective checkpointing keeps; no torch, so that cached plans can name it
     liger/, scans/                kernels in the place of Python: Liger's, and sequence models'
 

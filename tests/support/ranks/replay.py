@@ -68,7 +68,11 @@ def _stack(case: RankCase) -> Stack:
 
 def trace_of(case: RankCase) -> StepTrace:
     """The step in the types in which the strategy computes, every block traced."""
-    regime = STRATEGIES[case.strategy].regime(case.precision, _stack(case), _peft(case))
+    return traced_as(case, STRATEGIES[case.strategy].regime(case.precision, _stack(case), _peft(case)))
+
+
+def traced_as(case: RankCase, regime: Regime) -> StepTrace:
+    """The same under a given regime."""
     alike = replace(
         case,
         strategy="",

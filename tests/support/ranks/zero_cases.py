@@ -85,6 +85,19 @@ QLORA = tuple(
 )
 """NF4 bases, packed in the type of the rest, which deepspeed.initialize partitions."""
 
+ADAPTED = tuple(
+    RankCase(
+        architecture="llama-3",
+        strategy="zero3",
+        precision=precision,
+        settings=PARTED,
+        lora_rank=4,
+        lora_targets=("q_proj", "v_proj"),
+    )
+    for precision in (FP32, MIXED)
+)
+"""A frozen base that deepspeed.zero.Init has partitioned, and peft's adapters made after it."""
+
 EVERY_ARCHITECTURE = tuple(
     RankCase(architecture=name, strategy=strategy, settings=PARTED if strategy == "zero3" else BUCKET)
     for name in ARCHITECTURES

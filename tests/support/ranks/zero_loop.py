@@ -92,6 +92,8 @@ def zero_body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callab
         if case.quantised:
             # transformers has no zero.Init for a quantised model: deepspeed.initialize partitions it.
             model = with_adapters(quantised(model, getattr(torch, case.stored)), case)
+        elif case.lora_rank:
+            model = with_adapters(model, case)
         set_checkpointing(model, case.checkpointing)
         mark("built")
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

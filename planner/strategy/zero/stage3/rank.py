@@ -41,8 +41,7 @@ _NORM_CHUNK = 250_000_000
 _QLORA = (
     "QLoRA needs bnb_4bit_quant_storage in the type of the computation; every rank loads the whole model first, and"
     " bitsandbytes' graph names each gathered 4-bit weight until the outputs are dropped: at the peak little is saved",
-    "what DeepSpeed's own linear function keeps of frozen layers, and under checkpointing about one layer's packed"
-    " weights, are not counted",
+    "under checkpointing about one layer's packed weights are not counted",
 )
 _MODULE_EVENTS = frozenset({Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT, Kind.GRADIENT})
 
