@@ -16,6 +16,7 @@ from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.nearest_change import grown
 from gpu_plan.planner.search.task import AnyTask
+from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapters_on
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
@@ -69,13 +70,23 @@ def _try(job: Job, tried: Tried, change: str, make: Any, cluster: Cluster | None
     """Evaluates one change; one that makes no sense for this job is passed over."""
     try:
         task: AnyTask = make()
-        best = task.fitting()
+        best = at_its_batch(task)
     except (PlanError, CannotSplitError):
         return
     if best is None:
         tried.refused.append(change)
         return
     tried.found.append(_alternative(change, task, best, cluster or job.cluster))
+
+
+def at_its_batch(task: AnyTask) -> Any:
+    """The simplest way that fits, of a training job at the micro batch that serves it best: the smallest alone would
+    leave out what room is good for. None where nothing fits."""
+    fitting = task.fitting()
+    if not isinstance(fitting, StepJudgement):
+        return fitting
+    best = task.explore(fitting.family, exhaustive=False).best
+    return best if best is not None and best.verdict == "fits" else fitting
 
 
 def _alternative(change: str, task: AnyTask, best: Any, cluster: Cluster) -> Alternative:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.cluster import Cluster, node_size, parse_cluster
 from gpu_plan.planner.hardware.machines import load_platforms
+from gpu_plan.planner.job.alternatives import at_its_batch
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.job.training import trace_provider
@@ -154,13 +154,9 @@ def _clusters(specs: Sequence[str], wishes: Wishes) -> list[Cluster]:
 def _best(job: Prepared) -> Judgement | None:
     """The simplest way that fits, at its best batch; None where nothing fits."""
     try:
-        fitting: Any = job.task.fitting()
+        found: Judgement | None = at_its_batch(job.task)
     except CannotSplitError:
         return None
-    if fitting is None:
-        return None
-    best: Any = job.task.explore(fitting.family, exhaustive=False).best
-    found: Judgement = best if best is not None and best.verdict == "fits" else fitting
     return found
 
 

@@ -1,0 +1,85 @@
+"""The front that a search gives is that of all its candidates simulated one by one: small spaces of a real model.
+
+With a global batch the space is finite: every family, every way to cut the batch.
+"""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.search.front import axes, front
+from gpu_plan.planner.search.search import search
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.workload.training import Attention, Optimizer, Precision, Stack, Workload
+
+MODEL = str(Path(__file__).parents[2] / "examples" / "tiny-llama")
+GPUS = ("1xT4", "2xT4", "4x3090", "8xH100", "2x8xA100")
+JOBS = (("adamw", 8, False), ("adamw", 12, True), ("sgd", 16, True), ("adamw-8bit", 6, True))
+SPACES = [(gpus, *job) for gpus, job in product(GPUS, JOBS)]
+"""Twenty: GPUs, optimizer, samples of a step and rank, and whether devices are so small that half of what fits a whole
+one does not."""
+
+
+def provider_of(gpus: str) -> TraceProvider:
+    return TraceProvider(source=resolve(MODEL), device=device_kind(parse_cluster(gpus).gpu), attention="sdpa")
+
+
+def task_of(provider: TraceProvider, gpus: str, optimizer: str, share: int, reserve: int = 0) -> TrainingTask:
+    """The job, with nothing given but what stands in its space; `reserve`: bytes of each device kept for others."""
+    cluster = parse_cluster(gpus)
+    workload = Workload(
+        seq_len=128,
+        precision=Precision("bf16-mixed" if cluster.gpu.supports_bf16 else "fp16-mixed"),
+        optimizer=Optimizer(optimizer),
+        attention=Attention.SDPA,
+        stack=Stack.ACCELERATE,
+        global_batch=share * cluster.world_size,
+        settings=(("memory.reserve", str(reserve)),),
+    )
+    return TrainingTask(Evaluator(provider=provider, workload=workload, cluster=cluster, speed=RooflineModel()))
+
+
+def by_force(task: TrainingTask) -> list[StepJudgement]:
+    """Every candidate that fits, each simulated."""
+    fitting = []
+    for family in task.families():
+        if task.refusal(family) is not None:
+            continue
+        for batch in task.cuts_of(family):
+            exact = task.evaluator.simulate(task.evaluator.judge(family, batch))
+            if exact.verdict == "fits" and exact.failure_reason is None:
+                fitting.append(exact)
+    return fitting
+
+
+def compared(gpus: str, optimizer: str, share: int, small: bool) -> int:
+    """Asserts that both fronts are the same; gives how many candidates of the space fit."""
+    provider = provider_of(gpus)
+    task = task_of(provider, gpus, optimizer, share)
+    every = by_force(task)
+    if small:
+        used = sorted(one.high_bytes for one in every)
+        reserve = task.evaluator.capacity_bytes - used[len(used) // 2]
+        task = task_of(provider, gpus, optimizer, share, reserve)
+        whole, every = len(every), by_force(task)
+        assert 0 < len(every) < whole
+    found = search(task)
+    assert {axes(found.plans[place]) for place in found.front} == {axes(every[place]) for place in front(every)}
+    return len(every)
+
+
+def test_a_front_is_that_of_every_candidate_simulated() -> None:
+    assert compared("2xT4", "adamw", 4, True) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: "-".join(map(str, space)))
+def test_fronts_of_twenty_spaces_are_those_of_every_candidate_simulated(space: tuple[str, str, int, bool]) -> None:
+    compared(*space)
