@@ -164,30 +164,60 @@ def test_two_launchers_are_one_job(project: Path, strategy: str) -> None:
     assert {truth["class"] for truth in found} == {kind}
 
 
+REFUSES_THIS_PACKAGE = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "gpu_plan":
+            raise ImportError("this machine does not have gpu_plan")
+
+sys.meta_path.insert(0, Refuse())
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "strategy", "kind"),
     [
         ("accelerate", "ddp", "DistributedDataParallel"),
         ("accelerate", "fsdp", "FSDPLlamaForCausalLM"),
+        ("accelerate", "zero2", "DeepSpeedEngine"),
+        ("torchrun", "ddp", "DistributedDataParallel"),
         ("torchrun", "fsdp", "FSDPLlamaForCausalLM"),
         ("torchrun", "zero3", "DeepSpeedEngine"),
+        ("deepspeed", "zero1", "DeepSpeedEngine"),
         ("deepspeed", "zero2", "DeepSpeedEngine"),
+        ("deepspeed", "zero3", "DeepSpeedEngine"),
     ],
 )
-def test_exported_files_launch_the_job_by_themselves(project: Path, engine: str, strategy: str, kind: str) -> None:
+def test_exported_files_launch_the_job_elsewhere(
+    project: Path, tmp_path_factory: pytest.TempPathFactory, engine: str, strategy: str, kind: str
+) -> None:
+    """Moved to another folder, the one that they were written in gone, on a machine without this package."""
     words = ["--execute", "train.py", "--strategy", strategy, "--micro-batch", "1", "--dry-run", "--save", "plan.json"]
     assert main(words) == 0
     assert main(["export", "plan.json", "--to", engine, "--script", "train.py", "-o", "out"]) == 0
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for name in ("out", "train.py", "model"):
+        (project / name).rename(elsewhere / name)
+    (elsewhere / "sitecustomize.py").write_text(REFUSES_THIS_PACKAGE)
+    path = os.pathsep.join((str(elsewhere), ENVIRONMENT["PYTHONPATH"]))
     done = subprocess.run(
-        ["./out/command.sh"], cwd=project, env=ENVIRONMENT, capture_output=True, text=True, timeout=1500, check=False
+        ["./out/command.sh"],
+        cwd=elsewhere,
+        env={**ENVIRONMENT, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = truths(project)
+    found = truths(elsewhere)
     assert [truth["ranks"] for truth in found] == [2, 2]
     assert {truth["class"] for truth in found} == {kind}
     assert {truth["accumulation"] for truth in found} == {4}
-    assert not (project / "runs").exists()
+    assert sorted(path.name for path in project.iterdir() if path.name.startswith(("truth", "runs"))) == []
 
 
 TRAINER = """
