@@ -1,6 +1,7 @@
 """Collectives among processes of this machine. As a program it is one of them: RANK RANKS MEETING-FILE DEVICE."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from gpu_plan.planner.own_python import own_command, own_environment
 from gpu_plan.planner.speed.calibration.record import Exchange
 
 if TYPE_CHECKING:
@@ -26,10 +28,15 @@ def exchanges(ranks: int, device: str) -> tuple[Exchange, ...]:
         return ()
     with TemporaryDirectory() as folder:
         words = [str(ranks), str(Path(folder) / "meeting"), device]
-        command = [sys.executable, "-m", "gpu_plan.executor.calibrate.exchange"]
+        command = own_command("gpu_plan.executor.calibrate.exchange")
+        environment = own_environment(os.environ)
         children = [
             subprocess.Popen(
-                [*command, str(rank), *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                [*command, str(rank), *words],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
             )
             for rank in range(ranks)
         ]

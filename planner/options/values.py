@@ -1,7 +1,9 @@
 """Words of options as values: what makes no sense is one line, with the nearest that does."""
 
+import tomllib
 from collections.abc import Sequence
 from enum import StrEnum
+from importlib import resources
 from typing import TypeVar
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
@@ -26,48 +28,18 @@ def choice(kind: type[E], value: str | None, option: str, *, where: str = "", la
         if value.lower() in later:
             raise NotBuiltError(f"{option} {value.lower()}") from None
         names = known_names(kind)
-        meant = [name for name in _MEANT.get(value.lower(), ()) if name in names]
+        meant = [name for name in _meant(value.lower()) if name in names]
         hint = f" Did you mean {' or '.join(meant)}?" if meant else did_you_mean(value.lower(), names, limit=1)
         raise UsageError(f"{option} {value!r} is unknown{where}: use {', '.join(names)}.{hint}") from None
 
 
-_MEANT = {
-    "fp16": ("fp16-mixed",),
-    "float16": ("fp16-mixed", "fp16"),
-    "half": ("fp16-mixed", "fp16"),
-    "bfloat16": ("bf16-mixed", "bf16"),
-    "float32": ("fp32",),
-    "fp8": ("fp8-mixed",),
-    "mixed": ("bf16-mixed", "fp16-mixed"),
-    "adam": ("adamw",),
-    "adamw_torch": ("adamw",),
-    "adamw_torch_fused": ("adamw-fused",),
-    "adamw_bnb_8bit": ("adamw-8bit",),
-    "deepspeed": ("zero2", "zero3"),
-    "zero": ("zero2", "zero3"),
-    "fsdp2": ("fsdp",),
-    "dp": ("ddp",),
-    "cpu": ("optimizer", "all"),
-    "true": ("full", "all"),
-    "yes": ("full", "all"),
-    "on": ("full", "all"),
-    "false": ("none",),
-    "no": ("none",),
-    "off": ("none",),
-    "cheap": ("cost",),
-    "cheapest": ("cost",),
-    "fast": ("speed",),
-    "fastest": ("speed",),
-    "flash_attention_2": ("flash",),
-    "flash-attention-2": ("flash",),
-    "4bit": ("nf4", "qlora"),
-    "4-bit": ("nf4", "qlora"),
-    "int4": ("nf4", "qlora"),
-    "8bit": ("int8",),
-    "8-bit": ("int8",),
-}
-"""What other programs, and people, call a value of ours; of one option those that it has."""
 _LARGEST = 2**31
+
+
+def _meant(word: str) -> tuple[str, ...]:
+    """Values that other programs, and people, call so; of one option those that it has."""
+    with resources.files("gpu_plan.planner.options").joinpath("meant.toml").open("rb") as file:
+        return tuple(tomllib.load(file).get(word, ()))
 
 
 def positive(value: str | None, option: str) -> int | None:

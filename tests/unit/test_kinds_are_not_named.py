@@ -38,6 +38,9 @@ ALLOWED = {
     "executor/runner/observe/actual.py": {"bf16", "fp16"},  # accelerate's mixed_precision, as a rank sees it
     "executor/doctor/flow/make.py": {"lora"},  # a variable's name
     "src/gpu_plan/commands/gpus.py": {"bf16", "fp16"},  # columns: rates of a GPU
+    "planner/capture/deepspeed/config.py": {"bf16", "fp16", "adamw"},  # sections, a type
+    "planner/capture/deepspeed/optimizers.py": {"adamw", "sgd"},  # its types
+    "planner/capture/watch/unsloth.py": {"lora", "qlora"},  # a command line to be typed, for calls of its own
     # Values of another option, --kv-dtype.
     "planner/workload/generation.py": {"fp32", "bf16", "fp16"},
 }

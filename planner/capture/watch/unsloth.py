@@ -10,13 +10,11 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from gpu_plan.planner.workload.optimizers.registry import by_word
+
 _CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")
 _TRAINING = {"per_device_train_batch_size": "--micro-batch", "gradient_accumulation_steps": "--grad-accum"}
 _LENGTH, _RANK = 2048, 16
-_OPTIMIZERS = {
-    "adamw_8bit": "adamw-8bit", "paged_adamw_8bit": "paged-adamw-8bit", "adamw_torch": "adamw",
-    "adamw_torch_fused": "adamw-fused", "sgd": "sgd",
-}  # fmt: skip
 
 
 def in_place_of(text: str) -> str | None:
@@ -36,8 +34,9 @@ def in_place_of(text: str) -> str | None:
         for key, option in _TRAINING.items():
             if isinstance(arguments.get(key), int):
                 words += [option, str(arguments[key])]
-        if arguments.get("optim") in _OPTIMIZERS:
-            words += ["--optimizer", _OPTIMIZERS[arguments["optim"]]]
+        chosen = by_word(str(arguments.get("optim", "")))
+        if chosen is not None:
+            words += ["--optimizer", chosen.name]
     return "plan " + " ".join(shlex.quote(word) for word in words)
 
 
