@@ -6,6 +6,7 @@ few, too early, or on another stream, is named at once.
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gpu_plan.planner.memory.stream import RankStream
@@ -397,3 +398,15 @@ def test_nothing_is_freed_twice_nor_stands_negative(strategy: Single, steps: int
 def test_pinned_memory_is_rounded_to_a_power_of_two(size: int, pinned: bool, taken: int) -> None:
     """c10/core/CachingHostAllocator.h: llvm::PowerOf2Ceil."""
     assert pinned_bytes(size, pinned) == taken
+
+
+def test_fsdp2_holds_the_last_gather_of_forward_until_the_outputs_are_bound() -> None:
+    """Nobody lets go of it before: what computes behind the last block computes beside it."""
+    trace = replace(chain(), layout=ModuleLayout(blocks=("m0", "m1")))  # m2 is the root's own, and computes last
+    stream = FullyShardedDataParallel().rank(replace(mixed(), trace=trace)).stream
+    traced = trace.num_tensors * stream.num_passes
+    outputs = {traced + i for i, label in enumerate(stream.labels) if label == "all-gather output"}
+    forward = np.flatnonzero((stream.event_segment == 1) & ~stream.event_in_backward)
+    freed = [int(at) for at in forward if stream.event_sign[at] < 0 and int(stream.event_tensor[at]) in outputs]
+    last_activation = int(np.flatnonzero((stream.event_tensor == 2) & (stream.event_sign > 0))[0])
+    assert freed[-1] > last_activation
