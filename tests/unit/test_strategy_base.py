@@ -11,7 +11,7 @@ from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.trace.events import ModuleLayout, StepTrace
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.optimizers.local_tensor import Role
-from gpu_plan.planner.workload.training import Precision, Stack
+from gpu_plan.planner.workload.training import Optimizer, Precision, Stack
 from tests.support.live_bytes import at_load
 from tests.support.rank_contexts import small_context
 from tests.support.tiny_trace import tiny_trace
@@ -76,3 +76,13 @@ def test_a_regime_kept_wide_says_what_is() -> None:
     assert kept_wide(pure, "all", Precision("bf16")).weights == "float32"
     norms = kept_wide(pure, "norms", Precision("bf16"))
     assert (norms.weights, norms.upcast) == ("bfloat16", ("norms",))
+
+
+def test_paged_state_is_counted_in_the_nodes_ram() -> None:
+    """bitsandbytes keeps it in managed memory: outside of torch's counters, and on the host in the end."""
+    large = tiny_trace([(512, 512)])
+    for strategy, world in ((Single(), 1), (DistributedDataParallel(), 4)):
+        context = small_context(large, world_size=world, optimizer=Optimizer("paged-adamw-8bit"))
+        plan = strategy.rank(context)
+        assert plan.host_bytes >= 2 * 512 * 512
+        assert any("managed memory" in note for note in plan.notes)

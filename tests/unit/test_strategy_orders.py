@@ -22,7 +22,7 @@ from gpu_plan.planner.strategy.kinds.zero2 import Zero2
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
 from gpu_plan.planner.strategy.zero.common import pinned_bytes, zero_config
 from gpu_plan.planner.strategy.zero.stage3.partition import partition
-from gpu_plan.planner.trace.events import Category, ModuleLayout, StepTrace
+from gpu_plan.planner.trace.events import Category, Kind, ModuleLayout, StepTrace
 from gpu_plan.planner.workload.training import Precision, Stack
 from tests.support.live_bytes import at_load, labelled, live
 from tests.support.rank_contexts import small_context
@@ -169,7 +169,9 @@ def owned_by_the_root() -> StepTrace:
     """The last weight is the root's own, as a class token or a scale is."""
     trace = tiny_trace([(64, 4)] * 3)
     *rest, last = trace.parameters
-    return replace(trace, parameters=[*rest, replace(last, module="", name="scale")])
+    told = ~(np.isin(trace.kind, (Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT)) & (trace.subject == 0))  # as real traces
+    columns = {"kind": trace.kind[told], "subject": trace.subject[told]}
+    return replace(trace, parameters=[*rest, replace(last, module="", name="scale")], **columns)  # type: ignore[arg-type]
 
 
 def zero(trace: StepTrace, **changes: object) -> RankContext:
