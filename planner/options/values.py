@@ -1,9 +1,7 @@
 """Words of options as values: what makes no sense is one line, with the nearest that does."""
 
-import tomllib
 from collections.abc import Sequence
 from enum import StrEnum
-from importlib import resources
 from typing import TypeVar
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
@@ -38,6 +36,10 @@ _LARGEST = 2**31
 
 def _meant(word: str) -> tuple[str, ...]:
     """Values that other programs, and people, call so; of one option those that it has."""
+    # Imported where they are needed, as above.
+    import tomllib
+    from importlib import resources
+
     with resources.files("gpu_plan.planner.options").joinpath("meant.toml").open("rb") as file:
         return tuple(tomllib.load(file).get(word, ()))
 
