@@ -11,8 +11,8 @@ from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.ranges import ranges_for
+from gpu_plan.planner.trace.shipped.lookup import ShippedTraces, find_shipped, trace_key
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError, needs_tracing
-from gpu_plan.planner.trace.shipped.shelf import Shelf, find_shelf, trace_key
 from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 
@@ -61,7 +61,7 @@ class TraceProvider:
     _traces: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
     _session: "TracingSession | WalledSession | None" = None
-    _shelf: "Shelf | Literal[False] | None" = False
+    _shipped_traces: "ShippedTraces | Literal[False] | None" = False
     """False: not looked for."""
     _shipped: bool = False
     _left_out: set[int] = field(default_factory=set)
@@ -70,9 +70,9 @@ class TraceProvider:
     def spec(self) -> ModelSpec:
         """Parameters and identity of the built model."""
         if self._spec is None:
-            shelf = self._find_shelf()
-            if shelf is not None:
-                self._spec, self._shipped = shelf.spec(self.source.id), True
+            shipped = self._find_shipped_traces()
+            if shipped is not None:
+                self._spec, self._shipped = shipped.spec(self.source.id), True
             else:
                 self._spec = self._entries().spec(lambda: self._open_session().spec())
         return self._spec
@@ -100,7 +100,7 @@ class TraceProvider:
     def assumptions(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""
         sites, notes = assumptions_of(self._traces.values())
-        shipped = self._shelf.assumptions(self._left_out) if self._shelf and self._shipped else []
+        shipped = self._shipped_traces.assumptions(self._left_out) if self._shipped_traces and self._shipped else []
         return sites, [*notes, *shipped, *([] if self.walls is None else [self.walls])]
 
     @property
@@ -118,14 +118,14 @@ class TraceProvider:
         return trace
 
     def _from_shelf(self, variant: StepVariant, points: tuple[int, ...]) -> StepTrace | None:
-        shelf = self._find_shelf()
-        return None if shelf is None else shelf.trace(trace_key(self.device, self.attention, variant, points))
+        shipped = self._find_shipped_traces()
+        return None if shipped is None else shipped.trace(trace_key(self.device, self.attention, variant, points))
 
-    def _find_shelf(self) -> Shelf | None:
-        if self._shelf is False:
+    def _find_shipped_traces(self) -> ShippedTraces | None:
+        if self._shipped_traces is False:
             plain = self.source.config is not None and self.adapter is None
-            self._shelf = find_shelf(self.source.digest, self.note) if plain and self.shipped else None
-        return self._shelf
+            self._shipped_traces = find_shipped(self.source.digest, self.note) if plain and self.shipped else None
+        return self._shipped_traces
 
     def _open_session(self) -> "TracingSession | WalledSession":
         if self._session is None:

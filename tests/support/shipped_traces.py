@@ -19,7 +19,7 @@ from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.trace.device import DeviceKind, device_kind
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.book import read_book, write_book
-from gpu_plan.planner.trace.shipped.shelf import BOOKS, book_name, trace_key
+from gpu_plan.planner.trace.shipped.lookup import BOOKS, book_name, trace_key
 from gpu_plan.planner.trace.shipped.source import COMPARED, digest_of, installed_folders
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.trace.variant import StepVariant

@@ -7,7 +7,7 @@ from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.book import read_book
-from gpu_plan.planner.trace.shipped.shelf import BOOKS, trace_key
+from gpu_plan.planner.trace.shipped.lookup import BOOKS, trace_key
 from gpu_plan.planner.trace.storage import dump
 from tests.support.shipped_traces import make_book, variants
 

@@ -116,13 +116,13 @@ def test_what_stands_on_the_shelf_takes_no_more_than_its_room():
                 ("event_sign", "event_tensor", "event_segment", "event_in_backward", "per_sample", "cuda_stream",
                  "category"), empty) | {"fixed": whole, "labels": []})  # fmt: skip
 
-    shelf = StreamCache(room=100)
+    kept = StreamCache(room=100)
     for name, size in (("a", 40), ("b", 40), ("c", 10)):
-        shelf.put((name,), Plan(size))
-    assert shelf.get(("a",)) is not None
-    shelf.put(("d",), Plan(30))
-    assert shelf.get(("b",)) is None, "not used for longest"
-    assert shelf.get(("a",)) is not None
-    shelf.put(("e",), Plan(500))
-    assert len(shelf) == 1
-    assert shelf.get(("e",)) is not None
+        kept.put((name,), Plan(size))
+    assert kept.get(("a",)) is not None
+    kept.put(("d",), Plan(30))
+    assert kept.get(("b",)) is None, "not used for longest"
+    assert kept.get(("a",)) is not None
+    kept.put(("e",), Plan(500))
+    assert len(kept) == 1
+    assert kept.get(("e",)) is not None

@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as arrays
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.trace.device import DeviceKind
-from gpu_plan.planner.trace.shipped import shelf as module
+from gpu_plan.planner.trace.shipped import lookup as module
 from gpu_plan.planner.trace.shipped.book import DamagedBookError, read_book, write_book
-from gpu_plan.planner.trace.shipped.shelf import BOOKS, find_shelf
+from gpu_plan.planner.trace.shipped.lookup import BOOKS, find_shipped
 from gpu_plan.planner.trace.shipped.source import digest_of, first_difference, installed_folders
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.trace.storage.columns import packed, packed_floats, unpacked, unpacked_floats
@@ -68,7 +68,7 @@ def test_a_damaged_book_is_named_and_passed_over(path, tmp_path, damage):
     said = []
     with pytest.raises(DamagedBookError):
         read_book((tmp_path / path.name).read_bytes())
-    assert find_shelf(resolve(LLAMA).digest, said.append, tmp_path) is None
+    assert find_shipped(resolve(LLAMA).digest, said.append, tmp_path) is None
     assert len(said) == 1
     assert path.name in said[0]
     assert "traced anew" in said[0]
@@ -78,7 +78,7 @@ def test_other_code_is_traced_and_told(path, monkeypatch):
     book = read_book(path.read_bytes())
     monkeypatch.setattr(module, "_difference", lambda *_: "transformers/x.py of transformers 9")
     said = []
-    assert find_shelf(resolve(LLAMA).digest, said.append) is None
+    assert find_shipped(resolve(LLAMA).digest, said.append) is None
     assert said == [
         f"the shipped trace of {book.model} is of other code than transformers/x.py of transformers 9: traced anew"
     ]

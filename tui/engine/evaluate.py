@@ -63,7 +63,7 @@ class Replays(Generic[T]):
         self, providers: Providers[T], captures: "Captures | None" = None, breakable: Breakable = nullcontext
     ) -> None:
         self._providers, self._captures, self._breakable = providers, captures, breakable
-        self._shelf, self._speed = StreamCache(), RooflineModel()
+        self._streams, self._speed = StreamCache(), RooflineModel()
 
     def pictures(self, request: Request) -> Iterator[Picture]:
         """The picture from sums alone, then the exact one. Raises PlanError as the main job, or UntracedError."""
@@ -138,7 +138,7 @@ class Replays(Generic[T]):
             host_limit=cluster.host_ram_bytes,
             stored=None if source.stored is None else frozenset(source.stored.by_dtype),
         )
-        evaluator.shelf = self._shelf
+        evaluator.kept_streams = self._streams
         family = next(families(workload, cluster, spec.can_checkpoint))
         batch = batches(workload, cluster.world_size)[0]
         refusal = TrainingTask(evaluator).refusal(family)

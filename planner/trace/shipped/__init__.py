@@ -2,7 +2,7 @@
 
     book      one model's traces in one file: an index, and the traces as the cache keeps them
     source    which files of other projects a trace passed through, and whether the installed ones say the same
-    shelf     `find_book`: the book of a model's config, where there is one and it stands for what is installed
+    lookup    `find_shipped`: the book of a model's config, where there is one and it stands for what is installed
     needed    the one line where tracing is not installed
     data/     the books, written by `make traces`
 

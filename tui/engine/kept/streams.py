@@ -55,19 +55,19 @@ def _array_bytes(plan: RankPlan) -> int:
 
 
 class KeptEvaluator(Evaluator):
-    """An `Evaluator` that looks on a shelf before it asks a strategy, which knows nothing but its `RankContext`."""
+    """An `Evaluator` that looks among kept streams before it asks a strategy, which knows its `RankContext` alone."""
 
-    shelf: StreamCache
+    kept_streams: StreamCache
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         context = self.context(family, min(batch.accumulation_steps, 2), trace)
         asked = tuple(getattr(context, field.name) for field in fields(context) if field.name != "trace")
         # A plan holds its trace, so that the id stays its own for as long as the plan is kept.
         key = (family.strategy.name, id(trace), asked, _unsearched(self.workload))
-        found = self.shelf.get(key)
+        found = self.kept_streams.get(key)
         if found is None:
             found = super()._plan(family, batch, trace)
-            self.shelf.put(key, found)
+            self.kept_streams.put(key, found)
         return found
 
 

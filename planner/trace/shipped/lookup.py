@@ -33,7 +33,7 @@ def trace_key(device: DeviceKind, attention: str, variant: StepVariant, points: 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class ShippedTraces:
     """One model's book, opened."""
 
     book: Book
@@ -64,7 +64,7 @@ class Shelf:
         return lines
 
 
-def find_shelf(digest: str, note: Callable[[str], None], books: Path | None = None) -> Shelf | None:
+def find_shipped(digest: str, note: Callable[[str], None], books: Path | None = None) -> ShippedTraces | None:
     """The book of a config's digest; None where there is none, or it stands for other code, which is told."""
     path = next(iter(sorted((books or BOOKS).glob(f"*.{digest[:_DIGITS]}.traces"))), None)
     if path is None:
@@ -78,7 +78,7 @@ def find_shelf(digest: str, note: Callable[[str], None], books: Path | None = No
     if other is not None:
         note(f"the shipped trace of {book.model} is of other code than {other}: traced anew")
         return None
-    return Shelf(book=book, path=path, note=note)
+    return ShippedTraces(book=book, path=path, note=note)
 
 
 @cache
