@@ -19,12 +19,15 @@ from gpu_plan.executor.launch.prepare import draw, prepare
 from gpu_plan.executor.launch.write import write_launch_files
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.script.read import read_script
+from gpu_plan.planner.strategy.registry import strategies
 from tests.support.launch_plans import STAGES, job, saved
 
 SCRIPT = "from accelerate import Accelerator\na = Accelerator()\nwith a.accumulate():\n    pass\n"
+LAUNCHED = [name for name in STAGES if not strategies()[name].traits.tensor_parallel]
+"""What spreads one copy of the model over ranks goes by torchrun (test_launch_spread)."""
 CASES = [
-    *((name, "2xcpu", {}) for name in STAGES if name not in ("single", "hsdp")),
-    *((name, "8xH100", {}) for name in STAGES if name not in ("single", "fsdp1")),
+    *((name, "2xcpu", {}) for name in LAUNCHED if name not in ("single", "hsdp")),
+    *((name, "8xH100", {}) for name in LAUNCHED if name not in ("single", "fsdp1")),
     ("single", "1xcpu", {}),
     ("single", "1xH100", {}),
     ("ddp", "8xH100", {"precision": "fp8-mixed"}),

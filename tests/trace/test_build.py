@@ -217,7 +217,7 @@ def test_a_config_cannot_reach_for_other_names_of_transformers() -> None:
 
 def test_only_the_models_own_code_is_imported() -> None:
     script = (
-        "import sys, json; from gpu_plan.planner.model.build.specs import build_model;"
+        "import sys, json; from gpu_plan.planner.model.build.construct import build_model;"
         f"build_model(json.loads({json.dumps(TINY_LLAMA)!r}));"
         "print(sorted(m for m in sys.modules if m.startswith('transformers.models.') and '.modeling_' in m))"
     )

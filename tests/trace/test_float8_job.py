@@ -46,7 +46,10 @@ def test_ddp_and_fsdp(capsys):
         (("--gpus", "2xA100", "--precision", "fp8-mixed"), "A100 (8.0) has no float8 tensor cores"),
         (("--gpus", "2xH100", "--set", "fp8.all_gather=false"), "needs --precision fp8-mixed"),
         (("--gpus", "2xH100", "--precision", "fp8-mixed", "--peft", "lora"), "--peft lora is not built yet"),
-        (("--gpus", "2xH100", "--precision", "fp8-mixed", "--strategy", "zero3"), "float8 training under it is not"),
+        (
+            ("--gpus", "2xH100", "--precision", "fp8-mixed", "--strategy", "zero3"),
+            "float8 training with this strategy is not",
+        ),
     ],
 )
 def test_one_line(capsys, words, message):
