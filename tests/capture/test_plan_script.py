@@ -64,7 +64,8 @@ def test_a_script_equals_its_model_and_decides_what_is_its_own(run):
         assert said in err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("norm", [0.5, pytest.param(0.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", [0.5, 0.0])
 def test_the_norm_that_a_script_clips_to_reaches_deepspeed_and_no_other(run, tmp_path, norm):
     """DeepSpeed clips by its file alone, and to 1.0 where that says nothing."""
     words = ("--max_grad_norm", str(norm))

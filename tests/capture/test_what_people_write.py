@@ -55,6 +55,7 @@ def _request(script: Path, **changes: object) -> CaptureRequest:
     return replace(asked, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_fp16_accumulation_and_evaluation_first(tmp_path: Path) -> None:
     script = tmp_path / "everything.py"
     script.write_text(EVERYTHING)

@@ -185,7 +185,7 @@ def test_the_site_builds_without_network(tmp_path):
         assert not fetched, path
 
 
-@pytest.mark.parametrize("gpus", ["1x4090", "4x4090"])
+@pytest.mark.parametrize("gpus", ["1x4090", pytest.param("4x4090", marks=pytest.mark.slow)])
 def test_the_example_factory_is_planned(monkeypatch, tmp_path, capsys, gpus):
     monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path))
     monkeypatch.chdir(ROOT)

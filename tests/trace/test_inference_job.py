@@ -113,6 +113,7 @@ def test_a_plan_is_kept_and_saved(models: Path, capsys: pytest.CaptureFixture[st
     assert to_json(from_json(json.dumps(first), "first"))
 
 
+@pytest.mark.slow
 def test_a_class_that_takes_no_quantised_cache_has_another_nearest_change(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("openai/gpt-oss-20b", "--task", "infer", "--gpus", "1x4090", "--context", "8192", "--batch", "1")
     document = planned(capsys, *words)

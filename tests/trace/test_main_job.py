@@ -141,6 +141,7 @@ def test_every_value_is_echoed_with_its_basis(document):
     assert {p["strategy"]["checkpointing"] for p in evaluated(found)} == {"full"}
 
 
+@pytest.mark.slow
 def test_a_pinned_configuration_is_evaluated_in_full_even_where_it_cannot_fit(document):
     found = document("EleutherAI/pythia-1.4b", "--gpus", "1xT4", "--pin", "--precision", "fp32", *SHORT)
     assert found["plans"] == []

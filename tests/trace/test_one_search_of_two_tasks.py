@@ -57,6 +57,7 @@ def test_pictures_are_of_the_allocator_that_was_asked_for(task):
     assert 0 < sum(segment["total_size"] for segment in growing) <= peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", JOBS)
 def test_what_is_pinned_and_does_not_fit_is_drawn_as_it_runs_out(task):
     args = main_parser().parse_args([TINY, "--gpus", "1xT4", *JOBS[task], "--plot", "a.csv", "--set", RESERVE])

@@ -28,6 +28,7 @@ def only(document):
     return (document["plans"] + document["rejected"])[0]
 
 
+@pytest.mark.slow
 def test_what_is_kept_for_others_is_no_capacity(capsys):
     before = planned(capsys)
     after = planned(capsys, "--set", "memory.reserve=3GiB")
@@ -62,6 +63,7 @@ def test_the_allocator_s_settings_reach_the_simulation_and_the_command(capsys):
     assert growing["peak_reserved_bytes"] < fixed["peak_reserved_bytes"]
 
 
+@pytest.mark.slow
 def test_a_cpu_has_no_such_allocator(capsys):
     assert main([NET, "--gpus", "cpu", "--set", "alloc.expandable_segments=true"]) == 2
     assert "which a CPU does not have" in capsys.readouterr().err

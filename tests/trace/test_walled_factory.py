@@ -58,7 +58,8 @@ def test_it_is_planned_and_leaves_nothing(tmp_path: Path) -> None:
     assert "\x1b" not in done.stderr
 
 
-@pytest.mark.parametrize("factory", ["ends", pytest.param("forges", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("factory", ["ends", "forges"])
 def test_one_line_for_what_reports_nothing(factory: str, tmp_path: Path) -> None:
     done = plan(tmp_path, factory)
     assert done.returncode == 2
