@@ -2,7 +2,7 @@
 
 `forked` runs the command in a fork of this process, which has imported what costs seconds; `started` as a process of
 its own, in a folder that also holds modules by the names of all that a start imports. Nothing is judged by a clock but
-a hang, and that generously.
+a hang: minutes of processor time, or minutes without any, so that a busy machine makes none.
 """
 
 import atexit
@@ -23,11 +23,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.hostile.case import CANARY, Case, lay_down, listed
 
 CODES = frozenset({0, 1, 2, 3, 4})
 """Documented ends of what is neither interrupted nor launched; 70 is an internal error."""
 HANG_SECONDS = 300.0
+_LOOKS = 200
+"""Between two looks at the processor time used: about a second."""
 MOST_BYTES = 4 * 2**30
 PLANTED = (
     "torch", "transformers", "numpy", "yaml", "json", "tempfile", "typing", "enum", "dataclasses", "argparse", "rich",
@@ -216,16 +220,28 @@ def _bounded() -> None:
 
 def _waited(process: int) -> tuple[int | None, int]:
     """Exit code, None after a hang, and the largest resident size of it and its children."""
-    deadline = time.monotonic() + HANG_SECONDS
+    used, idle_since, look = 0.0, time.monotonic(), 0
     while True:
         done, status, usage = os.wait4(process, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024
-        if time.monotonic() > deadline:
+        look += 1
+        if look % _LOOKS == 0 and (now := _processor_seconds(process)) > used + 0.01:
+            used, idle_since = now, time.monotonic()
+        if used > HANG_SECONDS or time.monotonic() - idle_since > HANG_SECONDS:
             os.killpg(process, signal.SIGKILL)
             _, _, usage = os.wait4(process, 0)
             return None, usage.ru_maxrss * 1024
         time.sleep(0.005)
+
+
+def _processor_seconds(process: int) -> float:
+    """What it and the processes that it started have used so far; those that ended and were not waited for are not."""
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(process)
+        times = [one.cpu_times() for one in (root, *root.children(recursive=True))]
+        return float(sum(t.user + t.system + t.children_user + t.children_system for t in times))
+    return 0.0
 
 
 def _auditor(folder: Path, target: Path) -> Callable[[str, tuple[Any, ...]], None]:
