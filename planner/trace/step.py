@@ -91,6 +91,7 @@ class Session:
             held = run(self.model, batch, self.variant, autocast, tracker, recorder)
         raw = recorder.finish()
         del held
+        known.forget()
         for parameter in self.model.parameters():
             parameter.grad = None
         sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in inputs.items())

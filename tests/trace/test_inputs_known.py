@@ -8,9 +8,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.trace.inputs import known as known_values
+from gpu_plan.planner.trace.inputs.batch import training_batch
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.tracer import Tracer
+from gpu_plan.planner.trace.variant import Regime, StepVariant
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.support.operators import Operators
+from tests.support.option_pairs import LLAMA
 
 
 @contextmanager
@@ -98,3 +106,42 @@ def test_ctc_loss_is_shaped_as_the_real_kernels_are() -> None:
     real = op(log_probs, targets, lengths, torch.tensor([6, 6]), 0, False)
     fake = META_OPS[op](log_probs.to("meta"), targets.to("meta"), lengths.to("meta"), None, 0, False)
     assert [tuple(t.shape) for t in fake] == [tuple(t.shape) for t in real]
+
+
+def test_twins_of_what_is_gone_go_too() -> None:
+    """A mask of each layer is known while it stands, not until the step ends."""
+    known = KnownValues()
+    kept = known.made(torch.arange(4))
+    for _ in range(40):
+        known.made(torch.zeros(1 << 20))
+    assert sum(twin.nbytes() for _, twin in known._twins.values()) <= known_values._SWEPT_AFTER + (8 << 20)
+    assert torch.equal(known.get(kept), torch.arange(4))
+
+
+def test_a_recorded_step_keeps_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorders stand in cycles and wait for the collector; masks of thirty steps took four gigabytes meanwhile."""
+    made: list[KnownValues] = []
+
+    def noted(self: KnownValues) -> None:
+        begin(self)
+        made.append(self)
+
+    begin = KnownValues.__init__
+    monkeypatch.setattr(KnownValues, "__init__", noted)
+    model = build_model(LLAMA)
+    tracer = Tracer(
+        model=model,
+        make_batch=lambda model, size, length: training_batch(model, batch=size, seq_len=length),
+        profile=CudaProfile(),
+        has_sequence=True,
+    )
+    variant = StepVariant(
+        regime=Regime(weights="float32"),
+        checkpointing=Checkpointing.NONE,
+        attention=Attention.SDPA,
+        stack=Stack.ACCELERATE,
+        seq_len=8,
+    )
+    assert tracer.trace(variant, 1).modules
+    assert made
+    assert all(known._twins == {} for known in made)

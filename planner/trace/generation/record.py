@@ -79,6 +79,7 @@ def record_generation(model: Any, variant: GenerationVariant, profile: KernelPro
         tokens = model.generate(**prompt.tensors, generation_config=generation_config(model, variant))
     raw = recorder.finish()
     del tokens
+    known.forget()
     return Recording(
         micro_batch=variant.batch,
         raw=raw,

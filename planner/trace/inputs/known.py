@@ -6,17 +6,22 @@ from the inputs and from tensors that the model makes itself (arange, zeros), ne
 are computed twice, on meta and here on the CPU, so that a host read has its true answer instead of a guess.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 MAX_ELEMENTS = 1 << 23
 """Larger tensors are not followed; no host read concerns one."""
+
+_SWEPT_AFTER = 1 << 27
+"""Bytes of new twins after which those of dead storages go: masks of every layer would stand side by side."""
 
 aten = torch.ops.aten
 
@@ -36,11 +41,20 @@ class KnownValues:
 
     def __init__(self) -> None:
         self._twins: dict[int, tuple[StorageWeakRef, torch.UntypedStorage]] = {}
+        self._unswept = 0
+
+    def forget(self) -> None:
+        """Gives all values back; what holds this may live on until the collector comes by."""
+        self._twins.clear()
 
     def put(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Say that the contiguous meta `tensor` holds `value` (same shape and dtype, on the CPU)."""
-        storage = tensor.untyped_storage()
-        self._twins[storage._cdata] = (StorageWeakRef(storage), value.contiguous().untyped_storage())
+        storage, twin = tensor.untyped_storage(), value.contiguous().untyped_storage()
+        self._twins[storage._cdata] = (StorageWeakRef(storage), twin)
+        self._unswept += twin.nbytes()
+        if self._unswept > _SWEPT_AFTER:
+            self._twins = {key: entry for key, entry in self._twins.items() if not entry[0].expired()}
+            self._unswept = 0
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The value of `tensor` as a CPU tensor, or None when it is not known."""
@@ -70,7 +84,7 @@ class KnownValues:
             return False, None
         if func is aten.masked_select.default and self.get(args[0]) is None:
             return self._answer_masked_select(args[0], args[1])
-        if any(self.get(value) is None for value in _tensors((args, kwargs))):
+        if not self._all_known((*args, *kwargs.values())):
             return False, None
         values = tree_map_only(torch.Tensor, self.get, (args, kwargs))
         return True, tree_map_only(torch.Tensor, self.made, func(*values[0], **values[1]))
@@ -105,18 +119,28 @@ class KnownValues:
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """After `func(*args, **kwargs)` gave `out` on meta: learn its values, or forget what it overwrote."""
-        written = [index for index, argument in enumerate(func._schema.arguments) if _is_written(argument)]
+        written, decides, makes_anything = _traits(func)
         if not written and not self._worth_following(out):
             return
-        inputs = _tensors((args, kwargs))
-        name = func._schema.name.split("::")[-1]
-        known = not any(word in name for word in _RANDOM) and all(self.get(value) is not None for value in inputs)
-        if not known or (not inputs and name.startswith(("empty", "new_empty"))):
+        known = decides and self._all_known(args) and (not kwargs or self._all_known(tuple(kwargs.values())))
+        if not known or (makes_anything and not _tensors((args, kwargs))):
             self._forget_written(args, kwargs, func, written)
             return
         self._compute(func, args, kwargs, out, written)
 
-    def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, written: list[int]) -> None:
+    def _all_known(self, values: Iterable[Any]) -> bool:
+        """Whether `get` has an answer for every tensor among `values`."""
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                if value.is_meta and value.untyped_storage()._cdata not in self._twins:
+                    return False
+            elif isinstance(value, (tuple, list)) and not self._all_known(value):
+                return False
+        return True
+
+    def _compute(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, written: tuple[int, ...]
+    ) -> None:
         try:
             on_cpu = tree_map_only(torch.Tensor, self.get, (args, _without_device(func, kwargs)))
             result = func(*on_cpu[0], **on_cpu[1])
@@ -131,13 +155,15 @@ class KnownValues:
         outputs = out if isinstance(out, tuple | list) else (out,)
         return any(
             isinstance(value, torch.Tensor)
-            and value.device.type == "meta"
+            and value.is_meta
             and value.numel() <= MAX_ELEMENTS
             and value.untyped_storage()._cdata not in self._twins
             for value in outputs
         )
 
-    def _forget_written(self, args: tuple[Any, ...], kwargs: dict[str, Any], func: Any, written: list[int]) -> None:
+    def _forget_written(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], func: Any, written: tuple[int, ...]
+    ) -> None:
         for index in written:
             name = func._schema.arguments[index].name
             value = args[index] if index < len(args) else kwargs.get(name)
@@ -151,6 +177,7 @@ def remember_literals(known: KnownValues) -> Iterator[None]:
     """Within, `torch.tensor(data)` on meta keeps its data in `known`: its constructor drops them before
     dispatch.
     """
+    _device_constructors()  # keeps what it finds by name: it must have seen the real one before another stands there
     original = torch.tensor
 
     def tensor(data: Any, **options: Any) -> torch.Tensor:
@@ -176,6 +203,15 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 def _number(known: KnownValues, item: torch.Tensor) -> Any:
     value = known.get(item)
     return item if value is None else value
+
+
+@cache
+def _traits(func: Any) -> tuple[tuple[int, ...], bool, bool]:
+    """Positions of the arguments that it writes, whether inputs decide its values, whether it leaves them as they
+    come where nothing is given to it."""
+    written = tuple(index for index, argument in enumerate(func._schema.arguments) if _is_written(argument))
+    name = func._schema.name.split("::")[-1]
+    return written, not any(word in name for word in _RANDOM), name.startswith(("empty", "new_empty"))
 
 
 def _is_written(argument: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-_DISPATCH_FRAMES = 2
+_DISPATCH_FRAMES = 3
 _BACKWARD_CALLER = "_engine_run_backward"
 _ATTENTION_CALLER = "_attention"
 

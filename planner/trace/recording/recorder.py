@@ -18,6 +18,7 @@ from gpu_plan.planner.trace.inputs.meta_ops import META_OPS
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.recording.engine_adds import IN_PLACE_ON_DEVICE, ZEROS, done_in_place
 from gpu_plan.planner.trace.recording.host_reads import HostReads
+from gpu_plan.planner.trace.recording.meta_results import meta_result
 from gpu_plan.planner.trace.recording.modules import BACKWARD, ModuleTracker
 from gpu_plan.planner.trace.recording.work import described, operator_flops
 
@@ -216,7 +217,11 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         if self._wrappers and any(issubclass(kind, self._wrappers) for kind in types):
             return NotImplemented  # the wrapper unpacks itself, and what it calls comes by here
-        kwargs = kwargs or {}
+        # The function mode stands above autograd; down here it would see each `.shape` and each step of a meta kernel.
+        with torch._C.DisableTorchFunction():
+            return self._dispatched(func, args, kwargs or {})
+
+    def _dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         answer = self._host_reads.answer(func, args, kwargs)
         if answer is not None:
             return self._answered(answer.value)
@@ -225,8 +230,7 @@ class Recorder(TorchDispatchMode):
         reads = [tensor for value in (*args, *kwargs.values()) for tensor in _tensors_in(value)]
         in_place = name in IN_PLACE_ON_DEVICE and done_in_place(name, args, phase == BACKWARD)
         old = self._overwritten(args[0], name) if in_place else -1
-        run = META_OPS.get(func, func)
-        out = run(*args, **kwargs)
+        out = meta_result(func, META_OPS.get(func, func), args, kwargs)
         self._host_reads.follow(func, args, kwargs, out)
         written = [tensor for tensor in _tensors_in(out) if tensor.device.type == "meta"]
         fresh = []

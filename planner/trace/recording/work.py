@@ -37,8 +37,10 @@ def described(func: Any, name: str, args: tuple[Any, ...]) -> str:
 
     That is whether it skips the half above the diagonal, and the size of a head.
     """
+    if "attention" not in name:
+        return name
     places = {argument.name: index for index, argument in enumerate(func._schema.arguments)}
-    if "attention" not in name or "is_causal" not in places or "query" not in places:
+    if "is_causal" not in places or "query" not in places:
         return name
     query, at = args[places["query"]], places["is_causal"]
     masked = "causal" if at < len(args) and args[at] is True else "full"

@@ -1,0 +1,104 @@
+"""What an operator makes on meta, remembered by what it was given: a model's layers ask the same again and again.
+
+Most of torch's meta kernels are Python (`torch/_refs`, `torch/_meta_registrations.py`) and cost far more than the
+tensor that comes of them; torch's own fake tensors keep a cache for that reason (`torch/_subclasses/fake_tensor.py`,
+`FakeTensor.cache`). Only results that are new, dense from offset 0 and alone in their storage are kept; anything
+else is asked of the operator each time.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+_MOST = 50_000
+"""Entries kept; beyond that all are forgotten: one process may trace many models."""
+_NEVER = "never"
+
+_Shape = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+_kept: dict[tuple[Any, ...], tuple[bool, tuple[_Shape, ...]] | str] = {}
+
+
+class _UnknownError(Exception):
+    """An argument that a key cannot stand for."""
+
+
+def meta_result(func: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`run(*args, **kwargs)`, where `func` is the operator that it stands for; called below autograd.
+
+    Equal arguments (shapes, strides and types of tensors, values of all others) give equal results.
+    """
+    if not _is_functional(func):
+        return run(*args, **kwargs)
+    try:
+        key = (func, run, torch.get_default_dtype(), _key(args), _key(tuple(kwargs.items())))
+        found = _kept.get(key)
+    except (_UnknownError, TypeError):  # TypeError: not hashable
+        return run(*args, **kwargs)
+    if found is None:
+        out = run(*args, **kwargs)
+        if len(_kept) >= _MOST:
+            _kept.clear()
+        _kept[key] = _described(out, args, kwargs)
+        return out
+    if isinstance(found, str):
+        return run(*args, **kwargs)
+    alone, shapes = found
+    made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in shapes]
+    return made[0] if alone else tuple(made)
+
+
+@cache
+def _is_functional(func: Any) -> bool:
+    """Whether the schema says that nothing is written and no result shares an argument's storage."""
+    schema = func._schema
+    return (
+        func.namespace == "aten"
+        and not schema.is_mutable
+        and bool(schema.returns)
+        and all(result.alias_info is None and str(result.type) == "Tensor" for result in schema.returns)
+    )
+
+
+def _key(value: Any) -> Any:
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        if not value.is_meta or value.layout is not torch.strided or value.is_complex():
+            raise _UnknownError
+        return value.dtype, value.shape, value.stride()
+    if kind is tuple or kind is list:
+        return kind, tuple([_key(item) for item in value])
+    if isinstance(value, torch.Tensor):
+        raise _UnknownError
+    return kind, value
+
+
+def _described(out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, tuple[_Shape, ...]] | str:
+    """How to make such a result again, or that it cannot be."""
+    alone = type(out) is torch.Tensor
+    results = [out] if alone else list(out) if type(out) is tuple else []
+    if not results or not all(map(_is_plain, results)):
+        return _NEVER
+    storages = [result.untyped_storage()._cdata for result in results]
+    given = {tensor.untyped_storage()._cdata for tensor in _tensors((args, tuple(kwargs.values())))}
+    if len(set(storages)) < len(storages) or given & set(storages):
+        return _NEVER
+    return alone, tuple((tuple(one.shape), one.stride(), one.dtype) for one in results)
+
+
+def _is_plain(tensor: Any) -> bool:
+    """A tensor of its own kind that `empty_strided` would make with as many bytes."""
+    if type(tensor) is not torch.Tensor or not tensor.is_meta or tensor.layout is not torch.strided:
+        return False
+    if tensor.storage_offset() or tensor.is_conj() or tensor.is_neg():
+        return False
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    spanned = (last + 1) * tensor.element_size() if tensor.numel() else 0
+    return bool(tensor.untyped_storage().nbytes() == spanned)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (tuple, list)) else []
