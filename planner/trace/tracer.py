@@ -8,9 +8,9 @@ from torch import nn
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.trace.folding.blocks import repeated_blocks
 from gpu_plan.planner.trace.folding.expand import expand
-from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold, find_folds
+from gpu_plan.planner.trace.folding.fold import folds_of
+from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.inputs.padding import padded
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
@@ -83,12 +83,7 @@ class Tracer:
     def folds(self) -> list[Fold]:
         """Runs of equal blocks that are traced a few times and copied; none once folding has failed."""
         if self._folds is None:
-            self._folds = [
-                fold
-                for run in repeated_blocks(self.model)
-                if isinstance(run.module, nn.ModuleList)
-                for fold in find_folds(run.name, run.signatures)
-            ]
+            self._folds = folds_of(self.model)
         return self._folds
 
     def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold]) -> StepTrace:

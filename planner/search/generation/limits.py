@@ -1,10 +1,11 @@
 """The longest context and the largest batch that fit: by evaluating real traces, not by a formula."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_plan.planner.search.generation.evaluate import GenerationEvaluator
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
+from gpu_plan.planner.strategy.generation.layout import Layout
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.workload.generation import MOST_TOKENS
 
@@ -31,19 +32,20 @@ NO_LIMITS = Limits(max_context=None, max_batch=None, bounds={})
 
 
 def limits(evaluator: GenerationEvaluator, plan: GenerationJudgement, positions: int | None) -> Limits:
-    """Those of a plan that fits, with its layout."""
+    """Those of a plan that fits, with its layout and on the devices alone."""
     workload = evaluator.workload
+    layout = replace(plan.layout, offload="none")
 
     def at_context(units: int) -> GenerationJudgement | None:
-        return _judged(evaluator, plan, context=units * CONTEXT_STEP)
+        return _judged(evaluator, layout, context=units * CONTEXT_STEP)
 
     def at_batch(batch: int) -> GenerationJudgement | None:
-        return _judged(evaluator, plan, batch=batch)
+        return _judged(evaluator, layout, batch=batch)
 
     bounds: dict[str, str] = {}
     most = max(context := workload.context, min(positions or MOST_CONTEXT, MOST_TOKENS // workload.batch))
     first = -(-max(context, workload.new_tokens + 1) // CONTEXT_STEP)
-    if _fits(_judged(evaluator, plan, context=most)):
+    if _fits(_judged(evaluator, layout, context=most)):
         context, bounds["max_context"] = most, "positions" if positions and most == positions else "searched"
     else:
         bounds["max_context"] = "memory"
@@ -57,10 +59,10 @@ def limits(evaluator: GenerationEvaluator, plan: GenerationJudgement, positions:
     return Limits(max_context=context, max_batch=batch, bounds=bounds)
 
 
-def _judged(evaluator: GenerationEvaluator, plan: GenerationJudgement, **size: int) -> GenerationJudgement | None:
+def _judged(evaluator: GenerationEvaluator, layout: Layout, **size: int) -> GenerationJudgement | None:
     """None where a size cannot even be laid out."""
     try:
-        return evaluator.judge(plan.layout, **size)
+        return evaluator.judge(layout, **size)
     except CannotSplitError:
         return None
 

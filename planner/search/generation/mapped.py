@@ -47,6 +47,7 @@ def judge_map(evaluator: RankEvaluator, layout: Layout, context: int, batch: int
     room = evaluator.capacity_bytes - sum(term.high for term in terms) - evaluator.workspace
     free = room - max(activation_bytes(part.trace) for part in generated.cuts)
     judged: GenerationJudgement | None = None
+    times = evaluator.times(generated, context, 1)
     for _ in range(_ATTEMPTS):
         if free <= 0:
             break
@@ -58,7 +59,7 @@ def judge_map(evaluator: RankEvaluator, layout: Layout, context: int, batch: int
             raise CannotSplitError(_short(problem)) from None
         if mapped.word(mapped.found.main_device) not in mapped.devices:
             break  # no GPU has room for a single block: the solver lets the CPU compute
-        judged = _judge(evaluator, layout, context, batch, generated, mapped)
+        judged = _judge(evaluator, layout, context, batch, generated, mapped, times)
         if judged.verdict == "fits":
             break
         free -= max(judged.high_bytes - judged.capacity_bytes, 1)
@@ -87,7 +88,13 @@ def _map(evaluator: RankEvaluator, layout: Layout, generated: Generated, trace: 
 
 
 def _judge(
-    evaluator: RankEvaluator, layout: Layout, context: int, batch: int, generated: Generated, mapped: Mapped
+    evaluator: RankEvaluator,
+    layout: Layout,
+    context: int,
+    batch: int,
+    generated: Generated,
+    mapped: Mapped,
+    times: PassTimes,
 ) -> GenerationJudgement:
     trace = generated.cuts[0].trace
     places = {parameter.name: mapped.place_of(parameter.name) for parameter in trace.parameters}
@@ -111,7 +118,7 @@ def _judge(
             warm_up=not evaluator.cluster.gpu.is_cpu,
         )
         devices.append(
-            _Device(name=name, judgement=evaluator.rank(layout, context, batch, Generated(cuts=parts), states))
+            _Device(name=name, judgement=evaluator.rank(layout, context, batch, Generated(cuts=parts), states, times))
         )
     worst = max(devices, key=lambda device: device.judgement.high_bytes).judgement
     figures = tuple(
@@ -131,7 +138,7 @@ def _judge(
     )
     return replace(
         worst,
-        times=_times(evaluator, generated, context, mapped),
+        times=_times(evaluator, times, mapped),
         placement=placement_of(mapped, figures),
         cpu_bytes=0 if "cpu" in mapped.devices else held.get("cpu", 0),
         disk_bytes=held.get("disk", 0),
@@ -145,9 +152,8 @@ def _runs(name: str, runs_on: Mapping[str, int], main: int) -> int:
     return main if unit is None else runs_on[unit]
 
 
-def _times(evaluator: RankEvaluator, generated: Generated, context: int, mapped: Mapped) -> PassTimes:
+def _times(evaluator: RankEvaluator, times: PassTimes, mapped: Mapped) -> PassTimes:
     """One device computes at a time; weights that stand elsewhere are copied in for every pass, before it goes on."""
-    times = evaluator.times(generated, context, 1)
     cost = mapped.found.cost
     copied = cost.offloaded_bytes / evaluator.cluster.host_link_bytes_per_s if not evaluator.cluster.gpu.is_cpu else 0.0
     seconds = copied + cost.disk_bytes / NVME_BYTES_PER_S

@@ -53,9 +53,15 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
     encoder_decoder: bool = False
 
     def rank(
-        self, layout: Layout, context: int, batch: int, generated: Generated, states: States
+        self,
+        layout: Layout,
+        context: int,
+        batch: int,
+        generated: Generated,
+        states: States,
+        times: PassTimes | None = None,
     ) -> GenerationJudgement:
-        """One rank's judgement, or one device's of a map."""
+        """One rank's judgement, or one device's of a map, whose `times` are those of all devices."""
         stream = GenerationStream(states, generated.cuts).build()
         use = GenerationJudgement(
             layout=layout,
@@ -72,7 +78,7 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
             weight_bytes=states.nbytes,
             kv_cache_bytes=nbytes_of(generated.last.trace, cache_at_full_context(generated.last)),
             new_tokens=self.workload.new_tokens,
-            times=self.times(generated, context, layout.tensor_parallel),
+            times=times or self.times(generated, context, layout.tensor_parallel),
         )
         if use.profile.peak_allocated_bytes > _BEYOND_ANY_DEVICE:
             return use

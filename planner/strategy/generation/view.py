@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray, Kind, StepTrace
+from gpu_plan.planner.trace.generation.passes import rows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +79,15 @@ def _reads_by(
     trace: StepTrace, operators: IntArray, positions: IntArray, runs_here: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> tuple[IntArray, IntArray]:
     """First and last event at which an operator of the device reads each storage; -1 for none."""
+    here = runs_here[operators]
+    at, tensors = rows_of(trace.op_reads_at, trace.op_reads, operators[here])
+    events = np.repeat(positions[here], np.diff(at))
+    known = tensors >= 0
+    tensors, events = tensors[known], events[known]
     first = np.full(trace.num_tensors, -1, dtype=np.int64)
     last = np.full(trace.num_tensors, -1, dtype=np.int64)
-    for operator, position in zip(operators.tolist(), positions.tolist(), strict=True):
-        if not runs_here[operator]:
-            continue
-        for tensor in trace.op_reads[trace.op_reads_at[operator] : trace.op_reads_at[operator + 1]].tolist():
-            if tensor >= 0:
-                if first[tensor] < 0:
-                    first[tensor] = position
-                last[tensor] = position
+    first[tensors[::-1]] = events[::-1]  # events ascend: the last write is the first read
+    last[tensors] = events
     return first, last
 
 

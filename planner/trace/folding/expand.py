@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_plan.planner.trace.events import IntArray, Kind, Mark, StepTrace
+from gpu_plan.planner.trace.events import IntArray, Kind, StepTrace
 from gpu_plan.planner.trace.folding.align import align_ends
 from gpu_plan.planner.trace.folding.layout import EXECUTED, NO_UNIT, TEMPLATE, FoldLayout, fold_layout
 from gpu_plan.planner.trace.folding.proof import WORK, operators_of, prove_alike, references_of, same_for_all
@@ -25,7 +25,10 @@ def expand(trace: StepTrace, fold: Fold) -> StepTrace:
     Raises CannotFoldError when the two inner units differ, or when something outside keeps only some of them.
     """
     copies = fold.units - EXECUTED
-    layout = align_ends(trace, fold_layout(trace, fold))
+    layout = fold_layout(trace, fold)
+    if not layout.stretches:
+        return trace
+    layout = align_ends(trace, layout)
     prove_alike(trace, fold, layout)
     return _Expansion(trace, fold, layout, copies).result()
 
@@ -126,32 +129,27 @@ class _Expansion:
         trace, layout = self._trace, self._layout
         units = layout.unit_of_event
         template_at = np.flatnonzero(units == TEMPLATE)
-        backward_at = trace.mark_position(Mark.BACKWARD)
         places = 2 + np.arange(self._copies)
         op_base = len(trace.op_name) + np.arange(self._copies) * len(self._template_operators())
         copied = self._events(template_at, TEMPLATE, places, op_base)
-        is_forward = template_at < backward_at
-        kinds = trace.kind[template_at]
         subject = trace.subject.copy()
         for executed in range(EXECUTED):
             at = np.flatnonzero(units == executed)
             subject[at] = self._events(at, executed, self._place[executed : executed + 1], np.empty(0, dtype=np.int64))[
                 0
             ]
-        forward_copies = copied[:, is_forward].reshape(-1)
-        backward_copies = copied[::-1, ~is_forward].reshape(-1)
-        forward_kinds = np.tile(kinds[is_forward], self._copies)
-        backward_kinds = np.tile(kinds[~is_forward], self._copies)
-        insert_forward = int(np.flatnonzero(units == TEMPLATE)[0])
-        # In backward the template unit runs before its copies, which run before unit 1.
-        insert_backward = int(template_at[~is_forward][-1]) + 1
-        pieces = [
-            (trace.kind[:insert_forward], subject[:insert_forward]),
-            (forward_kinds, forward_copies),
-            (trace.kind[insert_forward:insert_backward], subject[insert_forward:insert_backward]),
-            (backward_kinds, backward_copies),
-            (trace.kind[insert_backward:], subject[insert_backward:]),
-        ]
+        pieces: list[tuple[IntArray, IntArray]] = []
+        done = 0
+        for stretch in layout.stretches:
+            begin, end = stretch.spans()[TEMPLATE]
+            # Backwards the template unit runs before its copies, which run before unit 1.
+            insert = end if stretch.backwards else begin
+            chosen = slice(*np.searchsorted(template_at, (begin, end)))
+            rows = copied[::-1, chosen] if stretch.backwards else copied[:, chosen]
+            pieces.append((trace.kind[done:insert], subject[done:insert]))
+            pieces.append((np.tile(trace.kind[begin:end], self._copies), rows.reshape(-1)))
+            done = insert
+        pieces.append((trace.kind[done:], subject[done:]))
         kind = np.concatenate([piece[0] for piece in pieces])
         flat = np.concatenate([piece[1] for piece in pieces])
         return self._with_outside_frees(kind, flat)

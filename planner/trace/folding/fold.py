@@ -9,7 +9,33 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold
+from gpu_plan.planner.trace.folding.blocks import repeated_blocks, signature_of
+from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold, find_folds
+
+
+def folds_of(model: nn.Module) -> list[Fold]:
+    """Runs of equal blocks of a model that are traced a few times and copied."""
+    return [
+        fold
+        for run in repeated_blocks(model)
+        if isinstance(run.module, nn.ModuleList)
+        for fold in find_folds(run.name, run.signatures)
+    ]
+
+
+def folds_of_part(part: nn.Module, whole: nn.Module) -> list[Fold]:
+    """The same of what a rank has of a model: lists are found in the `whole`, blocks that it lacks stay as they are."""
+    found = []
+    for run in repeated_blocks(whole):
+        if not isinstance(run.module, nn.ModuleList):
+            continue
+        blocks = list(part.get_submodule(run.name).children())
+        own = [any(True for _ in block.parameters()) for block in blocks]
+        signatures = [
+            signature_of(block) if mine else index for index, (block, mine) in enumerate(zip(blocks, own, strict=True))
+        ]
+        found += find_folds(run.name, signatures)
+    return found
 
 
 class PassThrough(nn.Module):

@@ -1,4 +1,5 @@
-"""Where the executed units of a fold lie in a trace."""
+"""Where the executed units of a fold lie in a trace: a training step goes through them forward and back, a generation
+forward once in each of its passes."""
 
 from dataclasses import dataclass
 
@@ -13,6 +14,24 @@ TEMPLATE = 2
 """The executed unit that is copied."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """One run through the executed units."""
+
+    begins: tuple[int, ...]
+    """First event of each executed unit."""
+    end: int
+    """Index behind the last event of the run."""
+    backwards: bool = False
+    """Whether the last unit runs first."""
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Events of each executed unit: first, and one behind the last."""
+        order = range(EXECUTED - 1, -1, -1) if self.backwards else range(EXECUTED)
+        ends = dict(zip(order, [*(self.begins[unit] for unit in list(order)[1:]), self.end], strict=True))
+        return [(self.begins[unit], ends[unit]) for unit in range(EXECUTED)]
+
+
 @dataclass(slots=True, kw_only=True)
 class FoldLayout:
     """Where the four executed units of one fold lie in a trace."""
@@ -22,6 +41,8 @@ class FoldLayout:
     slot_of_tensor: IntArray
     slots: list[IntArray]
     """Tensor ids by slot, for each executed unit."""
+    stretches: tuple[Stretch, ...]
+    """Runs through the units, in order."""
 
 
 def module_prefixes(fold: Fold, unit: int) -> tuple[str, ...]:
@@ -34,35 +55,13 @@ def executed_units(fold: Fold) -> tuple[int, int, int, int]:
 
 
 def fold_layout(trace: StepTrace, fold: Fold) -> FoldLayout:
-    index_of = {name: position for position, name in enumerate(trace.modules)}
-    backward_at = trace.mark_position(Mark.BACKWARD)
+    """CannotFoldError where units do not run one after the other, each once in a run."""
+    has_backward = bool(np.any((trace.kind == Kind.MARK) & (trace.subject == Mark.BACKWARD)))
+    stretches = _there_and_back(trace, fold) if has_backward else _passes(trace, fold)
     unit_of_event = np.full(trace.num_events, NO_UNIT, dtype=np.int64)
-    forward_starts, forward_end = [], 0
-    backward_starts, backward_end = [], 0
-    for unit in executed_units(fold):
-        names = module_prefixes(fold, unit)
-        if any(name not in index_of for name in names):
-            raise CannotFoldError("blocks share modules")
-        blocks = [index_of[name] for name in names]
-        entered = np.flatnonzero((trace.kind == Kind.ENTER) & (trace.subject == blocks[0]))
-        left = np.flatnonzero((trace.kind == Kind.EXIT) & (trace.subject == blocks[-1]))
-        returned = np.flatnonzero((trace.kind == Kind.BACKWARD_ENTER) & (trace.subject == blocks[-1]))
-        done = np.flatnonzero((trace.kind == Kind.BACKWARD_EXIT) & (trace.subject == blocks[0]))
-        if not (len(entered) and len(left) and len(returned) and len(done)) or entered[0] > backward_at:
-            raise CannotFoldError("a block does not run in both directions")
-        if np.count_nonzero(entered < backward_at) != 1:
-            raise CannotFoldError("a block runs more than once")
-        forward_starts.append(int(entered[0]))
-        backward_starts.append(int(returned[0]))
-        forward_end = _after_frees(trace, int(left[left < backward_at][-1]) + 1)
-        if unit == 0:
-            backward_end = _after_frees(trace, int(done[-1]) + 1)
-    for unit, begin in enumerate(forward_starts):
-        end = forward_starts[unit + 1] if unit + 1 < EXECUTED else forward_end
-        unit_of_event[begin:end] = unit
-    for unit, begin in enumerate(backward_starts):
-        end = backward_starts[unit - 1] if unit > 0 else backward_end
-        unit_of_event[begin:end] = unit
+    for stretch in stretches:
+        for unit, (begin, end) in enumerate(stretch.spans()):
+            unit_of_event[begin:end] = unit
     unit_of_tensor = np.full(trace.num_tensors, NO_UNIT, dtype=np.int64)
     slot_of_tensor = np.zeros(trace.num_tensors, dtype=np.int64)
     slots = []
@@ -73,8 +72,70 @@ def fold_layout(trace: StepTrace, fold: Fold) -> FoldLayout:
         slot_of_tensor[made] = np.arange(len(made))
         slots.append(made)
     return FoldLayout(
-        unit_of_event=unit_of_event, unit_of_tensor=unit_of_tensor, slot_of_tensor=slot_of_tensor, slots=slots
+        unit_of_event=unit_of_event,
+        unit_of_tensor=unit_of_tensor,
+        slot_of_tensor=slot_of_tensor,
+        slots=slots,
+        stretches=stretches,
     )
+
+
+def _there_and_back(trace: StepTrace, fold: Fold) -> tuple[Stretch, ...]:
+    """A training step's."""
+    backward_at = trace.mark_position(Mark.BACKWARD)
+    forward: list[int] = []
+    backward: list[int] = []
+    forward_end = backward_end = 0
+    for unit, (first, last) in enumerate(_ends(trace, fold)):
+        entered = np.flatnonzero((trace.kind == Kind.ENTER) & (trace.subject == first))
+        left = np.flatnonzero((trace.kind == Kind.EXIT) & (trace.subject == last))
+        returned = np.flatnonzero((trace.kind == Kind.BACKWARD_ENTER) & (trace.subject == last))
+        done = np.flatnonzero((trace.kind == Kind.BACKWARD_EXIT) & (trace.subject == first))
+        if not (len(entered) and len(left) and len(returned) and len(done)) or entered[0] > backward_at:
+            raise CannotFoldError("a block does not run in both directions")
+        if np.count_nonzero(entered < backward_at) != 1:
+            raise CannotFoldError("a block runs more than once")
+        forward.append(int(entered[0]))
+        backward.append(int(returned[0]))
+        forward_end = _after_frees(trace, int(left[left < backward_at][-1]) + 1)
+        if unit == 0:
+            backward_end = _after_frees(trace, int(done[-1]) + 1)
+    return (
+        Stretch(begins=tuple(forward), end=forward_end),
+        Stretch(begins=tuple(backward), end=backward_end, backwards=True),
+    )
+
+
+def _passes(trace: StepTrace, fold: Fold) -> tuple[Stretch, ...]:
+    """A generation's: an encoder's blocks run in the first of its passes alone, those of an eye that is shut never."""
+    entered, left = [], []
+    for first, last in _ends(trace, fold):
+        entered.append(np.flatnonzero((trace.kind == Kind.ENTER) & (trace.subject == first)))
+        left.append(np.flatnonzero((trace.kind == Kind.EXIT) & (trace.subject == last)))
+    counts = {len(found) for found in (*entered, *left)}
+    if counts == {0}:
+        return ()
+    if len(counts) != 1:
+        raise CannotFoldError("a block does not run in every pass")
+    order = np.stack([row for pair in zip(entered, left, strict=True) for row in pair], axis=1).reshape(-1)
+    if np.any(np.diff(order) <= 0):
+        raise CannotFoldError("a block runs more than once")
+    return tuple(
+        Stretch(begins=tuple(int(found[index]) for found in entered), end=_after_frees(trace, int(left[-1][index]) + 1))
+        for index in range(len(entered[0]))
+    )
+
+
+def _ends(trace: StepTrace, fold: Fold) -> list[tuple[int, int]]:
+    """First and last module of each executed unit."""
+    index_of = {name: position for position, name in enumerate(trace.modules)}
+    found = []
+    for unit in executed_units(fold):
+        names = module_prefixes(fold, unit)
+        if any(name not in index_of for name in names):
+            raise CannotFoldError("blocks share modules")
+        found.append((index_of[names[0]], index_of[names[-1]]))
+    return found
 
 
 def _after_frees(trace: StepTrace, position: int) -> int:

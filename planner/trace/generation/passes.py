@@ -86,6 +86,15 @@ def joined(left: StepTrace, right: StepTrace) -> StepTrace:
     )
 
 
+def rows_of(at: IntArray, values: IntArray, chosen: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows `chosen` of a ragged table, one after the other: offsets and values."""
+    lengths = at[chosen + 1] - at[chosen]
+    offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    places = np.repeat(at[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    return offsets, values[places]
+
+
 def operators_of(part: Cut) -> StepTrace:
     """The cut's operators alone, as a trace that a speed model reads; storages keep their numbers."""
     trace = part.trace
@@ -99,9 +108,5 @@ def operators_of(part: Cut) -> StepTrace:
         )
     }  # fmt: skip
     for at_name, name in (("op_reads_at", "op_reads"), ("op_writes_at", "op_writes")):
-        at, values = getattr(trace, at_name), getattr(trace, name)
-        picked = [values[at[operator] : at[operator + 1]] for operator in chosen]
-        lengths = np.asarray([len(row) for row in picked], dtype=np.int64)
-        columns[at_name] = np.concatenate([[0], np.cumsum(lengths)])
-        columns[name] = np.concatenate(picked) if picked else values[:0]
+        columns[at_name], columns[name] = rows_of(getattr(trace, at_name), getattr(trace, name), chosen)
     return replace(trace, **columns)

@@ -11,6 +11,7 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.generation.sizes import Sizes
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.shipped.needed import needs_tracing
 
@@ -32,6 +33,7 @@ class GenerationProvider:
     note: Callable[[str], None] = lambda _: None
     """Told about cache entries that had to be made again, and about slow work that starts."""
     _traces: dict[str, StepTrace] = field(default_factory=dict)
+    _sizes: Sizes = field(default_factory=Sizes)
     _spec: ModelSpec | None = None
     _merged: frozenset[str] | None = None
     _session: "GenerationSession | None" = None
@@ -56,12 +58,18 @@ class GenerationProvider:
         """The generation that `variant` describes."""
         key = variant.key()
         if key not in self._traces:
-            made = self._entries().trace(key)
-            if made is None:
-                made = self._open_session().trace(variant)
-                self._entries().keep_trace(key, made)
-            self._traces[key] = made
+            self._traces[key] = self._sizes.between(variant) or self._recorded(variant)
         return self._traces[key]
+
+    def _recorded(self, variant: GenerationVariant) -> StepTrace:
+        """From the cache, or by tracing; sizes between such recordings are told by them."""
+        key = variant.key()
+        made = self._entries().trace(key)
+        if made is None:
+            made = self._open_session().trace(variant)
+            self._entries().keep_trace(key, made)
+        self._sizes.add(variant, made)
+        return made
 
     def assumptions(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""

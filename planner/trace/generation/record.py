@@ -6,7 +6,7 @@ which rows of logits are computed, the fp32 copy of the last row, the growing to
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -17,6 +17,8 @@ from torch.nn.modules import module as nn_module
 
 from gpu_plan.planner.model.build.flash import flash_package, refuse_device, uses_flash
 from gpu_plan.planner.trace.events import Category
+from gpu_plan.planner.trace.folding.fold import folded
+from gpu_plan.planner.trace.folding.units import Fold
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
@@ -52,8 +54,10 @@ def prompt_of(model: Any, variant: GenerationVariant) -> Prompt:
     return Prompt(tensors={name: torch.empty_like(v, device="meta") for name, v in values.items()}, values=values)
 
 
-def record_generation(model: Any, variant: GenerationVariant, profile: KernelProfile) -> Recording:
-    """One call of `generate`: `variant.steps` forward passes of the model.
+def record_generation(
+    model: Any, variant: GenerationVariant, profile: KernelProfile, folds: Sequence[Fold] = ()
+) -> Recording:
+    """One call of `generate`: `variant.steps` forward passes of the model, less the blocks that `folds` leave out.
 
     The root module's ENTER events part them. Whatever the model raises goes through.
     """
@@ -67,6 +71,7 @@ def record_generation(model: Any, variant: GenerationVariant, profile: KernelPro
     with contextlib.ExitStack() as stack:
         for context in (no_collection(), quiet(), python_wrappers_open(), autocast_visible(None)):
             stack.enter_context(context)
+        stack.enter_context(folded(model, folds, lambda: len(recorder.raw.operators)))
         for entered in (remember_literals(known), tracker, recorder, _marked_caches(model, recorder)):
             stack.enter_context(entered)
         if uses_flash(model):

@@ -1,5 +1,6 @@
 """Where torch comes in: builds the model that is to generate, and records its generations."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,11 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.folding.expand import expand
+from gpu_plan.planner.trace.folding.fold import folds_of_part
+from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold
 from gpu_plan.planner.trace.generation.record import prepare_for_generation, quiet, record_generation
-from gpu_plan.planner.trace.generation.staging import received, stage
+from gpu_plan.planner.trace.generation.staging import check_stages, received, stage
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.layout import layout_of
@@ -38,6 +42,9 @@ class GenerationSession:
                 f"--task infer plans models of transformers, whose generate it traces: {source.id} is not one"
                 " (name a hub id, a folder or a config.json)"
             )
+        self.fold = True
+        """Whether equal blocks are recorded once and copied."""
+        self._notes: list[str] = []
         self._id = source.id
         self._config = {key: value for key, value in source.config.items() if key not in _QUANTISATION}
         self._attention, self._dtype = attention, getattr(torch, dtype)
@@ -71,17 +78,33 @@ class GenerationSession:
             self._scheme_notes = (f"{facts.layers} layers as {self._scheme.word}: {facts.kernel}", *facts.notes)
         return model
 
+    def _recorded(self, model: Any, variant: GenerationVariant) -> StepTrace:
+        """Blocks of a kind are recorded a few times and copied, unless that fails: then each runs."""
+        folds = folds_of_part(model, self._model) if self.fold else []
+        if not folds:
+            return trace_of(model, record_generation(model, variant, self._profile), notes=self._notes)
+        try:
+            return trace_of(model, record_generation(model, variant, self._profile, folds), folds, self._notes)
+        except (InputError, UsageError):
+            raise
+        except Exception as reason:  # a model may do anything with its blocks: without folding it is on its own
+            self.fold = False
+            self._notes.append(_why_unfolded(reason))
+        return self._recorded(model, variant)
+
     def _part(self, variant: GenerationVariant) -> Any:
         """The rank's part of the model, within its ranks: a part remembers its group and is built for each trace."""
         if variant.ranks == 1:
             return self._model
+        if variant.pipeline_parallel > 1:
+            check_stages(self._model, variant.pipeline_parallel)
         model = self._built()
         prepare_for_generation(model)
         if variant.tensor_parallel > 1:
             shard(model, variant.tensor_parallel)
             model.requires_grad_(False)
         else:
-            stage(model, variant.pipeline_parallel, variant.stage)
+            stage(model, variant.pipeline_parallel)
             model._pp_batch = variant.batch
         return model
 
@@ -110,7 +133,7 @@ class GenerationSession:
             with ranks(variant.ranks, variant.stage):
                 model = self._part(variant)
                 with received(model):
-                    return trace_of(model, record_generation(model, variant, self._profile))
+                    return self._recorded(model, variant)
         except PlanError:
             raise
         except Exception as problem:
@@ -121,11 +144,22 @@ class GenerationSession:
             ) from problem
 
 
-def trace_of(model: Any, recording: Recording) -> StepTrace:
-    """The recording as arrays, its categories as the recorder gave them: nothing is kept for a backward pass."""
-    trace = fit((recording,), parameter_infos(model), buffer_sizes(model), layout_of(model), [])
+def trace_of(model: Any, recording: Recording, folds: Sequence[Fold] = (), notes: Sequence[str] = ()) -> StepTrace:
+    """The recording as arrays, its categories as the recorder gave them: nothing is kept for a backward pass.
+
+    What `folds` left out is put back. CannotFoldError where blocks turn out not to be alike.
+    """
+    trace = fit((recording,), parameter_infos(model), buffer_sizes(model), layout_of(model), list(notes))
     categories = np.asarray([tensor.category for tensor in recording.raw.tensors], dtype=np.int64)
-    return replace(trace, category=categories)
+    trace = replace(trace, category=categories)
+    for fold in folds:
+        trace = expand(trace, fold)
+    return trace
+
+
+def _why_unfolded(reason: Exception) -> str:
+    kind = "" if isinstance(reason, CannotFoldError) else f"{type(reason).__name__}: "
+    return f"blocks are traced one by one: {kind}{reason}"
 
 
 def _generates(model: Any) -> bool:

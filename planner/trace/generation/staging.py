@@ -15,12 +15,12 @@ import torch
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 
-def stage(model: Any, degree: int, rank: int) -> None:
-    """Leaves stage `rank` of `degree` of `model`, in place, within `sharding.ranks(degree, rank)`.
+def check_stages(model: Any, degree: int) -> None:
+    """CannotSplitError, in one line, where the whole `model` cannot be cut into that many stages.
 
-    CannotSplitError, in one line, for models without a plain list of layers under their base model, and for weights
-    stored otherwise than the model computes: a stage receives hidden states in the type of its first parameter
-    (pipeline_parallel_naive_forward), which a weight of bytes or float8 would ruin.
+    So are models without a plain list of layers under their base model, and weights stored otherwise than the model
+    computes: a stage receives hidden states in the type of its first parameter (pipeline_parallel_naive_forward), which
+    a weight of bytes or float8 would ruin.
     """
     base = getattr(model, getattr(model, "base_model_prefix", ""), None)
     layers = getattr(base, "layers", None)
@@ -29,20 +29,31 @@ def stage(model: Any, degree: int, rank: int) -> None:
         raise CannotSplitError(f"{name} has no plain list of layers to cut into stages")
     if len(layers) < degree:
         raise CannotSplitError(f"{name} has {len(layers)} layers, fewer than {degree} stages")
+    computes = model.get_input_embeddings().weight.dtype
+    each = len(layers) // degree  # transformers distributed/pipeline_parallel.py: layer_range_for_rank
+    for rank in range(1, degree):
+        received_as = _first_type(layers[rank * each])
+        if received_as != computes:
+            raise CannotSplitError(
+                f"{name} cannot be cut into stages with weights stored as {str(received_as).removeprefix('torch.')}:"
+                " transformers receives hidden states in the type of a stage's first parameter"
+            )
+
+
+def _first_type(layer: Any) -> torch.dtype:
+    # A layer registers its weight before its bias; the copies on the meta device may not.
+    first = next(module for module in layer.modules() if next(module.parameters(recurse=False), None) is not None)
+    kind: torch.dtype = first.weight.dtype
+    return kind
+
+
+def stage(model: Any, degree: int) -> None:
+    """Leaves a rank's stage of `degree` of `model`, in place, within `sharding.ranks(degree, rank)`."""
     from torch.distributed.device_mesh import init_device_mesh
     from transformers.distributed.pipeline_parallel import apply_pipeline_parallelism
 
-    computes = model.get_input_embeddings().weight.dtype
     mesh = init_device_mesh("cpu", (degree,), mesh_dim_names=("pp",))
     apply_pipeline_parallelism(model, mesh)
-    # A layer registers its weight before its bias; the copies on the meta device may not.
-    first = next(module for module in model.modules() if next(module.parameters(recurse=False), None) is not None)
-    received_as = first.weight.dtype
-    if rank > 0 and received_as != computes:
-        raise CannotSplitError(
-            f"{name} cannot be cut into stages with weights stored as {str(received_as).removeprefix('torch.')}:"
-            " transformers receives hidden states in the type of a stage's first parameter"
-        )
 
 
 @contextlib.contextmanager

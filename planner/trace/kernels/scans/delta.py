@@ -83,7 +83,33 @@ def chunk_gated_delta_rule(
     g: torch.Tensor,
     beta: torch.Tensor,
     use_qk_l2norm_in_kernel: bool = False,
+    output_final_state: bool = False,
     **_: Any,
-) -> tuple[torch.Tensor, None]:
-    """query and key [B, L, Hk, K], value [B, L, Hv, V], g and beta [B, L, Hv] -> ([B, L, Hv, V], no state)."""
-    return ChunkGatedDeltaRule.apply(query, key, value, g, beta, use_qk_l2norm_in_kernel), None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """query and key [B, L, Hk, K], value [B, L, Hv, V], g and beta [B, L, Hv] -> [B, L, Hv, V], and the last state.
+
+    The state is fp32 [B, Hv, K, V] (fla ops/common/chunk_delta_h.py: chunk_gated_delta_rule_fwd_h), None unless asked.
+    """
+    last = _last_state(key, value) if output_final_state else None
+    return ChunkGatedDeltaRule.apply(query, key, value, g, beta, use_qk_l2norm_in_kernel), last
+
+
+def recurrent_gated_delta_rule(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *_: Any,
+    output_final_state: bool = False,
+    **__: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """A token or few: value [B, L, Hv, V] -> [B, L, Hv, V], and the last state.
+
+    fla ops/gated_delta_rule/fused_recurrent.py: fused_recurrent_gated_delta_rule_fwd makes these two alone.
+    """
+    value = value.contiguous()
+    return torch.empty_like(value), _last_state(key, value) if output_final_state else None
+
+
+def _last_state(key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    batch, _, heads, size = value.shape
+    return torch.empty(batch, heads, key.shape[-1], size, dtype=torch.float32, device=value.device)

@@ -64,18 +64,23 @@ def causal_conv1d(
     return CausalConv1d.apply(hidden_states, weight, bias)
 
 
+def _scanned(*inputs: torch.Tensor | None) -> tuple[tuple[torch.Tensor | None, ...], torch.Tensor]:
+    """What a scan keeps for its backward (the stored states last but one), and its result."""
+    u, delta, a, b, c, d, z, delta_bias = (None if t is None else last_dense(t) for t in inputs)
+    assert u is not None
+    assert delta is not None
+    assert a is not None
+    out, states = torch.empty_like(delta), scan_states(u, a.shape[-1])
+    return (u, delta, a, b, c, d, z, delta_bias, states, out), out if z is None else torch.empty_like(z)
+
+
 class SelectiveScan(Function):
     """state-spaces/mamba mamba_ssm/ops/selective_scan_interface.py: SelectiveScanFn, with a gate."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: torch.Tensor | None) -> torch.Tensor:
-        u, delta, a, b, c, d, z, delta_bias = (None if t is None else last_dense(t) for t in inputs)
-        assert u is not None
-        assert delta is not None
-        assert a is not None
-        out, states = torch.empty_like(delta), scan_states(u, a.shape[-1])
-        result = out if z is None else torch.empty_like(z)
-        ctx.save_for_backward(u, delta, a, b, c, d, z, delta_bias, states, out)
+        kept, result = _scanned(*inputs)
+        ctx.save_for_backward(*kept)
         return result
 
     @staticmethod
@@ -99,10 +104,30 @@ def selective_scan(
     D: torch.Tensor | None = None,
     z: torch.Tensor | None = None,
     delta_bias: torch.Tensor | None = None,
+    return_last_state: bool = False,
     **_: Any,
-) -> torch.Tensor:
-    """u and dt [B, D, L], A [D, N], B and C [B, N, L], z [B, D, L] -> [B, D, L]."""
-    return SelectiveScan.apply(hidden_states, dt, A, B, C, D, z, delta_bias)
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """u and dt [B, D, L], A [D, N], B and C [B, N, L], z [B, D, L] -> [B, D, L], and where asked the last state.
+
+    mamba_ssm selective_scan_interface.py: SelectiveScanFn gives as last state [B, D, N] a view of the stored ones.
+    """
+    if not return_last_state:
+        return SelectiveScan.apply(hidden_states, dt, A, B, C, D, z, delta_bias)
+    if torch.is_grad_enabled():
+        out = SelectiveScan.apply(hidden_states, dt, A, B, C, D, z, delta_bias)
+        return out, scan_states(hidden_states, A.shape[-1])[:, :, -1, 1::2]
+    kept, out = _scanned(hidden_states, dt, A, B, C, D, z, delta_bias)
+    states = kept[-2]
+    assert states is not None
+    return out, states[:, :, -1, 1::2]
+
+
+def selective_state_update(state: torch.Tensor, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """One token: x [B, D] -> [B, D], the state in place.
+
+    mamba_ssm ops/triton/selective_state_update.py: selective_state_update makes `out = torch.empty_like(x)` alone.
+    """
+    return torch.empty_like(hidden_states)
 
 
 class MambaInner(Function):

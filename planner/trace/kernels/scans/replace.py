@@ -26,7 +26,9 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "mamba_inner_fn": (scans_mamba.mamba_inner, "mamba_ssm"),
     "mamba_selective_scan": (scans_mamba.selective_scan, "mamba_ssm"),
     "mamba2_split_conv1d_scan_combined": (scans_mamba2.split_conv1d_scan_combined, "mamba_ssm"),
+    "mamba_selective_state_update": (scans_mamba.selective_state_update, "mamba_ssm"),
     "torch_chunk_gated_delta_rule": (scans_delta.chunk_gated_delta_rule, "fla"),
+    "torch_recurrent_gated_delta_rule": (scans_delta.recurrent_gated_delta_rule, "fla"),
 }
 """Name in a modeling module -> (stand-in, package whose kernel it mirrors)."""
 
