@@ -38,8 +38,8 @@ class _Device:
 def judge_map(evaluator: RankEvaluator, layout: Layout, context: int, batch: int) -> GenerationJudgement:
     """The map that the solver finds for the room that activations and the allocator leave, judged by its worst device.
 
-    Where the allocator wants more than was left, the map is sought again with that much less. CannotSplitError where no
-    map fits.
+    Where the allocator wants more than was left, the map is sought again with that much less. On GPUs alone, a map that
+    was found for another size and holds this one too is taken as it is. CannotSplitError where no map fits.
     """
     generated = evaluator.generation(layout, context, batch)
     trace = generated.cuts[0].trace
@@ -48,9 +48,20 @@ def judge_map(evaluator: RankEvaluator, layout: Layout, context: int, batch: int
     free = room - max(activation_bytes(part.trace) for part in generated.cuts)
     judged: GenerationJudgement | None = None
     times = evaluator.times(generated, context, 1)
+    known = evaluator.maps.get(layout)
+    if known is not None:
+        judged = _judge(evaluator, layout, context, batch, generated, known, times)
+        if judged.verdict == "fits":
+            return judged
+        judged = None
+    mapped: Mapped | None = None
+    over = 0
     for _ in range(_ATTEMPTS):
+        free -= over
         if free <= 0:
             break
+        if mapped is not None and _still_best(mapped, free):
+            continue
         try:
             mapped = _map(evaluator, layout, generated, trace, free)
         except InputError as problem:
@@ -61,14 +72,22 @@ def judge_map(evaluator: RankEvaluator, layout: Layout, context: int, batch: int
             break  # no GPU has room for a single block: the solver lets the CPU compute
         judged = _judge(evaluator, layout, context, batch, generated, mapped, times)
         if judged.verdict == "fits":
+            if layout.offload == "none":
+                evaluator.maps[layout] = mapped
             break
-        free -= max(judged.high_bytes - judged.capacity_bytes, 1)
+        over = max(judged.high_bytes - judged.capacity_bytes, 1)
     if judged is None:
         need, capacity = format_gib(max(0, room - free)), format_gib(evaluator.capacity_bytes)
         raise CannotSplitError(
             f"activations of one forward pass take {need} GiB of {capacity}, which leaves no room for a block's weights"
         )
     return judged
+
+
+def _still_best(mapped: Mapped, free: int) -> bool:
+    """Whether a map is among those of less room, of which it is the best as it was of all."""
+    on_devices = [use for use in mapped.found.devices if mapped.word(use.name) in mapped.devices]
+    return all(use.peak_bytes <= free for use in on_devices)
 
 
 def _short(problem: InputError) -> str:

@@ -1,11 +1,12 @@
 """Judges one device of a generation: what it allocates, and how long its passes take."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.search.evaluator import BaseEvaluator
+from gpu_plan.planner.search.generation.device_map import Mapped
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.search.generation.times import PassTimes, pass_time
 from gpu_plan.planner.speed.model import StepTime
@@ -51,6 +52,8 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
 
     provider: Generations
     encoder_decoder: bool = False
+    maps: dict[Layout, Mapped] = field(default_factory=dict)
+    """Device maps on GPUs alone that fit, of the last size that was looked at."""
 
     def rank(
         self,

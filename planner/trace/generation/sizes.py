@@ -6,10 +6,10 @@ Arrays alone: nothing here imports torch.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ _SAME = (
 _ALIKE = ("modules", "operator_names", "parameters", "buffer_bytes")
 _TILE = 64
 """Kernels count rows in whole tiles: lengths are compared with those of the same remainder alone."""
+T = TypeVar("T")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -91,11 +92,11 @@ def _through(traces: Sequence[StepTrace], places: Sequence[int], at: int) -> Ste
         if values is None:
             return None
         columns[name] = values
-    inputs = [told.value([trace.inputs[index][2] for trace in traces]) for index in range(len(traces[0].inputs))]
+    inputs = _known(told.value([trace.inputs[index][2] for trace in traces]) for index in range(len(traces[0].inputs)))
     shapes = told.shapes([trace.tensor_shape for trace in traces])
     tokens = told.value([trace.tokens_per_sample * trace.samples[0] for trace in traces])
     samples = told.value([trace.samples[0] for trace in traces])
-    if shapes is None or tokens is None or samples is None or None in inputs:
+    if shapes is None or tokens is None or samples is None or inputs is None:
         return None
     return replace(
         traces[0],
@@ -105,6 +106,16 @@ def _through(traces: Sequence[StepTrace], places: Sequence[int], at: int) -> Ste
         samples=(samples,),
         tokens_per_sample=tokens // samples,
     )
+
+
+def _known(values: Iterable[T | None]) -> list[T] | None:
+    """All of them, or None where one is not known."""
+    found: list[T] = []
+    for value in values:
+        if value is None:
+            return None
+        found.append(value)
+    return found
 
 
 class _Curve:
@@ -126,8 +137,8 @@ class _Curve:
     def column(self, columns: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
         """Each row's; equal rows are looked at once."""
         rows, places = np.unique(np.stack(columns), axis=1, return_inverse=True)
-        told = [self.value([int(value) for value in row]) for row in rows.T.tolist()]
-        if None in told:
+        told = _known(self.value([int(value) for value in row]) for row in rows.T.tolist())
+        if told is None:
             return None
         return np.asarray(told, dtype=columns[0].dtype)[places.reshape(-1)]
 
@@ -137,16 +148,16 @@ class _Curve:
         for row in zip(*columns, strict=True):
             if row not in known:
                 known[row] = self._shape(row)
-        texts = [known[row] for row in zip(*columns, strict=True)]
-        return None if None in texts else texts  # type: ignore[return-value]
+        return _known(known[row] for row in zip(*columns, strict=True))
 
     def _shape(self, row: tuple[str, ...]) -> str | None:
         if len(set(row)) == 1:
             return row[0]
         if len({_NUMBER.sub("#", text) for text in row}) != 1:
             return None
-        numbers = [self.value([int(n) for n in each]) for each in zip(*map(_NUMBER.findall, row), strict=True)]
-        if None in numbers:
+        columns = zip(*(map(int, _NUMBER.findall(text)) for text in row), strict=True)
+        numbers = _known(self.value(each) for each in columns)
+        if numbers is None:
             return None
         left = iter(numbers)
         return _NUMBER.sub(lambda _: str(next(left)), row[0])
