@@ -9,6 +9,18 @@ from gpu_plan.planner.workload.adapters import stored_adapters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """How an engine starts one launcher on each of the nodes that it gave. The launcher reads PET_MASTER_ADDR,
+    PET_MASTER_PORT and PET_NODE_RANK (torch.distributed.run: `env`), which say where it is."""
+
+    engine: str
+    start: tuple[str, ...] = ()
+    """Words before the launch command, on the node that leads; empty where files are only written."""
+    head: str = ""
+    """Address at which the nodes meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One `plan --execute SCRIPT -- ARGS`."""
 
@@ -38,6 +50,8 @@ class Job:
     """Whether a job is launched that is known to train otherwise than planned: another batch, other clipping."""
     stop_on_nan: bool = False
     """Whether the run ends where a loss is no finite number."""
+    placement: Placement | None = None
+    """Of a job whose nodes are an engine's to give; None where it runs here, or on `hosts`."""
 
     @property
     def expected_parameters(self) -> int | None:

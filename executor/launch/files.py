@@ -11,7 +11,7 @@ class LaunchFiles:
     engine: str
     """`accelerate`, `deepspeed`, `torchrun`."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Content by file name; written into one folder."""
+    """Content by file name, or by a path below the one folder into which they are written."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to add to the environment of the launcher."""
     command: tuple[str, ...] = ()

@@ -157,6 +157,7 @@ def draw(
         hosts=job.hosts,
         machine_rank=job.machine_rank,
         port=job.main_process_port,
+        placed=job.placement is not None,
         made_by=job.command or job.saved.command,
     )
     given = job.arguments if resume_from is None else going_on_from(job.arguments, str(resume_from))

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 
 def yaml_text(config: Mapping[str, object], made_by: str) -> str:
@@ -18,10 +19,19 @@ def json_text(config: Mapping[str, object]) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-def shell_text(environment: Mapping[str, str], command: Sequence[str], made_by: str) -> str:
-    """A shell script that launches by hand what was launched."""
+def shell_text(
+    environment: Mapping[str, str], command: Sequence[str], made_by: str, *, logs: Path | None = None
+) -> str:
+    """A shell script that launches by hand what was launched.
+
+    `logs`: of a command that is started on several nodes, the folder in which each has output files of its own.
+    """
     lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
-    return "\n".join(["#!/bin/sh", header(made_by) + "set -e", *lines, f'exec {shlex.join(command)} "$@"']) + "\n"
+    start = f'exec {shlex.join(command)} "$@"'
+    if logs is not None:
+        lines += [f'node={shlex.quote(str(logs))}/node-"${{PET_NODE_RANK:?}}"', 'export PET_LOG_DIR="$node"']
+        start += ' >> "$node.stdout.log" 2>> "$node.stderr.log"'
+    return "\n".join(["#!/bin/sh", header(made_by) + "set -e", *lines, start]) + "\n"
 
 
 def header(made_by: str) -> str:

@@ -57,6 +57,8 @@ class Target:
     """The command that makes these files, for their headers."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What every rank finds in its environment besides what the engine itself sets."""
+    placed: bool = False
+    """Whether an engine places the nodes: where they meet, and which one this is, stands in the environment (PET_*)."""
     script_checkpoints: bool = False
     """Whether the script itself switches activation checkpointing on where the plan has it."""
     batch_is_users: bool = False

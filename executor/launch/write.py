@@ -23,6 +23,7 @@ def write_launch_files(launch: LaunchFiles, folder: Path, *, force: bool = True)
     paths = []
     for name, content in launch.files.items():
         path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, content, force=force)
         if name == COMMAND_FILE:
             path.chmod(0o755)

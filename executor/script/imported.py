@@ -1,6 +1,7 @@
 """Words of the user's own files that a script imports, read from their text (I/O)."""
 
 import ast
+import contextlib
 import importlib.util
 import re
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from gpu_plan.executor.script.read import Script
 
-_MOST = 40
+_MOST, _MOST_FILES = 40, 400
 _WORD = re.compile(r"[A-Za-z_]\w+")
 
 
@@ -35,6 +36,28 @@ def words_imported(script: Script) -> tuple[frozenset[str], bool]:
                     continue
                 found.update(_WORD.findall(text))
     return frozenset(found), whole
+
+
+def modules_beside(script: Script) -> dict[str, Path]:
+    """Files of the modules beside the script that it imports, and that those import, by their path from its folder.
+
+    Of a package that lies there, all that is Python.
+    """
+    folder = script.path.parent
+    found: dict[str, Path] = {}
+    waiting = [script.tree]
+    while waiting and len(found) < _MOST_FILES:
+        for name in _imported(waiting.pop()):
+            package = folder / name.partition(".")[0]
+            whole = sorted(package.rglob("*.py")) if (package / "__init__.py").is_file() else []
+            for path in (*_beside(name, folder), *whole):
+                key = path.relative_to(folder).as_posix()
+                if key in found or path == script.path:
+                    continue
+                found[key] = path
+                with contextlib.suppress(OSError, SyntaxError, ValueError):
+                    waiting.append(ast.parse(path.read_text(encoding="utf-8", errors="replace")))
+    return found
 
 
 def _imported(tree: ast.Module) -> list[str]:

@@ -4,7 +4,7 @@ Read from `plan.toml` or the `[tool.plan]` table of `pyproject.toml` in a direct
 has one; of both in one directory, `plan.toml` counts. Keys are the options' own names (`seq-len = 2048`), `model` for
 MODEL; `[set]` holds what `--set` takes. `gpus` is the option where it is a string; as a table it describes GPUs
 (`[gpus.NAME]`), and its key `use` is then the option. `[checks.NAME]` are the jobs of `plan check`: see
-gpu_plan.planner.regression.jobs.
+gpu_plan.planner.regression.jobs. `[engines.NAME]` holds what a site always tells an engine, such as SLURM.
 """
 
 import re
@@ -22,7 +22,7 @@ from gpu_plan.planner.hardware.user_gpus import parse_user_gpu
 from gpu_plan.planner.nearest import did_you_mean
 
 _USE = "use"
-_CHECKS = "checks"
+_CHECKS, _ENGINES = "checks", "engines"
 _MAX_BYTES = 2**20
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]{0,39}")
 _OWN = "plan.toml"
@@ -48,7 +48,7 @@ def job_options(start: Path) -> JobOptions | None:
         return None
     path, table, prefix = found
     _check_keys(path, table, prefix)
-    values = {key: value for key, value in table.items() if key != _CHECKS}
+    values = {key: value for key, value in table.items() if key not in (_CHECKS, _ENGINES)}
     gpus = values.get("gpus")
     if isinstance(gpus, dict) and isinstance(gpus.get(_USE), str):
         values["gpus"] = gpus[_USE]
@@ -89,6 +89,23 @@ def check_tables(start: Path) -> CheckTables | None:
     return CheckTables(path=path, prefix=prefix, tables=checks)
 
 
+def engine_table(start: Path, engine: str) -> tuple[Mapping[str, object], str]:
+    """What the nearest file upward from the directory `start` holds in `[engines.NAME]`, unchecked, and the file.
+
+    Nothing where there is none. InputError in one line, file and key named, where it is no table.
+    """
+    found = _nearest(start.resolve())
+    if found is None:
+        return {}, ""
+    path, table, prefix = found
+    _check_keys(path, table, prefix)
+    engines = table.get(_ENGINES, {})
+    own = engines.get(engine, {}) if isinstance(engines, dict) else None
+    if not isinstance(own, dict):
+        raise InputError(f"{path}: {prefix}{_ENGINES} must hold tables, such as [{prefix}{_ENGINES}.slurm]")
+    return own, str(path)
+
+
 def user_gpus(start: Path | None = None) -> dict[str, object]:
     """The raw tables of the user's GPUs by name, checked; `start` is the working directory unless given.
 
@@ -117,7 +134,7 @@ def user_gpus(start: Path | None = None) -> dict[str, object]:
 def _check_keys(path: Path, table: Mapping[str, object], prefix: str) -> None:
     from gpu_plan.planner.options.parser import job_option_names
 
-    known = ("model", "gpus", "set", _CHECKS, *job_option_names())
+    known = ("model", "gpus", "set", _CHECKS, _ENGINES, *job_option_names())
     for key in table:
         if key not in known:
             hint = did_you_mean(key[:40], known, limit=1)

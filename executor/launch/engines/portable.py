@@ -41,7 +41,7 @@ def command_file(
     `completed`: files of the folder in which `HERE` is replaced before the start, under the same name behind a dot.
     """
     if target.observed:
-        return shell_text(environment, command, target.made_by)
+        return shell_text(environment, command, target.made_by, logs=target.logs if target.placed else None)
     script = len(command) - len(target.arguments) - 1
     beside = os.path.relpath(os.path.abspath(target.script), target.folder)
     lines = [

@@ -22,12 +22,17 @@ def launch_files(target: Target) -> LaunchFiles:
 
 def _command(target: Target) -> tuple[str, ...]:
     words = [*target.torchrun, "--nnodes", str(target.nodes), "--nproc-per-node", str(target.per_node)]
-    if target.nodes > 1:
+    if target.placed and target.nodes > 1:
+        # torchrun reads the rest from PET_MASTER_ADDR, PET_MASTER_PORT and PET_NODE_RANK (its `env` action). Each node
+        # then has the rank that its engine gave it; a new start is the engine's, so no agents need to agree on one.
+        words += ["--rdzv-backend", "static"]
+    elif target.nodes > 1:
         host, port = target.endpoint
         words += ["--rdzv-backend", RENDEZVOUS, "--rdzv-endpoint", f"{host}:{port}", "--rdzv-conf", RENDEZVOUS_CONF]
         words += ["--node-rank", str(target.machine_rank)]
     else:
         words.append("--standalone")
     if target.logs is not None:
-        words += ["--log-dir", str(target.logs), "--tee", "3"]
+        # Where nodes are placed, each names a folder of its own in PET_LOG_DIR.
+        words += [*(() if target.placed else ("--log-dir", str(target.logs))), "--tee", "3"]
     return (*words, *target.starter("-m"), target.script_word, *target.arguments)

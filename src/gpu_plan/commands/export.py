@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_plan.commands.execute.engines import SHORT, add_engine_options, engine_settings, refuse_engine_options
 from gpu_plan.notes import say
 from gpu_plan.planner.errors import ExitCode, UsageError
 
@@ -19,12 +20,18 @@ _SCRIPT = "train.py"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `plan export`."""
     parser.add_argument("plan", metavar="PLAN", help="a plan that --save wrote")
-    parser.add_argument("--to", metavar="ENGINE", required=True, help="accelerate, deepspeed, torchrun")
+    parser.add_argument(
+        "--to", metavar="ENGINE", required=True, help="accelerate, deepspeed, torchrun; slurm: a folder that it runs"
+    )
     parser.add_argument(
         "--script", metavar="SCRIPT", help="the training script; default: train.py, which may be absent"
     )
     parser.add_argument("--hosts", metavar="A,B", help="one host per node")
     parser.add_argument("--machine-rank", metavar="N", help="which host the files are for; default: 0")
+    add_engine_options(parser)
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="slurm.KEY=VALUE, repeatable"
+    )
     parser.add_argument("-o", "--output", metavar="DIR", help="folder to write into; default: launch")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
@@ -33,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
     """Writes the files and prints the command. Errors as reading a plan, a script, and writing raise them."""
     from gpu_plan.commands.execute.command import command_line
     from gpu_plan.commands.execute.options import count, hosts_of
+    from gpu_plan.executor.engines.export import export_to
+    from gpu_plan.executor.engines.registry import find, is_engine
     from gpu_plan.executor.job import Job
     from gpu_plan.executor.launch.engines.registry import find_engine
     from gpu_plan.executor.launch.export import export
@@ -41,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
     from gpu_plan.planner.plan.files import load
     from gpu_plan.planner.plan.saved import stale_reasons
 
-    find_engine(args.to)
+    if not is_engine(args.to):
+        find_engine(args.to)
+        refuse_engine_options(args)
     saved = load(args.plan)
     changed = stale_reasons(saved, versions=versions())
     if changed:
@@ -60,12 +71,16 @@ def run(args: argparse.Namespace) -> int:
         machine_rank=rank,
         command=shlex.join(_words(args)),
     )
-    launch = export(job, script, engine=args.to, folder=folder)
+    if is_engine(args.to):
+        engine = find(args.to, "--to")
+        launch = export_to(job, script, engine=engine, settings=engine_settings(args, engine), folder=folder)
+    else:
+        launch = export(job, script, engine=args.to, folder=folder)
     for path in write_launch_files(launch, folder, force=args.force):
         say(f"wrote {path}")
     for line in launch.not_applied:
         say(f"not applied: {line}")
-    sys.stdout.write(command_line(launch) + "\n")
+    sys.stdout.write((shlex.join(launch.command) if is_engine(args.to) else command_line(launch)) + "\n")
     return ExitCode.OK
 
 
@@ -75,6 +90,8 @@ def _words(args: argparse.Namespace) -> list[str]:
         ("--script", args.script),
         ("--hosts", args.hosts),
         ("--machine-rank", args.machine_rank),
+        *((f"--{name}", getattr(args, name)) for name in SHORT),
+        *(("--set", word) for word in args.settings),
         ("-o", args.output),
     ):
         words += [] if value is None else [option, value]

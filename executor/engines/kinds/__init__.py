@@ -1,0 +1,1 @@
+"""Engines, one file each: submit file, client, facts."""

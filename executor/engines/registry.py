@@ -1,0 +1,41 @@
+"""The engines, by name: an explicit registry. A new one is one module in `kinds` and one line here."""
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from gpu_plan.executor.engines.engine import Engine, Runs
+from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.nearest import did_you_mean
+
+ENGINES: Mapping[str, str] = {
+    "slurm": "gpu_plan.executor.engines.kinds.slurm",
+}
+"""Module by name; each has a value `ENGINE`."""
+ALIASES: Mapping[str, str] = {"kubernetes": "kubeflow", "k8s": "kubeflow", "sky": "skypilot"}
+"""What people type for them."""
+LATER = ("ray", "kubeflow", "skypilot")
+
+
+def find(name: str, option: str) -> Engine:
+    """The engine called `name`. UsageError for an unknown one, NotBuiltError for one that is still to come."""
+    real = ALIASES.get(name.lower(), name.lower())
+    if real in ENGINES:
+        engine: Engine = import_module(ENGINES[real]).ENGINE
+        return engine
+    if real in LATER:
+        raise NotBuiltError(f"{option} {name}")
+    known = (*ENGINES, *LATER, *ALIASES)
+    raise UsageError(f"{option} {name!r} is not an engine: use {', '.join(ENGINES)}.{did_you_mean(name, known, limit=1)}")
+
+
+def find_running(name: str, option: str = "--on") -> Runs:
+    """As `find`, of the engines that runs can be given to."""
+    engine: Runs = find(name, option)  # type: ignore[assignment]
+    if not hasattr(engine, "submit"):
+        raise NotBuiltError(f"{option} {name}")
+    return engine
+
+
+def is_engine(name: str) -> bool:
+    """Whether `name` is that of an engine, built or not, by whatever name."""
+    return name.lower() in (*ENGINES, *LATER, *ALIASES)
