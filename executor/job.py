@@ -18,6 +18,8 @@ class Placement:
     """Words before the launch command, on the node that leads; empty where files are only written."""
     head: str = ""
     """Address at which the nodes meet."""
+    sweep: tuple[str, ...] = ()
+    """A command that ends whatever still runs of earlier launches on the other nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

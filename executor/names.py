@@ -37,6 +37,8 @@ CONVERTED_FOLDER = "converted"
 ACCELERATE_FILE = "accelerate.yaml"
 DEEPSPEED_FILE = "deepspeed.json"
 COMMAND_FILE = "command.sh"
+ENGINE_FOLDER = "engine"
+"""Of a run that an engine places: what it was given, and what it wrote."""
 
 
 def rank_file(rank: int) -> str:

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_plan.executor import names
-from gpu_plan.executor.names import LOGS_FOLDER, PLAN_FILE, RUN_FILE, RUNS_FOLDER, attempt_folder, rank_file
+from gpu_plan.executor.names import (
+    ENGINE_FOLDER,
+    LOGS_FOLDER,
+    PLAN_FILE,
+    RUN_FILE,
+    RUNS_FOLDER,
+    attempt_folder,
+    rank_file,
+)
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.records.run import RunRecord
 from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
@@ -36,6 +44,11 @@ class RunFolder:
     @property
     def plan(self) -> Path:
         return self.path / PLAN_FILE
+
+    @property
+    def engine(self) -> Path:
+        """What an engine was given, where one places this run."""
+        return self.path / ENGINE_FOLDER
 
     def write_run(self, record: RunRecord) -> None:
         """Replaces run.json."""

@@ -108,6 +108,9 @@ class Runs(Engine, Protocol):
     def head(self) -> str:
         """Inside the job: the address at which the nodes meet."""
 
+    def sweep(self) -> tuple[str, ...]:
+        """Inside the job: a command that ends what still runs of its launches on the nodes."""
+
     def restarts(self) -> int:
         """Inside the job: how often the engine has started it anew."""
 

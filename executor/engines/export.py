@@ -36,9 +36,7 @@ def export_to(job: Job, script: Script | None, *, engine: Engine, settings: Sett
 
     Errors as `export` raises them; UsageError for a setting that the engine's file has no way to say.
     """
-    placed = replace(
-        job, script=folder / CODE / job.script.name, hosts=(), placement=Placement(engine=engine.name)
-    )
+    placed = replace(job, script=folder / CODE / job.script.name, hosts=(), placement=Placement(engine=engine.name))
     launch = export(placed, script, engine="torchrun", folder=folder)
     shape = shape_of(job.saved, job.script.stem)
     code = {} if script is None else _code(script)

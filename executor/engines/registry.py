@@ -25,7 +25,9 @@ def find(name: str, option: str) -> Engine:
     if real in LATER:
         raise NotBuiltError(f"{option} {name}")
     known = (*ENGINES, *LATER, *ALIASES)
-    raise UsageError(f"{option} {name!r} is not an engine: use {', '.join(ENGINES)}.{did_you_mean(name, known, limit=1)}")
+    raise UsageError(
+        f"{option} {name!r} is not an engine: use {', '.join(ENGINES)}.{did_you_mean(name, known, limit=1)}"
+    )
 
 
 def find_running(name: str, option: str = "--on") -> Runs:
@@ -34,6 +36,12 @@ def find_running(name: str, option: str = "--on") -> Runs:
     if not hasattr(engine, "submit"):
         raise NotBuiltError(f"{option} {name}")
     return engine
+
+
+def engine_of_setting(word: str) -> str | None:
+    """The engine that a `--set` word is for: `slurm` of `slurm.partition=gpu`."""
+    head, dot, _ = word.partition("=")[0].partition(".")
+    return ALIASES.get(head.lower(), head.lower()) if dot and is_engine(head) else None
 
 
 def is_engine(name: str) -> bool:

@@ -15,6 +15,7 @@ from gpu_plan.executor.launch.not_applied import not_applied
 from gpu_plan.executor.launch.refusals import Seen, agreed_norm, length_is_the_datas, refusals, unknown
 from gpu_plan.executor.launch.script_arguments import script_arguments
 from gpu_plan.executor.launch.target import Target
+from gpu_plan.executor.names import COMMAND_FILE
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.script.accelerator import AcceleratorUse, accelerator_use
 from gpu_plan.executor.script.check_arguments import rejected
@@ -65,8 +66,10 @@ def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | No
         ),
         **job.environment,
     }
-    engine = "torchrun" if target.spreads_model else "accelerate"
+    engine = "torchrun" if target.spreads_model or job.placement is not None else "accelerate"
     launch = find_engine(engine)(replace(target, environment=environment))
+    if job.placement is not None:
+        launch = replace(launch, command=(*job.placement.start, "sh", str(folder.path / COMMAND_FILE)))
     return replace(launch, notes=drawn.notes, not_applied=drawn.not_applied)
 
 

@@ -11,10 +11,19 @@ FIRST_STEP = "first step"
 """The phase with which the waiting ends."""
 
 RunStatus = Literal[
-    "preparing", "running", "succeeded", "succeeded_not_as_planned", "failed", "interrupted", "launcher_failed", "lost"
+    "preparing",
+    "queued",
+    "running",
+    "succeeded",
+    "succeeded_not_as_planned",
+    "failed",
+    "interrupted",
+    "launcher_failed",
+    "lost",
 ]
-"""`succeeded_not_as_planned`: the job ended well, and its ranks saw another job than the planned one: the attempts'
-`deviations` say which. `lost`: the supervisor was killed; its keeper ended the processes and wrote so."""
+"""`queued`: an engine has the job, for the first time or again. `succeeded_not_as_planned`: the job ended well, and its
+ranks saw another job than the planned one: the attempts' `deviations` say which. `lost`: the supervisor was killed; its
+keeper ended the processes and wrote so."""
 Cause = Literal[
     "success",
     "oom",
@@ -29,10 +38,14 @@ Cause = Literal[
     "deviation",
     "nan",
     "disk_full",
+    "requeued",
 ]
 """Why an attempt ended. `oom`: a failed allocation that a rank could report (CUDA's, or the CPU allocator's);
 `host_oom`: the kernel killed a process for memory; `signal`: killed otherwise; `nan`: --stop-on-nan ended it;
-`disk_full`: a rank could not write, mostly a checkpoint, for want of room."""
+`disk_full`: a rank could not write, mostly a checkpoint, for want of room; `requeued`: the engine took the nodes back
+(time limit, preemption, a lost node), and the job waits or has begun again."""
+GOES_ON: tuple[RunStatus, ...] = ("preparing", "queued", "running")
+"""Statuses of a run that is not over."""
 
 
 def status_words(status: str) -> str:

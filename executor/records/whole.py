@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from gpu_plan.executor.records.rank import RankRecord
-from gpu_plan.executor.records.run import Attempt, RunRecord
+from gpu_plan.executor.records.run import GOES_ON, Attempt, RunRecord
 from gpu_plan.planner.plan.saved import SavedPlan
 
 
@@ -27,7 +27,7 @@ class WholeRun:
     @property
     def status(self) -> str:
         """As run.json says; `lost` where it says that the run goes on and nobody looks after it any more."""
-        goes_on = self.record.status in ("preparing", "running")
+        goes_on = self.record.status in GOES_ON
         return "lost" if goes_on and not self.supervisor_alive else self.record.status
 
     @property

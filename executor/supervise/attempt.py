@@ -29,12 +29,12 @@ from gpu_plan.executor.supervise.causes.host_memory import oom_kills
 from gpu_plan.executor.supervise.causes.losses import not_finite
 from gpu_plan.executor.supervise.causes.stacks import places
 from gpu_plan.executor.supervise.causes.verdict import Verdict
-from gpu_plan.executor.supervise.follow.hosts import meeting_of
-from gpu_plan.executor.supervise.follow.logs import rank_logs, settle_logs, tail
+from gpu_plan.executor.supervise.follow.hosts import free_port, meeting_of
+from gpu_plan.executor.supervise.follow.logs import launcher_reports, rank_logs, settle_logs, tail
 from gpu_plan.executor.supervise.follow.phases import phases
 from gpu_plan.executor.supervise.interrupts import Interrupts
 from gpu_plan.executor.supervise.limits import Limits
-from gpu_plan.executor.supervise.processes.launch import LAUNCHER_ERR, start
+from gpu_plan.executor.supervise.processes.launch import start
 from gpu_plan.executor.supervise.resumption import checkpoint_roots
 from gpu_plan.executor.supervise.watch import Ending, Listener, Watch
 from gpu_plan.planner.plan.codec import plain
@@ -73,6 +73,10 @@ class Outcome:
 def prepare_attempt(job: Job, number: int, folder: RunFolder, resume_from: Path | None) -> LaunchFiles:
     """Writes the plan and the launch files of the attempt into the run folder. Errors as `prepare` raises them."""
     files = prepare(job, attempt=number, folder=folder, resume_from=resume_from)
+    if job.placement is not None and job.placement.head:
+        # This node is the first of them, where the store of the rendezvous is to be.
+        meet = {"PET_MASTER_ADDR": job.placement.head, "PET_MASTER_PORT": str(free_port())}
+        files = replace(files, environment={**files.environment, **meet})
     save(job.saved, folder.plan, force=True)
     write_launch_files(files, folder.path)
     return files
@@ -124,6 +128,7 @@ def run_attempt(
         began=attempt.started,
         meeting=meeting_of(job.hosts, job.machine_rank),
         expected=_expected(job),
+        placement=job.placement,
     ).wait()
     ranks = tuple(rank for rank in folder.ranks() if rank.attempt == attempt.number)
     # Asked before logs are cut down: that would make room.
@@ -172,12 +177,11 @@ def own_exit(ranks: tuple[RankRecord, ...], launcher: int, code: int) -> tuple[R
 
 
 def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, job: Job, kills: int) -> Evidence:
-    report = tail(folder.logs / LAUNCHER_ERR, _REPORT_BYTES)
-    number = parse_launcher_signal(report)
+    reports, number = _of_launchers(folder.logs)
     return Evidence(
         launcher_code=ending.launcher_code,
         ranks=ranks,
-        exits=parse_exits(report),
+        exits=tuple(end for report in reports for end in parse_exits(report)),
         world_size=_expected(job),
         hosts=max(1, len(job.hosts)),
         interrupted=ending.interrupted,
@@ -190,8 +194,21 @@ def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, 
         gone=ending.gone,
         stopped=ending.stopped,
         oom_kills=kills,
-        launcher_error=_first_words(folder.logs, report),
+        launcher_error=_first_words(folder.logs, next(filter(None, reversed(reports)), "")),
     )
+
+
+def _of_launchers(logs: Path) -> tuple[list[str], int | None]:
+    """What the launchers said last, and the signal that ended them, if one did.
+
+    Of several nodes one that was told to end says of its ranks only that it ended them: others tell why.
+    """
+    reports = launcher_reports(logs, _REPORT_BYTES)
+    signals = [parse_launcher_signal(report) for report in reports]
+    untold = [report for report, number in zip(reports, signals, strict=True) if number is None]
+    if len(reports) == 1 or len(untold) == 1:
+        return reports, next((number for number in signals if number is not None), None)
+    return untold, None
 
 
 def _first_words(logs: Path, report: str) -> str:

@@ -12,7 +12,8 @@ HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interrupts:
     """What has arrived so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, placed: bool = False) -> None:
+        self.handled = (*HANDLED, signal.SIGUSR1) if placed else HANDLED
         self.names: list[str] = []
 
     @property
@@ -31,15 +32,16 @@ class Interrupts:
 
 
 @contextlib.contextmanager
-def interrupts() -> Iterator[Interrupts]:
+def interrupts(placed: bool = False) -> Iterator[Interrupts]:
     """Notes signals while the block runs; handlers are put back after it. Outside the main thread none can be set:
-    KeyboardInterrupt then is the main thread's own affair."""
-    noted = Interrupts()
+    KeyboardInterrupt then is the main thread's own affair. `placed`: SIGUSR1 too, by which an engine says that the
+    time is nearly over."""
+    noted = Interrupts(placed)
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
-    before = {number: signal.getsignal(number) for number in HANDLED}
-    for number in HANDLED:
+    before = {number: signal.getsignal(number) for number in noted.handled}
+    for number in noted.handled:
         if before[number] is not signal.SIG_IGN or number == signal.SIGTERM:  # nohup's SIGHUP stays ignored
             signal.signal(number, noted.arrived)
     try:

@@ -62,6 +62,20 @@ class Ledger:
             self.problem = str(error)
 
 
+def taken_up(record: RunRecord) -> RunRecord:
+    """The record of a run that an engine starts again: its last attempt is over."""
+    now = time.time()
+    attempts = record.attempts
+    if attempts and attempts[-1].ended is None:
+        said = "the engine took its nodes back before the attempt could say how it ended"
+        last = replace(attempts[-1], ended=record.updated, cause="requeued", explanation=said)
+        attempts = (*attempts[:-1], last)
+    return replace(
+        record, status="preparing", supervisor_pid=os.getpid(), updated=now, ended=None, exit_code=None, message="",
+        attempts=attempts,
+    )  # fmt: skip
+
+
 def new_record(job: Job, run_id: str) -> RunRecord:
     """The record of a run that is being prepared."""
     now = time.time()

@@ -19,7 +19,7 @@ from gpu_plan.executor.supervise.events import Event, EventKind
 from gpu_plan.executor.supervise.follow.pulse import Pulse
 from gpu_plan.executor.supervise.interrupts import Interrupts, interrupts
 from gpu_plan.executor.supervise.ladder.replan import replan
-from gpu_plan.executor.supervise.ledger import Ledger, new_record
+from gpu_plan.executor.supervise.ledger import Ledger, new_record, taken_up
 from gpu_plan.executor.supervise.limits import Limits, read_limits
 from gpu_plan.executor.supervise.machine import describe_machine
 from gpu_plan.executor.supervise.processes.kernel import adopt_orphans
@@ -52,17 +52,20 @@ def supervise(
     observe: Observe | None = None,
     limits: Limits | None = None,
     phases: tuple[Phase, ...] = (),
+    continued: RunRecord | None = None,
 ) -> RunRecord:
     """Executes the job and gives the record of the run, whose `exit_code` is what `plan --execute` ends with.
 
-    `phases`: what passed before, for the record. Makes the run folder where none is given. Whatever happens, no process
-    of the run is left when this returns; a supervisor that is killed takes the run with it. Raises a PlanError, before
-    anything is launched, for what cannot be prepared (the run folder then says so too).
+    `phases`: what passed before, for the record. `continued`: what run.json says of a run that an engine starts again:
+    it goes on with its next attempt, from its newest whole checkpoint. Makes the run folder where none is given.
+    Whatever happens, no process of the run is left when this returns; a supervisor that is killed takes the run with
+    it. Raises a PlanError, before anything is launched, for what cannot be prepared (the run folder then says so too).
     """
     bounds = limits or read_limits(os.environ)
     place = folder if folder is not None else create(job.working_directory)
-    ledger = Ledger(place, replace(new_record(job, place.run_id), phases=phases))
-    with interrupts() as noted:
+    record = new_record(job, place.run_id) if continued is None else taken_up(continued)
+    ledger = Ledger(place, replace(record, phases=(*record.phases, *phases)))
+    with interrupts(placed=job.placement is not None) as noted:
         adopt_orphans()
         try:
             run = _Run(job=job, ledger=ledger, noted=noted, observe=observe, limits=bounds)
@@ -92,7 +95,7 @@ class _Run:
 
     def to_the_end(self) -> RunRecord:
         self._tell("run")
-        resumed = Resumption()
+        resumed = self._take_up()
         while True:
             outcome = self._attempt(resumed)
             self._roots |= checkpoint_roots(outcome.ranks, self.job.working_directory)
@@ -114,6 +117,18 @@ class _Run:
             resumed = find_resumption(self.job, self._folder, self._roots)
             if signal_name := self._interrupted():
                 return self._end_between(signal_name)
+
+    def _take_up(self) -> Resumption:
+        """Where the first attempt of this supervisor begins: from nothing, unless there were others before."""
+        before = self.ledger.record.attempts
+        if not before:
+            return Resumption()
+        folders = [self._folder.path, *(self._folder.path / names.attempt_folder(one.number) for one in before)]
+        for folder in folders:
+            self._roots |= checkpoint_roots(RunFolder(folder).ranks(), self.job.working_directory)
+        self._changes = (before[-1].explanation,)
+        self._put_away(before[-1])
+        return find_resumption(self.job, self._folder, self._roots)
 
     def _lacks_room(self, outcome: Outcome) -> str:
         full = outcome.attempt.cause == "disk_full"

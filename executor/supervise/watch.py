@@ -1,6 +1,9 @@
 """Waits for one launch to end, or ends it: interrupts, hangs, peers that do not notice a failure (I/O)."""
 
+import contextlib
 import signal
+import socket
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,22 +11,24 @@ from pathlib import Path
 
 import psutil
 
+from gpu_plan.executor.job import Placement
 from gpu_plan.executor.records.run import Phase
 from gpu_plan.executor.supervise.causes.host_memory import data_limit
 from gpu_plan.executor.supervise.causes.stacks import ask_for_stacks
 from gpu_plan.executor.supervise.follow.beginning import Beginning
 from gpu_plan.executor.supervise.follow.heartbeat import Heartbeat
 from gpu_plan.executor.supervise.follow.hosts import Meeting
-from gpu_plan.executor.supervise.follow.logs import Output, bound_logs, rank_logs, tail
+from gpu_plan.executor.supervise.follow.logs import Output, bound_logs, launcher_reports, rank_logs
 from gpu_plan.executor.supervise.follow.pulse import Pulse, Pulses
 from gpu_plan.executor.supervise.interrupts import Interrupts
 from gpu_plan.executor.supervise.limits import Limits
 from gpu_plan.executor.supervise.processes import tree
 from gpu_plan.executor.supervise.processes.activity import Activity
-from gpu_plan.executor.supervise.processes.launch import LAUNCHER_ERR, Started
+from gpu_plan.executor.supervise.processes.launch import Started
 from gpu_plan.executor.supervise.processes.strays import reap, send
 
 _LEAVING = 2
+_REPORT_BYTES = 8192
 _ABSENCE = 5.0
 """Seconds between two looks that a busy machine may take: what goes beyond is this process's own standing still."""
 _CLOSING = "closing signal"
@@ -79,7 +84,9 @@ class Watch:
     meeting: Meeting | None = None
     """Where the hosts of this run meet; None on one."""
     expected: int = 1
-    """Ranks on this host."""
+    """Ranks on this host; of a job that an engine places, on all nodes."""
+    placement: Placement | None = None
+    _here: str = field(default_factory=socket.gethostname)
     _pulses: Pulses = field(init=False)
     _output: Output = field(init=False)
     _heartbeat: Heartbeat = field(init=False)
@@ -161,7 +168,7 @@ class Watch:
             self.listener.pulse(pulses)
         if not final:
             self._heartbeat.awaits_hosts = self._beginning.look(pulses, now, self.started.members.follow)
-            self._gone |= {pulse.rank for pulse in pulses if pulse.runs and not _runs(pulse.pid)} - self._sent_away()
+            self._gone |= {pulse.rank for pulse in pulses if pulse.runs and not self._runs(pulse)} - self._sent_away()
         doubtful = self._heartbeat.silent(now) > self._heartbeat.bound / 2
         if doubtful and self._activity.busy(self._at_work(pulses)):
             self._heartbeat.active(now)
@@ -184,7 +191,7 @@ class Watch:
     def _find_stopped(self) -> dict[int, str]:
         """Ranks that a signal has stopped, themselves or a child of theirs: their peers wait in vain."""
         processes, found = tree.table(), {}
-        for pulse in self._latest:
+        for pulse in self._local(self._latest):
             own = [pulse.pid, *sorted(tree.below([pulse.pid], processes))]
             for pid in own:
                 if pid in processes and processes[pid].state in tree.STOPPED:
@@ -194,13 +201,13 @@ class Watch:
 
     def _at_work(self, pulses: tuple[Pulse, ...]) -> list[int]:
         """Whose activity counts: the ranks', and before there are any the launcher's."""
-        return [pulse.pid for pulse in pulses if pulse.runs] or self.started.members.follow()
+        return [pulse.pid for pulse in self._local(pulses) if pulse.runs] or self.started.members.follow()
 
     def _end_politely(self) -> None:
         """SIGTERM to the elastic agent, which passes it on; a single rank gets it itself. Then SIGKILL to all."""
         launcher = self.started.pid
         below = self.started.members.pids(without=(launcher,))
-        agent = rank_logs(self.logs, 0, "stdout") is not None or not below
+        agent = rank_logs(self.logs, 0, "stdout") is not None or not below or self.placement is not None
         send([launcher] if agent else below, signal.SIGTERM)
         until = time.monotonic() + self.limits.end
         while time.monotonic() < until and not self.interrupts.impatient and self.started.poll() is None:
@@ -208,7 +215,7 @@ class Watch:
 
     def _collect_stacks(self) -> bool:
         self.listener.note("no step has ended for too long: asking the ranks for their stacks, then ending them")
-        asked = ask_for_stacks(pulse.pid for pulse in self._latest if pulse.runs)
+        asked = ask_for_stacks(pulse.pid for pulse in self._local(self._latest) if pulse.runs)
         if asked:
             time.sleep(self.limits.stacks)
         return bool(asked)
@@ -221,10 +228,12 @@ class Watch:
         if self._failed_at is None:
             self._failed_at = now
         # A rank that has failed and is still there may be saving what it can, such as its tracker's figures.
-        leaving = any(pulse.failed and _runs(pulse.pid) for pulse in self._latest)
+        leaving = any(pulse.failed and _runs(pulse.pid) for pulse in self._local(self._latest))
         patience = self.limits.peers * (_LEAVING if leaving else 1)
         if now - self._failed_at > patience:
-            self._shoot([pulse for pulse in self._latest if _runs(pulse.pid)], "another rank had failed")
+            self._shoot([pulse for pulse in self._local(self._latest) if _runs(pulse.pid)], "another rank had failed")
+            if self.placement is not None:
+                self.started.send(signal.SIGTERM)  # passed on to every node
             if now - self._failed_at > patience + self.limits.launcher and self.started.poll() is None:
                 self._shots.append(f"the launcher (pid {self.started.pid}): it did not end though no rank was left")
                 self._launcher_shot = True
@@ -243,12 +252,12 @@ class Watch:
         with code 0, and the others may have work to do."""
         if any(pulse.failed for pulse in self._latest):
             return True
-        gone = any(pulse.runs and not _runs(pulse.pid) for pulse in self._latest)
-        return gone and _CLOSING in tail(self.logs / LAUNCHER_ERR)
+        gone = any(pulse.runs and not self._runs(pulse) for pulse in self._latest)
+        return gone and any(_CLOSING in report for report in launcher_reports(self.logs, _REPORT_BYTES))
 
     def _read_limits(self) -> None:
         """A script may set limits of its own at any time, and die of them soon."""
-        for pulse in self._latest:
+        for pulse in self._local(self._latest):
             limit = data_limit(pulse.pid)
             if limit is not None:
                 self._data_limits[pulse.rank] = limit
@@ -265,10 +274,25 @@ class Watch:
                 self._shots.append(f"{len(there)} processes, the launcher's and the ranks': {self._why_all()}")
             send(there, signal.SIGKILL)
             started.wait()
+            self._sweep()
         killed = members.end_all(self.limits.end if alone else 0.0)
-        reap(pulse.pid for pulse in self._latest)
+        reap(pulse.pid for pulse in self._local(self._latest))
         started.close()
         return killed if alone else []
+
+    def _sweep(self) -> None:
+        """Ends what a killed launch has left on other nodes."""
+        if self.placement is not None and self.placement.sweep:
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(self.placement.sweep, capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
+
+    def _local(self, pulses: tuple[Pulse, ...]) -> list[Pulse]:
+        """Those of ranks on this host. Elsewhere a pid names another process."""
+        return [pulse for pulse in pulses if pulse.host in ("", self._here)]
+
+    def _runs(self, pulse: Pulse) -> bool:
+        """Whether the rank's process is there; on another host, whether its record says so."""
+        return _runs(pulse.pid) if pulse.host in ("", self._here) else pulse.runs
 
     def _why_all(self) -> str:
         if self.interrupts.first is not None:

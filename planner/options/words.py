@@ -210,6 +210,12 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--hosts", metavar="A,B", help="one host per node; ranks meet at the first, host:port if need be"
     )
+    group.add_argument(
+        "--on", metavar="ENGINE", help="the engine that gives the nodes and runs it there: slurm; --set slurm.KEY=VALUE"
+    )
+    group.add_argument("--partition", metavar="P", help="SLURM's queue: --set slurm.partition=P")
+    group.add_argument("--time", metavar="T", help="limit of wall time, such as 12:00:00: --set slurm.time=T")
+    group.add_argument("--account", metavar="A", help="who pays: --set slurm.account=A")
     group.add_argument("--machine-rank", metavar="N", help="which host this is; default: SLURM_NODEID, NODE_RANK, or 0")
     group.add_argument(
         "--allow-deviation",

@@ -14,6 +14,7 @@ from gpu_plan.reports.run.figures import Compared, RankLine
 
 STATUS = {
     "preparing": "PREPARING",
+    "queued": "QUEUED",
     "running": "RUNNING",
     "succeeded": "SUCCEEDED",
     "succeeded_not_as_planned": "SUCCEEDED, NOT AS PLANNED",

@@ -14,6 +14,7 @@ VERBS = {
     "convert": "gpu_plan.commands.convert",
     "report": "gpu_plan.commands.report.command",
     "runs": "gpu_plan.commands.runs",
+    "cancel": "gpu_plan.commands.cancel",
     "doctor": "gpu_plan.commands.doctor.command",
     "check": "gpu_plan.commands.check.command",
     "from-config": "gpu_plan.commands.from_config",

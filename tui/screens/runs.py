@@ -11,11 +11,9 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import DataTable, Static
 
+from gpu_plan.executor.records.run import GOES_ON
 from gpu_plan.tui.picture.scene import Scene
 from gpu_plan.tui.screens.panel import Panel
-
-GOING = ("preparing", "running")
-"""What a run's record says while it goes on."""
 
 
 class Watch(Message):
@@ -67,7 +65,7 @@ class RunsScreen(Panel):
                 found.append(("unreadable", None, run.why))
                 continue
             line = run_line(run)
-            going = line.status in GOING
+            going = line.status in GOES_ON
             took = duration((time.time() if going else run.record.ended or run.last_sign) - run.record.started)
             steps = "-" if line.steps is None else str(line.steps)
             script = Path(line.script or "-").name
@@ -94,7 +92,7 @@ class RunsScreen(Panel):
         event.stop()
         status, folder, report = self._found[event.cursor_row]
         run_id = event.data_table.get_cell_at(Coordinate(event.cursor_row, 0))
-        if status in GOING and folder is not None:
+        if status in GOES_ON and folder is not None:
             self.dismiss(None)
             self.app.post_message(Watch(Path(folder)))
             return

@@ -9,6 +9,7 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import DataTable, Static
 
+from gpu_plan.executor.records.run import GOES_ON
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.reports.clean import keep_columns
 from gpu_plan.tui.launching import LAST_LINES, Launched
@@ -125,7 +126,7 @@ class WatchScreen(Panel):
             return
         self.say_title(f"Run {record.run_id}")
         ended = [attempt_words(attempt) for attempt in record.attempts if attempt.ended is not None]
-        self._going = record.status in ("preparing", "running")
+        self._going = record.status in GOES_ON
         words = f"{record.status}, attempt {len(record.attempts)}{self._expected}" if self._going else end_words(record)
         self.query_one("#watch-state", Static).update(Text(self._scene.safe(words), style="bold"))
         self.query_one("#watch-attempts", Static).update(Text("\n".join(map(self._scene.safe, ended))))

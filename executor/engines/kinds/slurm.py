@@ -54,9 +54,12 @@ _OWN: Mapping[str, str] = {
 _TIMEOUT = 60.0
 _DEFAULT_SIGNAL = 120
 _ENDED = frozenset(
-    "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT".split()
-)
-_GOES_ON = frozenset("RUNNING COMPLETING STOPPED SUSPENDED SIGNALING STAGE_OUT RESIZING CONFIGURING".split())
+    (
+        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+        "REVOKED", "TIMEOUT",
+    )
+)  # fmt: skip
+_GOES_ON = frozenset(("RUNNING", "COMPLETING", "STOPPED", "SUSPENDED", "SIGNALING", "STAGE_OUT", "RESIZING"))
 # The script that sbatch runs is a copy in the daemon's own folder: where it was submitted from, the controller knows.
 _HERE = """\
 here=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=//p' | head -n 1)
@@ -103,8 +106,8 @@ class Slurm:
             f"Submit:  sbatch {self.submit_file}    (words behind it go to the script)",
             "Look:    squeue --me; the output is in slurm-JOB.out, in the folder that you submitted from",
             "End:     scancel JOB",
-            "Every node must see this folder, and have python with torch and accelerate on its PATH: lines that make it",
-            f"so (module load, conda activate) go into {self.submit_file} before srun.",
+            "Every node must see this folder and have python with torch and accelerate on its PATH: lines that make",
+            f"it so (module load, conda activate) go into {self.submit_file} before srun.",
         )
 
     def job_file(self, shape: Shape, settings: Settings, *, folder: Path, lead: Sequence[str], python_path: str) -> str:
@@ -163,6 +166,10 @@ class Slurm:
         found = re.search(r"NodeAddr=(\S+)", node)
         return found[1] if found else (first or ["127.0.0.1"])[0]
 
+    def sweep(self) -> tuple[str, ...]:
+        steps = 'squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format=%i | grep -E "\\.[0-9]+$"'
+        return ("sh", "-c", f"{steps} | xargs -r scancel --signal=KILL")
+
     def restarts(self) -> int:
         text = os.environ.get("SLURM_RESTART_COUNT", "0")
         return int(text) if text.isdigit() else 0
@@ -193,11 +200,12 @@ def parse_state(text: str) -> JobState:
 
 
 def _directives(shape: Shape, settings: Settings, *, requeue: bool) -> list[str]:
+    counted = shape.gpus_per_node > 0 and "gres" not in settings.values
     values = {
         "job-name": shape.name,
         "nodes": str(shape.nodes),
         "ntasks-per-node": "1",
-        **({"gpus-per-node": str(shape.gpus_per_node)} if shape.gpus_per_node and "gres" not in settings.values else {}),
+        **({"gpus-per-node": str(shape.gpus_per_node)} if counted else {}),
         **{key: value for key, value in settings.values.items() if key in _DIRECTIVES},
     }
     lines = [f"#SBATCH --{key}={_directive_value(value, key)}" for key, value in values.items()]

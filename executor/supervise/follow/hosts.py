@@ -6,6 +6,7 @@ nobody who is missing; the kernel's table of connections does. Linux; elsewhere 
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,13 @@ def meeting_of(hosts: Sequence[str], here: int) -> Meeting | None:
     head, _, port = hosts[0].partition(":")
     number = int(port) if port.isascii() and port.isdigit() else DEFAULT_PORT
     return Meeting(hosts=(head, *hosts[1:]), port=number, here=here)
+
+
+def free_port() -> int:
+    """A port of this host at which nobody listens now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def hosts_seen(found: Sequence[Connection], own: frozenset[str], port: int, *, head: bool) -> int:

@@ -48,7 +48,15 @@ def _whole_characters(content: bytes) -> int:
 def rank_logs(logs: Path, local_rank: int, stream: str) -> Path | None:
     """Where torch's elastic agent put a rank's `stdout` or `stderr` (torch.distributed.elastic, DefaultLogsSpecs)."""
     found = sorted(logs.glob(f"*/attempt_*/{local_rank}/{stream}.log"))
+    if not found:  # placed on nodes by an engine, each with a folder of its own
+        found = sorted(logs.glob(f"node-0/*/attempt_*/{local_rank}/{stream}.log"))
     return found[-1] if found else None
+
+
+def launcher_reports(logs: Path, size: int) -> list[str]:
+    """The end of what the launcher wrote to stderr; where an engine started one on each node, of every one of them."""
+    nodes = sorted(logs.glob("node-*.stderr.log"))
+    return [tail(path, size) for path in (logs / LAUNCHER_ERR, *nodes)]
 
 
 class Output:
@@ -60,6 +68,13 @@ class Output:
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._streams: dict[bool, Follower] = {}
+
+    def moved(self, logs: Path) -> None:
+        """The folder has been put away: what was followed is followed there."""
+        for follower in self._streams.values():
+            if follower.path.is_relative_to(self._logs):
+                follower.path = logs / follower.path.relative_to(self._logs)
+        self._logs = logs
 
     def more(self, started: bool) -> list[tuple[bool, str]]:
         """New text, with whether it came on stderr. `started`: rank 0 runs, so that its own files exist if ever."""

@@ -38,6 +38,8 @@ class Pulse:
     exit_code: int | None = None
     moments: Mapping[str, float] = field(default_factory=dict)
     """As in the record."""
+    host: str = ""
+    """Where its process is: on another host its pid is another process here."""
 
     @property
     def runs(self) -> bool:
@@ -98,6 +100,7 @@ def parse_pulse(content: bytes) -> Pulse | None:
             memory_kind=kind,
             tokens=int(summary.get("tokens") or 0),
             exit_code=value.get("exit_code"),
+            host=str(value.get("host") or ""),
             moments={str(name): float(at) for name, at in (value.get("moments") or {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

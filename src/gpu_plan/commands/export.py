@@ -52,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
 
     if not is_engine(args.to):
         find_engine(args.to)
-        refuse_engine_options(args)
+        refuse_engine_options(args, "--to")
+        if args.settings:
+            raise UsageError(f"--set {args.settings[0]} is part of the plan: make it again with that setting")
     saved = load(args.plan)
     changed = stale_reasons(saved, versions=versions())
     if changed:
@@ -73,7 +75,10 @@ def run(args: argparse.Namespace) -> int:
     )
     if is_engine(args.to):
         engine = find(args.to, "--to")
-        launch = export_to(job, script, engine=engine, settings=engine_settings(args, engine), folder=folder)
+        settings = engine_settings(args, engine)
+        if args.settings:
+            raise UsageError(f"--set {args.settings[0]} is part of the plan: write {engine.name}.KEY=VALUE")
+        launch = export_to(job, script, engine=engine, settings=settings, folder=folder)
     else:
         launch = export(job, script, engine=args.to, folder=folder)
     for path in write_launch_files(launch, folder, force=args.force):

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
+from gpu_plan.commands.execute.engines import refuse_engine_options
 from gpu_plan.planner.errors import ExitCode, UsageError
 from gpu_plan.planner.options.parser import refuse_what_is_not_built
 from gpu_plan.planner.options.values import positive
@@ -36,6 +37,7 @@ def run_parsed(args: argparse.Namespace, words: Sequence[str], script_words: Seq
 
         return execute(args, words, script_words)
     _check_nothing_to_run(args, script_words)
+    refuse_engine_options(args, "--execute SCRIPT --on")
     return _run(args, words, script_words)
 
 
@@ -48,6 +50,7 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
         ("--dry-run", args.dry_run or None),
         ("--hosts", args.hosts),
         ("--machine-rank", args.machine_rank),
+        ("--on", args.on),
         ("--max-restarts", args.max_restarts),
         ("--hang-seconds", args.hang_seconds),
         ("--leave-running", args.leave_running),

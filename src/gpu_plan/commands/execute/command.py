@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_plan.commands.execute.engines import engine_settings, refuse_engine_options, refuse_what_engines_do
 from gpu_plan.commands.execute.options import (
     check_options,
     hosts_of,
@@ -46,6 +47,15 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
     from gpu_plan.executor.script.read import read_script
 
     clock = Stopwatch()
+    engine = None
+    if args.on is not None:
+        from gpu_plan.executor.engines.registry import find_running
+
+        engine = find_running(args.on)
+        refuse_what_engines_do(args, engine)
+        settings = engine_settings(args, engine)
+    else:
+        refuse_engine_options(args, "--on")
     check_options(args)
     script = _script(args)
     parsed = read_script(script)
@@ -57,7 +67,8 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         raise UsageError(f"{WORD} runs prompts, and the plan is for training: plan with --task infer")
     for warning in saved.warnings:
         say(warning)
-    hosts, limits = hosts_of(args, saved), limits_of(args)
+    hosts = () if engine is not None else hosts_of(args, saved)
+    limits = limits_of(args)
     job = Job(
         saved=saved,
         script=script,
@@ -72,6 +83,14 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         command=shlex.join(["plan", *words, *(["--", *script_words] if script_words else [])]),
     )
     _say_where_it_begins(job)
+    if engine is not None:
+        from gpu_plan.commands.execute.submit import show, submit_and_follow
+
+        check(draw(job, parsed, folder=Path.cwd()), job)
+        if args.dry_run:
+            return show(job, engine, settings)
+        clock.ended("checking")
+        return submit_and_follow(job, engine, settings, hang_seconds=args.hang_seconds, phases=clock.phases)
     if args.dry_run:
         return _show(job)
     check_machine(saved)

@@ -9,6 +9,8 @@ from gpu_plan.planner.errors import UsageError
 if TYPE_CHECKING:
     from gpu_plan.executor.engines.engine import Engine, Settings
 
+NAMES = ("slurm", "ray", "kubeflow", "kubernetes", "skypilot")
+"""What `--set` keys of engines begin with."""
 SHORT = ("partition", "time", "account")
 """Options that are short for `--set ENGINE.KEY=VALUE`."""
 
@@ -22,21 +24,33 @@ def add_engine_options(parser: argparse._ActionsContainer) -> None:
 
 def engine_settings(args: argparse.Namespace, engine: "Engine") -> "Settings":
     """What the command line and the nearest configuration say to the engine. As `read_settings` raises."""
-    from gpu_plan.executor.engines.settings import read_settings, split_off
+    from gpu_plan.executor.engines.registry import engine_of_setting
+    from gpu_plan.executor.engines.settings import read_settings
     from gpu_plan.planner.options.config import engine_table
 
-    ours, others = split_off(args.settings, (engine.name,))
-    if others:
-        raise UsageError(f"--set {others[0]} is not for {engine.title}: write {engine.name}.KEY=VALUE")
+    ours = [word for word in args.settings if engine_of_setting(word) == engine.name]
+    args.settings = [word for word in args.settings if word not in ours]
+    for word in args.settings:
+        other = engine_of_setting(word)
+        if other is not None:
+            raise UsageError(f"--set {word} is for {other}, and this is for {engine.title}")
     table, where = engine_table(Path.cwd(), engine.name)
     options = {name: getattr(args, name) for name in SHORT}
     return read_settings(engine, ours, options, table, where)
 
 
-def refuse_engine_options(args: argparse.Namespace) -> None:
-    """UsageError for options of an engine where there is none."""
-    for name in SHORT:
-        if getattr(args, name) is not None:
-            raise UsageError(f"--{name} is for an engine that places the job, such as slurm")
-    if getattr(args, "settings", None):
-        raise UsageError(f"--set {args.settings[0]} is for an engine that places the job, such as slurm")
+def refuse_engine_options(args: argparse.Namespace, option: str) -> None:
+    """UsageError for options of an engine where `option`, which names one, does not."""
+    given = [f"--{name}" for name in SHORT if getattr(args, name) is not None]
+    given += [f"--set {word}" for word in args.settings if "." in word and word.partition(".")[0] in NAMES]
+    if given:
+        raise UsageError(f"{given[0]} is for an engine that gives the nodes: add {option} slurm")
+
+
+def refuse_what_engines_do(args: argparse.Namespace, engine: "Engine") -> None:
+    """UsageError for options that say what the engine says itself."""
+    for option, value in (("--hosts", args.hosts), ("--machine-rank", args.machine_rank)):
+        if value is not None:
+            raise UsageError(f"{option} names hosts, and {engine.title} gives them: leave it out")
+    if str(args.execute).startswith("@"):
+        raise UsageError(f"--on {engine.name} runs a training script, not {args.execute}")

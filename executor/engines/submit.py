@@ -1,0 +1,72 @@
+"""Gives a job to an engine (I/O)."""
+
+import shutil
+import time
+from dataclasses import replace
+
+from gpu_plan.executor.engines.engine import Runs, Settings
+from gpu_plan.executor.engines.export import shape_of
+from gpu_plan.executor.engines.jobs import Submitted, write_engine, write_job
+from gpu_plan.executor.job import Job
+from gpu_plan.executor.records.engine import EngineJob
+from gpu_plan.executor.records.run import Phase
+from gpu_plan.executor.run_folder import RunFolder, create
+from gpu_plan.executor.supervise.ledger import new_record
+from gpu_plan.planner.own_python import ROOT, own_command
+from gpu_plan.planner.plan.files import write_text
+
+LEAD = "gpu_plan.executor.engines.lead"
+
+
+def submit(
+    job: Job, engine: Runs, settings: Settings, *, hang_seconds: str | None = None, phases: tuple[Phase, ...] = ()
+) -> tuple[RunFolder, str]:
+    """The run's folder, and the engine's number of the job.
+
+    Where the engine refuses, nothing is left: UsageError with its own words, UnreachableError where it is not there.
+    """
+    engine.check(settings)
+    shape = shape_of(job.saved, job.script.stem)
+    folder = create(job.working_directory)
+    folder = RunFolder(folder.path.absolute())
+    try:
+        given = Submitted(
+            engine=engine.name,
+            nodes=shape.nodes,
+            submitted=time.time(),
+            script=str(job.script),
+            script_arguments=job.arguments,
+            working_directory=str(job.working_directory),
+            max_restarts=job.max_restarts,
+            environment={**job.environment, **settings.environment},
+            command=job.command,
+            leave_running=job.leave_running,
+            allow_deviation=job.allow_deviation,
+            stop_on_nan=job.stop_on_nan,
+            hang_seconds=hang_seconds,
+            requeue=settings.flag("requeue", True),
+            preflight=settings.flag("preflight", True),
+        )
+        write_job(folder, given, job)
+        folder.write_run(replace(new_record(job, folder.run_id), status="queued", phases=phases))
+        file = folder.engine / engine.submit_file
+        write_text(file, submit_text(job, engine, settings, folder), force=True)
+        number = engine.submit(file, settings)
+    except BaseException:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    write_engine(folder, EngineJob(engine=engine.name, job=number))
+    return folder, number
+
+
+def submit_text(job: Job, engine: Runs, settings: Settings, folder: RunFolder) -> str:
+    """Content of the submit file. Pure."""
+    shape = shape_of(job.saved, job.script.stem)
+    lead = lead_words(folder, settings)
+    return engine.job_file(shape, settings, folder=folder.engine, lead=lead, python_path=ROOT)
+
+
+def lead_words(folder: RunFolder, settings: Settings) -> list[str]:
+    """What supervises the run inside the job."""
+    words = own_command(LEAD)
+    return [settings.values.get("python", words[0]), *words[1:], str(folder.path)]
