@@ -37,7 +37,7 @@ CONVERTED_FOLDER = "converted"
 ACCELERATE_FILE = "accelerate.yaml"
 DEEPSPEED_FILE = "deepspeed.json"
 COMMAND_FILE = "command.sh"
-ENGINE_FOLDER = "engine"
+ENGINE_FOLDER, ENGINE_FILE = "engine", "engine.json"
 """Of a run that an engine places: what it was given, and what it wrote."""
 
 

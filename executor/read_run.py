@@ -3,17 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_plan.executor.names import attempt_folder
+from gpu_plan.executor.names import ENGINE_FILE, attempt_folder
+from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.executor.records.rank import RankRecord
-from gpu_plan.executor.records.run import RunRecord
+from gpu_plan.executor.records.run import GOES_ON, RunRecord
 from gpu_plan.executor.records.whole import WholeRun
 from gpu_plan.executor.run_folder import RunFolder, list_runs
+from gpu_plan.executor.supervise.processes.alive import supervisor_alive
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.plan.files import load
 from gpu_plan.planner.plan.saved import SavedPlan
-
-_SLACK_SECONDS = 2.0
-"""Start times of processes are told in clock ticks since the boot, whose own time is known to a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +37,8 @@ def read_whole(folder: RunFolder) -> WholeRun:
         record=record,
         plan=plan,
         ranks=ranks,
-        supervisor_alive=supervisor_alive(record),
+        supervisor_alive=_is_led(folder, record),
+        engine=_engine(folder),
         earlier={attempt.number: _earlier(folder, attempt.number) for attempt in record.attempts[:-1]},
         problems=problems,
     )
@@ -55,15 +55,32 @@ def read_all(working_directory: Path) -> list[WholeRun | Unreadable]:
     return found
 
 
-def supervisor_alive(record: RunRecord) -> bool:
-    """Whether the process that wrote `record` lives: the same number, and not begun after the record was written."""
-    import psutil
+def _is_led(folder: RunFolder, record: RunRecord) -> bool:
+    """Whether somebody looks after the run: a process of this host, or the engine that has its job. Where the engine
+    cannot be asked from here, it is taken to have it still."""
+    if not (folder.engine / ENGINE_FILE).is_file():
+        return supervisor_alive(record)
+    if record.status not in GOES_ON:
+        return False
+    from gpu_plan.executor.engines.jobs import read_engine
+    from gpu_plan.executor.engines.registry import find_running
 
     try:
-        began = float(psutil.Process(record.supervisor_pid).create_time())
-    except (psutil.Error, ValueError):
-        return False
-    return began <= record.updated + _SLACK_SECONDS
+        found = read_engine(folder)
+        return found is None or find_running(found.engine).state(found.job).where != "ended"
+    except PlanError:
+        return True
+
+
+def _engine(folder: RunFolder) -> EngineJob | None:
+    if not (folder.engine / ENGINE_FILE).is_file():
+        return None
+    from gpu_plan.executor.engines.jobs import read_engine
+
+    try:
+        return read_engine(folder)
+    except PlanError:
+        return None
 
 
 def _plan(folder: RunFolder) -> tuple[SavedPlan | None, tuple[str, ...]]:

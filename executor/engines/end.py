@@ -9,9 +9,9 @@ from dataclasses import replace
 from gpu_plan.executor.engines.engine import JobState
 from gpu_plan.executor.engines.jobs import read_engine
 from gpu_plan.executor.engines.registry import find_running
-from gpu_plan.executor.read_run import supervisor_alive
 from gpu_plan.executor.records.run import GOES_ON, RunRecord
 from gpu_plan.executor.run_folder import RunFolder
+from gpu_plan.executor.supervise.processes.alive import supervisor_alive
 from gpu_plan.planner.errors import UsageError
 
 _CANCELLED = 143

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_plan.executor.job import Job
+from gpu_plan.executor.names import ENGINE_FILE
 from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.planner.errors import UnreachableError
@@ -20,7 +21,7 @@ from gpu_plan.planner.plan.codec import MAX_BYTES, decode, dump, load_object
 from gpu_plan.planner.plan.files import load, save, write_text
 
 T = TypeVar("T")
-JOB_FILE, ENGINE_FILE, LOG_FILE = "job.json", "engine.json", "engine.log"
+JOB_FILE, LOG_FILE = "job.json", "engine.log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.records.run import GOES_ON, Attempt, RunRecord
 from gpu_plan.planner.plan.saved import SavedPlan
@@ -18,7 +19,10 @@ class WholeRun:
     ranks: tuple[RankRecord, ...] = ()
     """Of the latest attempt, in rank order; ranks without a readable record are missing."""
     supervisor_alive: bool = False
-    """Whether the process that writes run.json still lives; on another machine it counts as gone."""
+    """Whether the process that writes run.json still lives; on another machine it counts as gone. Of a run that an
+    engine places: whether the engine still has its job."""
+    engine: EngineJob | None = None
+    """Where an engine placed it; None for a run of this machine."""
     earlier: dict[int, tuple[RankRecord, ...]] = field(default_factory=dict)
     """Rank records of attempts before the latest, by number."""
     problems: tuple[str, ...] = ()

@@ -1,13 +1,22 @@
-"""The cluster that `--gpus` means, this machine's and the user's own included (I/O)."""
+"""The cluster that `--gpus` means: this machine's, an engine's, the user's own included (I/O)."""
 
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.options.config import user_gpus
 
 
 def find_cluster(text: str) -> Cluster:
-    """`auto` detects this machine's GPUs; everything else is read by `parse_cluster`. InputError in one line."""
+    """`auto` detects this machine's GPUs, or the nodes of the allocation in which this process is; `slurm:PARTITION`
+    asks the engine; everything else is read by `parse_cluster`. InputError or UnreachableError in one line.
+    """
     if text.strip().lower() == "auto":
         from gpu_plan.planner.hardware.detect import detect_cluster
+        from gpu_plan.planner.hardware.engines.registry import inside_an_engine
 
-        return detect_cluster()
+        return inside_an_engine(user_gpus()) or detect_cluster()
+    if "slurm" in text.lower():
+        from gpu_plan.planner.hardware.engines.registry import asked_of_an_engine
+
+        found = asked_of_an_engine(text, user_gpus())
+        if found is not None:
+            return found
     return parse_cluster(text, extra_gpus=user_gpus())

@@ -20,6 +20,7 @@ def render_run_json(run: WholeRun, comparison: RunComparison) -> str:
             "status": run.status,
             "supervisor_alive": run.supervisor_alive,
             "folder": run.folder,
+            "engine": run.engine,
             "run": run.record,
             "strategy": None if run.plan is None else run.plan.plan.strategy,
             "model": None if run.plan is None else run.plan.model.id,

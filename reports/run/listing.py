@@ -29,6 +29,8 @@ class RunLine:
     started: float | None = None
     """Seconds since the epoch."""
     folder: str | None = None
+    engine: str | None = None
+    """`slurm 4711`: where an engine placed it."""
     problem: str | None = None
 
 
@@ -48,13 +50,16 @@ def run_line(run: WholeRun) -> RunLine:
         exit_code=record.exit_code,
         started=record.started,
         folder=run.folder,
+        engine=None if run.engine is None else run_words.engine_words(run.engine),
     )
 
 
 def render_runs_text(lines: Sequence[RunLine], now: float, *, ascii_only: bool = False) -> str:
     """A table, oldest first; lines end with a newline."""
     clean = ascii_line if ascii_only else one_line
-    rows = [HEADER, *(_row(line, now) for line in lines)]
+    placed = any(line.engine for line in lines)  # where there is none, there is no column for it
+    header = (*HEADER, "engine") if placed else HEADER
+    rows = [header, *((*_row(line, now), *((line.engine or run_words.UNKNOWN,) if placed else ())) for line in lines)]
     problems = [f"{clean(line.id)}: {clean(line.problem)}" for line in lines if line.problem]
     return "\n".join([*(line[2:] for line in columns(rows, clean)), *problems]) + "\n"
 

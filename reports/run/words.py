@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.executor.records.run import Attempt, to_first_step
 from gpu_plan.executor.records.whole import WholeRun
 from gpu_plan.planner.units import format_bytes
@@ -52,11 +53,20 @@ def facts(run: WholeRun) -> list[tuple[str, str]]:
     if record.attempts and (waited := to_first_step(record.phases, record.attempts[0].phases)):
         parts = ", ".join(f"{phase.name} {duration(phase.seconds)}" for phase in waited)
         found.append(("first step", f"after {duration(sum(phase.seconds for phase in waited))}: {parts}"))
-    if run.status == "lost":
+    if run.engine is not None:
+        found.append(("engine", engine_words(run.engine)))
+    if run.status == "lost" and run.engine is not None:
+        found.append(("lost", f"{engine_words(run.engine)} is there no more, and nobody wrote how it ended"))
+    elif run.status == "lost":
         found.append(("lost", f"process {record.supervisor_pid}, which looked after it, is gone"))
     if record.message:
         found.append(("message", record.message))
     return [*found, ("folder", run.folder)]
+
+
+def engine_words(engine: EngineJob) -> str:
+    """`slurm 4711`."""
+    return " ".join(filter(None, (engine.engine, engine.job, engine.where)))
 
 
 def compared_row(figure: Compared, unit: str) -> tuple[str, ...]:

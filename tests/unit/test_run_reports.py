@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from gpu_plan.cli import main
-from gpu_plan.executor.read_run import read_whole, supervisor_alive
+from gpu_plan.executor.read_run import read_whole
 from gpu_plan.executor.records.rank import Actual, RankError, StepSummary
 from gpu_plan.executor.records.run import Attempt
+from gpu_plan.executor.supervise.processes.alive import supervisor_alive
 from gpu_plan.planner.plan.saved import saved_plan
 from gpu_plan.reports.run.compare import compare_run
 from tests.support.plan_example import llama_on_8xh100, memory

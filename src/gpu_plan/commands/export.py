@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the files and prints the command. Errors as reading a plan, a script, and writing raise them."""
-    from gpu_plan.commands.execute.command import command_line
     from gpu_plan.commands.execute.options import count, hosts_of
+    from gpu_plan.commands.execute.shown import command_line
     from gpu_plan.executor.engines.export import export_to
     from gpu_plan.executor.engines.registry import find, is_engine
     from gpu_plan.executor.job import Job

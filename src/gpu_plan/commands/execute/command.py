@@ -29,7 +29,6 @@ from gpu_plan.planner.units import format_bytes
 
 if TYPE_CHECKING:
     from gpu_plan.executor.job import Job
-    from gpu_plan.executor.launch.files import LaunchFiles
     from gpu_plan.executor.records.run import Phase
     from gpu_plan.executor.supervise.limits import Limits
     from gpu_plan.planner.plan.document import PlanDocument
@@ -218,6 +217,7 @@ def _in_a_line(saved: "SavedPlan") -> str:
 
 
 def _show(job: "Job") -> int:
+    from gpu_plan.commands.execute.shown import shown
     from gpu_plan.executor.launch.prepare import prepare
     from gpu_plan.executor.run_folder import RunFolder
 
@@ -229,18 +229,6 @@ def _show(job: "Job") -> int:
     for line in launch.not_applied:
         say(f"not applied: {line}")
     return ExitCode.OK
-
-
-def shown(launch: "LaunchFiles") -> str:
-    """Every file in full, then the command."""
-    parts = [f"# ---- {name}\n{content.rstrip()}\n" for name, content in launch.files.items()]
-    return "\n".join([*parts, f"# ---- command\n{command_line(launch)}\n"])
-
-
-def command_line(launch: "LaunchFiles") -> str:
-    """The whole launch command, with its environment, as a shell takes it."""
-    variables = [f"{name}={shlex.quote(value)}" for name, value in sorted(launch.environment.items())]
-    return " ".join([*variables, shlex.join(launch.command)])
 
 
 def _launch(job: "Job", limits: "Limits", phases: "tuple[Phase, ...]") -> int:

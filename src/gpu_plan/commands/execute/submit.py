@@ -39,7 +39,7 @@ def show(job: "Job", engine: "Runs", settings: "Settings") -> int:
     """--dry-run: the submit file and the launch files of one node, nothing written."""
     from dataclasses import replace
 
-    from gpu_plan.commands.execute.command import shown
+    from gpu_plan.commands.execute.shown import shown
     from gpu_plan.executor.engines.submit import submit_text
     from gpu_plan.executor.job import Placement
     from gpu_plan.executor.launch.prepare import prepare

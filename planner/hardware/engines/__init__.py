@@ -1,0 +1,8 @@
+"""What engines that place jobs say of their nodes: `--gpus slurm:PARTITION`, and `auto` inside an allocation (I/O).
+
+    nodes      what any engine tells, and the cluster that it means
+    slurm      sinfo's GRES, features and memory; an allocation's environment
+    registry   which engine a specification asks, and in which one this process is
+
+One engine is one file; `options.cluster` asks the registry.
+"""
