@@ -43,6 +43,7 @@ class Submitted:
     allow_deviation: bool = False
     stop_on_nan: bool = False
     hang_seconds: str | None = None
+    check_parameters: bool = True
     requeue: bool = True
     """Whether the run goes on when the engine gives it nodes anew."""
     preflight: bool = True
@@ -69,6 +70,7 @@ def read_job(folder: RunFolder) -> tuple[Submitted, Job]:
         leave_running=given.leave_running,
         allow_deviation=given.allow_deviation,
         stop_on_nan=given.stop_on_nan,
+        check_parameters=given.check_parameters,
     )
 
 

@@ -16,7 +16,7 @@ from gpu_plan.executor.engines.registry import find_running
 from gpu_plan.executor.job import Placement
 from gpu_plan.executor.live.plain import PlainView
 from gpu_plan.executor.records.engine import EngineJob
-from gpu_plan.executor.records.run import Attempt, Phase, RunRecord
+from gpu_plan.executor.records.run import GOES_ON, Phase, RunRecord
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.supervise.causes.classify import LAUNCHER_FAILED
 from gpu_plan.executor.supervise.limits import read_limits
@@ -25,7 +25,10 @@ from gpu_plan.planner.errors import PlanError
 
 _SOON = "SIGUSR1"
 """What an engine sends before the time limit."""
-_TAKEN_BACK = ("SIGTERM", _SOON)
+_UNFINISHED = (*GOES_ON, "interrupted", "launcher_failed", "lost")
+"""What the record of a run may say that goes on when its engine starts it again."""
+_WAIT = 90.0
+"""Seconds for the engine to take the nodes, once it has queued the job again."""
 
 
 def main(folder: Path) -> int:
@@ -36,7 +39,7 @@ def main(folder: Path) -> int:
     record = run.read_run()
     write_engine(run, EngineJob(engine=engine.name, job=engine.job_number()))
     restarts = engine.restarts()
-    if record.ended is not None and record.status != "interrupted" and record.exit_code is not None:
+    if record.status not in _UNFINISHED and record.exit_code is not None:
         return record.exit_code  # it was over before the engine began again
     job = replace(job, placement=_placement(engine, given))
     since = record.updated if restarts else given.submitted
@@ -52,7 +55,9 @@ def main(folder: Path) -> int:
     )
     last = ended.attempts[-1] if ended.attempts else None
     if last is not None and last.cause == "interrupted" and _SOON in last.explanation:
-        return _queue_again(run, ended, last, engine, given)
+        return _queue_again(run, ended, f"{engine.title}'s time limit came", engine, given)
+    if _nodes_are_lost(ended, job.max_restarts):
+        return _queue_again(run, ended, ended.attempts[-1].explanation, engine, given)
     return ended.exit_code if ended.exit_code is not None else LAUNCHER_FAILED
 
 
@@ -68,7 +73,7 @@ def _placement(engine: Runs, given: Submitted) -> Placement:
 def _taken_back(record: RunRecord, engine: Runs, restarts: int) -> RunRecord:
     """The record in which the last attempt ended because the engine took its nodes back, as this new start shows."""
     last = record.attempts[-1]
-    if last.ended is not None and last.cause not in (None, "interrupted"):
+    if last.cause not in (None, "interrupted"):
         return record
     again = f"{engine.title} took the nodes back and started the job again (start {restarts + 1})"
     said = f"{again}; {last.explanation}" if last.explanation else again
@@ -76,23 +81,34 @@ def _taken_back(record: RunRecord, engine: Runs, restarts: int) -> RunRecord:
     return replace(record, attempts=(*record.attempts[:-1], ended))
 
 
-def _queue_again(run: RunFolder, ended: RunRecord, last: Attempt, engine: Runs, given: Submitted) -> int:
-    """The time is nearly over: the job goes back to the queue, unless it may not."""
+def _nodes_are_lost(ended: RunRecord, most: int) -> bool:
+    """Whether the nodes are the reason: one went, or none takes a launcher though they did before."""
+    attempts = ended.attempts
+    if attempts and attempts[-1].cause == "node_lost":
+        return True
+    idle = 0
+    while idle < len(attempts) and attempts[-1 - idle].cause == "launcher" and not attempts[-1 - idle].phases:
+        idle += 1
+    return 0 < idle <= most and idle < len(attempts)
+
+
+def _queue_again(run: RunFolder, ended: RunRecord, why: str, engine: Runs, given: Submitted) -> int:
+    """The job goes back to the queue, unless it may not. Ends with the exit code of a run that does not go on."""
     code = ended.exit_code if ended.exit_code is not None else LAUNCHER_FAILED
-    said = f"{engine.title}'s time limit came"
-    if given.requeue:
-        closed = replace(last, cause="requeued", explanation=said)
-        waiting = replace(
-            ended, status="queued", ended=None, exit_code=None, message=f"{said}: queued again",
-            attempts=(*ended.attempts[:-1], closed),
-        )  # fmt: skip
-        run.write_run(waiting)
-        if engine.again():
-            print(f"plan: {said}: queued again", file=sys.stderr, flush=True)
-            time.sleep(60)  # the engine ends this process when it takes the nodes
-            return code
-        said += f", and {engine.title} does not queue the job again"
-    run.write_run(replace(ended, message=said))
+    if not given.requeue:
+        run.write_run(replace(ended, message=f"{why}; {engine.name}.requeue=false: it is not queued again"))
+        return code
+    last = ended.attempts[-1]
+    closed = replace(last, cause="requeued", explanation=why) if last.cause == "interrupted" else last
+    waiting = replace(
+        ended, status="queued", ended=None, exit_code=None, message=f"{why}: queued again",
+        attempts=(*ended.attempts[:-1], closed),
+    )  # fmt: skip
+    run.write_run(waiting)
+    if engine.again() or engine.state(engine.job_number()).where == "queued":
+        print(f"plan: {why}: queued again", file=sys.stderr, flush=True)
+        time.sleep(_WAIT)  # the engine ends this process when it takes the nodes
+    run.write_run(replace(ended, message=f"{why}, and {engine.title} does not queue the job again"))
     return code
 
 

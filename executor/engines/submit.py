@@ -44,6 +44,7 @@ def submit(
             allow_deviation=job.allow_deviation,
             stop_on_nan=job.stop_on_nan,
             hang_seconds=hang_seconds,
+            check_parameters=job.check_parameters,
             requeue=settings.flag("requeue", True),
             preflight=settings.flag("preflight", True),
         )

@@ -39,11 +39,12 @@ Cause = Literal[
     "nan",
     "disk_full",
     "requeued",
+    "node_lost",
 ]
 """Why an attempt ended. `oom`: a failed allocation that a rank could report (CUDA's, or the CPU allocator's);
 `host_oom`: the kernel killed a process for memory; `signal`: killed otherwise; `nan`: --stop-on-nan ended it;
 `disk_full`: a rank could not write, mostly a checkpoint, for want of room; `requeued`: the engine took the nodes back
-(time limit, preemption, a lost node), and the job waits or has begun again."""
+(time limit, preemption), and the job waits or has begun again; `node_lost`: a node went without a word."""
 GOES_ON: tuple[RunStatus, ...] = ("preparing", "queued", "running")
 """Statuses of a run that is not over."""
 

@@ -193,9 +193,23 @@ def _evidence(ending: Ending, ranks: tuple[RankRecord, ...], folder: RunFolder, 
         launcher_shot=ending.launcher_shot,
         gone=ending.gone,
         stopped=ending.stopped,
+        silent=_silent(folder, job),
         oom_kills=kills,
         launcher_error=_first_words(folder.logs, next(filter(None, reversed(reports)), "")),
     )
+
+
+def _silent(folder: RunFolder, job: Job) -> dict[int, int]:
+    """Ranks of nodes whose launcher says neither how its ranks ended nor that it was told to end, where others do."""
+    nodes = int(str(job.saved.cluster["nodes"]))
+    if job.placement is None or nodes < 2:
+        return {}
+    reports = launcher_reports(folder.logs, _REPORT_BYTES)[1:]
+    said = [bool(parse_exits(report)) or parse_launcher_signal(report) is not None for report in reports]
+    if len(reports) != nodes or not any(said):
+        return {}
+    each = job.saved.plan.strategy.world_size // nodes
+    return {rank: rank // each for rank in range(each * nodes) if not said[rank // each]}
 
 
 def _of_launchers(logs: Path) -> tuple[list[str], int | None]:

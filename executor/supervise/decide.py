@@ -7,7 +7,7 @@ from typing import Literal
 from gpu_plan.executor.records.run import Attempt
 
 Action = Literal["stop", "retry", "replan"]
-_CRASHES = ("signal", "exception", "exit", "hang", "launcher", "torn", "disk_full")
+_CRASHES = ("signal", "exception", "exit", "hang", "launcher", "torn", "disk_full", "node_lost")
 _OUT_OF_MEMORY = ("oom", "host_oom")
 _SEVERAL_HOSTS = (
     "a job on several hosts is not restarted or replanned by itself, whatever --max-restarts says: each host would"
@@ -61,6 +61,8 @@ def decide(
     last = attempts[-1]
     if hosts > 1 and last.cause in (*_OUT_OF_MEMORY, *_CRASHES):
         return Decision(action="stop", reason=_SEVERAL_HOSTS)
+    if last.cause == "node_lost":
+        return Decision(action="stop", reason="what is left of its nodes is not enough")
     if last.cause in _OUT_OF_MEMORY:
         return Decision(action="replan")
     if last.cause not in _CRASHES:

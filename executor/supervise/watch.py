@@ -96,6 +96,8 @@ class Watch:
     _killed: set[int] = field(default_factory=set)
     _shots: list[str] = field(default_factory=list)
     _launcher_shot: bool = False
+    _told: bool = False
+    """Whether a placed launcher was told to end its ranks on all nodes."""
     _gone: set[int] = field(default_factory=set)
     _stopped: dict[int, str] = field(default_factory=dict)
     _looked: float = field(default_factory=time.monotonic)
@@ -232,7 +234,8 @@ class Watch:
         patience = self.limits.peers * (_LEAVING if leaving else 1)
         if now - self._failed_at > patience:
             self._shoot([pulse for pulse in self._local(self._latest) if _runs(pulse.pid)], "another rank had failed")
-            if self.placement is not None:
+            if self.placement is not None and not self._told:
+                self._told = True
                 self.started.send(signal.SIGTERM)  # passed on to every node
             if now - self._failed_at > patience + self.limits.launcher and self.started.poll() is None:
                 self._shots.append(f"the launcher (pid {self.started.pid}): it did not end though no rank was left")

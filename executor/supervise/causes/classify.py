@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 
 from gpu_plan.executor.records.rank import RankRecord
-from gpu_plan.executor.supervise.causes.departure import judge_departure
+from gpu_plan.executor.supervise.causes.departure import judge_departure, judge_lost_node
 from gpu_plan.executor.supervise.causes.evidence import Evidence, RankExit
 from gpu_plan.executor.supervise.causes.full_disk import judge_full_disk
 from gpu_plan.executor.supervise.causes.hang import judge_hang
@@ -38,6 +38,7 @@ def classify(evidence: Evidence) -> Verdict:
         _aborted_after_success,
         _signal,
         judge_full_disk,
+        judge_lost_node,
         _exception,
         _exit,
         judge_departure,

@@ -4,6 +4,9 @@ from gpu_plan.executor.records.rank import RankRecord
 from gpu_plan.executor.supervise.causes.evidence import Evidence
 from gpu_plan.executor.supervise.causes.verdict import Verdict, one_line, step_of
 
+_NODE_LOST = 125
+"""As where the launcher itself failed."""
+
 
 def departed(evidence: Evidence) -> list[RankRecord]:
     """Ranks that ended with exit code 0, the earliest first: by their own word, or gone without one.
@@ -33,6 +36,25 @@ def departure_words(rank: RankRecord) -> str:
     else:
         how = "in the midst of its script, without an exception: os._exit(0)?"
     return f"rank {rank.rank} left with exit code 0 {step_of(rank)} ({how})"
+
+
+def judge_lost_node(evidence: Evidence) -> Verdict | None:
+    """A node whose launcher left no word, and whose ranks still say that they run: all of it went at once."""
+    there = [rank for rank in evidence.ranks if rank.rank in evidence.silent]
+    if not there or any(rank.status not in ("starting", "running", "peer_failure", "interrupted") for rank in there):
+        return None
+    gone = [rank for rank in there if rank.status in ("starting", "running")]
+    if not gone or evidence.interrupted is not None:
+        return None
+    first = min(gone, key=lambda rank: (rank.updated, rank.rank))
+    number = evidence.silent[first.rank]
+    return Verdict(
+        cause="node_lost",
+        exit_code=_NODE_LOST,
+        culprit=first.rank,
+        explanation=f"node {number} ({first.host}) was lost: its launcher left no word; rank {first.rank} was last seen"
+        f" {step_of(first)}",
+    )
 
 
 def judge_departure(evidence: Evidence) -> Verdict | None:

@@ -49,6 +49,8 @@ class Evidence:
     """Ranks whose process had left by itself while their record said that they ran."""
     stopped: Mapping[int, str] = field(default_factory=dict)
     """By rank, who of it stood stopped by a signal when the watch gave up."""
+    silent: Mapping[int, int] = field(default_factory=dict)
+    """By rank, the number of its node, where an engine placed several and that node's launcher left no word."""
     oom_kills: int = 0
     """How many processes the kernel killed for memory meanwhile."""
     full_disks: Sequence[str] = ()

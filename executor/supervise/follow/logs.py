@@ -55,7 +55,7 @@ def rank_logs(logs: Path, local_rank: int, stream: str) -> Path | None:
 
 def launcher_reports(logs: Path, size: int) -> list[str]:
     """The end of what the launcher wrote to stderr; where an engine started one on each node, of every one of them."""
-    nodes = sorted(logs.glob("node-*.stderr.log"))
+    nodes = sorted(logs.glob("node-*.stderr.log"), key=lambda path: (len(path.name), path.name))
     return [tail(path, size) for path in (logs / LAUNCHER_ERR, *nodes)]
 
 

@@ -34,5 +34,7 @@ def inside_an_engine(extra_gpus: Mapping[str, object] | None = None) -> Cluster 
     if nodes is None:
         return None
     if slurm.on_a_node():
-        return slurm.as_allocated(detect_cluster())
+        here = detect_cluster()
+        if not (here.gpu.is_cpu and slurm.gives_gpus()):  # else the vendor's tool is not installed
+            return slurm.as_allocated(here)
     return cluster_from(slurm.allocated_nodes(), "auto (SLURM's allocation)", extra_gpus=extra_gpus)

@@ -67,6 +67,11 @@ def on_a_node(environment: Mapping[str, str] = os.environ) -> bool:
     return bool(environment.get("SLURMD_NODENAME"))
 
 
+def gives_gpus(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether devices of this node were given."""
+    return environment.get("SLURM_GPUS_ON_NODE", "0").isdigit() and int(environment.get("SLURM_GPUS_ON_NODE", "0")) > 0
+
+
 def allocated_nodes(environment: Mapping[str, str] = os.environ) -> list[Node]:
     """The allocation's nodes as sinfo has them, with the devices that were given of each."""
     given = environment.get("SLURM_GPUS_ON_NODE") or environment.get("SLURM_GPUS_PER_NODE") or ""
