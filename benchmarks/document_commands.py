@@ -28,6 +28,7 @@ REFUSED = {
     r"^plan explore": "needs a terminal",
     r"--gpus auto": "needs GPUs",
     r"--hosts": "needs the other host",
+    r"slurm:gpu|--on slurm": "needs SLURM",
 }
 """Commands that this machine must refuse, in one line, with exit code 2 or 4."""
 FIRST = ("--execute examples/train.py",)

@@ -1,6 +1,6 @@
 """What the interface names and this version refuses."""
 
-from gpu_plan.executor.launch.engines.registry import LATER_ENGINES
+from gpu_plan.executor.engines.registry import LATER as LATER_ENGINES
 from gpu_plan.planner.options import parser as options
 from gpu_plan.planner.options import settings
 from gpu_plan.planner.options import training as workload_options

@@ -17,8 +17,7 @@ def export(job: Job, script: Script | None, *, engine: str, folder: Path) -> Lau
 
     Without a script, they are for one that stands at the job's path and is as the plan takes it to be.
 
-    UsageError for an unknown engine, one that cannot run the strategy, or arguments that the script would refuse;
-    NotBuiltError for an engine of a later version.
+    UsageError for an unknown engine, one that cannot run the strategy, or arguments that the script would refuse.
     """
     make = find_engine(engine)
     drawn = draw(job, script, folder=folder, observed=False)

@@ -42,12 +42,17 @@ def environment(engine: Slurm) -> dict[str, str]:
     return {**os.environ, **engine.environment, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
-def start(engine: Slurm, folder: Path, *words: str, script_words: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
-    """`plan --execute` of the fault script on two nodes."""
+SLOW = Path(__file__).with_name("slow_loop.py")
+
+
+def start(
+    engine: Slurm, folder: Path, *words: str, script: Path = SLOW, script_words: tuple[str, ...] = ()
+) -> "subprocess.Popen[str]":
+    """`plan --execute` of a script on two nodes."""
     saved = saved_plan()
     cluster = {**saved.cluster, "spec": "2x1xcpu", "nodes": 2, "gpus_per_node": 1}
     save(replace(saved, cluster=cluster), folder / "plan.json", force=True)
-    command = (*PLAN, "--plan", "plan.json", "--execute", str(SCRIPT), "--on", "slurm", *words, "--", *script_words)
+    command = (*PLAN, "--plan", "plan.json", "--execute", str(script), "--on", "slurm", *words, "--", *script_words)
     return subprocess.Popen(
         command, cwd=folder, env=environment(engine), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -94,7 +99,7 @@ def goes_on(
     engine: Slurm, folder: Path, harm: Callable[[RunFolder], object], whole: dict[int, float | None], *words: str
 ) -> RunRecord:
     """Runs 24 slow steps, does `harm` after the seventh, and holds the losses to the uninterrupted run's."""
-    process = start(engine, folder, *words, script_words=("--steps", "24", "--pause", "0.7", "--save-every", "2"))
+    process = start(engine, folder, *words, script_words=("--pause", "0.7"))
     run = at_step(folder, 7)
     harm(run)
     record, output = ended(process, folder)
@@ -179,7 +184,7 @@ def hasten(engine: Slurm, number: str) -> None:
 
 def test_the_job_s_own_code_is_the_command_s(engine, tmp_path):
     words = ("--steps", "4", "--fault", "exit", "--at", "2")
-    record, output = ended(start(engine, tmp_path, "--max-restarts", "0", script_words=words), tmp_path)
+    record, output = ended(start(engine, tmp_path, "--max-restarts", "0", script=SCRIPT, script_words=words), tmp_path)
     assert (record.status, record.exit_code) == ("failed", 3), output
 
 

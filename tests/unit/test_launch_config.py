@@ -11,9 +11,9 @@ from gpu_plan.executor import names
 from gpu_plan.executor.launch.accelerate.config import accelerate_config
 from gpu_plan.executor.launch.accelerate.keys import check_config
 from gpu_plan.executor.launch.deepspeed.config import deepspeed_config
-from gpu_plan.executor.launch.engines.registry import ENGINES, LATER_ENGINES, find_engine
+from gpu_plan.executor.launch.engines.registry import ENGINES, find_engine
 from gpu_plan.executor.launch.target import Target
-from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.plan.saved import saved_from_json, saved_to_json
 from tests.support.launch_plans import STAGES, saved
 
@@ -193,13 +193,10 @@ def test_no_compiler_is_needed_on_a_cpu() -> None:
     assert "zero_force_ds_cpu_optimizer" not in deepspeed_config(target("zero2", offload="optimizer"))
 
 
-def test_engines_are_found_by_name_and_later_ones_refused() -> None:
+def test_engines_are_found_by_name() -> None:
     assert set(ENGINES) == {"accelerate", "deepspeed", "torchrun"}
     for name in ENGINES:
         assert callable(find_engine(name))
-    for name in LATER_ENGINES:
-        with pytest.raises(NotBuiltError, match=name):
-            find_engine(name)
     with pytest.raises(UsageError, match="Did you mean torchrun"):
         find_engine("torchun")
 

@@ -5,7 +5,7 @@ from importlib import import_module
 
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.target import Target
-from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.nearest import did_you_mean
 
 Engine = Callable[[Target], LaunchFiles]
@@ -17,16 +17,14 @@ ENGINES: Mapping[str, str] = {
     "torchrun": "gpu_plan.executor.launch.engines.torchrun",
 }
 """Module by name; each has a function `launch_files` that is an Engine, and is imported only when it is chosen."""
-LATER_ENGINES = ("slurm", "kubeflow", "ray", "skypilot")
-"""Engines of later versions; refused by name."""
+PLACING = ("slurm", "ray", "kubeflow", "kubernetes", "skypilot")
+"""Engines that give the nodes too: see gpu_plan.executor.engines."""
 
 
 def find_engine(name: str) -> Engine:
-    """The engine called `name`; UsageError for an unknown one, NotBuiltError for one that is still to come."""
+    """The engine called `name`; UsageError for an unknown one."""
     if name in ENGINES:
         engine: Engine = import_module(ENGINES[name]).launch_files
         return engine
-    if name in LATER_ENGINES:
-        raise NotBuiltError(f"--to {name}")
-    known = (*ENGINES, *LATER_ENGINES)
-    raise UsageError(f"--to {name!r} is not an engine: use {', '.join(ENGINES)}.{did_you_mean(name, known, limit=1)}")
+    known = (*ENGINES, *PLACING)
+    raise UsageError(f"--to {name!r} is not an engine: use {', '.join(known)}.{did_you_mean(name, known, limit=1)}")

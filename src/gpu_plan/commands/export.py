@@ -50,11 +50,15 @@ def run(args: argparse.Namespace) -> int:
     from gpu_plan.planner.plan.files import load
     from gpu_plan.planner.plan.saved import stale_reasons
 
-    if not is_engine(args.to):
+    engine = None
+    if is_engine(args.to):
+        engine = find(args.to, "--to")
+        settings = engine_settings(args, engine)
+    else:
         find_engine(args.to)
         refuse_engine_options(args, "--to")
-        if args.settings:
-            raise UsageError(f"--set {args.settings[0]} is part of the plan: make it again with that setting")
+    if args.settings:
+        raise UsageError(f"--set {args.settings[0]} is part of the plan: make it again with that setting")
     saved = load(args.plan)
     changed = stale_reasons(saved, versions=versions())
     if changed:
@@ -73,11 +77,7 @@ def run(args: argparse.Namespace) -> int:
         machine_rank=rank,
         command=shlex.join(_words(args)),
     )
-    if is_engine(args.to):
-        engine = find(args.to, "--to")
-        settings = engine_settings(args, engine)
-        if args.settings:
-            raise UsageError(f"--set {args.settings[0]} is part of the plan: write {engine.name}.KEY=VALUE")
+    if engine is not None:
         launch = export_to(job, script, engine=engine, settings=settings, folder=folder)
     else:
         launch = export(job, script, engine=args.to, folder=folder)
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         say(f"wrote {path}")
     for line in launch.not_applied:
         say(f"not applied: {line}")
-    sys.stdout.write((shlex.join(launch.command) if is_engine(args.to) else command_line(launch)) + "\n")
+    sys.stdout.write((shlex.join(launch.command) if engine is not None else command_line(launch)) + "\n")
     return ExitCode.OK
 
 

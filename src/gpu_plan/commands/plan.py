@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-from gpu_plan.commands.execute.engines import refuse_engine_options
 from gpu_plan.planner.errors import ExitCode, UsageError
 from gpu_plan.planner.options.parser import refuse_what_is_not_built
 from gpu_plan.planner.options.values import positive
@@ -37,6 +36,8 @@ def run_parsed(args: argparse.Namespace, words: Sequence[str], script_words: Seq
 
         return execute(args, words, script_words)
     _check_nothing_to_run(args, script_words)
+    from gpu_plan.commands.execute.engines import refuse_engine_options
+
     refuse_engine_options(args, "--execute SCRIPT --on")
     return _run(args, words, script_words)
 
