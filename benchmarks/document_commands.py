@@ -30,7 +30,7 @@ REFUSED = {
     r"--hosts": "needs the other host",
     r"slurm:gpu|--on slurm": "needs SLURM",
 }
-"""Commands that this machine must refuse, in one line, with exit code 2 or 4."""
+"""Commands that this machine must refuse, in one line, with exit code 2, 3 or 4."""
 FIRST = ("--execute examples/train.py",)
 """Whose run others read."""
 
@@ -113,7 +113,7 @@ def _verdict(command: Command, code: int, stderr: str) -> str:
         if re.search(pattern, command.line):
             return (
                 f"refused: {reason}"
-                if code in (2, 4) and last.startswith("plan: error: ")
+                if code in (2, 3, 4) and last.startswith("plan: error: ")
                 else f"WRONG: {code}, {last}"
             )
     return "done" if code in _CODES else f"WRONG: {code}, {last}"

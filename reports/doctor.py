@@ -32,7 +32,7 @@ def render_text(examination: Examination, *, ascii_only: bool = False) -> str:
             for finding in found:
                 lines += _paragraph(finding)
     if examination.checks is not None:
-        lines += ["", "Machine", *_machine(examination.checks)]
+        lines += ["", "Machine" if examination.where == "this machine" else "Nodes", *_machine(examination.checks)]
     if examination.trial is not None:
         lines += ["", *_trial(examination.trial)]
     return "\n".join(_clean(line, ascii_only) for line in lines) + "\n"
@@ -46,7 +46,7 @@ def _clean(line: str, ascii_only: bool) -> str:
 
 def _summary(examination: Examination) -> str:
     looked = [shown_path(examination.script)] if examination.script is not None else []
-    looked += ["this machine"] if examination.checks is not None else []
+    looked += [examination.where] if examination.checks is not None else []
     looked += ["a trial launch"] if examination.trial is not None else []
     counts = [_counted(examination, severity) for severity in SEVERITIES if examination.count(severity)]
     under = f" ({examination.plan})" if examination.plan else ""

@@ -17,6 +17,8 @@ class Examination:
     """What the job was taken to be, in words; None where every way was thought of."""
     checks: tuple[Check, ...] | None = None
     trial: Trial | None = None
+    where: str = "this machine"
+    """What the checks are of: this machine, or an engine's nodes."""
     findings: tuple[Finding, ...] = field(init=False)
     """Everything, worst first: of the script, the machine, the trial launch."""
 

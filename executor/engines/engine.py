@@ -105,6 +105,10 @@ class Runs(Engine, Protocol):
     def on_each_node(self, nodes: int) -> tuple[str, ...]:
         """Inside the job: words that start what follows them once on each node, numbered by PET_NODE_RANK."""
 
+    def from_outside(self, shape: Shape, settings: Settings) -> tuple[str, ...]:
+        """Outside of any job: words that take nodes as a job of this shape would, start what follows them once on
+        each, wait, and end with its code. Pure."""
+
     def head(self) -> str:
         """Inside the job: the address at which the nodes meet."""
 

@@ -4,24 +4,29 @@ Started by the engine as `python -m gpu_plan.executor.engines.lead RUN_FOLDER`, 
 nodes; ends with the run's own exit code. A run that the engine starts anew goes on from its newest whole checkpoint.
 """
 
+import os
 import socket
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
+from gpu_plan.executor.doctor.machine import findings_of
 from gpu_plan.executor.engines.engine import Runs
 from gpu_plan.executor.engines.jobs import Submitted, read_job, write_engine
+from gpu_plan.executor.engines.preflight.collect import look
 from gpu_plan.executor.engines.registry import find_running
-from gpu_plan.executor.job import Placement
+from gpu_plan.executor.job import Job, Placement
 from gpu_plan.executor.live.plain import PlainView
+from gpu_plan.executor.names import PLAN_FILE
 from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.executor.records.run import GOES_ON, Phase, RunRecord
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.supervise.causes.classify import LAUNCHER_FAILED
 from gpu_plan.executor.supervise.limits import read_limits
 from gpu_plan.executor.supervise.supervisor import supervise
-from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.errors import PlanError, PreflightError
+from gpu_plan.planner.own_python import own_environment
 
 _SOON = "SIGUSR1"
 """What an engine sends before the time limit."""
@@ -43,6 +48,8 @@ def main(folder: Path) -> int:
         return record.exit_code  # it was over before the engine began again
     job = replace(job, placement=_placement(engine, given))
     since = record.updated if restarts else given.submitted
+    if given.preflight and not record.attempts:
+        _look_at_nodes(run, job, engine, given)
     queued = Phase(name="queued", seconds=max(0.0, time.time() - since))
     continued = _taken_back(record, engine, restarts) if record.attempts else record
     ended = supervise(
@@ -59,6 +66,26 @@ def main(folder: Path) -> int:
     if _nodes_are_lost(ended, job.max_restarts):
         return _queue_again(run, ended, ended.attempts[-1].explanation, engine, given)
     return ended.exit_code if ended.exit_code is not None else LAUNCHER_FAILED
+
+
+def _look_at_nodes(run: RunFolder, job: Job, engine: Runs, given: Submitted) -> None:
+    """Warnings are said; PreflightError for the first error, with which the run ends."""
+    folder = run.engine / "nodes"
+    folder.mkdir(exist_ok=True)
+    (folder / PLAN_FILE).write_bytes(run.plan.read_bytes())
+    start = engine.on_each_node(given.nodes)
+    environment = own_environment({**os.environ, **job.environment}, directory=job.working_directory)
+    checks = look(folder, engine.name, given.nodes, start, environment)
+    findings = findings_of(checks)
+    for finding in findings:
+        print(f"plan: {finding.severity}: {finding.place}: {finding.what}", file=sys.stderr, flush=True)
+    error = next((finding for finding in findings if finding.severity == "error"), None)
+    if error is not None:
+        message = f"{error.place}: {error.what}; {error.fix}"
+        now = time.time()
+        ended = replace(run.read_run(), status="failed", exit_code=4, ended=now, updated=now, message=message)
+        run.write_run(ended)
+        raise PreflightError(message)
 
 
 def _placement(engine: Runs, given: Submitted) -> Placement:

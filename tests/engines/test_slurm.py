@@ -270,3 +270,17 @@ def test_slurm_s_own_refusal_is_passed_on(engine, tmp_path, words, said):
     assert (process.returncode, len(lines)) == (2, 1), output
     assert said in lines[0]
     assert not list_runs(tmp_path)
+
+
+def test_the_doctor_looks_at_every_node(engine, tmp_path):
+    saved = saved_plan()
+    cluster = {**saved.cluster, "spec": "2x1xcpu", "nodes": 2, "gpus_per_node": 1}
+    save(replace(saved, cluster=cluster), tmp_path / "plan.json", force=True)
+    words = (*PLAN, "doctor", "--on", "slurm", "--plan", "plan.json", "--json")
+    done = subprocess.run(words, cwd=tmp_path, env=environment(engine), capture_output=True, text=True, timeout=600)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["counts"]["error"]) == (0, 0), done.stdout
+    seen = {check["id"]: check["seen"] for check in told["machine"]["checks"]}
+    assert "2 of 2 answered: n0, n1" in seen["nodes"]
+    assert "1 MiB over 2 nodes" in seen["all-reduce"]
+    assert not list(tmp_path.glob(".plan-doctor-*"))

@@ -43,7 +43,7 @@ def need_of(saved: SavedPlan) -> Need:
     """What `saved` asks of each of its machines."""
     strategy, memory = saved.plan.strategy, saved.plan.memory
     ranks = _integer(saved.cluster.get("gpus_per_node")) or 1
-    on_cpu = saved.cluster.get("gpu") == "cpu"
+    on_cpu = saved.cluster.get("gpu_id", saved.cluster.get("gpu")) == "cpu"
     host = memory.host_bytes * ranks if memory is not None else None
     if on_cpu and memory is not None:
         host = memory.device_used_bytes * ranks + (host or 0)

@@ -160,6 +160,14 @@ class Slurm:
         words = (*_srun(nodes, Settings()), *more)
         return (*words, "sh", "-c", _ON_NODE, "sh")
 
+    def from_outside(self, shape: Shape, settings: Settings) -> tuple[str, ...]:
+        # srun takes the same options as sbatch's lines.
+        given = [line.removeprefix("#SBATCH ") for line in _directives(shape, settings, requeue=False)]
+        words = [word for line in given for word in shlex.split(line) if not word.endswith("requeue")]
+        lines = "\n".join([*settings.setup, *_exports(settings.environment), _ON_NODE])
+        more = shlex.split(settings.values.get("srun", ""))
+        return ("srun", f"--ntasks={shape.nodes}", *words, *more, "sh", "-c", lines, "sh")
+
     def head(self) -> str:
         first = _run("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")).stdout.split()[:1]
         node = _run("scontrol", "show", "node", *first).stdout

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_plan.commands.execute.engines import add_engine_options, engine_settings, refuse_engine_options
 from gpu_plan.planner.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", metavar="SPEC", help="with --launch and without --plan: 2xcpu, 8xH100, auto")
     parser.add_argument("--strategy", metavar="S", help="with --launch and without --plan: ddp, fsdp, zero2, ...")
     parser.add_argument("--precision", metavar="P", help="with --launch and without --plan: fp32, bf16-mixed, ...")
+    parser.add_argument(
+        "--on", metavar="ENGINE", help="look at the nodes that this engine gives, with --plan for so many: slurm"
+    )
+    add_engine_options(parser)
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="slurm.KEY=VALUE, repeatable"
+    )
     parser.add_argument("--script-only", action="store_true", help="look at the script alone, not at this machine")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--format", choices=_FORMATS, help="default: text")
@@ -48,11 +56,13 @@ def run(args: argparse.Namespace) -> int:
     saved = _plan(args)
     intent = Intent() if saved is None else intent_of(saved)
     findings = () if args.script is None else _script(Path(args.script), intent)
+    checks = None if args.script_only else _machine(saved) if args.on is None else _nodes(args, saved)
     examination = Examination(
         script=None if args.script is None else str(Path(args.script).absolute()),
         script_findings=findings,
         plan=None if saved is None else _in_words(saved),
-        checks=None if args.script_only else _machine(saved),
+        checks=checks,
+        where="this machine" if args.on is None else f"nodes of {args.on}",
         trial=_trial(saved) if args.launch and saved is not None else None,
     )
     _write(args, examination)
@@ -60,6 +70,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse(args: argparse.Namespace) -> None:
+    if args.on is None:
+        refuse_engine_options(args, "--on")
+        if args.settings:
+            raise UsageError(f"--set {args.settings[0]}: the doctor takes settings of an engine alone")
+    elif args.launch or args.script_only:
+        raise UsageError("--on looks at an engine's nodes: leave out --launch and --script-only")
     if args.json and args.format not in (None, "json"):
         raise UsageError(f"--json and --format {args.format} ask for two formats")
     if args.script_only and args.script is None:
@@ -99,6 +115,38 @@ def _machine(saved: "SavedPlan | None") -> "tuple[Check, ...]":
 
     facts = gather(Path.cwd(), offload=None if saved is None else _swap_folder(saved))
     return examine_machine(facts, None if saved is None else need_of(saved))
+
+
+def _nodes(args: argparse.Namespace, saved: "SavedPlan | None") -> "tuple[Check, ...]":
+    """Every node that the engine gives for the plan; one where there is none."""
+    import os
+    import shutil
+    import tempfile
+
+    from gpu_plan.executor.engines.engine import Shape
+    from gpu_plan.executor.engines.export import shape_of
+    from gpu_plan.executor.engines.preflight.collect import look
+    from gpu_plan.executor.engines.registry import find_running
+    from gpu_plan.planner.own_python import own_environment
+    from gpu_plan.planner.plan.files import save
+
+    engine = find_running(args.on)
+    settings = engine_settings(args, engine)
+    if args.settings:
+        raise UsageError(f"--set {args.settings[0]}: the doctor takes settings of {engine.title} alone")
+    engine.check(settings)
+    one = Shape(name="plan-doctor", nodes=1, ranks_per_node=1, gpu=None)
+    shape = one if saved is None else shape_of(saved, "plan-doctor")
+    print(f"plan: asking {engine.title} for {shape.nodes} nodes", file=sys.stderr)
+    folder = Path(tempfile.mkdtemp(prefix=".plan-doctor-", dir=Path.cwd()))
+    try:
+        if saved is not None:
+            save(saved, folder / "plan.json")
+        start = engine.from_outside(shape, settings)
+        environment = own_environment(os.environ)
+        return look(folder, engine.name, shape.nodes, start, environment, python=settings.values.get("python", ""))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _swap_folder(saved: "SavedPlan") -> Path | None:
