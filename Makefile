@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Images for containers often set it: each of some hundred processes of the tests would compile this project anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help env demo test prove pythons mutants check format readme docs upstream traces clean
+.PHONY: help env demo test prove prove-engines pythons mutants check format readme docs upstream traces clean
 
 PYTHON ?= python3
 PYTHONS ?= python3.12 python3.13 python3.14
@@ -22,6 +22,7 @@ help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'
 	echo 'make test    the tests of every change, on all cores: no network, minutes'
 	echo 'make prove   all tests and the benchmarks that need no GPU: results go to benchmarks/'
+	echo 'make prove-engines  install SLURM here if need be (Debian, root), start it, run plans on it, stop it'
 	echo 'make mutants plant one fault at a time: which tests notice goes to benchmarks/results/mutants.md'
 	echo 'make pythons the project under $(PYTHONS), each in an environment of its own'
 	echo 'make check   ruff, mypy, import contracts, declared dependencies'
@@ -51,6 +52,13 @@ test: $(STAMP)
 prove: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m ''
 	for module in $(BENCHMARKS); do $(BIN)/python -m "benchmarks.$$module"; done
+
+# Daemons are started and ended by the tests; where an engine is not installed, its tests are skipped and say what is missing.
+prove-engines: $(STAMP)
+	if ! command -v sbatch >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then
+	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends slurm-wlm munge
+	fi
+	$(BIN)/python -m pytest -n0 -m '' -rs tests/engines
 
 # What is unchanged since it was last tried (the fault, its file, its tests) is not tried again.
 mutants: $(STAMP)

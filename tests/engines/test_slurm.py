@@ -1,5 +1,6 @@
 """A real SLURM: two node daemons on this machine, gloo between their ranks. Skipped, by name, where it is not."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -177,9 +178,10 @@ def test_out_of_memory_climbs_the_ladder_in_the_same_job(engine, tmp_path):
 
 def hasten(engine: Slurm, number: str) -> None:
     """SLURM itself lets a requeued job wait for two minutes."""
-    assert wait_until(lambda: "PENDING" in engine.run("scontrol", "show", "job", number), 120)
+    assert wait_until(lambda: "Restarts=0" not in engine.run("scontrol", "show", "job", number), 120)
     time.sleep(1.0)
-    engine.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+    with contextlib.suppress(AssertionError):  # it has nodes already
+        engine.run("scontrol", "update", f"JobId={number}", "StartTime=now")
 
 
 def test_the_job_s_own_code_is_the_command_s(engine, tmp_path):
