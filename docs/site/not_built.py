@@ -5,7 +5,6 @@ from gpu_plan.planner.options import parser as options
 from gpu_plan.planner.options import settings
 from gpu_plan.planner.options import training as workload_options
 from gpu_plan.planner.strategy.known import NOT_BUILT
-from gpu_plan.verbs import LATER_VERBS
 
 _WIDTH = 118
 
@@ -15,7 +14,6 @@ def not_built() -> str:
     values = ["--kv-dtype int8", "--kv-dtype int4", "--kv-dtype int2", *(f"--strategy {name}" for name in NOT_BUILT)]
     values += [f"{option} {value}" for option, later in workload_options._LATER.items() for value in later]
     kinds = {
-        "verbs": [f"plan {verb}" for verb in LATER_VERBS],
         "options": [option.name for option in options._LATER],
         "values": values,
         "settings": [f"--set {key}" for key in settings.LATER],

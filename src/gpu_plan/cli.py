@@ -7,7 +7,6 @@ from importlib import import_module
 
 from gpu_plan.planner.errors import (
     ExitCode,
-    NotBuiltError,
     PlanError,
     ReaderGoneError,
     StoppedError,
@@ -15,7 +14,7 @@ from gpu_plan.planner.errors import (
     UsageError,
 )
 from gpu_plan.planner.visible import visible
-from gpu_plan.verbs import LATER_VERBS, VERBS, verb_parser
+from gpu_plan.verbs import VERBS, verb_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,8 +84,6 @@ def _check_working_directory() -> None:
 
 def _run(words: list[str]) -> int:
     own, script_words = split_at_dashes(words)
-    if own and own[0] in LATER_VERBS:
-        raise NotBuiltError(f"`plan {own[0]}`")
     if own and own[0] in VERBS:
         return _run_verb(own[0], own[1:], script_words)
     module = import_module("gpu_plan.commands.plan")

@@ -24,8 +24,6 @@ VERBS = {
     "completion": "gpu_plan.commands.completion.command",
 }
 """Verbs that exist, and the module that is imported only for its own."""
-LATER_VERBS: tuple[str, ...] = ()
-"""Verbs of the interface that later versions bring; refused by name."""
 
 
 def verb_parser(verb: str) -> "Parser":

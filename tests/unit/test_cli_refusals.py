@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from docs.site.pages import not_built_page
-from gpu_plan import cli
 from gpu_plan.cli import main, split_at_dashes
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model import catalog_index
@@ -122,11 +121,6 @@ def test_words_that_do_not_parse(refused, words, said):
     assert said in refused(*words)
 
 
-@pytest.mark.parametrize("verb", cli.LATER_VERBS)
-def test_verbs_of_later_versions_are_refused_by_name(refused, verb):
-    assert f"`plan {verb}` is not built yet" in refused(verb, "anything")
-
-
 @pytest.mark.parametrize("option", options._LATER, ids=lambda option: option.name)
 def test_options_of_later_versions_are_refused_by_name(refused, option):
     words = (option.name, "7") if option.takes_value else (option.name,)
@@ -147,7 +141,6 @@ def test_values_of_later_versions_are_refused_by_name(refused, option, value):
 def test_a_page_lists_what_is_refused():
     page = not_built_page()
     assert all(f"`{option} {value}`" in page for option, value in LATER_VALUES)
-    assert all(f"`plan {verb}`" in page for verb in cli.LATER_VERBS)
 
 
 @pytest.mark.parametrize(

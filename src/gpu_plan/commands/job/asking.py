@@ -12,7 +12,7 @@ from gpu_plan.notes import say
 from gpu_plan.planner.errors import UnreachableError, UsageError
 from gpu_plan.planner.options.parser import given_job_words
 from gpu_plan.planner.visible import visible
-from gpu_plan.verbs import LATER_VERBS, VERBS
+from gpu_plan.verbs import VERBS
 
 if TYPE_CHECKING:
     from gpu_plan.planner.options.request import Answer, Request
@@ -97,7 +97,7 @@ def _verb_like(word: str) -> str | None:
         return None
     import difflib
 
-    close = difflib.get_close_matches(word, (*VERBS, *LATER_VERBS), n=1, cutoff=0.75)
+    close = difflib.get_close_matches(word, VERBS, n=1, cutoff=0.75)
     return close[0] if close else None
 
 
