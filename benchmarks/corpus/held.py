@@ -50,11 +50,11 @@ def runnable(path: Path, checkout: Path) -> bool:
     beside = [path.parent, checkout, checkout / "src"]
     return all(
         _installed(top) or any((place / top).is_dir() or (place / f"{top}.py").is_file() for place in beside)
-        for top in _imported(tree)
+        for top in imported(tree)
     )
 
 
-def _imported(tree: ast.AST) -> set[str]:
+def imported(tree: ast.AST) -> set[str]:
     """Top-level names of all modules that are imported, relative imports aside."""
     found = set()
     for node in ast.walk(tree):
