@@ -47,6 +47,18 @@ def _distill(path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def _votes(path: Path) -> None:
+    """rasbt/reasoning-from-scratch chF: pairs of a winner and a loser."""
+    path.write_text(json.dumps([[f"model {number % 5}", f"model {(number + 1) % 5}"] for number in range(64)]))
+
+
+def _cora(path: Path) -> None:
+    """tkipf/pygcn: for each paper of cora.cites beside it its id, 1433 words it has or not, and one of 7 subjects."""
+    papers = sorted(set(path.with_name("cora.cites").read_text().split()), key=int)
+    words = " ".join(str(number % 2) for number in range(1433))
+    path.write_text("".join(f"{paper} {words} subject{number % 7}\n" for number, paper in enumerate(papers)))
+
+
 def _csv(text: str, label: str) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         rows = "".join(f"{_WORDS * 30},{number % 2}\n" for number in range(128))
@@ -61,6 +73,8 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "npy": _npy,
     "fineweb": _fineweb,
     "enwik8": _enwik8,
+    "votes": _votes,
+    "cora": _cora,
     "distill": _distill,
     "text-label": _csv("text", "label"),
     "Text-Label": _csv("Text", "Label"),
@@ -71,6 +85,6 @@ def make(folder: Path, files: dict[str, str]) -> None:
     """Makes what is missing below `folder`; tables always, for two scripts of one folder want other columns."""
     for name, kind in files.items():
         path = folder / name
-        if not path.exists() or path.suffix == ".csv":
+        if not path.exists() or not path.stat().st_size or path.suffix == ".csv":
             path.parent.mkdir(parents=True, exist_ok=True)
             MAKERS[kind](path)

@@ -1,6 +1,6 @@
 """The drawn scripts through `plan SCRIPT`, each as a user would call it, against what their text says they must give.
 
-    .venv/bin/python -m benchmarks.corpus.scripts FOLDER LABEL [--held] [--plan COMMAND] [--packages FOLDER]
+    .venv/bin/python -m benchmarks.corpus.scripts FOLDER LABEL [--draw DRAW] [--plan COMMAND] [--packages FOLDER]
         [--scripts NAME...]
 
 FOLDER holds the checkouts (see `listing`); LABEL (`before`, `after`) names the column that is written. What a script's
@@ -12,7 +12,7 @@ right    every value that the text tells is the captured one
 wrong    one is not
 refused  no capture, with the line that says why
 
-Writes benchmarks/results/corpus_scripts.json (corpus_held_scripts.json). Seconds are processor time of `plan` and all
+Writes benchmarks/results/corpus_scripts.json (corpus_held_scripts.json, corpus_third_scripts.json). Seconds are processor time of `plan` and all
 that it started, MiB the resident peak of the largest process among them.
 """
 
@@ -33,6 +33,9 @@ EXPECTED = _HERE / "expected_scripts.json"
 RESULTS = _HERE.parent / "results" / "corpus_scripts.json"
 HELD = _HERE / "expected_held_scripts.json"
 HELD_RESULTS = RESULTS.with_name("corpus_held_scripts.json")
+THIRD = _HERE / "expected_third_scripts.json"
+THIRD_RESULTS = RESULTS.with_name("corpus_third_scripts.json")
+_DRAWS = {"first": (EXPECTED, RESULTS), "held": (HELD, HELD_RESULTS), "third": (THIRD, THIRD_RESULTS)}
 _GPUS = "1xA100-80GB"
 _SHOWN = 240
 
@@ -129,12 +132,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("label")
     parser.add_argument("--plan", default=".venv/bin/plan", help="command, with options that every script gets")
     parser.add_argument("--packages", type=Path)
-    parser.add_argument("--held", action="store_true", help="the second draw")
+    parser.add_argument("--draw", choices=_DRAWS, default="first")
     parser.add_argument("--scripts", nargs="+", default=[])
     asked = parser.parse_args(words)
     plan = [os.path.abspath(word) if os.path.exists(word) else word for word in asked.plan.split()]
-    path = HELD_RESULTS if asked.held else RESULTS
-    expected = json.loads((HELD if asked.held else EXPECTED).read_text())
+    expectations, path = _DRAWS[asked.draw]
+    expected = json.loads(expectations.read_text())
     for row in expected:
         if asked.scripts and not any(part in row["script"] for part in asked.scripts):
             continue
