@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.corpus.report
 
-Writes benchmarks/results/corpus_scripts.md and corpus_held_scripts.md.
+Writes benchmarks/results/corpus_scripts.md, corpus_held_scripts.md and corpus_third_scripts.md.
 """
 
 import json
@@ -11,9 +11,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.corpus.scripts import EXPECTED, HELD, HELD_RESULTS, RESULTS
+from benchmarks.corpus.scripts import EXPECTED, HELD, HELD_RESULTS, RESULTS, THIRD, THIRD_RESULTS
 
 ARGUED = Path(__file__).parent / "argued_scripts.json"
+THIRD_ARGUED = Path(__file__).parent / "argued_third_scripts.json"
 HELD_ARGUED = Path(__file__).parent / "argued_held_scripts.json"
 _REFUSED_AS_EXPECTED: set[tuple[str, str]] = set()
 """Scripts of the second draw whose line says what their text told, by label: argued_held_scripts.json, `refused as
@@ -70,16 +71,22 @@ def _outcome(row: dict[str, Any], results: dict[str, Any], label: str) -> str:
     return "refused as it must be" if outcome == "refused" and as_it_must else outcome
 
 
+def _second_page(paths: tuple[Path, Path, Path], title: str) -> None:
+    """Of a draw whose first run was without any mend."""
+    expected, results, argued = (json.loads(path.read_text()) for path in paths)
+    for name, why in argued.items():
+        if why.startswith("refused as expected"):
+            _REFUSED_AS_EXPECTED.update((name, label) for label in ("first", "after")[why.count("at last") :])
+    page = as_markdown(expected, results, argued, ("first", "after"), title)
+    paths[1].with_suffix(".md").write_text(page)
+
+
 def main() -> int:
     """Writes the page."""
     read = [json.loads(path.read_text()) for path in (EXPECTED, RESULTS, ARGUED)]
     RESULTS.with_suffix(".md").write_text(as_markdown(*read))
-    held = [json.loads(path.read_text()) for path in (HELD, HELD_RESULTS, HELD_ARGUED)]
-    for name, why in held[2].items():
-        if why.startswith("refused as expected"):
-            _REFUSED_AS_EXPECTED.update((name, label) for label in ("first", "after")[why.count("at last") :])
-    page = as_markdown(*held, ("first", "after"), "The second draw")
-    HELD_RESULTS.with_suffix(".md").write_text(page)
+    _second_page((HELD, HELD_RESULTS, HELD_ARGUED), "The second draw")
+    _second_page((THIRD, THIRD_RESULTS, THIRD_ARGUED), "The third draw")
     return 0
 
 

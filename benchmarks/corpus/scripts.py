@@ -6,14 +6,15 @@
 FOLDER holds the checkouts (see `listing`); LABEL (`before`, `after`) names the column that is written. What a script's
 user would have installed beside this project's own versions lies under --packages. NAME is a part of names of
 `expected_scripts.json`; without one all are run, those too that cannot run on the installed versions: a refusal in one
-line is what they must give. --held runs the second draw, of `held`.
+line is what they must give. --draw held runs the second draw, of `held`, --draw third that of `third`.
 
 right    every value that the text tells is the captured one
 wrong    one is not
 refused  no capture, with the line that says why
 
-Writes benchmarks/results/corpus_scripts.json (corpus_held_scripts.json, corpus_third_scripts.json). Seconds are processor time of `plan` and all
-that it started, MiB the resident peak of the largest process among them.
+Writes benchmarks/results/corpus_scripts.json (corpus_held_scripts.json,
+corpus_third_scripts.json). Seconds are processor time of `plan` and all that it started, MiB the resident peak of the
+largest process among them.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     .venv/bin/python -m benchmarks.corpus.third FOLDER [--packages FOLDER]
 
 FOLDER holds one checkout for each repository of REPOSITORIES (see `listing`), of which `listing` lists the training
-scripts; those remain whose text lets them run on what is installed: each is `held.runnable`, as is every module of the checkout
-that it imports, none of them builds a CUDA extension or uses a name that is long gone (GONE), and it steps an optimizer
-or has a trainer train. The draw takes one of each repository in turn, at most MOST of one, until DRAWN are drawn;
-nothing is replaced. Writes third_scripts.json.
+scripts; those remain whose text lets them run on what is installed: each is `held.runnable`, as is every module of the
+checkout that it imports, none of them builds a CUDA extension or uses a name that is long gone (GONE), and it steps an
+optimizer or has a trainer train. The draw takes one of each repository in turn, at most MOST of one, until DRAWN are
+drawn; nothing is replaced. Writes third_scripts.json.
 """
 
 import argparse

@@ -13,11 +13,12 @@ from unittest import mock
 
 import torch
 import torch._dynamo  # the first optimizer imports it: not in the midst of the answers
+import torch.fx.experimental._config as fx_config
 from torch import nn
 
 from gpu_plan.planner.capture.answers.accelerator import accelerator_answers
 from gpu_plan.planner.capture.answers.cuda import cuda_answers
-from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank, wrapped
+from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank, policies, wrapped
 from gpu_plan.planner.capture.answers.generation import Generated, completions
 from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted, scripted_or_plain
 from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
@@ -36,6 +37,7 @@ from gpu_plan.planner.capture.standin.metrics import stand_in_for_metrics
 from gpu_plan.planner.capture.standin.tokenizers import stand_in_for_tokenizers
 from gpu_plan.planner.capture.standin.told import Told
 from gpu_plan.planner.capture.watch.bystanders import bystanders, watch_placed
+from gpu_plan.planner.capture.watch.evaluators import Evaluators
 from gpu_plan.planner.capture.watch.noticed import (
     COPY,
     HELD,
@@ -105,6 +107,7 @@ class Window:
         self._recorder.retained = lambda: self._noticed.note(RETAINED)
         self._recorder.joined = lambda: self._noticed.note(MODEL)
         self._lengths, self._generated = Lengths(), Generated()
+        self._evaluators = Evaluators()
         self._standins = Told(asked=request.standin)
         self._engines = Engines(request.world_size, request.regime is not None, self._clipped)
         self._started = time.monotonic()
@@ -119,7 +122,9 @@ class Window:
     def open(self, stack: contextlib.ExitStack) -> None:
         """Installs all of it; `stack` closes it again, which only a script that never reaches a step sees."""
         if not does_without_transformers(Path(self._request.script)):
-            import_module("gpu_plan.planner.model.build.flash")  # transformers, before the answers stand
+            flash = import_module("gpu_plan.planner.model.build.flash")  # transformers, before the answers stand
+            if self._request.device.capability_major is not None:
+                stack.enter_context(flash.flash_allowed())
         profile = _profile(self._request)
         device = self._request.device
         # By itself a process takes one GPU: with more, transformers' Trainer would wrap the model in DataParallel.
@@ -139,6 +144,8 @@ class Window:
         stack.enter_context(python_wrappers_open())
         stack.enter_context(numbers_formatted())
         stack.enter_context(scripted_or_plain())
+        # torch/_meta_registrations.py: nonzero: of a mask whose values follow from weights every element counts.
+        stack.enter_context(mock.patch.object(fx_config, "meta_nonzero_assume_all_nonzero", True))
         stack.enter_context(autocast_regions(self._regions))
         if self._request.regime is not None:
             stack.enter_context(scaled_in_sixteen_bits())
@@ -146,6 +153,7 @@ class Window:
         self._stand_in()
         watch_trainer(self._observed)
         self._engines.watch()
+        self._evaluators.watch()
         self._noticed.watch(stack)
         if self._request.follow and self._request.device.capability_major is not None:
             watch_placed(stack, lambda: self._noticed.note(COPY))
@@ -274,7 +282,8 @@ class Window:
             compiled=self._observed.compiled,
             models=len(models),
             notes=(
-                *_notes(self._observed, models, self._recorder.evaluations.left_out),
+                *_notes(self._observed, models, self._recorder.evaluations.left_out, self._evaluators.left_out),
+                *_upper_bound(self._known.unknown_masks),
                 *self._generated.lines(),
                 *self._on_the_host(),
             ),
@@ -291,6 +300,13 @@ class Window:
             )
         if self._engines.dtype is not None:
             return mixed_in(self._engines.dtype)
+        own = {dtype for dtype in policies if dtype.itemsize == 2}
+        if own and self._regions.seen is None and all(p.dtype not in own for m in models for p in m.parameters()):
+            name = str(own.pop()).removeprefix("torch.")
+            raise InputError(
+                f"its own FSDP computes in {name} by a policy of mixed precision, which a capture does not follow: open"
+                f" torch.autocast(dtype=torch.{name}) around forward, or plan the model by name with --precision"
+            )
         return _precision(models, self._regions.seen)
 
 
@@ -348,8 +364,10 @@ def _spec(models: list[nn.Module], script: str) -> ModelSpec:
     return spec
 
 
-def _notes(observed: Observed, models: list[nn.Module], left_out: int) -> tuple[str, ...]:
+def _notes(observed: Observed, models: list[nn.Module], left_out: int, evaluators: int) -> tuple[str, ...]:
     found = []
+    if evaluators:
+        found.append(f"{evaluators} evaluations of sentence-transformers before the first step were not run")
     if left_out:
         found.append(
             f"{left_out} evaluation passes before the first step were not run: each has the shapes of one that was"
@@ -360,6 +378,12 @@ def _notes(observed: Observed, models: list[nn.Module], left_out: int) -> tuple[
         names = ", ".join(type(model).__name__ for model in models)
         found.append(f"{len(models)} models stand on the device in a step ({names}): the parameters of all are counted")
     return tuple(found)
+
+
+def _upper_bound(masks: int) -> tuple[str, ...]:
+    if not masks:
+        return ()
+    return ("a mask that follows from the model's values selects every element: an upper bound of what it selects",)
 
 
 def _one_name(optimizers: tuple[OptimizerFacts, ...]) -> str | None:

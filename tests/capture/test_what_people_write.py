@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpu_plan.cli import main
-from gpu_plan.planner.capture.parent import capture
+from gpu_plan.planner.capture.parent import CaptureError, capture
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, PlannedDevice
 from gpu_plan.planner.capture.watch.problem import described
 from gpu_plan.planner.capture.workload import overlay
@@ -19,6 +19,7 @@ from gpu_plan.planner.trace.storage import load
 T4 = PlannedDevice(
     name="Tesla T4", total_bytes=15 * 10**9, capability_major=7, capability_minor=5, sm_count=40, bf16=False
 )
+A100 = PlannedDevice(name="A100", total_bytes=80 * 10**9, capability_major=8, sm_count=108)
 
 EVERYTHING = """
 import torch
@@ -151,3 +152,47 @@ def test_an_exception_is_told_with_its_cause() -> None:
     hidden = ValueError("told")
     hidden.__context__, hidden.__suppress_context__ = KeyError("aside"), True
     assert described(hidden) == "ValueError: told"
+
+
+FLASH = """
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+config = AutoConfig.for_model(
+    "llama", vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=2
+)
+model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="flash_attention_2").cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+ids = torch.randint(0, 100, (2, 16), device="cuda")
+model(input_ids=ids, labels=ids).loss.backward()
+optimizer.step()
+"""
+
+POLICY = """
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+torch.distributed.init_process_group()
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2)).cuda()
+fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.zeros(4, 8, device="cuda")).sum().backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_flash_attention_needs_no_package_to_be_planned(tmp_path: Path) -> None:
+    script = tmp_path / "flash.py"
+    script.write_text(FLASH)
+    facts = capture(_request(script, device=A100))[0].facts
+    assert facts is not None
+    assert facts.attention == "flash"
+
+
+@pytest.mark.slow
+def test_a_policy_of_mixed_precision_is_not_planned_as_fp32(tmp_path: Path) -> None:
+    script = tmp_path / "policy.py"
+    script.write_text(POLICY)
+    with pytest.raises(CaptureError, match="computes in bfloat16 by a policy of mixed precision"):
+        capture(_request(script, device=A100, world_size=2))

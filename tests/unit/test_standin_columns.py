@@ -60,3 +60,21 @@ def test_nothing_is_stood_in_for_unasked() -> None:
     told.tell("once")
     told.tell("once")
     assert told.lines == ["once"]
+
+
+def test_columns_are_read_from_what_is_made_of_a_loaded_set() -> None:
+    source = """
+train = load_dataset("a/b", split="train").select(range(10))
+dev = train.filter(f)
+queries = dev["query"][:10]
+whole = datasets.load_dataset("a/b").remove_columns(["lang"])
+whole["train"], other["column"], whole.rename_column("body", "text")
+"""
+    assert set(columns_in([source])) == {"query", "lang", "body"}
+
+
+def test_no_two_rows_of_a_stand_in_are_alike() -> None:
+    assert len({text(20, row) for row in range(512)}) == 512
+    assert len({cell for row in range(64) for cell in value("texts:10:20", row)}) == 640
+    assert set(value("texts:4:1", 511)) <= {value("text:1", row) for row in range(512)}
+    assert value("flags:4", 1) == [0, 1, 0, 0]

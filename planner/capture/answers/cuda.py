@@ -24,6 +24,13 @@ _MISSING = ("_cuda_getCurrentRawStream", "_cuda_getDevice", "_cuda_setDevice")
 """What a build without CUDA lacks and libraries look up as soon as CUDA is said to be there."""
 
 
+class _Counters(dict[str, int]):
+    """Of the allocator, `allocated_bytes.all.peak` and the like: none counts anything."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+
 @contextlib.contextmanager
 def cuda_answers(device: PlannedDevice, seen: int) -> Iterator[None]:
     """Within, `torch.cuda` answers as to one rank of a job on the planned GPUs, `seen` of which it sees.
@@ -54,7 +61,7 @@ def cuda_answers(device: PlannedDevice, seen: int) -> Iterator[None]:
         "get_device_properties": lambda *_: properties,
         "mem_get_info": lambda *_: (device.total_bytes, device.total_bytes),
         "is_bf16_supported": lambda *_, **__: device.bf16,
-        "memory_stats": lambda *_: {},
+        "memory_stats": lambda *_: _Counters(),
         "memory_summary": lambda *_, **__: "",
         "get_arch_list": lambda: [f"sm_{capability[0]}{capability[1]}"],
         "current_stream": lambda *_: NoStream(),

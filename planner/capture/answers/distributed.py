@@ -22,11 +22,24 @@ _SILENT = (
     "reduce_scatter_tensor", "all_to_all", "gather", "scatter", "monitored_barrier",
 )  # fmt: skip
 
+_LAUNCHED = ("init_process_group", "LOCAL_RANK", "deepspeed.init", "init_device_mesh(")
+"""Words of a script that a launcher starts on each device."""
 _JOINING = ("torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
 """Modules that join a group by themselves: a mesh of devices does where none is joined yet."""
 
 wrapped: list[str] = []
 """Names of the classes and functions in which the script has wrapped a model by itself."""
+
+
+policies: list[torch.dtype] = []
+"""Types in which the script's own FSDP gathers parameters and computes, other than their own."""
+
+
+def _note_policy(policy: Any) -> None:
+    """FSDP2's MixedPrecisionPolicy or FSDP1's MixedPrecision."""
+    dtype = getattr(policy, "param_dtype", None)
+    if dtype is not None:
+        policies.append(dtype)
 
 
 class DistributedDataParallel(nn.Module):
@@ -52,6 +65,10 @@ class DataParallel(DistributedDataParallel):
 class FullyShardedDataParallel(DistributedDataParallel):
     """As torch/distributed/fsdp/fully_sharded_data_parallel.py: unknown attributes are the module's."""
 
+    def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        super().__init__(module)
+        _note_policy(kwargs.get("mixed_precision"))
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
@@ -71,19 +88,33 @@ class FullyShardedDataParallel(DistributedDataParallel):
         return None
 
 
+class _Done:
+    """torch.distributed.Work of a collective that is over."""
+
+    def wait(self, *args: Any) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+
 def _fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
     """torch/distributed/fsdp/_fully_shard: in place, and the module is given back."""
     wrapped.append("fully_shard")
+    _note_policy(kwargs.get("mp_policy"))
     return module
 
 
 def launched_by_torchrun(script: Path) -> bool:
-    """Whether a script expects torchrun's or DeepSpeed's environment: it joins a process group by itself."""
+    """Whether a script expects torchrun's or DeepSpeed's environment: it joins a process group by itself.
+
+    A mesh of devices joins one as well.
+    """
     try:
         text = script.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return any(word in text for word in ("init_process_group", "LOCAL_RANK", "deepspeed.init"))
+    return any(word in text for word in _LAUNCHED)
 
 
 def launcher_words(script: Path, arguments: Sequence[str]) -> list[str]:
@@ -146,8 +177,8 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
         if not dist.is_initialized():
             init(backend="fake", rank=0, world_size=world_size, store=FakeStore())
 
-    def silent(*args: Any, **kwargs: Any) -> None:
-        return None
+    def silent(*args: Any, **kwargs: Any) -> Any:
+        return _Done() if kwargs.get("async_op") else None
 
     def gathered(objects: list[Any], value: Any, *args: Any, **kwargs: Any) -> None:
         objects[:] = [value] * len(objects)

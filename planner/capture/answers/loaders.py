@@ -16,10 +16,12 @@ def loaders(micro_batch: int | None) -> Iterator[None]:
     original = DataLoader.__init__
 
     def init(self: Any, dataset: Any, batch_size: int | None = 1, *args: Any, **kwargs: Any) -> None:
-        args = (*args[:3], 0, *args[4:]) if len(args) > 3 else args
+        args = (*args[:3], 0, *args[4:]) if len(args) > 3 else args  # num_workers
+        args = (*args[:7], 0, *args[8:]) if len(args) > 7 else args  # timeout
         kwargs.pop("persistent_workers", None)
         kwargs.pop("prefetch_factor", None)
         kwargs.pop("multiprocessing_context", None)
+        kwargs.pop("timeout", None)  # of workers
         if len(args) <= 3:
             kwargs["num_workers"] = 0
         kwargs["pin_memory"] = False

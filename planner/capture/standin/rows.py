@@ -12,8 +12,9 @@ WORDS = (
 
 
 def text(words: int, row: int) -> str:
-    """So many words; rows differ."""
-    return " ".join(WORDS[(row + position * (1 + row % 7)) % len(WORDS)] for position in range(words))
+    """So many words; no two rows are alike, for there are loaders that give no text twice in a batch."""
+    rest = (WORDS[(row + position * (1 + row % 7)) % len(WORDS)] for position in range(1, words))
+    return " ".join((str(row), *rest))
 
 
 def value(kind: str, row: int) -> Any:
@@ -24,7 +25,9 @@ def value(kind: str, row: int) -> Any:
         return {key: value(inner, row) for key, inner in parts}
     if name == "texts":
         count, _, words = size.partition(":")
-        return [text(int(words), row + number) for number in range(int(count))]
+        if words == "1":  # ids of rows that another set has
+            return [text(1, (row + number) % ROWS) for number in range(int(count))]
+        return [text(int(words), row * int(count) + number) for number in range(int(count))]
     if name in ("chat", "prompt", "answer"):
         turns = [
             {"role": "user", "content": text(128, row)},
@@ -37,6 +40,7 @@ def value(kind: str, row: int) -> Any:
         "int": lambda: row + 2,
         "bool": lambda: row % 2 == 0,
         "ints": lambda: [number + 1 for number in range(int(size))],
+        "flags": lambda: [int(number == row % int(size)) for number in range(int(size))],
         "float": lambda: (row % 10) / 10,
     }
     return cells[name]()

@@ -1,7 +1,8 @@
 """Columns of public data sets by their hub id, as their cards state them. Pure data.
 
-A column is its name and its kind: `text:N` some N words, `label:N` one of N classes, `int`, `bool`, `float`, `ints:N`,
-`chat` (a conversation of two turns), `prompt` (its first turn), `answer` (its last), and nested columns in parentheses.
+A column is its name and its kind: `text:N` some N words, `texts:N:M` N such of M words, `label:N` one of N classes,
+`int`, `bool`, `float`, `ints:N`, `flags:N` (one of N is 1), `chat` (a conversation of two turns), `prompt` (its first
+turn), `answer` (its last), and nested columns in parentheses.
 What decides a step's memory are the words: they are those of a long row of the set, rounded up.
 """
 
@@ -56,11 +57,20 @@ SCHEMAS: Mapping[str, Mapping[str, str]] = {
     "deepmath-103k": {"prompt": "prompt", "solution": "text:4"},
     "countdown-tasks-3to4": {"target": "int", "nums": "ints:4"},
     "ms_marco": {
-        "answers": "texts:1:20", "passages": "(is_selected=ints:10, passage_text=texts:10:80, url=texts:10:1)",
+        "answers": "texts:1:20", "passages": "(is_selected=flags:10, passage_text=texts:10:80, url=texts:10:1)",
         "query": "text:8", "query_id": "int", "query_type": "text:1", "wellFormedAnswers": "texts:1:20",
     },
     "all-nli": {"anchor": "text:20", "positive": "text:20", "negative": "text:20"},
     "stsb": {"sentence1": "text:30", "sentence2": "text:30", "score": "float"},
+    "nanobeir-en/corpus": {"_id": "text:1", "text": "text:200"},
+    "nanobeir-en/queries": {"_id": "text:1", "text": "text:8"},
+    "nanobeir-en/qrels": {"query-id": "text:1", "corpus-id": "text:1"},
+    "nanobeir-en/bm25": {"query-id": "text:1", "corpus-ids": "texts:4:1"},
+    "multi_nli": {
+        "promptID": "int", "pairID": "text:1", "premise": "text:60", "premise_binary_parse": "text:120",
+        "premise_parse": "text:120", "hypothesis": "text:30", "hypothesis_binary_parse": "text:60",
+        "hypothesis_parse": "text:60", "genre": "text:1", "label": "label:3",
+    },
     "opus_books": {"id": "text:1", "translation": "(en=text:60, it=text:60, fr=text:60, de=text:60)"},
 }  # fmt: skip
 _TRL: Mapping[str, Mapping[str, str]] = {

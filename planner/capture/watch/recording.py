@@ -94,6 +94,8 @@ class StepRecorder:
             return out
 
         def watched_backward(*args: Any, **kwargs: Any) -> Any:
+            if self._depth or self._in_backward:  # a loss that caches gradients: one inside its forward, or its hook's
+                return backward(*args, **kwargs)
             self._before_backward()
             self._in_backward = True
             try:
@@ -196,7 +198,7 @@ class StepRecorder:
         self._prepare(model)
         self._wake()
         self._inputs = dict(_named_tensors(args, kwargs))
-        self.samples = _samples(micro_batch_of(self._inputs), self._batch_size())
+        self.samples = _samples(micro_batch_of(self._inputs), self._batch_size(), _listed((args, kwargs)))
         self._tracker = ModuleTracker(model)
         self._recorder = Recorder(self._tracker, self._profile, self._reads, origin=self._origin)
         self._recorder.know([*model.parameters(), *model.buffers(), *self._inputs.values()])
@@ -334,9 +336,26 @@ def micro_batch_of(inputs: dict[str, torch.Tensor]) -> int:
     return int(shaped[0].shape[0])
 
 
-def _samples(rows: int, batch_size: int | None) -> int:
-    """A loader's batch of 8 pairs is 16 rows; where a loop cuts its batch, what it computes at once are samples."""
-    return batch_size if batch_size and rows > batch_size and rows % batch_size == 0 else rows
+def _samples(rows: int, batch_size: int | None, listed: set[int]) -> int:
+    """Samples of the micro batch.
+
+    A loader's batch of 8 pairs is 16 rows; where a loop cuts its batch, what it computes at once are samples. What is
+    given as texts or as one tensor for each sample is counted by its list: a tensor of it is one sample's.
+    """
+    if batch_size and (batch_size in listed or (rows > batch_size and rows % batch_size == 0)):
+        return batch_size
+    return rows
+
+
+def _listed(given: Any) -> set[int]:
+    """Lengths of the lists of texts, of tensors or of lists in what a model is given."""
+    if isinstance(given, dict):
+        return set().union(*map(_listed, given.values()))
+    if not isinstance(given, list | tuple):
+        return set()
+    parts = (str, torch.Tensor, list)
+    own = {len(given)} if isinstance(given, list) and given and all(isinstance(one, parts) for one in given) else set()
+    return own.union(*map(_listed, given))
 
 
 def sequence_of(inputs: dict[str, torch.Tensor]) -> int | None:

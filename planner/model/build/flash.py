@@ -178,13 +178,20 @@ def flash_allowed() -> Iterator[None]:
     with (
         flash_package(),
         mock.patch.dict(matrix, {2: there}),
-        mock.patch.object(modeling_utils.PreTrainedModel, "_flash_attn_import_error", _found),
+        mock.patch.object(modeling_utils.PreTrainedModel, "_flash_attn_import_error", _second_is_found()),
     ):
         yield
 
 
-def _found(*args: Any, **kwargs: Any) -> None:
-    """No import error."""
+def _second_is_found() -> Any:
+    """No import error for FlashAttention-2; other versions are looked for as ever."""
+    original = modeling_utils.PreTrainedModel._flash_attn_import_error
+
+    def check(model: Any, flash_attn_version: int, *args: Any, **kwargs: Any) -> None:
+        if flash_attn_version != 2:
+            original(model, flash_attn_version, *args, **kwargs)
+
+    return check
 
 
 def _modules_without_old_name() -> list[Any]:

@@ -42,6 +42,8 @@ class KnownValues:
     def __init__(self) -> None:
         self._twins: dict[int, tuple[StorageWeakRef, torch.UntypedStorage]] = {}
         self._unswept = 0
+        self.unknown_masks = 0
+        """How often a tensor was indexed by a mask whose values nobody knows."""
 
     def forget(self) -> None:
         """Gives all values back; what holds this may live on until the collector comes by."""
@@ -110,6 +112,7 @@ class KnownValues:
         for index in args[1]:
             value = None if index is None or index.dtype not in _BOOL else self.get(index)
             if index is not None and index.dtype in _BOOL and value is None:
+                self.unknown_masks += 1
                 return False, None
             indices += [index] if value is None else [self.made(part) for part in value.nonzero().unbind(1)]
         out = func(args[0], indices, *args[2:], **kwargs)

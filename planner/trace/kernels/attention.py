@@ -55,9 +55,10 @@ def choose_cuda_backend(capability: tuple[int, int], call: AttentionCall) -> Att
 
     pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: priority_order, check_prefer_cudnn_attention
     (cuDNN first on compute capability 9 and 10 with cuDNN above 9.15), can_use_cudnn_attention,
-    can_use_flash_attention, can_use_mem_efficient_attention (grouped queries only in sources newer than 2.13).
+    can_use_flash_attention, can_use_mem_efficient_attention (grouped queries only in sources newer than 2.13);
+    sdp_utils_cpp.h: check_batch_size_and_num_heads_dense (no fused kernel broadcasts a batch).
     """
-    if call.query.dim() != 4:
+    if call.query.dim() != 4 or len({t.shape[0] for t in (call.query, call.key, call.value)}) > 1:
         return AttentionBackend.MATH
     dtype = call.query.dtype
     half = dtype is torch.float16 or (dtype is torch.bfloat16 and capability >= (8, 0))

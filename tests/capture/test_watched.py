@@ -1,0 +1,82 @@
+"""Parts of a capture that need no child: what a batch is counted by, evaluators, launchers, counters, kernels."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from gpu_plan.planner.capture.answers.cuda import cuda_answers
+from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun
+from gpu_plan.planner.capture.answers.loaders import loaders
+from gpu_plan.planner.capture.request import PlannedDevice
+from gpu_plan.planner.capture.watch.evaluators import Evaluators
+from gpu_plan.planner.capture.watch.recording import _listed, _samples
+from gpu_plan.planner.trace.kernels.attention import AttentionBackend, AttentionCall, choose_cuda_backend
+
+
+def test_texts_and_lists_of_tensors_are_counted_by_their_list() -> None:
+    docs = torch.zeros(10)
+    given = (["query"] * 16, [["document"] * 10] * 16, [docs] * 16)
+    assert _listed((given, {"prompt": None})) == {16, 10}
+    assert _samples(10, 16, {16, 10}) == 16
+    assert _samples(16, 8, set()) == 8  # pairs
+    assert _samples(4, 16, set()) == 4  # a batch cut by its loop
+    assert _samples(4, None, {4}) == 4
+
+
+def test_an_evaluator_is_not_run_and_gives_its_main_score() -> None:
+    module = ModuleType("evaluator")
+
+    class BaseEvaluator:
+        primary_metric = "map"
+
+    module.BaseEvaluator = BaseEvaluator  # type: ignore[attr-defined]
+    evaluators = Evaluators()
+    evaluators._take(module)
+
+    class Ranking(BaseEvaluator):
+        def __call__(self, model: Any) -> dict[str, float]:
+            raise AssertionError("it was run")
+
+    scores: Any = Ranking()(None)
+    assert dict(scores) == {"map": 0.0}
+    assert scores["ndcg"] == 0.0
+    assert evaluators.left_out == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "launched"),
+    [("init_device_mesh('cuda', (2,))", True), ("os.environ['LOCAL_RANK']", True), ("model.fit()", False)],
+)
+def test_what_a_launcher_starts_is_read_from_its_text(tmp_path: Path, text: str, launched: bool) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    assert launched_by_torchrun(script) is launched
+
+
+def test_a_loader_keeps_none_of_its_workers_limits() -> None:
+    with loaders(None):
+        loader = DataLoader([1, 2], batch_size=2, num_workers=4, timeout=600, prefetch_factor=4)
+    assert (loader.num_workers, loader.timeout) == (0, 0)
+    assert [batch.tolist() for batch in loader] == [[1, 2]]
+
+
+def test_every_counter_of_the_allocator_is_answered() -> None:
+    device = PlannedDevice(name="A100", total_bytes=80 * 10**9, capability_major=8, sm_count=108)
+    with cuda_answers(device, 1):
+        assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0
+
+
+def test_no_fused_kernel_broadcasts_a_batch() -> None:
+    def call(keys: int) -> AttentionCall:
+        query, key = torch.empty(4, 8, 16, 64, device="meta"), torch.empty(keys, 8, 16, 64, device="meta")
+        return AttentionCall(
+            query=query.half(), key=key.half(), value=key.half(),
+            mask=None, dropout=0.0, causal=False, scale=None, grouped=False,
+        )  # fmt: skip
+
+    assert choose_cuda_backend((8, 0), call(4)) is AttentionBackend.FLASH
+    assert choose_cuda_backend((8, 0), call(1)) is AttentionBackend.MATH
