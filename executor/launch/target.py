@@ -179,7 +179,9 @@ class Target:
 
     @property
     def replicas(self) -> int:
-        """Whole sharded copies of the model under HSDP: as asked, else one on each node."""
+        """Whole sharded copies of the model under HSDP: as planned, else as asked, else one on each node."""
+        if self.strategy.dp_replicate > 1:
+            return self.strategy.dp_replicate
         given = self.saved.workload.get("dp_replicate")
         return int(str(given)) if given is not None else self.nodes
 

@@ -1,10 +1,12 @@
 """A training job: a model by name, or a training script, prepared for the search."""
 
 from functools import partial
+from typing import Any
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.speed import measured_here, speed_for
+from gpu_plan.planner.model.config_reader import parse_config
 from gpu_plan.planner.model.source.headers import differences
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec, built_parameters
@@ -43,6 +45,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         speed=speed_for(cluster, note),
         host_limit=cluster.host_ram_bytes,
         stored=None if source.stored is None else frozenset(source.stored.by_dtype),
+        config=_config_of(source, provider),
     )
     warned = _warnings(workload, cluster, spec, source)
 
@@ -70,6 +73,16 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         warnings=warnings,
         places=partial(_places, provider, source),
     )
+
+
+def _config_of(source: ModelSource, provider: Provider) -> dict[str, Any] | None:
+    """The model's configuration; of a script, that of the model which it was seen to train."""
+    if source.kind != "script":
+        return source.config
+    from gpu_plan.planner.capture.provider import CapturedProvider
+
+    known = provider.facts() if isinstance(provider, CapturedProvider) else None
+    return parse_config(known.config, source.id) if known is not None and known.config and known.models == 1 else None
 
 
 def _batches(provider: Provider, workload: Workload, source: ModelSource) -> tuple[Assumption, ...]:

@@ -263,7 +263,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         strategy = strategy or able[0].name
         if cluster.world_size % int(given.dp_replicate or 1):
             raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
-    degree = given.tensor_parallel or 1
+    degree, replicas = given.tensor_parallel or 1, given.dp_replicate
     if cluster.world_size % degree:
         raise UsageError(f"--tp {degree} does not divide {cluster.world_size} GPUs")
     if cluster.world_size % ((given.dp_replicate or 1) * degree):
@@ -278,6 +278,8 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         offload = offload or Offload.NONE
         strategy = strategy or unsharded(cluster.world_size).name
         micro_batch = micro_batch or (None if given.global_batch else 1)
+        if replicas is None and traits_of(strategy).replicates and cluster.nodes > 1:
+            replicas = cluster.nodes
         # What is pinned is known only here.
         _check_strategy_settings(strategy, given.settings)
         _check_pinned_memory(offload, given.settings)
@@ -296,7 +298,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         checkpointing=checkpointing,
         strategy=strategy,
         offload=None if offload is None else str(offload),
-        dp_replicate=given.dp_replicate,
+        dp_replicate=replicas,
         tensor_parallel=given.tensor_parallel,
         peft=given.peft or NO_ADAPTERS,
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,

@@ -45,6 +45,7 @@ __all__ = [
     "Placement",
     "PlanDocument",
     "RankingFacts",
+    "SearchFacts",
     "SpeedFigures",
     "StoredFacts",
     "StrategyChoice",
@@ -158,6 +159,18 @@ class RankingFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFacts:
+    """How much was looked at."""
+
+    kinds: int
+    """Combinations of strategy, degrees, offload and checkpointing that were explored."""
+    candidates: int
+    """Of those, with their micro batches, what was evaluated."""
+    left_out: tuple[str, ...] = ()
+    """Kinds that would have taken a trace of their own and cannot come first, each with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One way to run the job, judged."""
 
@@ -222,6 +235,8 @@ class PlanDocument:
     prices: tuple[DevicePrice, ...] = ()
     """Of one device, where anybody published any; cheapest first."""
     ranking: RankingFacts | None = None
+    """None in older files."""
+    search: SearchFacts | None = None
     """None in older files."""
     whole_job: JobFigures | None = None
     """Of the best plan, where it was said how many tokens the job has."""

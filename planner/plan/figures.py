@@ -25,6 +25,8 @@ class StrategyChoice:
     pipeline_parallel: int = 1
     context_parallel: int = 1
     expert_parallel: int = 1
+    dp_replicate: int = 1
+    """Whole sharded copies, each over as many ranks; 1 also in older files."""
     zero_stage: int = 0
     """What data parallel ranks share out: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters."""
     offload: str = "none"
@@ -39,7 +41,7 @@ class StrategyChoice:
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
-        _at_least(self, 1, "expert_parallel", "micro_batch_size", "gradient_accumulation_steps")
+        _at_least(self, 1, "expert_parallel", "dp_replicate", "micro_batch_size", "gradient_accumulation_steps")
         if self.zero_stage not in (0, 1, 2, 3):
             raise ValueError(f"zero_stage is {self.zero_stage}, not 0 to 3")
         batch = self.micro_batch_size * self.data_parallel * self.gradient_accumulation_steps

@@ -21,6 +21,7 @@ from gpu_plan.planner.plan.document import (
     OutsideAllocator,
     PlanDocument,
     RankingFacts,
+    SearchFacts,
     StoredFacts,
     TensorLine,
     UncertainTerm,
@@ -72,6 +73,9 @@ def document(
         headline=headline,
         prices=device_prices(cluster),
         alternatives=alternatives,
+        search=SearchFacts(
+            kinds=found.explored, candidates=task.evaluator.evaluated, left_out=tuple(found.left_out)
+        ),
         ranking=RankingFacts(
             prefer=str(found.ranking.prefer), rules=rules(found.ranking), why=why(found.ranking, found.plans)
         ),

@@ -40,6 +40,8 @@ class BaseEvaluator(Generic[W]):
     speed: SpeedModel
     host_limit: int | None = None
     """Bytes of host memory on each node, where known."""
+    evaluated: int = 0
+    """Candidates that were judged so far."""
 
     @property
     def capacity_bytes(self) -> int:

@@ -21,6 +21,10 @@ class Found(Generic[J]):
     rejected: list[Rejected[J]] = field(default_factory=list)
     inapplicable: list[str] = field(default_factory=list)
     """Families that make no sense here, with the reason."""
+    left_out: list[str] = field(default_factory=list)
+    """Families that were not explored though they make sense, with the reason."""
+    explored: int = 0
+    """Families that were."""
     front: frozenset[int] = frozenset()
     """Which of the plans no other beats in time, memory of the device and RAM of the node at once, by position."""
     ranking: Ranking = field(default_factory=Ranking)
@@ -46,6 +50,10 @@ def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefe
         refusal = task.refusal(family)
         if refusal is None:
             try:
+                reason = None if exhaustive else task.hopeless(family, found.ranking, found.plans)
+                if reason is not None:
+                    found.left_out.append(f"{task.words_of(family)}: {reason}")
+                    continue
                 explored = task.explore(family, exhaustive=exhaustive)
             except CannotSplitError as problem:
                 refusal = str(problem)
@@ -54,6 +62,7 @@ def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefe
         if refusal is not None:
             found.inapplicable.append(f"{task.name(family)}: {refusal}")
             continue
+        found.explored += 1
         if explored.rejected is not None:
             found.rejected.append(explored.rejected)
         if explored.best is not None:

@@ -1,6 +1,6 @@
 """What the search asks of a task: training and generating differ in this, and in nothing else that a search knows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -8,6 +8,7 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.plan.inference import InferenceFigures, Placement
 from gpu_plan.planner.search.evaluator import BaseEvaluator, J
+from gpu_plan.planner.search.ranking.rules import Ranking
 
 F = TypeVar("F")
 """A family of candidates: everything but what is found by trying sizes."""
@@ -55,8 +56,15 @@ class Task(Protocol[F, J]):
     def name(self, family: F) -> str:
         """Name of a family in messages."""
 
+    def words_of(self, family: F) -> str:
+        """The same, with all that tells it from families of one name."""
+
     def refusal(self, family: F) -> str | None:
         """Why a family makes no sense here; None where it does."""
+
+    def hopeless(self, family: F, ranking: Ranking, plans: Sequence[J]) -> str | None:
+        """Why a family cannot come before all of `plans`, in words, where finding out would cost more than a bound; or
+        why it is not looked at though nobody ruled it out. None where it is explored."""
 
     def explore(self, family: F, *, exhaustive: bool) -> Explored[J]:
         """A family's candidates, judged. `exhaustive`: in full, even where the model's states alone rule it out.

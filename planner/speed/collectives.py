@@ -92,7 +92,7 @@ def group_of(collective: Collective, cluster: Cluster) -> Group:
     if collective.across_nodes:
         nodes = min(ranks, cluster.nodes)
         return Group(ranks=ranks, nodes=nodes, per_node=ceil_div(ranks, nodes))
-    per_node = min(ranks, cluster.gpus_per_node)
+    per_node = max(1, min(ranks, cluster.gpus_per_node // collective.stride))
     return Group(ranks=ranks, nodes=ceil_div(ranks, per_node), per_node=per_node)
 
 

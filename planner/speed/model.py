@@ -53,6 +53,8 @@ class Collective:
     """Ranks taking part; None for all of the cluster."""
     across_nodes: bool = False
     """One rank of each node takes part (replicas of HSDP), instead of filling nodes one after the other."""
+    stride: int = 1
+    """How far apart they are numbered: ranks between them, which compute one copy together, are in groups beside."""
 
     def __post_init__(self) -> None:
         if self.bytes < 0 or self.count < 0 or (self.ranks is not None and self.ranks < 1):

@@ -43,6 +43,9 @@ def verdict_head(document: PlanDocument) -> list[Child]:
     ]
     if document.ranking is not None and document.ranking.why is not None:
         parts.append(tag("p", document.ranking.why))
+    looked = words.search_words(document)
+    if looked is not None:
+        parts.append(tag("p", looked))
     if document.nearest_change is not None:
         parts.append(tag("p", "Nearest change that would fit:", _CLOSER, document.nearest_change))
     if shown is not None:

@@ -40,6 +40,11 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
     if document.plans[1:top]:
         blocks += ["## Next best", _ranking(document.plans[1:top])]
     blocks.extend(_losers(document, max(1, top)))
+    looked = words.search_words(document)
+    if looked is not None:
+        blocks.append(markdown(looked))
+    if explain and document.search is not None and document.search.left_out:
+        blocks += ["## Not traced", _bullets(map(markdown, document.search.left_out))]
     if explain and shown is not None:
         if shown.speed is not None and shown.speed.scaling is not None:
             blocks += ["## Scaling", markdown(shown.speed.scaling)]

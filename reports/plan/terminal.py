@@ -132,6 +132,13 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
     if document.ranking is not None and document.plans and not document.alternatives:
         yield Text("  What else you could do, evaluated: --alternatives", style="dim")
     yield from _losers(document, page, top)
+    looked = words.search_words(document)
+    if looked is not None:
+        yield Text("")
+        yield Padding(Text(page.safe(looked), style="dim"), (0, 0, 0, 2))
+    if explain and document.search is not None and document.search.left_out:
+        yield from _heading("Not traced")
+        yield _bullets((page.safe(text), "") for text in document.search.left_out)
     if explain and shown is not None:
         if shown.speed is not None and shown.speed.scaling is not None:
             yield from _heading("Scaling")

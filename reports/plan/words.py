@@ -108,12 +108,13 @@ def strategy_title(name: str) -> str:
 
 
 def strategy_words(choice: StrategyChoice) -> str:
-    """`FSDP2`, `ZeRO-3 + optimizer offload`, `FSDP2 × TP 2`."""
+    """`FSDP2`, `ZeRO-3 + optimizer offload`, `FSDP2 × TP 2`, `HSDP of 2 replicas`."""
     title = strategy_title(choice.name)
     for name, mark in _DEGREES:
         if getattr(choice, name) > 1:
             title = with_degree(title, mark, getattr(choice, name))
     expert = f" EP {choice.expert_parallel}" if choice.expert_parallel > 1 else ""
+    expert += f" of {choice.dp_replicate} replicas" if choice.dp_replicate > 1 else ""
     kind = "full" if choice.offload == "all" else choice.offload
     offload = "" if kind == "none" else f" + {kind} offload"
     return title + expert + offload
@@ -346,3 +347,15 @@ _HOST_READ = "host read "
 def _integer(value: object) -> int:
     assert isinstance(value, int)  # the document has checked it
     return value
+
+
+def search_words(document: PlanDocument) -> str | None:
+    """How much was looked at, in one line; None in older files, and where there was one candidate."""
+    facts = document.search
+    if facts is None or facts.candidates < 2:
+        return None
+    words = f"{facts.candidates} candidates of {facts.kinds} kinds evaluated"
+    if not facts.left_out:
+        return words
+    kinds = "kind" if len(facts.left_out) == 1 else "kinds"
+    return f"{words}; {len(facts.left_out)} {kinds} of tensor parallel not traced (--explain says why)"

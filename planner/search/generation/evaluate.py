@@ -22,6 +22,7 @@ class GenerationEvaluator(RankEvaluator):
         """The candidate at a context and batch (the workload's own where not given), its allocator simulated."""
         key = (layout, context or self.workload.context, batch or self.workload.batch)
         if key not in self._kept:
+            self.evaluated += 1
             self._kept[key] = judge_map(self, *key) if layout.name == "device-map" else self._judge(*key)
         return self._kept[key]
 

@@ -1,6 +1,6 @@
 """Generating, as the search sees a task."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import UsageError
@@ -13,6 +13,7 @@ from gpu_plan.planner.search.generation.evaluate import GenerationEvaluator
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.search.generation.limits import NO_LIMITS, Limits, limits
 from gpu_plan.planner.search.generation.relaxed import relaxed
+from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.reasons import failure
 from gpu_plan.planner.search.search import search
 from gpu_plan.planner.search.task import Details, Explored, Rejected
@@ -41,9 +42,17 @@ class GenerationTask:
         """The layout's title."""
         return family.title
 
+    def words_of(self, family: Layout) -> str:
+        """The same: titles tell layouts apart."""
+        return family.title
+
     def refusal(self, family: Layout) -> str | None:
         """What transformers cannot do."""
         return self.evaluator.refuses(family)
+
+    def hopeless(self, family: Layout, ranking: Ranking, plans: Sequence[GenerationJudgement]) -> str | None:
+        """Every layout is looked at."""
+        return None
 
     def explore(self, family: Layout, *, exhaustive: bool) -> Explored[GenerationJudgement]:
         """The layout, judged; CannotSplitError where the model cannot be parted so."""

@@ -76,6 +76,23 @@ class Ranking:
         found = ratio(self.counted(plan), self.counted(fastest))
         return found.low <= 1 and found.expected <= LONGER
 
+    def beyond(self, plans: Sequence[R], *, seconds: float, parts: int) -> bool:
+        """Whether what takes at least so many seconds a sample, and so many moving parts, cannot come first.
+
+        Of two that tie RAM of the node and moving parts decide: one that keeps none and is no faster loses to what has
+        none and fewer parts.
+        """
+        fitting = sorted((plan for plan in plans if standing(plan) == 0), key=_name)
+        if not fitting or self.order[0] == "headroom":
+            return False
+        if self.prefer is Prefer.SIMPLE:
+            return min(plan.moving_parts for plan in fitting) < parts
+        fastest = self.counted(self.fastest(fitting))[0]
+        if seconds > LONGER * fastest or (seconds >= fastest and self.order[0] == "time"):
+            return True
+        first = min(self.tied(fitting), key=self.key)
+        return seconds >= fastest and (self.host_tenths(first), first.moving_parts) < (0, parts)
+
     def counted(self, plan: Judgement) -> tuple[float, ...]:
         """A plan's seconds as they are compared: of one that offloads `OFFLOADED` times, unless time alone matters."""
         if self.prefer is not Prefer.BALANCE or not plan.offloads:

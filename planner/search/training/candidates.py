@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.search.training.degrees import spreads
 from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.known import unsharded, with_degree
 from gpu_plan.planner.strategy.registry import STRATEGIES, find_strategy
@@ -23,16 +24,21 @@ class Family:
     checkpointing: Checkpointing
     tensor_parallel: int = 1
     """Ranks that compute one copy of the model together."""
+    replicas: int | None = None
+    """Whole sharded copies, where another number than `--dp-replicate` or one on each node is tried."""
 
     @property
     def title(self) -> str:
-        """`ZeRO-2 with optimizer offload`, `FSDP2 × TP 4`."""
+        """`ZeRO-2 with optimizer offload`, `FSDP2 × TP 4`, `HSDP of 2 replicas`."""
+        title = self.strategy.title
         if self.tensor_parallel > 1:
-            return with_degree(self.strategy.title, "TP", self.tensor_parallel)
+            title = with_degree(title, "TP", self.tensor_parallel)
+        if self.replicas is not None:
+            title = f"{title} of {self.replicas} replicas"
         if self.offload is Offload.NONE:
-            return self.strategy.title
+            return title
         words = {Offload.ALL: "full offload", Offload.NVME: "NVMe offload"}
-        return f"{self.strategy.title} with {words.get(self.offload, f'{self.offload} offload')}"
+        return f"{title} with {words.get(self.offload, f'{self.offload} offload')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +55,15 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
     UsageError when checkpointing is asked of a model that does not support it.
     """
     for strategy in _strategies(workload, cluster):
-        for degree in tensor_degrees(strategy.traits, workload, cluster):
+        for degree, replicas in spreads(strategy.traits, workload, cluster):
             for offload in _offloads(workload, cluster, strategy):
                 for checkpointing in _checkpointing(workload, can_checkpoint):
                     yield Family(
-                        strategy=strategy, offload=offload, checkpointing=checkpointing, tensor_parallel=degree
+                        strategy=strategy,
+                        offload=offload,
+                        checkpointing=checkpointing,
+                        tensor_parallel=degree,
+                        replicas=replicas,
                     )
 
 
@@ -65,7 +75,7 @@ def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
     if cluster.gpu.is_cpu:
         # Accelerate runs neither FSDP nor DeepSpeed on CPU processes without patches: only what was asked for.
         return [STRATEGIES[unsharded(cluster.world_size).name]]
-    return [s for s in STRATEGIES.values() if _tried(s.traits, cluster) and _of_stack(s.traits, workload)]
+    return [s for s in STRATEGIES.values() if _tried(s.traits, workload, cluster) and _of_stack(s.traits, workload)]
 
 
 def _of_stack(traits: Traits, workload: Workload) -> bool:
@@ -76,19 +86,10 @@ def _of_stack(traits: Traits, workload: Workload) -> bool:
     return not stack.strategies or traits.name in stack.strategies
 
 
-def tensor_degrees(traits: Traits, workload: Workload, cluster: Cluster) -> list[int]:
-    """Ranks that compute one copy together under a strategy: as given, or every number of them within a node."""
-    if not traits.tensor_parallel:
-        return [1]
-    world, given = cluster.world_size, workload.tensor_parallel
-    if traits.tensor_parallel == "all":
-        return [world] if given in (None, world) else []
-    possible = range(2, cluster.gpus_per_node + 1) if given is None else [given]
-    return [degree for degree in possible if degree < world and world % degree == 0]
-
-
-def _tried(traits: Traits, cluster: Cluster) -> bool:
+def _tried(traits: Traits, workload: Workload, cluster: Cluster) -> bool:
     """Whether the search tries a strategy that nobody asked for."""
+    if traits.tensor_parallel and workload.tensor_parallel == 1:
+        return False
     if cluster.world_size == 1:
         return bool(traits.searched.alone)
     return traits.searched.over == "devices" or (traits.searched.over == "nodes" and cluster.nodes > 1)

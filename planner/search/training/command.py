@@ -110,7 +110,7 @@ def _strategy_words(judgement: StepJudgement, workload: Workload, cluster: Clust
     if full and not workload.stack.traits.is_trainer:
         words += ["--fsdp_activation_checkpointing", "true"]
     if traits.replicates:
-        replicas = workload.dp_replicate or cluster.nodes
+        replicas = judgement.family.replicas or workload.dp_replicate or cluster.nodes
         words += ["--use_parallelism_config", "--parallelism_config_dp_replicate_size", str(replicas)]
         words += ["--parallelism_config_dp_shard_size", str(cluster.world_size // replicas)]
     return words

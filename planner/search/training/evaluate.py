@@ -83,7 +83,8 @@ class StepJudgement(Judgement):
     @property
     def identity(self) -> tuple[Any, ...]:
         family, batch = self.family, self.batch
-        place = (family.strategy.traits.place, family.tensor_parallel, str(family.offload), str(family.checkpointing))
+        degrees = (family.tensor_parallel, family.replicas or 0)
+        place = (family.strategy.traits.place, *degrees, str(family.offload), str(family.checkpointing))
         return (*place, batch.micro_batch, batch.accumulation_steps)
 
     @property
@@ -114,7 +115,9 @@ class Evaluator(BaseEvaluator[Workload]):
     provider: Provider
     stored: frozenset[str] | None = None
     """dtypes in the model's checkpoint, where its headers were read."""
-    _plans: dict[tuple[str, str, str, int, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
+    config: Mapping[str, Any] | None = None
+    """The model's, where it is named by one: degrees that nobody asked for are tried of such a model alone."""
+    _plans: dict[tuple[str, str, str, int, int, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
 
     def variant(self, family: Family) -> StepVariant:
@@ -160,14 +163,25 @@ class Evaluator(BaseEvaluator[Workload]):
             offload=family.offload,
             hidden_size=trace.layout.hidden_size,
             peft=workload.peft,
-            replicate=(workload.dp_replicate or cluster.nodes) if family.strategy.traits.replicates else 1,
+            replicate=self.replicas(family),
             nodes=cluster.nodes,
             tensor_parallel=family.tensor_parallel,
             settings=workload.settings,
         )
 
+    def replicas(self, family: Family) -> int:
+        """Whole sharded copies of the model, 1 where the strategy has no such thing."""
+        if not family.strategy.traits.replicates:
+            return 1
+        return family.replicas or self.workload.dp_replicate or self.cluster.nodes
+
     def judge(self, family: Family, batch: Batch) -> StepJudgement:
-        """Evaluates one candidate exactly."""
+        """Evaluates one candidate exactly, and counts it."""
+        self.evaluated += 1
+        return self.judge_uncounted(family, batch)
+
+    def judge_uncounted(self, family: Family, batch: Batch) -> StepJudgement:
+        """The same for what is no candidate itself."""
         trace = self.provider.trace(self.variant(family), batch.micro_batch)
         return self._judge(family, batch, trace)
 
@@ -178,7 +192,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
         plan, profile = _worst(self._plan(family, batch, trace), batch.micro_batch)
-        time = self.speed.step_time(self._work(family, batch, trace, plan), self.cluster)
+        time = self.speed.step_time(self.work(family, batch, trace, plan), self.cluster)
         uncompiled = () if states_only else self._uncompiled(family, batch, profile)
         return StepJudgement(
             family=family,
@@ -197,7 +211,7 @@ class Evaluator(BaseEvaluator[Workload]):
             states_only=states_only,
         )
 
-    def _work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
+    def work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
         """What one rank does in a step."""
         work = StepWork(
             trace=trace,
@@ -268,7 +282,7 @@ class Evaluator(BaseEvaluator[Workload]):
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         accumulation = min(batch.accumulation_steps, 2)
         words = (family.strategy.name, str(family.offload), str(family.checkpointing))
-        key = (*words, family.tensor_parallel, accumulation, trace.samples)
+        key = (*words, family.tensor_parallel, family.replicas or 0, accumulation, trace.samples)
         if key not in self._plans:
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))

@@ -1,21 +1,25 @@
 """Training, as the search sees a task."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.search.document import uncertain
+from gpu_plan.planner.search.ranking.rules import Ranking, standing
 from gpu_plan.planner.search.task import Details, Explored
+from gpu_plan.planner.search.training.bounds import Bounds
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
 from gpu_plan.planner.search.training.relaxed import relaxed
+from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.training import Workload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainingTask:
     """A training job: families are a strategy, what it offloads and how it checkpoints; sizes are micro batches."""
 
@@ -35,17 +39,53 @@ class TrainingTask:
         return batches(self._workload, self._cluster.world_size // family.tensor_parallel)
 
     def families(self) -> Iterator[Family]:
-        """As the options leave them, simplest first. UsageError for checkpointing that the model does not have."""
-        return families(self._workload, self._cluster, self._can_checkpoint)
+        """As the options leave them, simplest first. UsageError for checkpointing that the model does not have.
+
+        Degrees of tensor parallel that nobody asked for are those that the model's class can be split by.
+        """
+        for family in families(self._workload, self._cluster, self._can_checkpoint):
+            if family.tensor_parallel == 1 or self._asked or self.bounds.splits(family.tensor_parallel):
+                yield family
+
+    @property
+    def _asked(self) -> bool:
+        """Whether somebody said how the model is spread."""
+        return self._workload.strategy is not None or self._workload.tensor_parallel is not None
 
     def name(self, family: Family) -> str:
-        """The strategy's title, with its degree."""
-        return family.title if family.tensor_parallel > 1 else family.strategy.title
+        """The strategy's title, with its degrees."""
+        spread = family.tensor_parallel > 1 or family.replicas is not None
+        return family.title if spread else family.strategy.title
+
+    def words_of(self, family: Family) -> str:
+        """`FSDP2 × TP 2, full checkpointing`."""
+        return f"{family.title}, {'no' if family.checkpointing == 'none' else family.checkpointing} checkpointing"
 
     def refusal(self, family: Family) -> str | None:
         """What the real implementation would say, before any step is traced."""
         trace = self.evaluator.provider.static_trace(self.evaluator.variant(family).regime)
         return family.strategy.refuses(self.evaluator.context(family, self.cuts[0].accumulation_steps, trace))
+
+    def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
+        """Of degrees that nobody asked for: each takes a trace of its own, made only where it could come first."""
+        if family.tensor_parallel == 1 or self._asked:
+            return None
+        if self._script is not None and any(standing(plan) == 0 for plan in plans):
+            return "a script is spread so only where nothing else fits: --tp asks for it"
+        least = self.bounds.least(family, self.cuts_of(family))
+        if least.seconds is None:
+            needed, capacity = format_gib(least.bytes), format_gib(self.evaluator.capacity_bytes)
+            return f"needs at least {needed} GiB, has {capacity}"
+        if not ranking.beyond(plans, seconds=least.seconds, parts=family.strategy.traits.moving_parts):
+            return None
+        fastest = ranking.fastest([plan for plan in plans if standing(plan) == 0])
+        times = least.seconds / fastest.seconds[0]
+        return f"cannot come first: at best {times:.2f} times as long as {fastest.title}"
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """Of this job's degrees."""
+        return Bounds(self.evaluator)
 
     def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
         """The best micro batch, and the smallest that fails."""
@@ -74,6 +114,8 @@ class TrainingTask:
         for family in trial.families():
             if trial.refusal(family) is not None:
                 continue
+            if family.tensor_parallel > 1 and not self._asked:
+                continue  # a trace for each degree and each change would take longer than the search
             if family.tensor_parallel == 1 and trial.evaluator.judge_states(family, batch).verdict != "fits":
                 continue
             judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
@@ -95,6 +137,7 @@ class TrainingTask:
             name=family.strategy.name,
             data_parallel=self._cluster.world_size // family.tensor_parallel,
             tensor_parallel=family.tensor_parallel,
+            dp_replicate=self.evaluator.replicas(family),
             zero_stage=family.strategy.traits.stage,
             offload=str(family.offload),
             micro_batch_size=batch.micro_batch,
@@ -170,5 +213,6 @@ class TrainingTask:
                 speed=evaluator.speed,
                 host_limit=(cluster or evaluator.cluster).host_ram_bytes,
                 stored=evaluator.stored,
+                config=evaluator.config,
             )
         )

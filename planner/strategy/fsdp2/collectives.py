@@ -16,6 +16,7 @@ def collectives(layout: Layout) -> tuple[Collective, ...]:
             phase=phase,
             per="micro_step",
             ranks=ranks,
+            stride=layout.context.tensor_parallel,
         )
         for unit in layout.units
         for phase in (("forward", "backward") if unit.reshard_after_forward else ("forward",))
@@ -28,6 +29,7 @@ def collectives(layout: Layout) -> tuple[Collective, ...]:
             phase="backward",
             per="step",
             ranks=ranks,
+            stride=layout.context.tensor_parallel,
         )
         for unit in layout.units
     ]

@@ -13,7 +13,7 @@ from gpu_plan.planner.strategy.fsdp2.packed import packed_dtype, stored_as_float
 from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, Wrapping, shard, wrap_units
 from gpu_plan.planner.strategy.module_times import ModuleTimes, module_times
 from gpu_plan.planner.strategy.traits import Offload
-from gpu_plan.planner.trace.events import Mark, ParameterInfo
+from gpu_plan.planner.trace.events import Kind, Mark, ParameterInfo
 from gpu_plan.planner.trace.variant import Regime
 
 
@@ -89,8 +89,14 @@ class Layout:
         return [i for i in unit.parameters if self.steps(i)]
 
     def steps(self, index: int) -> bool:
-        """Whether a parameter gets a gradient, and so optimizer state."""
-        return self.trace.parameters[index].trainable and self.builder.gradient_event(index) is not None
+        """Whether a parameter gets a gradient, and so optimizer state; a trace without a step knows no gradients."""
+        if not self.trace.parameters[index].trainable:
+            return False
+        return self.builder.gradient_event(index) is not None or not self._has_step
+
+    @cached_property
+    def _has_step(self) -> bool:
+        return bool((self.trace.kind == Kind.GRADIENT).any())
 
     def forward_span(self, unit: Unit) -> tuple[int, int]:
         enters = [self.times.enter[m] for m in unit.modules if m in self.times.enter]

@@ -1,0 +1,145 @@
+"""The least time and memory that ranks computing one copy together could take, from the trace of the whole model.
+
+A degree takes a trace of its own, which costs seconds; what cannot come first is not traced. Nothing here is a guess:
+of t ranks each issues every operator at least once, computes at least 1/t of it and moves at least 1/t of its bytes, all
+of it in the modules that the class's plan leaves whole, holds at least 1/t of what one rank holds that computes the copy
+alone, and waits for the sums that the plan names.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.speed.model import Collective, Phase
+from gpu_plan.planner.strategy.known import unsharded
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.parallel.plans import TENSOR, Sums, divides, parallel_plan, replicated, sums_of
+from gpu_plan.planner.trace.shipped.needed import NotTraceableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Least:
+    """What a family takes at the very least."""
+
+    seconds: float | None
+    """Of one sample, over the micro batches that could fit; None where none could."""
+    bytes: int
+    """Of the device, at the smallest micro batch that was looked at."""
+
+
+@dataclass(slots=True)
+class Bounds:
+    """Bounds of one evaluator's families; parts of traces are kept."""
+
+    evaluator: Evaluator
+    _parts: dict[tuple[str, tuple[int, ...], int], StepTrace] = field(default_factory=dict)
+    _sums: Sums | None = None
+
+    def splits(self, degree: int) -> bool:
+        """Whether the class has a plan, known without running it, that so many ranks can follow."""
+        config = self.evaluator.config
+        return config is not None and bool(self._plan) and divides(config, degree)
+
+    def least(self, family: Family, cuts: list[Batch]) -> Least:
+        """Over the cuts, smallest micro batch first. Traces the whole model at most, never a part."""
+        alone, degree = self.alone(family), family.tensor_parallel
+        states = self._held(alone, degree, self.evaluator.judge_states(alone, cuts[0]))
+        if states > self.evaluator.capacity_bytes:
+            return Least(seconds=None, bytes=states)
+        best: float | None = None
+        first: int | None = None
+        for batch in cuts:
+            try:
+                judged = self.evaluator.judge_uncounted(alone, batch)
+            except NotTraceableError:
+                break  # larger than any shipped trace
+            held = self._held(alone, degree, judged)
+            first = held if first is None else first
+            if held > self.evaluator.capacity_bytes:
+                break
+            seconds = self._seconds(alone, degree, batch, judged)
+            best = seconds if best is None else min(best, seconds)
+        return Least(seconds=best, bytes=first or states)
+
+    def alone(self, family: Family) -> Family:
+        """The family that it comes to where each rank computes its own copy."""
+        name = family.strategy.traits.untensored or unsharded(1).name
+        return replace(family, strategy=STRATEGIES[name], tensor_parallel=1)
+
+    def _held(self, alone: Family, degree: int, judged: StepJudgement) -> int:
+        """What is sharded over all ranks already, a degree makes no smaller: of states alone nothing is divided."""
+        whole = judged.profile.peak_allocated_bytes
+        divided = judged.states_only and alone.strategy.traits.shards_model
+        part = whole if divided else whole // degree
+        return part + sum(term.low for term in judged.terms)
+
+    def _seconds(self, alone: Family, degree: int, batch: Batch, judged: StepJudgement) -> float:
+        evaluator, trace = self.evaluator, judged.plan.stream.trace
+        optimizer = judged.plan.optimizer_work
+        if not alone.strategy.traits.shards_model:
+            touched = optimizer.parameter_bytes_read_written // degree
+            optimizer = replace(optimizer, parameter_bytes_read_written=touched, elements=optimizer.elements // degree)
+        copies = evaluator.cluster.world_size // degree
+        work = replace(
+            evaluator.work(alone, batch, trace, judged.plan),
+            trace=self._part(trace, degree, evaluator.variant(alone).key()),
+            collectives=tuple(self._waits(degree, batch.micro_batch * trace.tokens_per_sample)),
+            optimizer=optimizer,
+            data_parallel=copies,
+        )
+        step = evaluator.speed.step_time(work, evaluator.cluster).step_seconds
+        return step / (batch.micro_batch * batch.accumulation_steps * copies)
+
+    def _part(self, trace: StepTrace, degree: int, key: str) -> StepTrace:
+        name = (key, trace.samples, degree)
+        if name not in self._parts:
+            layout = trace.layout
+            whole = replicated(trace.modules, layout.blocks, layout.final_norm, self._plan)
+            places = [place for place, module in enumerate(trace.modules) if module in whole]
+            share = np.where(np.isin(trace.op_module, places), 1.0, 1.0 / degree)
+            self._parts[name] = replace(
+                trace,
+                op_flops_fixed=trace.op_flops_fixed * share,
+                op_flops_per_sample=trace.op_flops_per_sample * share,
+                op_bytes_fixed=trace.op_bytes_fixed * share,
+                op_bytes_per_sample=trace.op_bytes_per_sample * share,
+            )
+        return self._parts[name]
+
+    @property
+    def _plan(self) -> Mapping[str, str]:
+        return parallel_plan(_type_of(self.evaluator.config), TENSOR) or {}
+
+    def _waits(self, degree: int, tokens: int) -> list[Collective]:
+        """The all-reduces of one micro step that the class's plan names."""
+        if self._sums is None:
+            self._sums = sums_of(self.evaluator.provider.spec(), self._plan)
+        size = element_bits(self.evaluator.workload.precision.compute_dtype) // 8
+        named: tuple[tuple[Phase, tuple[int, ...]], ...] = (
+            ("forward", self._sums.forward),
+            ("backward", self._sums.backward),
+        )
+        return [
+            Collective(
+                kind="all_reduce",
+                bytes=elements * tokens * size,
+                count=count,
+                phase=phase,
+                per="micro_step",
+                overlap=False,
+                ranks=degree,
+            )
+            for phase, all_of_it in named
+            for elements, count in Counter(all_of_it).items()
+        ]
+
+
+def _type_of(config: object) -> str | None:
+    named = config.get("model_type") if isinstance(config, dict) else None
+    return named if isinstance(named, str) else None

@@ -1,0 +1,41 @@
+"""Degrees that the search tries under one strategy: ranks that compute one copy together, and replicas of the whole."""
+
+from collections.abc import Iterator
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.strategy.traits import Traits
+from gpu_plan.planner.workload.training import Workload
+
+
+def spreads(traits: Traits, workload: Workload, cluster: Cluster) -> Iterator[tuple[int, int | None]]:
+    """Pairs of a degree of tensor parallel and a number of replicas, None for what they are by default."""
+    for degree in tensor_degrees(traits, workload, cluster):
+        yield degree, None
+        for replicas in replica_counts(traits, workload, cluster):
+            yield degree, replicas
+
+
+def tensor_degrees(traits: Traits, workload: Workload, cluster: Cluster) -> list[int]:
+    """Ranks that compute one copy together under a strategy: as given, or every number of them within a node.
+
+    What is cut within a node never waits for the network; more is tried where it is asked for.
+    """
+    if not traits.tensor_parallel:
+        return [1]
+    world, given = cluster.world_size, workload.tensor_parallel
+    if traits.tensor_parallel == "all":
+        within = given == world or (given is None and (world <= cluster.gpus_per_node or workload.strategy is not None))
+        return [world] if within else []
+    possible = range(2, cluster.gpus_per_node + 1) if given is None else [given]
+    return [
+        degree
+        for degree in possible
+        if degree < world and world % degree == 0 and (given or cluster.gpus_per_node % degree == 0)
+    ]
+
+
+def replica_counts(traits: Traits, workload: Workload, cluster: Cluster) -> list[int]:
+    """Numbers of replicas beside one on each node: fewer, each over several whole nodes; none where it was said."""
+    if not traits.replicates or workload.dp_replicate is not None:
+        return []
+    return [count for count in range(2, cluster.nodes) if cluster.nodes % count == 0]

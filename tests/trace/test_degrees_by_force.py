@@ -1,0 +1,107 @@
+"""The search over degrees gives the plan that comes first of all candidates, though it traces few of the degrees.
+
+Brute force is the same search with nothing left out: every degree traced, every micro batch evaluated.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.workload.prefer import Prefer
+from gpu_plan.planner.workload.training import Precision, Workload
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1024, "hidden_size": 512,
+    "intermediate_size": 1024, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "max_position_embeddings": 2048,
+}  # fmt: skip
+MIXTRAL = {
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": 512, "hidden_size": 256,
+    "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_local_experts": 4, "max_position_embeddings": 1024,
+}  # fmt: skip
+
+
+class Everything(TrainingTask):
+    """The same job, with no degree left out."""
+
+    def hopeless(self, family: Any, ranking: Any, plans: Any) -> None:
+        return None
+
+
+def task_of(kind: type[TrainingTask], folder: Path, config: dict[str, Any], gpus: str, **given: Any) -> TrainingTask:
+    """`given`: fields of the workload."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    source, cluster = resolve(str(path)), parse_cluster(gpus)
+    provider = TraceProvider(source=source, device=device_kind(cluster.gpu), attention="sdpa")
+    workload = replace(Workload(seq_len=256, precision=Precision("bf16-mixed")), **given)
+    return kind(
+        Evaluator(
+            provider=provider, workload=workload, cluster=cluster, speed=RooflineModel(), config=source.config
+        )
+    )  # fmt: skip
+
+
+def first(found: Found[StepJudgement]) -> tuple[Any, ...]:
+    assert found.best is not None
+    return (found.best.identity, found.best.profile.peak_allocated_bytes, found.best.seconds[0])
+
+
+def compared(folder: Path, config: dict[str, Any], gpus: str, prefer: Prefer, **given: Any) -> tuple[int, int]:
+    """Asserts that both searches choose the same; gives how many kinds of plans were left out, and explored by force."""
+    ours = search(task_of(TrainingTask, folder, config, gpus, **given), prefer=prefer)
+    every = search(task_of(Everything, folder, config, gpus, **given), prefer=prefer)
+    assert first(ours) == first(every)
+    assert ours.explored + len(ours.left_out) == every.explored
+    return len(ours.left_out), every.explored
+
+
+def bounds_hold(folder: Path, config: dict[str, Any], gpus: str, **given: Any) -> int:
+    """Asserts that no candidate takes less time or memory than its bound says; gives how many were compared."""
+    task, looked = task_of(TrainingTask, folder, config, gpus, **given), 0
+    for family in task.families():
+        if family.tensor_parallel == 1 or task.refusal(family) is not None:
+            continue
+        for batch in task.cuts_of(family):
+            least = task.bounds.least(family, [batch])
+            real = task.evaluator.judge(family, batch)
+            assert least.bytes <= real.least_bytes, (family.title, batch)
+            assert least.seconds is None or least.seconds <= real.seconds[0], (family.title, batch)
+            looked += 1
+    return looked
+
+
+@pytest.mark.slow
+def test_a_small_space_gives_the_plan_of_brute_force(tmp_path: Path) -> None:
+    left_out, explored = compared(tmp_path, LLAMA, "2xH100", Prefer.BALANCE, global_batch=8)
+    assert 0 < left_out < explored
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [LLAMA, MIXTRAL], ids=["llama", "mixtral"])
+@pytest.mark.parametrize("gpus", ["4xH100", "4xT4", "2x4xA100"])
+@pytest.mark.parametrize("prefer", [Prefer.BALANCE, Prefer.SPEED, Prefer.SIMPLE, Prefer.MEMORY])
+def test_spaces_give_the_plan_of_brute_force(
+    tmp_path: Path, config: dict[str, Any], gpus: str, prefer: Prefer
+) -> None:
+    precision = Precision("fp16-mixed" if "T4" in gpus else "bf16-mixed")
+    compared(tmp_path, config, gpus, prefer, global_batch=16, precision=precision)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [LLAMA, MIXTRAL], ids=["llama", "mixtral"])
+@pytest.mark.parametrize("gpus", ["4xH100", "2x2xA100"])
+def test_no_candidate_takes_less_than_its_bound(tmp_path: Path, config: dict[str, Any], gpus: str) -> None:
+    assert bounds_hold(tmp_path, config, gpus, global_batch=16) > 10
