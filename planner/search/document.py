@@ -73,9 +73,7 @@ def document(
         headline=headline,
         prices=device_prices(cluster),
         alternatives=alternatives,
-        search=SearchFacts(
-            kinds=found.explored, candidates=task.evaluator.evaluated, left_out=tuple(found.left_out)
-        ),
+        search=SearchFacts(kinds=found.explored, candidates=task.evaluator.evaluated, left_out=tuple(found.left_out)),
         ranking=RankingFacts(
             prefer=str(found.ranking.prefer), rules=rules(found.ranking), why=why(found.ranking, found.plans)
         ),

@@ -60,7 +60,7 @@ def first(found: Found[StepJudgement]) -> tuple[Any, ...]:
 
 
 def compared(folder: Path, config: dict[str, Any], gpus: str, prefer: Prefer, **given: Any) -> tuple[int, int]:
-    """Asserts that both searches choose the same; gives how many kinds of plans were left out, and explored by force."""
+    """Asserts that both searches choose the same; gives how many kinds were left out, and explored by force."""
     ours = search(task_of(TrainingTask, folder, config, gpus, **given), prefer=prefer)
     every = search(task_of(Everything, folder, config, gpus, **given), prefer=prefer)
     assert first(ours) == first(every)
@@ -93,9 +93,7 @@ def test_a_small_space_gives_the_plan_of_brute_force(tmp_path: Path) -> None:
 @pytest.mark.parametrize("config", [LLAMA, MIXTRAL], ids=["llama", "mixtral"])
 @pytest.mark.parametrize("gpus", ["4xH100", "4xT4", "2x4xA100"])
 @pytest.mark.parametrize("prefer", [Prefer.BALANCE, Prefer.SPEED, Prefer.SIMPLE, Prefer.MEMORY])
-def test_spaces_give_the_plan_of_brute_force(
-    tmp_path: Path, config: dict[str, Any], gpus: str, prefer: Prefer
-) -> None:
+def test_spaces_give_the_plan_of_brute_force(tmp_path: Path, config: dict[str, Any], gpus: str, prefer: Prefer) -> None:
     precision = Precision("fp16-mixed" if "T4" in gpus else "bf16-mixed")
     compared(tmp_path, config, gpus, prefer, global_batch=16, precision=precision)
 

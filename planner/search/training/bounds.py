@@ -1,9 +1,9 @@
 """The least time and memory that ranks computing one copy together could take, from the trace of the whole model.
 
 A degree takes a trace of its own, which costs seconds; what cannot come first is not traced. Nothing here is a guess:
-of t ranks each issues every operator at least once, computes at least 1/t of it and moves at least 1/t of its bytes, all
-of it in the modules that the class's plan leaves whole, holds at least 1/t of what one rank holds that computes the copy
-alone, and waits for the sums that the plan names.
+of t ranks each issues every operator at least once, computes at least 1/t of it and moves at least 1/t of its bytes,
+all of it in the modules that the class's plan leaves whole, holds at least 1/t of what one rank holds that computes the
+copy alone, and waits for the sums that the plan names.
 """
 
 from collections import Counter

@@ -100,7 +100,9 @@ def sums_of(spec: ModelSpec, plan: Mapping[str, str]) -> Sums:
     return Sums(forward=tuple(forward), backward=tuple(backward))
 
 
-def replicated(modules: Sequence[str], blocks: Collection[str], final_norm: str | None, plan: Mapping[str, str]) -> set[str]:
+def replicated(
+    modules: Sequence[str], blocks: Collection[str], final_norm: str | None, plan: Mapping[str, str]
+) -> set[str]:
     """Of the modules, those that every rank computes on all of each token: blocks, in which residuals are added, what
     stands in a block beside everything that the plan names, such as its norms, and the final norm."""
     rules = re.compile("|".join(_pattern(rule) for rule in plan))
