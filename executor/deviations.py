@@ -86,6 +86,9 @@ def _degrees(planned: StrategyChoice, actual: Actual) -> Iterator[str]:
     found = actual.tensor_parallel
     if found is not None and found != planned.tensor_parallel and actual.strategy == planned.name:
         yield f"{found} ranks computed a copy of the model together, planned are {planned.tensor_parallel}"
+    held = actual.expert_parallel
+    if held is not None and held != planned.expert_parallel and actual.strategy == planned.name:
+        yield f"{held} ranks held the experts between them, planned are {planned.expert_parallel}"
 
 
 def _model(saved: SavedPlan, actual: Actual) -> Iterator[str]:

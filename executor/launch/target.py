@@ -131,8 +131,8 @@ class Target:
 
     @property
     def spreads_model(self) -> bool:
-        """Whether ranks compute one copy of the model together, spread over them by transformers itself."""
-        return bool(self.traits.tensor_parallel)
+        """Whether transformers itself spreads the model, or its experts, over the ranks."""
+        return self.traits.spreads
 
     @property
     def degrees(self) -> Degrees | None:
@@ -146,6 +146,7 @@ class Target:
             tp_size=strategy.tensor_parallel,
             fsdp_size=shards,
             dp_replicate_size=replicas,
+            ep_size=strategy.expert_parallel,
             fsdp_mixed_precision=shards > 1 and self.precision.mixed,
         )
 

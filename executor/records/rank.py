@@ -46,6 +46,8 @@ class Actual:
     """`single`, `ddp`, `fsdp`, `fsdp1`, `hsdp`, `zero1`, `zero2`, `zero3`, read from the wrapped model itself."""
     tensor_parallel: int | None = None
     """Ranks that compute one copy of the model together."""
+    expert_parallel: int | None = None
+    """Ranks that hold whole experts each."""
     backend: str | None = None
     wrapped_classes: tuple[str, ...] = ()
     """Classes around the model and its units, outermost first."""

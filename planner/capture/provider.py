@@ -56,7 +56,7 @@ class CapturedProvider:
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """The script's step under `variant`; it holds at `micro_batch` alone."""
         facts = self.facts()
-        if variant.tensor_parallel > 1:
+        if variant.spread > 1:
             return self._parts().trace(variant, micro_batch)
         request = self.request
         if variant.regime != natural_regime(facts):

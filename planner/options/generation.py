@@ -34,6 +34,7 @@ _TRAINING: Mapping[str, str] = {
     "fused-loss": "",
     "grad-accum": "",
     "dp-replicate": "",
+    "ep": "",
     "seq-len": ": use --context",
     "micro-batch": ": use --batch",
     "global-batch": ": use --batch",

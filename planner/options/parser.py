@@ -130,7 +130,7 @@ def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     names = (
         "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
         "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
-        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "pp", "prefer", "host_ram",
+        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "ep", "pp", "prefer", "host_ram",
         "price", "tokens", "dataset_tokens", "epochs", "budget", "deadline",
     )  # fmt: skip
     given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
@@ -262,6 +262,7 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
         "--dp-replicate", metavar="N", help="replicas of the sharded model under hsdp; default: one on each node"
     )
     group.add_argument("--tp", metavar="N", help="ranks that compute one copy of the model together (tensor parallel)")
+    group.add_argument("--ep", metavar="N", help="ranks that hold whole experts each and swap tokens (expert parallel)")
     group.add_argument("--pp", metavar="N", help="pipeline stages (inference)")
     group.add_argument(
         "--offload",
@@ -303,7 +304,6 @@ class _Later(NamedTuple):
 
 _LATER = (
     _Later("--cp"),
-    _Later("--ep"),
     _Later("--sp"),
 )
 
@@ -320,7 +320,7 @@ def _dest(option: _Later) -> str:
     return "later_" + option.name.strip("-").replace("-", "_")
 
 
-_NEUTRAL = {"--cp": "1", "--ep": "1", "--sp": "1"}
+_NEUTRAL = {"--cp": "1", "--sp": "1"}
 
 
 def refuse_what_is_not_built(args: argparse.Namespace) -> None:

@@ -12,8 +12,15 @@ from gpu_plan.planner.options.checks import check_workload
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.stacks import check_stack
 from gpu_plan.planner.options.values import choice, positive
-from gpu_plan.planner.strategy.known import meant_by, replicating, tensor_parallel, traits_of, unsharded
-from gpu_plan.planner.strategy.traits import Offload
+from gpu_plan.planner.strategy.known import (
+    expert_parallel,
+    meant_by,
+    replicating,
+    tensor_parallel,
+    traits_of,
+    unsharded,
+)
+from gpu_plan.planner.strategy.traits import Offload, Traits
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapter_options, adapters_on
 from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, Optimizer
 from gpu_plan.planner.workload.optimizers.registry import NOT_BUILT as OPTIMIZERS_NOT_BUILT
@@ -53,6 +60,7 @@ class Given:
     grad_accum: int | None
     dp_replicate: int | None
     tensor_parallel: int | None
+    expert_parallel: int | None
     peft: Peft | None
     lora_rank: int | None
     lora_targets: tuple[str, ...] | None
@@ -77,6 +85,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
         grad_accum=positive(words.get("grad-accum"), "--grad-accum"),
         dp_replicate=positive(words.get("dp-replicate"), "--dp-replicate"),
         tensor_parallel=positive(words.get("tp"), "--tp"),
+        expert_parallel=positive(words.get("ep"), "--ep"),
         peft=choice(Peft, words.get("peft"), "--peft"),
         lora_rank=positive(words.get("lora-rank"), "--lora-rank"),
         lora_targets=targets(words.get("lora-targets")),
@@ -86,7 +95,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     inference = next((key for key, _ in given.settings if key.startswith("cache.")), None)
     if inference is not None:
         raise UsageError(f"--set {inference} is about inference: add --task infer")
-    given = _with_degrees(given)
+    given = _with_experts(_with_degrees(given))
     _check_adapters(given)
     _check_replicas(given)
     _check_every(given.checkpointing, given.settings)
@@ -111,6 +120,27 @@ def _with_degrees(given: Given) -> Given:
     if grouped is None:
         able = ", ".join(other.name for other in tensor_parallel())
         raise UsageError(f"--tp {degree} needs --strategy fsdp, {able} or none: {traits.name} splits no copy")
+    return replace(given, strategy=grouped.name)
+
+
+def _with_experts(given: Given) -> Given:
+    """The same for `--ep`: `fsdp` is `fsdp_ep`."""
+    experts, together = given.expert_parallel or 1, given.tensor_parallel or 1
+    if experts % together and experts > 1:
+        raise UsageError(
+            f"--ep {experts} is no multiple of --tp {together}: ranks that share a copy hold experts together"
+        )
+    if given.strategy is None:
+        return given
+    traits = traits_of(given.strategy)
+    if given.expert_parallel == 1 and traits.expert_parallel == "must":
+        raise UsageError(f"--strategy {traits.name} and --ep 1 contradict each other")
+    if experts == 1 or traits.expert_parallel:
+        return given
+    grouped = next((other for other in expert_parallel() if other.untensored == traits.name), None)
+    if grouped is None:
+        able = ", ".join(other.name for other in expert_parallel())
+        raise UsageError(f"--ep {experts} needs --strategy fsdp, hsdp, {able} or none: {traits.name} keeps all experts")
     return replace(given, strategy=grouped.name)
 
 
@@ -259,16 +289,22 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         given.micro_batch,
     )
     if given.dp_replicate not in (None, 1):
-        able = [t for t in replicating() if bool(t.tensor_parallel) == ((given.tensor_parallel or 1) > 1)]
+        able = [t for t in replicating() if _is_meant(t, given)]
         strategy = strategy or able[0].name
         if cluster.world_size % int(given.dp_replicate or 1):
             raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
     degree, replicas = given.tensor_parallel or 1, given.dp_replicate
     if cluster.world_size % degree:
         raise UsageError(f"--tp {degree} does not divide {cluster.world_size} GPUs")
+    experts = given.expert_parallel or 1
+    if cluster.world_size // (given.dp_replicate or 1) % experts:
+        among = f" over {given.dp_replicate} replicas" if (given.dp_replicate or 1) > 1 else ""
+        raise UsageError(f"--ep {experts} does not divide {cluster.world_size} GPUs{among}")
     if cluster.world_size % ((given.dp_replicate or 1) * degree):
         words = f"--dp-replicate {given.dp_replicate} x --tp {degree}"
         raise UsageError(f"{words} does not divide {cluster.world_size} GPUs: their product has to")
+    if pinned and strategy is None and experts > 1 and degree == 1:
+        strategy = next(t.name for t in expert_parallel() if t.expert_parallel == "must")
     if pinned and strategy is None and degree > 1:
         whole = degree == cluster.world_size
         strategy = next(t.name for t in tensor_parallel() if t.tensor_parallel == ("all" if whole else "some"))
@@ -300,6 +336,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         offload=None if offload is None else str(offload),
         dp_replicate=replicas,
         tensor_parallel=given.tensor_parallel,
+        expert_parallel=given.expert_parallel,
         peft=given.peft or NO_ADAPTERS,
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
         lora_targets=spec.adapted or None,
@@ -309,6 +346,12 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
     )
     check_workload(workload, cluster, spec)
     return workload.with_basis(**_basis(given, pinned))
+
+
+def _is_meant(traits: Traits, given: Given) -> bool:
+    """Whether a strategy with replicas is the one of the degrees that were given."""
+    together, apart = (given.tensor_parallel or 1) > 1, (given.expert_parallel or 1) > 1
+    return bool(traits.tensor_parallel) == together and (traits.expert_parallel == "must") == (apart and not together)
 
 
 def _precision(given: Given, cluster: Cluster) -> Precision:

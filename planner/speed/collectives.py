@@ -169,7 +169,8 @@ def _disk(num_bytes: int, cluster: Cluster) -> Rate:
 
 
 def _curve_kind(kind: CollectiveKind) -> str:
-    return "all_gather" if kind == "broadcast" else kind
+    """All ranks of an all-to-all send and receive at once, as much as in an all-gather of the same size."""
+    return "all_gather" if kind in ("broadcast", "all_to_all") else kind
 
 
 def _nearest(curves: tuple[_Curve, ...], ranks: int) -> _Curve:
@@ -188,7 +189,7 @@ def _inside(
     if curves is None or _link_class(cluster) == "assumed":
         return _by_link(kind, num_bytes * factor, group, cluster)
     curve = _nearest(curves, group.per_node)
-    table_kind: CollectiveKind = "all_gather" if kind == "broadcast" else kind
+    table_kind: CollectiveKind = "all_gather" if kind in ("broadcast", "all_to_all") else kind
     seconds = curve.seconds(num_bytes) * factor / wire_factor(table_kind, curve.ranks)
     spread = collectives_data()["spread"]["share"]
     return Rate(
@@ -260,6 +261,9 @@ def _between(kind: CollectiveKind, num_bytes: int, group: Group, cluster: Cluste
     shares = [row["share"] for row in data["inter"] if row.get("network") == network]
     ports = cluster.inter_node_bytes_per_s * group.per_node
     wire_bytes = num_bytes * wire_factor(kind, group.ranks)
+    if kind == "all_to_all":
+        # Nothing is handed on from node to node: what each rank of a node sends to the others leaves it once.
+        wire_bytes = num_bytes * group.per_node * (group.nodes - 1) / group.nodes
     left, busy = congestion(group.nodes, data)
     share = median(shares)
     wires = (

@@ -15,14 +15,19 @@ _COLLECTIVES: Mapping[str, CollectiveKind] = {
     "all_gather_into_tensor": "all_gather",
     "_allgather_base_": "all_gather",
     "reduce_scatter_tensor": "reduce_scatter",
+    "alltoall_base_": "all_to_all",
+    "all_to_all_single": "all_to_all",
 }
 """Operators of a sharded model's trace that wait for other ranks."""
 
 _PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
-def collectives_of(trace: StepTrace, ranks: int, micro_batch: int) -> tuple[Collective, ...]:
-    """Calls of one micro step, equal ones once. The computation waits for each: what follows reads what it puts out."""
+def collectives_of(trace: StepTrace, ranks: int, experts: int, micro_batch: int) -> tuple[Collective, ...]:
+    """Calls of one micro step, equal ones once. The computation waits for each: what follows reads what it puts out.
+
+    `ranks` compute one copy together, `experts` send each other their tokens.
+    """
     sizes = trace.tensor_bytes(micro_batch)
     counts: Counter[tuple[CollectiveKind, int, Phase]] = Counter()
     for operator, kind in _calls(trace):
@@ -31,7 +36,15 @@ def collectives_of(trace: StepTrace, ranks: int, micro_batch: int) -> tuple[Coll
         phase = _PHASES[min(int(trace.op_phase[operator]), 1)]
         counts[kind, nbytes * (ranks if kind == "reduce_scatter" else 1), phase] += 1
     return tuple(
-        Collective(kind=kind, bytes=nbytes, count=count, phase=phase, per="micro_step", overlap=False, ranks=ranks)
+        Collective(
+            kind=kind,
+            bytes=nbytes,
+            count=count,
+            phase=phase,
+            per="micro_step",
+            overlap=False,
+            ranks=experts if kind == "all_to_all" else ranks,
+        )
         for (kind, nbytes, phase), count in counts.items()
     )
 

@@ -19,6 +19,7 @@ CollectiveKind = Literal[
     "all_gather",
     "reduce_scatter",
     "broadcast",
+    "all_to_all",
     "host_to_device",
     "device_to_host",
     "disk_to_host",
@@ -39,7 +40,8 @@ class Collective:
     kind: CollectiveKind
     bytes: int
     """Per call, of the whole tensor: what an all-reduce reduces, what an all-gather puts out, what a
-    reduce-scatter takes in, what a broadcast sends; for the host kinds what this rank copies."""
+    reduce-scatter takes in, what a broadcast sends, what a rank of an all-to-all sends to all, itself among them; for
+    the host kinds what this rank copies."""
     count: int = 1
     """Calls per `per`."""
     phase: Phase

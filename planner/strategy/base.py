@@ -47,7 +47,14 @@ class RankContext:
     nodes: int = 1
     tensor_parallel: int = 1
     """Ranks that compute one copy of the model together; `trace` is the step of one of them."""
+    expert_parallel: int = 1
+    """Ranks that hold whole experts each and send each other their tokens; `trace` is the step of one of them."""
     settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that hold the same experts, which are sharded over them."""
+        return self.world_size // self.replicate // self.expert_parallel
 
     @property
     def shard_ranks(self) -> int:
@@ -201,7 +208,7 @@ def whole_parameters(trace: StepTrace, dtype: str) -> list[LocalTensor]:
             dtype=dtype,
             shape=tuple(parameter.shape),
             role=parameter_role(trace, parameter),
-            group=int(parameter.split),
+            group=parameter.mesh,
         )
         for index, parameter in enumerate(trace.parameters)
         if parameter.trainable and (not gradients or index in gradients)

@@ -75,6 +75,12 @@ def tensor_parallel() -> tuple[Traits, ...]:
     return tuple(traits for traits in all_traits() if traits.tensor_parallel)
 
 
+def expert_parallel() -> tuple[Traits, ...]:
+    """Strategies in which ranks hold whole experts each, those that do so always before those that may."""
+    able = [traits for traits in all_traits() if traits.expert_parallel]
+    return tuple(sorted(able, key=lambda traits: traits.expert_parallel != "must"))
+
+
 def with_degree(title: str, mark: str, degree: int) -> str:
     """`FSDP2 × TP 4`, `tensor parallel TP 8`: a title that ends with the mark takes the number alone."""
     return f"{title} {degree}" if title.endswith(mark) else f"{title} {mark} {degree}"

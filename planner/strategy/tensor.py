@@ -1,4 +1,5 @@
-"""A rank of a model that several ranks compute together (`--tp`), as transformers' `DistributedConfig` parts it.
+"""A rank of a model that several ranks compute together (`--tp`), or whose experts several hold (`--ep`), as
+transformers' `DistributedConfig` parts it.
 
 The trace is of one rank's part: weights have its sizes, and the collectives between the ranks of a group are operators
 of the step (`gpu_plan.planner.trace.parallel`).
@@ -15,14 +16,18 @@ from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Peft, Precision, Stack
 
 
-def refuses_tensor_parallel(context: RankContext) -> str | None:
-    """Why ranks cannot compute one copy of the model together here, or None."""
+def refuses_spread(context: RankContext) -> str | None:
+    """Why ranks cannot compute one copy of the model, or hold its experts, together here, or None."""
+    how = "expert parallel" if context.tensor_parallel == 1 else "tensor parallel"
+    ranks, experts = context.world_size // context.replicate, context.expert_parallel
+    if experts > 1 and ranks % experts:
+        return f"--ep {experts} does not divide the {ranks} ranks of a replica"
     if context.world_size == 1:
         return "there is only one GPU"
     if context.peft.adapts:
-        return "adapters under tensor parallel are not in this version"
+        return f"adapters under {how} are not in this version"
     if context.precision.is_float8:
-        return "float8 training under tensor parallel is not in this version"
+        return f"float8 training under {how} is not in this version"
     if not context.optimizer.traits.takes_dtensors:
         return f"{context.optimizer} keeps plain tensors beside DTensors, which torch refuses to mix"
     return None
@@ -58,6 +63,8 @@ def _notes(context: RankContext) -> tuple[str, ...]:
         degrees += f", fsdp_size={context.shard_ranks}"
     if context.replicate > 1:
         degrees += f", dp_replicate_size={context.replicate}"
+    if context.expert_parallel > 1:
+        degrees += f", ep_size={context.expert_parallel}"
     if context.precision.is_mixed and context.shard_ranks > 1:
         degrees += ", fsdp_mixed_precision=True"
     notes = [
@@ -70,5 +77,15 @@ def _notes(context: RankContext) -> tuple[str, ...]:
         notes.append(
             f"--tp {context.tensor_parallel} spans {context.tensor_parallel // per_node} nodes of {per_node} GPUs:"
             " every all-reduce of the step waits for the network; a degree within a node is usually faster"
+        )
+    if context.expert_parallel > 1:
+        notes.append(
+            "tokens are counted as if every expert were chosen equally often, by every rank: a rank whose experts are"
+            f" chosen more often holds as much more of them, up to {context.expert_parallel} times if all are chosen"
+        )
+    if context.expert_parallel > per_node:
+        notes.append(
+            f"--ep {context.expert_parallel} spans {context.expert_parallel // per_node} nodes of {per_node} GPUs: each"
+            " layer's tokens cross the network four times a step; a degree within a node is usually faster"
         )
     return tuple(notes)

@@ -154,8 +154,11 @@ class Traits:
     tensor_parallel: Literal["", "all", "some"] = ""
     """Whether ranks compute one copy of the model together (`--tp`): all of them, or groups of some; empty: each
     computes its own."""
+    expert_parallel: Literal["", "may", "must"] = ""
+    """Whether ranks hold whole experts each (`--ep`) and send each other their tokens: if it is asked for, or always;
+    empty: never."""
     untensored: str = ""
-    """Strategy that it comes to where each rank computes its own copy; empty where none is named so."""
+    """Strategy that it comes to where each rank computes its own copy, with all experts; empty where none is so."""
     cpu_ranks: bool
     """Whether Accelerate joins CPU processes so, without functions replaced in each."""
     offloads: tuple[Offload, ...]
@@ -177,6 +180,11 @@ class Traits:
     ladder: Ladder
     faults: frozenset[Fault]
     """Mistakes of a script that are errors under it."""
+
+    @property
+    def spreads(self) -> bool:
+        """Whether transformers itself spreads the model over ranks."""
+        return bool(self.tensor_parallel or self.expert_parallel)
 
     @property
     def title_on_gpus(self) -> str:

@@ -96,6 +96,8 @@ class ParameterInfo:
     module: str
     split: bool = False
     """Whether the ranks that compute one copy of the model each hold a part of it; `shape` is this rank's."""
+    experts: bool = False
+    """Whether it is this rank's own experts, of which others hold the rest (`--ep`)."""
 
     @property
     def numel(self) -> int:
@@ -103,6 +105,11 @@ class ParameterInfo:
         for size in self.shape:
             count *= size
         return count
+
+    @property
+    def mesh(self) -> int:
+        """What tells the meshes of a rank's parameters apart: an optimizer steps those of one mesh together."""
+        return 2 if self.experts else int(self.split)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

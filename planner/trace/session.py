@@ -64,7 +64,7 @@ class TracingSession:
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Traces the step; see `Tracer.trace`. Problems inside the model's code become one line."""
         try:
-            if variant.tensor_parallel > 1:
+            if variant.spread > 1:
                 return self._trace_part(variant, micro_batch)
             return self._tracer.trace(variant, micro_batch)
         except PlanError:
@@ -79,10 +79,10 @@ class TracingSession:
     def _trace_part(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Of one of several ranks: a part remembers its group, so that it is built for each trace."""
         if self._source.config is None:
-            raise CannotSplitError(f"{self._source.id}: only models of transformers have a plan for tensor parallel")
-        with ranks(variant.tensor_parallel):
+            raise CannotSplitError(f"{self._source.id}: only models of transformers have a plan to be split by")
+        with ranks(variant.spread):
             model = build_model(self._source.config, attention=self._attention)
-            shard(model, variant.tensor_parallel)
+            shard(model, variant.tensor_parallel, variant.expert_parallel)
             return self._traced(model).trace(variant, micro_batch)
 
     def _batch(self, model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:

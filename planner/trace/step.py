@@ -23,6 +23,7 @@ from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
 from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
+from gpu_plan.planner.trace.parallel.experts import evenly_dispatched
 from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection
 from gpu_plan.planner.trace.recording.fit import Recording
@@ -72,8 +73,10 @@ class Session:
             stack.enter_context(_gradient_events(self.model, recorder))
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
             stack.enter_context(python_wrappers_open())
-            if self.variant.tensor_parallel > 1:
+            if self.variant.spread > 1:
                 stack.enter_context(as_between_devices())
+            if self.variant.expert_parallel > 1:
+                stack.enter_context(evenly_dispatched(known))
             stack.enter_context(autocast_visible(autocast))
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)
@@ -99,7 +102,7 @@ class Session:
 
     def _wrappers(self) -> tuple[type, ...]:
         float8 = wrapper_types() if self.variant.regime.float8 in ("cast", "gathered") else ()
-        return (*float8, *(distributed_types() if self.variant.tensor_parallel > 1 else ()))
+        return (*float8, *(distributed_types() if self.variant.spread > 1 else ()))
 
     def _liger(self) -> contextlib.AbstractContextManager[None]:
         # Imported only where it is asked for.

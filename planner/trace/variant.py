@@ -113,6 +113,13 @@ class StepVariant:
     """None: the step runs as it is written."""
     tensor_parallel: int = 1
     """Ranks that compute one copy of the model together; the step of the first of them is recorded."""
+    expert_parallel: int = 1
+    """Ranks that hold whole experts each and send each other their tokens."""
+
+    @property
+    def spread(self) -> int:
+        """Ranks that a rank's own step belongs together with; 1 where it holds the whole model."""
+        return max(self.tensor_parallel, self.expert_parallel)
 
     def key(self) -> str:
         """Stable text that names the variant in caches and messages."""
@@ -129,6 +136,7 @@ class StepVariant:
         fused += f" evaluation={self.evaluation}" if self.evaluation else ""
         fused += "" if self.compilation is None else f" compile={self.compilation.key()}"
         fused += "" if self.tensor_parallel == 1 else f" tp={self.tensor_parallel}"
+        fused += "" if self.expert_parallel == 1 else f" ep={self.expert_parallel}"
         return (
             f"weights={regime.weights}{trained}{float8} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "

@@ -59,6 +59,8 @@ class Workload(Settled):
     offload: str | None = None
     dp_replicate: int | None = None
     """Replicas of the sharded model under HSDP; None for one on each node."""
+    expert_parallel: int | None = None
+    """Ranks that hold whole experts each (`--ep`)."""
     tensor_parallel: int | None = None
     """Ranks that compute one copy of the model together; None: one, but for strategies in which several do."""
     peft: Peft = NO_ADAPTERS

@@ -1,4 +1,4 @@
-"""Replayed ranks of tensor parallel, alone and under FSDP2, against real ranks that transformers spread on gloo.
+"""Replayed ranks of tensor and expert parallel, alone and under FSDP2, against real ranks that transformers spread on gloo.
 
 Gloo's threads may hold what a functional collective put out for longer than the step does: a rank on which they do
 stands above. So each figure is the replay's on some rank, and none is below it; a case that differs is run again.
@@ -12,10 +12,10 @@ from tests.support.distributed_reference import RankRun, run_ranks
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import RankFigures, differences, measured, replayed
 from tests.support.ranks.replay import stream_of
-from tests.support.ranks.tensor_cases import EIGHT_RANKS, FOUR_RANKS, TWO_RANKS
+from tests.support.ranks.tensor_cases import EIGHT_RANKS, EXPERTS_OF_FOUR, EXPERTS_OF_TWO, FOUR_RANKS, TWO_RANKS
 
 pytestmark = pytest.mark.slow
-WORLDS = {2: TWO_RANKS, 4: FOUR_RANKS, 8: EIGHT_RANKS}
+WORLDS = {2: TWO_RANKS + EXPERTS_OF_TWO, 4: FOUR_RANKS + EXPERTS_OF_FOUR, 8: EIGHT_RANKS}
 LAUNCHES = 3
 
 
@@ -42,12 +42,12 @@ def compare(case: RankCase, world_size: int) -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("case", TWO_RANKS, ids=RankCase.label)
+@pytest.mark.parametrize("case", TWO_RANKS + EXPERTS_OF_TWO, ids=RankCase.label)
 def test_every_figure_of_two_ranks_equals(case: RankCase) -> None:
     compare(case, 2)
 
 
-@pytest.mark.parametrize("case", FOUR_RANKS, ids=RankCase.label)
+@pytest.mark.parametrize("case", FOUR_RANKS + EXPERTS_OF_FOUR, ids=RankCase.label)
 def test_every_figure_of_four_ranks_equals(case: RankCase) -> None:
     compare(case, 4)
 

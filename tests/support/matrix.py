@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gpu_plan.cli import main
 from gpu_plan.executor.read_run import read_whole
@@ -65,6 +66,8 @@ class Cell:
     accumulation: int = 2
     variation: str = "clipped"
     tensor_parallel: int = 1
+    expert_parallel: int = 1
+    """Of a model with experts."""
 
     @property
     def groups(self) -> int:
@@ -132,27 +135,64 @@ class Ran:
         return [sum(values) / len(values) for values in zip(*steps, strict=True)]  # type: ignore[arg-type]
 
 
+EXPERTS = {
+    "vocab_size": 512, "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 8, "num_experts_per_tok": 2,
+    "max_position_embeddings": 512,
+}  # fmt: skip
+"""A tiny Qwen3-MoE."""
+
+
 def make_weights(folder: Path) -> Path:
     """A folder with the tiny Llama's configuration and random weights: the model of every cell."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
-    target = folder / "tiny-llama"
+    return _random(AutoConfig.from_pretrained(MODEL), folder / "tiny-llama")
+
+
+def make_experts(folder: Path) -> Path:
+    """The same of a model with experts."""
+    from transformers import AutoConfig
+
+    return _random(AutoConfig.for_model("qwen3_moe", **EXPERTS), folder / "tiny-experts")
+
+
+def _random(config: Any, target: Path) -> Path:
+    import torch
+    from transformers import AutoModelForCausalLM
+
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(MODEL), dtype=torch.float32).save_pretrained(target)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(target)
     return target
+
+
+def experts_cells() -> tuple[Cell, ...]:
+    """Those of a model whose experts lie on several ranks."""
+    return (
+        Cell(loop="plain", strategy="fsdp_ep", expert_parallel=2),
+        Cell(loop="accelerate", strategy="tp", tensor_parallel=2, expert_parallel=2),
+        Cell(loop="trainer", strategy="fsdp_ep", expert_parallel=2),
+        Cell(loop="accelerate", strategy="fsdp_ep", ranks=4, expert_parallel=2),
+        Cell(loop="plain", strategy="fsdp_ep", ranks=4, expert_parallel=4, accumulation=1),
+        Cell(loop="trainer", strategy="fsdp_tp", ranks=4, tensor_parallel=2, expert_parallel=4),
+        Cell(loop="accelerate", strategy="hsdp_ep", ranks=4, expert_parallel=2, accumulation=1),
+    )
 
 
 def save_plan(cell: Cell, model: Path, folder: Path) -> Path:
     """The plan of a cell, made as a user makes it."""
-    path = folder / f"{cell.loop}-{cell.strategy}-{cell.ranks}-{cell.micro_batch}x{cell.accumulation}.json"
+    degrees = f"{cell.ranks}-{cell.expert_parallel}" if cell.expert_parallel > 1 else str(cell.ranks)
+    path = folder / f"{cell.loop}-{cell.strategy}-{degrees}-{cell.micro_batch}x{cell.accumulation}.json"
     if path.exists():
         return path
     gpus = "cpu" if cell.ranks == 1 else f"{cell.ranks}xcpu"
     words = [str(model), "--gpus", gpus, "--strategy", cell.strategy, "--pin", "--precision", "fp32"]
     words += ["--seq-len", str(LENGTH), "--micro-batch", str(cell.micro_batch), "--save", str(path)]
-    words += ["--grad-accum", str(cell.accumulation)] + (["--dp-replicate", "2"] if cell.strategy == "hsdp" else [])
+    words += ["--grad-accum", str(cell.accumulation)] + (
+        ["--dp-replicate", "2"] if cell.strategy.startswith("hsdp") else []
+    )
     words += ["--tp", str(cell.tensor_parallel)] if cell.tensor_parallel > 1 else []
+    words += ["--ep", str(cell.expert_parallel)] if cell.expert_parallel > 1 else []
     with contextlib.redirect_stdout(io.StringIO()):
         code = main(words)
     if code:

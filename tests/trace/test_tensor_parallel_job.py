@@ -69,12 +69,34 @@ def test_groups_share_the_parts_out_and_every_degree_within_a_node_is_tried(plan
         ("llama-3", "--gpus 2xH100 --tp 2 --optimizer adamw-8bit", "keeps plain tensors beside DTensors"),
         ("gpt2", "--gpus 2xH100 --tp 2", "GPT2LMHeadModel"),
         ("llama-3", "--gpus 2xH100 --tp 0", "--tp"),
+        ("llama-3", "--gpus 2xH100 --ep 2 --pin", "LlamaForCausalLM has no plan for expert parallel"),
+        ("mixtral", "--gpus 8xH100 --ep 8 --pin", "has 4 experts a layer, which 8 GPUs do not divide"),
+        ("mixtral", "--gpus 8xH100 --ep 3", "--ep 3 does not divide 8 GPUs"),
+        ("mixtral", "--gpus 8xH100 --ep 2 --dp-replicate 8", "--ep 2 does not divide 8 GPUs over 8 replicas"),
+        ("mixtral", "--gpus 8xH100 --tp 4 --ep 2", "--ep 2 is no multiple of --tp 4"),
+        ("mixtral", "--gpus 8xH100 --ep 2 --strategy zero3", "zero3 keeps all experts"),
+        ("mixtral", "--gpus 8xH100 --ep 1 --strategy fsdp_ep", "--strategy fsdp_ep and --ep 1 contradict each other"),
+        ("mixtral", "--gpus 8xH100 --ep 0", "--ep"),
+        ("mixtral", "--gpus 8xH100 --ep 2 --task infer", "--ep is about training"),
     ],
 )
 def test_what_cannot_be_split_is_refused_in_one_line(plan: Plan, architecture: str, words: str, says: str) -> None:
     code, found, err = plan(architecture, *words.split())
     assert (code, found) == (2, None)
     assert says in err.splitlines()[-1]
+
+
+def test_experts_lie_on_several_ranks_that_send_each_other_their_tokens(plan: Plan) -> None:
+    code, found, _ = plan("mixtral", "--gpus", "4xH100", "--ep", "2", "--pin", "--micro-batch", "2")
+    best = found["plans"][0]
+    assert code == 0
+    degrees = {name: best["strategy"][name] for name in ("name", "data_parallel", "expert_parallel", "world_size")}
+    assert degrees == {"name": "fsdp_ep", "data_parallel": 4, "expert_parallel": 2, "world_size": 4}
+    assert best["speed"]["parts"]["exposed_communication"] > 0
+    assert any("ep_size=2" in said["text"] for said in found["assumptions"])
+    assert any("up to 2 times" in said["text"] for said in found["assumptions"])
+    named = plan("mixtral", "--gpus", "4xH100", "--ep", "2", "--strategy", "fsdp", "--pin", "--micro-batch", "2")[1]
+    assert named["plans"][0]["memory"] == best["memory"]
 
 
 def test_a_degree_over_nodes_is_warned_of(plan: Plan) -> None:

@@ -29,6 +29,7 @@ def inspect_models(roots: Iterable[Any], autocast: str | None) -> dict[str, Any]
         **state,
         "strategy": strategy,
         "tensor_parallel": tensor_parallel_of(main) if main is not None else 1,
+        "expert_parallel": expert_parallel_of(main) if main is not None else 1,
         "wrapped_classes": list(wrapped_classes(main))[:MAX_CLASSES] if main is not None else [],
         "mixed_precision": mixed_precision(main, autocast),
         "parameter_dtypes": counts.dtypes,
@@ -121,8 +122,10 @@ def wrapping_of(model: Any) -> str:
         if fsdp1 is not None and isinstance(module, fsdp1):
             return wrapping.fsdp1(module.sharding_strategy.name)
         if fsdp2 is not None and isinstance(module, fsdp2):
+            replicated = _ranks_of(model, "dp_replicate") > 1
+            if tensor_parallel_of(model) == 1 and expert_parallel_of(model) > 1:
+                return wrapping.FSDP2_OF_EXPERTS_OVER_REPLICAS if replicated else wrapping.FSDP2_OF_EXPERTS
             if tensor_parallel_of(model) > 1:
-                replicated = _ranks_of(model, "dp_replicate") > 1
                 return wrapping.FSDP2_OF_SPREAD_OVER_REPLICAS if replicated else wrapping.FSDP2_OF_SPREAD
             return wrapping.FSDP2_OVER_REPLICAS if _mesh_dimensions(model) > 1 else wrapping.FSDP2
         if ddp is not None and isinstance(module, ddp):
@@ -141,6 +144,11 @@ _WRAPPERS = (
 def tensor_parallel_of(model: Any) -> int:
     """Ranks that compute one copy of the model together: what transformers calls `tp` on the weights' meshes."""
     return _ranks_of(model, "tp")
+
+
+def expert_parallel_of(model: Any) -> int:
+    """Ranks that hold whole experts each: what transformers calls `ep` on the experts' meshes."""
+    return _ranks_of(model, "ep")
 
 
 def _ranks_of(model: Any, dimension: str) -> int:

@@ -17,6 +17,9 @@ SPREAD = "DTensor"
 """Ranks compute one copy together."""
 FSDP2_OF_SPREAD = "FSDPModule of DTensors"
 FSDP2_OF_SPREAD_OVER_REPLICAS = "FSDPModule of DTensors over replicas"
+FSDP2_OF_EXPERTS = "FSDPModule of experts"
+"""Ranks hold experts of which others hold the rest."""
+FSDP2_OF_EXPERTS_OVER_REPLICAS = "FSDPModule of experts over replicas"
 
 
 def fsdp1(sharding: str) -> str:

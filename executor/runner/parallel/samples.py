@@ -39,8 +39,8 @@ def refuse_copies(module: Any) -> None:
     def init(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         if any(hasattr(each, "device_mesh") for each in module.parameters()):
             raise RuntimeError(
-                "DistributedDataParallel is not for a model that the plan's tensor parallel has spread over the ranks:"
-                " leave it as it is, or plan without --tp"
+                "DistributedDataParallel is not for a model that the plan has spread over the ranks: leave it as it is,"
+                " or plan without --tp and --ep"
             )
         original(self, module, *args, **kwargs)
 

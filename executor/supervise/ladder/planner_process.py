@@ -82,6 +82,7 @@ def asked_again(job: Job, strategy: StrategyChoice) -> Named:
             "pin": True,
             "strategy": strategy.name,
             "tp": strategy.tensor_parallel if strategy.tensor_parallel > 1 else None,
+            "ep": strategy.expert_parallel if strategy.expert_parallel > 1 else None,
             "offload": strategy.offload,
             "micro-batch": strategy.micro_batch_size,
             "grad-accum": strategy.gradient_accumulation_steps,

@@ -41,7 +41,7 @@ def pass_time(
     trace = replace(_gathers_as_read(operators_of(part)), tokens_per_sample=max(1, length))
     collectives: tuple[Collective, ...] = ()
     if ranks > 1:
-        trace, collectives = computation_of(trace), collectives_of(trace, ranks, 1)
+        trace, collectives = computation_of(trace), collectives_of(trace, ranks, 1, 1)
     work = StepWork(
         trace=trace,
         micro_batch=1,  # a generation's trace holds its own batch

@@ -70,7 +70,7 @@ class Bounds:
     def alone(self, family: Family) -> Family:
         """The family that it comes to where each rank computes its own copy."""
         name = family.strategy.traits.untensored or unsharded(1).name
-        return replace(family, strategy=STRATEGIES[name], tensor_parallel=1)
+        return replace(family, strategy=STRATEGIES[name], tensor_parallel=1, expert_parallel=1)
 
     def _held(self, alone: Family, degree: int, judged: StepJudgement) -> int:
         """What is sharded over all ranks already, a degree makes no smaller: of states alone nothing is divided."""

@@ -24,6 +24,8 @@ class Family:
     checkpointing: Checkpointing
     tensor_parallel: int = 1
     """Ranks that compute one copy of the model together."""
+    expert_parallel: int = 1
+    """Ranks that hold whole experts each."""
     replicas: int | None = None
     """Whole sharded copies, where another number than `--dp-replicate` or one on each node is tried."""
 
@@ -33,6 +35,8 @@ class Family:
         title = self.strategy.title
         if self.tensor_parallel > 1:
             title = with_degree(title, "TP", self.tensor_parallel)
+        if self.expert_parallel > 1:
+            title = with_degree(title, "EP", self.expert_parallel)
         if self.replicas is not None:
             title = f"{title} of {self.replicas} replicas"
         if self.offload is Offload.NONE:
@@ -55,7 +59,7 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
     UsageError when checkpointing is asked of a model that does not support it.
     """
     for strategy in _strategies(workload, cluster):
-        for degree, replicas in spreads(strategy.traits, workload, cluster):
+        for degree, experts, replicas in spreads(strategy.traits, workload, cluster):
             for offload in _offloads(workload, cluster, strategy):
                 for checkpointing in _checkpointing(workload, can_checkpoint):
                     yield Family(
@@ -63,6 +67,7 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
                         offload=offload,
                         checkpointing=checkpointing,
                         tensor_parallel=degree,
+                        expert_parallel=experts,
                         replicas=replicas,
                     )
 
@@ -70,8 +75,11 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
 def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
     if workload.strategy is not None:
         return [find_strategy(workload.strategy)]
-    if (workload.tensor_parallel or 1) > 1:
-        return [strategy for strategy in STRATEGIES.values() if strategy.traits.tensor_parallel]
+    together = (workload.tensor_parallel or 1) > 1
+    if together or (workload.expert_parallel or 1) > 1:
+        asked = [strategy for strategy in STRATEGIES.values() if bool(strategy.traits.tensor_parallel) == together]
+        apart = (workload.expert_parallel or 1) > 1
+        return [strategy for strategy in asked if strategy.traits.expert_parallel or not apart]
     if cluster.gpu.is_cpu:
         # Accelerate runs neither FSDP nor DeepSpeed on CPU processes without patches: only what was asked for.
         return [STRATEGIES[unsharded(cluster.world_size).name]]

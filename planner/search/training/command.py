@@ -59,7 +59,7 @@ def _beyond_options(judgement: StepJudgement, workload: Workload, cluster: Clust
     """Whether files or the runner are needed: for DeepSpeed's and the DataLoader's settings, for sharded CPU ranks, for
     a model that ranks compute together, which no option of a launcher spreads."""
     traits = judgement.family.strategy.traits
-    if traits.tensor_parallel:
+    if traits.spreads:
         return True
     settings = dict(workload.settings)
     own = settings.keys() - {"zero.nvme_path"} if judgement.family.offload is Offload.NVME else settings.keys()

@@ -7,12 +7,23 @@ from gpu_plan.planner.strategy.traits import Traits
 from gpu_plan.planner.workload.training import Workload
 
 
-def spreads(traits: Traits, workload: Workload, cluster: Cluster) -> Iterator[tuple[int, int | None]]:
-    """Pairs of a degree of tensor parallel and a number of replicas, None for what they are by default."""
+def spreads(traits: Traits, workload: Workload, cluster: Cluster) -> Iterator[tuple[int, int, int | None]]:
+    """Degrees of tensor and of expert parallel, and numbers of replicas, None for what they are by default."""
     for degree in tensor_degrees(traits, workload, cluster):
-        yield degree, None
-        for replicas in replica_counts(traits, workload, cluster):
-            yield degree, replicas
+        for experts in expert_degrees(traits, workload, cluster):
+            yield degree, experts, None
+            for replicas in replica_counts(traits, workload, cluster):
+                yield degree, experts, replicas
+
+
+def expert_degrees(traits: Traits, workload: Workload, cluster: Cluster) -> list[int]:
+    """Ranks that hold whole experts each under a strategy: as given; every number within a node where it has to be one;
+    otherwise none."""
+    if not traits.expert_parallel:
+        return [1]
+    if workload.expert_parallel is not None or traits.expert_parallel == "may":
+        return [workload.expert_parallel or 1]
+    return [degree for degree in range(2, cluster.gpus_per_node + 1) if cluster.gpus_per_node % degree == 0]
 
 
 def tensor_degrees(traits: Traits, workload: Workload, cluster: Cluster) -> list[int]:

@@ -83,7 +83,7 @@ class StepJudgement(Judgement):
     @property
     def identity(self) -> tuple[Any, ...]:
         family, batch = self.family, self.batch
-        degrees = (family.tensor_parallel, family.replicas or 0)
+        degrees = (family.tensor_parallel, family.expert_parallel, family.replicas or 0)
         place = (family.strategy.traits.place, *degrees, str(family.offload), str(family.checkpointing))
         return (*place, batch.micro_batch, batch.accumulation_steps)
 
@@ -117,7 +117,7 @@ class Evaluator(BaseEvaluator[Workload]):
     """dtypes in the model's checkpoint, where its headers were read."""
     config: Mapping[str, Any] | None = None
     """The model's, where it is named by one: degrees that nobody asked for are tried of such a model alone."""
-    _plans: dict[tuple[str, str, str, int, int, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
+    _plans: dict[tuple[str, str, str, int, int, int, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
 
     def variant(self, family: Family) -> StepVariant:
@@ -134,6 +134,7 @@ class Evaluator(BaseEvaluator[Workload]):
             padding=self.workload.setting("data.padding", "none"),
             compilation=compilation_of(self.workload, family.strategy.name),
             tensor_parallel=family.tensor_parallel,
+            expert_parallel=family.expert_parallel,
         )
 
     def _regime(self, family: Family) -> Regime:
@@ -166,6 +167,7 @@ class Evaluator(BaseEvaluator[Workload]):
             replicate=self.replicas(family),
             nodes=cluster.nodes,
             tensor_parallel=family.tensor_parallel,
+            expert_parallel=family.expert_parallel,
             settings=workload.settings,
         )
 
@@ -224,12 +226,12 @@ class Evaluator(BaseEvaluator[Workload]):
             attention_kernel=_KERNELS.get(self.workload.setting("attention.kernel", "")),
             power_limit_watts=float(self.workload.setting("gpu.power_limit", "0")) or None,
         )
-        if family.tensor_parallel == 1:
+        if family.tensor_parallel == family.expert_parallel == 1:
             return work
         key = (self.variant(family).key(), trace.samples)
         if key not in self._computations:
             self._computations[key] = computation_of(trace)
-        inside = collectives_of(trace, family.tensor_parallel, batch.micro_batch)
+        inside = collectives_of(trace, family.tensor_parallel, family.expert_parallel, batch.micro_batch)
         return replace(work, trace=self._computations[key], collectives=(*inside, *plan.collectives))
 
     def _uncompiled(self, family: Family, batch: Batch, profile: MemoryProfile) -> tuple[Term, ...]:
@@ -282,7 +284,8 @@ class Evaluator(BaseEvaluator[Workload]):
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         accumulation = min(batch.accumulation_steps, 2)
         words = (family.strategy.name, str(family.offload), str(family.checkpointing))
-        key = (*words, family.tensor_parallel, family.replicas or 0, accumulation, trace.samples)
+        degrees = (family.tensor_parallel, family.expert_parallel, family.replicas or 0)
+        key = (*words, *degrees, accumulation, trace.samples)
         if key not in self._plans:
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))

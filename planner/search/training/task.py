@@ -54,7 +54,7 @@ class TrainingTask:
 
     def name(self, family: Family) -> str:
         """The strategy's title, with its degrees."""
-        spread = family.tensor_parallel > 1 or family.replicas is not None
+        spread = max(family.tensor_parallel, family.expert_parallel) > 1 or family.replicas is not None
         return family.title if spread else family.strategy.title
 
     def words_of(self, family: Family) -> str:
@@ -137,6 +137,7 @@ class TrainingTask:
             name=family.strategy.name,
             data_parallel=self._cluster.world_size // family.tensor_parallel,
             tensor_parallel=family.tensor_parallel,
+            expert_parallel=family.expert_parallel,
             dp_replicate=self.evaluator.replicas(family),
             zero_stage=family.strategy.traits.stage,
             offload=str(family.offload),

@@ -4,10 +4,11 @@ from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
 from gpu_plan.planner.strategy.fsdp2.layout import Layout
+from gpu_plan.planner.strategy.fsdp2.units import Unit
 
 
 def collectives(layout: Layout) -> tuple[Collective, ...]:
-    ranks = layout.context.shard_ranks
+    units = [unit for unit in layout.units if layout.ranks(unit) > 1]
     gathers = [
         Collective(
             kind="all_gather",
@@ -15,10 +16,10 @@ def collectives(layout: Layout) -> tuple[Collective, ...]:
             overlap=True,
             phase=phase,
             per="micro_step",
-            ranks=ranks,
-            stride=layout.context.tensor_parallel,
+            ranks=layout.ranks(unit),
+            stride=_stride(layout, unit),
         )
-        for unit in layout.units
+        for unit in units
         for phase in (("forward", "backward") if unit.reshard_after_forward else ("forward",))
     ]
     scatters = [
@@ -28,12 +29,17 @@ def collectives(layout: Layout) -> tuple[Collective, ...]:
             overlap=True,
             phase="backward",
             per="step",
-            ranks=ranks,
-            stride=layout.context.tensor_parallel,
+            ranks=layout.ranks(unit),
+            stride=_stride(layout, unit),
         )
-        for unit in layout.units
+        for unit in units
     ]
     return (*gathers, *scatters, *_replica_sums(layout), *_transfers(layout))
+
+
+def _stride(layout: Layout, unit: Unit) -> int:
+    """transformers numbers ranks (replicate, fsdp, tp), for experts (replicate, efsdp, ep), the last one fastest."""
+    return layout.context.expert_parallel if unit.experts else layout.context.tensor_parallel
 
 
 def _transfers(layout: Layout) -> list[Collective]:

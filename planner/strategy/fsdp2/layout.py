@@ -33,9 +33,16 @@ class Layout:
         self.float8 = fsdp_float8.gathered(context)
         reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
         self.units = wrap(trace, reshard)
-        self.shards = [shard(parameter, context.shard_ranks) for parameter in trace.parameters]
+        self.shards = [
+            shard(parameter, context.expert_ranks if parameter.experts else context.shard_ranks)
+            for parameter in trace.parameters
+        ]
         self.times: ModuleTimes = module_times(trace)
         self.on_host = context.offload is Offload.ALL
+
+    def ranks(self, unit: Unit) -> int:
+        """Ranks that the unit is sharded over."""
+        return self.context.expert_ranks if unit.experts else self.context.shard_ranks
 
     def gathered(self, unit: Unit) -> int:
         """Bytes of the flat all-gather output."""

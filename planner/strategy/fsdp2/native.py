@@ -2,7 +2,8 @@
 
 transformers 5.23 distributed/fsdp.py: apply_fully_sharded_data_parallelism shards what the class's plan names: the
 embedding and every layer, which are gathered again for backward, then the final norm with the head (with the embedding
-where both are tied) as one group that stays whole, and at last the root. `_get_fsdp_policy_kwargs` reduces in fp32.
+where both are tied) as one group that stays whole, and at last the root. Experts that tokens are handed to come first,
+each layer's on its own. `_get_fsdp_policy_kwargs` reduces in fp32.
 """
 
 from dataclasses import replace
@@ -19,6 +20,8 @@ def native_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
     units = [Unit(name=name, modules=(name,), reshard_after_forward=reshard_after_forward) for name in layout.blocks]
     if embedding and not layout.tied:
         units.insert(0, Unit(name=embedding, modules=(embedding,), reshard_after_forward=reshard_after_forward))
+    experts = dict.fromkeys(parameter.module for parameter in trace.parameters if parameter.experts)
+    units = [Unit(name=name, modules=(name,), reshard_after_forward=True, experts=True) for name in experts] + units
     tail = tuple(name for name in (norm, embedding if layout.tied else head) if name)
     if tail:
         units.append(Unit(name="tail", modules=tail, reshard_after_forward=False))

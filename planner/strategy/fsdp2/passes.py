@@ -43,7 +43,7 @@ class Passes:
             enter, leave = self._layout.forward_span(unit)
             at = builder.before(in_pass, enter)
             gathered = self._all_gather(in_pass, enter, unit)
-            out = self._copy_out(at, unit)
+            out = self._copy_out(at, unit) if gathered is not None else self._copied(at, unit)
             if before is not None:
                 # A local of wait_for_unshard keeps the last all-gather's output until it returns.
                 builder.free(at, before)
@@ -60,7 +60,7 @@ class Passes:
         """Gathers units before their backward, one ahead; reduces each unit's gradients after it."""
         builder = self._builder
         order = self._layout.backward_order()
-        prefetched: dict[str, Handle] = {}
+        prefetched: dict[str, Handle | None] = {}
         reduce_input: Handle | None = None
         events: list[tuple[int, int, Unit]] = []
         for unit, enter, leave in order:
@@ -101,8 +101,31 @@ class Passes:
         sizes = [self._layout.unsharded_bytes[i] for i in unit.parameters]
         return self._builder.alloc_each(at, sizes, Category.COMMUNICATION, "unsharded parameters", unit.name)
 
-    def _all_gather(self, in_pass: Pass, event: int, unit: Unit) -> Handle:
-        """foreach_all_gather: a low-precision copy of the shards that are not so stored, and the flat output."""
+    def _copied(self, at: Point, unit: Unit) -> Unsharded:
+        """wait_for_unshard of a group of one rank: each parameter is copied, by way of the type that it is used in."""
+        builder, layout = self._builder, self._layout
+        kept: list[Handle] = []
+        before: Handle | None = None
+        for index in unit.parameters:
+            cast = None
+            if layout.stored_dtype(index) != layout.gathered_dtype(index):
+                size = layout.unsharded_bytes[index]
+                cast = builder.alloc(at, size, Category.COMMUNICATION, "parameter, cast", unit.name)
+            if before is not None:
+                builder.free(at, before)  # a local of the loop
+            before = cast
+            kept += builder.alloc_each(
+                at, [layout.unsharded_bytes[index]], Category.COMMUNICATION, "unsharded parameters", unit.name
+            )
+        if before is not None:
+            builder.free(at, before)
+        return tuple(kept)
+
+    def _all_gather(self, in_pass: Pass, event: int, unit: Unit) -> Handle | None:
+        """foreach_all_gather: a low-precision copy of the shards that are not so stored, and the flat output; None in a
+        group of one rank, which gathers nothing."""
+        if self._layout.ranks(unit) == 1 and unit.experts:
+            return None
         builder = self._builder
         at = builder.before(in_pass, event)
         copied_in = self._copy_in(at, unit)
@@ -148,7 +171,7 @@ class Passes:
         position: int,
         unit: Unit,
         unsharded: dict[str, Unsharded],
-        prefetched: dict[str, Handle],
+        prefetched: dict[str, Handle | None],
         following: dict[str, Unit],
     ) -> None:
         """pre_backward: copy-out frees the all-gather output at once, then the next unit is prefetched.
@@ -165,8 +188,9 @@ class Passes:
             return
         if unit.name not in unsharded:
             gathered = prefetched.pop(unit.name, None) or self._all_gather(in_pass, position, unit)
-            unsharded[unit.name] = self._copy_out(at, unit)
-            builder.free(at, gathered)
+            unsharded[unit.name] = self._copy_out(at, unit) if gathered is not None else self._copied(at, unit)
+            if gathered is not None:
+                builder.free(at, gathered)
         ahead = following.get(unit.name)
         if ahead is not None and ahead.name not in unsharded and ahead.name not in prefetched:
             prefetched[ahead.name] = self._all_gather(in_pass, position, ahead)
@@ -201,6 +225,12 @@ class Passes:
             unit.name,
             cuda_stream=REDUCE_SCATTER_STREAM,
         )
+        if unit.experts and self._layout.ranks(unit) == 1:
+            # foreach_reduce of one rank divides by the number of batches, out of place.
+            divided = builder.alloc(
+                at, whole, Category.COMMUNICATION, "gradient, divided", unit.name, cuda_stream=REDUCE_SCATTER_STREAM
+            )
+            builder.free(at, divided)
         if self._layout.master != self._layout.reduce:
             cast = builder.alloc(
                 at,

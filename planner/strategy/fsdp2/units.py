@@ -22,6 +22,8 @@ class Unit:
     modules: tuple[str, ...]
     reshard_after_forward: bool
     parameters: list[int] = field(default_factory=list)
+    experts: bool = False
+    """Whether it holds this rank's own experts, sharded over the ranks that hold the same ones."""
 
 
 Wrapping = Callable[[StepTrace, bool], list[Unit]]

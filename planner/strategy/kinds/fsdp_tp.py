@@ -35,6 +35,7 @@ TRAITS = Traits(
     one_device=False,
     replicates=False,
     tensor_parallel="some",
+    expert_parallel="may",
     untensored="fsdp",
     cpu_ranks=True,
     offloads=(Offload.NONE,),
@@ -64,9 +65,9 @@ class ShardedTensorParallel(HasTraits):
 
     def refuses(self, context: "RankContext") -> str | None:
         from gpu_plan.planner.strategy.fsdp2.rank import refuses_sharding
-        from gpu_plan.planner.strategy.tensor import refuses_tensor_parallel
+        from gpu_plan.planner.strategy.tensor import refuses_spread
 
-        return refuses_tensor_parallel(context) or refuses_sharding(context)
+        return refuses_spread(context) or refuses_sharding(context)
 
     def rank(self, context: "RankContext") -> "RankPlan":
         from gpu_plan.planner.strategy.tensor import shared_and_sharded_rank

@@ -37,6 +37,7 @@ TRAITS = Traits(
     replicates=True,
     unreplicated="fsdp_tp",
     tensor_parallel="some",
+    expert_parallel="may",
     untensored="hsdp",
     cpu_ranks=True,
     offloads=(Offload.NONE,),
@@ -66,13 +67,13 @@ class HybridShardedTensorParallel(HasTraits):
 
     def refuses(self, context: "RankContext") -> str | None:
         from gpu_plan.planner.strategy.fsdp2.rank import refuses_sharding
-        from gpu_plan.planner.strategy.tensor import refuses_tensor_parallel
+        from gpu_plan.planner.strategy.tensor import refuses_spread
 
         if context.replicate == 1:
             return "HSDP replicates across nodes and there is only one: give --dp-replicate, or use fsdp_tp"
         if context.shard_ranks <= 1:
             return "every group of ranks would hold a whole replica, which transformers does not train: use fsdp_tp"
-        return refuses_tensor_parallel(context) or refuses_sharding(context)
+        return refuses_spread(context) or refuses_sharding(context)
 
     def rank(self, context: "RankContext") -> "RankPlan":
         from gpu_plan.planner.strategy.tensor import shared_and_sharded_rank

@@ -35,6 +35,7 @@ TRAITS = Traits(
     one_device=False,
     replicates=False,
     tensor_parallel="all",
+    expert_parallel="may",
     cpu_ranks=True,
     offloads=(Offload.NONE,),
     settings=frozenset(),
@@ -62,9 +63,9 @@ class TensorParallel(HasTraits):
         return autocast_regime(precision, stack, peft)
 
     def refuses(self, context: "RankContext") -> str | None:
-        from gpu_plan.planner.strategy.tensor import refuses_tensor_parallel
+        from gpu_plan.planner.strategy.tensor import refuses_spread
 
-        return refuses_tensor_parallel(context)
+        return refuses_spread(context)
 
     def rank(self, context: "RankContext") -> "RankPlan":
         from gpu_plan.planner.strategy.tensor import shared_rank

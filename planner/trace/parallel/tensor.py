@@ -38,31 +38,47 @@ def ranks(degree: int, rank: int = 0) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def shard(model: Any, degree: int) -> None:
-    """Leaves rank 0's part of `model`, in place, within `ranks(degree)`; what was trained still is.
+def shard(model: Any, degree: int, experts: int = 1) -> None:
+    """Leaves rank 0's part of `model`, in place, within `ranks(max(degree, experts))`; what was trained still is.
 
-    CannotSplitError, in one line, for a class without a plan and for sizes that the plan cannot divide.
+    `degree` ranks compute one copy together, `experts` hold whole experts each. CannotSplitError, in one line, for a
+    class without a plan and for sizes that the plan cannot divide.
     """
-    if degree == 1:
+    if max(degree, experts) == 1:
         return
-    from torch.distributed.device_mesh import init_device_mesh
-    from transformers.distributed.configuration_utils import DistributedConfig
-    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
-
-    name = type(model).__name__
     _check_heads(model, degree)
-    config = DistributedConfig(tp_size=degree)
+    if experts > 1:
+        _check_experts(model, experts)
     try:
-        plan = model._resolve_parallel_plans(config)[0]
-        tied = _untied(model, plan)
-        model.config.distributed_config, model._tp_size = config, degree
-        mesh = init_device_mesh("cpu", (degree,), mesh_dim_names=("tp",))
-        apply_tensor_parallelism(model, mesh, plan)
+        _apply(model, degree, experts)
     except (ValueError, RuntimeError, KeyError, NotImplementedError) as problem:
         first = str(problem).strip().splitlines() or [""]
+        how = [f"{degree} GPUs by tensor parallel"] if degree > 1 else []
+        how += [f"{experts} GPUs by expert parallel"] if experts > 1 else []
         raise CannotSplitError(
-            f"{name} cannot be split over {degree} GPUs by tensor parallel: {first[0][:160]}"
+            f"{type(model).__name__} cannot be split over {' and '.join(how)}: {first[0][:160]}"
         ) from None
+
+
+def _apply(model: Any, degree: int, experts: int) -> None:
+    """transformers distributed/mixin.py: maybe_distribute_model, but for FSDP2, which what is replayed has apart."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from transformers.distributed.configuration_utils import DistributedConfig
+    from transformers.distributed.expert_parallel import apply_expert_parallelism
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    shards = max(degree, experts) // degree
+    config = DistributedConfig(tp_size=degree, fsdp_size=shards, ep_size=experts)
+    plan, expert_plan, _ = model._resolve_parallel_plans(config)
+    if experts > 1 and "ep_dispatch_experts" not in expert_plan.values():
+        raise ValueError("its plan names no experts to hand tokens to")
+    tied = _untied(model, plan)
+    model.config.distributed_config, model._tp_size = config, degree
+    mesh = init_device_mesh("cpu", (shards, degree), mesh_dim_names=("fsdp", "tp"))["tp"]
+    if degree > 1:
+        apply_tensor_parallelism(model, mesh, plan)
+    if experts > 1:
+        apply_expert_parallelism(model, init_device_mesh("cpu", (experts,), mesh_dim_names=("ep",)), mesh, expert_plan)
     for owner, key, other in tied:
         owner._parameters[key] = model.get_parameter(other)
 
@@ -113,6 +129,12 @@ def is_split(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "_local_tensor")
 
 
+def holds_experts(tensor: torch.Tensor) -> bool:
+    """Whether this rank holds whole experts, and others the rest."""
+    mesh = getattr(tensor, "device_mesh", None)
+    return mesh is not None and tuple(mesh.mesh_dim_names or ()) == ("ep",)
+
+
 def _untied(model: Any, plan: dict[str, str]) -> list[tuple[nn.Module, str, str]]:
     """Gives planned tied weights tensors of their own: from_pretrained ties them after sharding.
 
@@ -128,6 +150,18 @@ def _untied(model: Any, plan: dict[str, str]) -> list[tuple[nn.Module, str, str]
             owner._parameters[key] = nn.Parameter(torch.empty_like(parameter), requires_grad=parameter.requires_grad)
             found.append((owner, key, known))
     return found
+
+
+def _check_experts(model: Any, experts: int) -> None:
+    """CannotSplitError for a class whose experts stay together, and where a rank would get a part of one."""
+    name = type(model).__name__
+    if not model.ep_plan:
+        raise CannotSplitError(f"{name} has no plan for expert parallel")
+    for module in model.modules():
+        held = getattr(module, "num_experts", None)
+        own = any(parameter.dim() > 2 for parameter in module.parameters(recurse=False))
+        if own and isinstance(held, int) and held % experts:
+            raise CannotSplitError(f"{name} has {held} experts a layer, which {experts} GPUs do not divide")
 
 
 def _check_heads(model: Any, degree: int) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.trace.events import ParameterInfo
-from gpu_plan.planner.trace.parallel.tensor import is_split, local_tensor
+from gpu_plan.planner.trace.parallel.tensor import holds_experts, is_split, local_tensor
 from gpu_plan.planner.trace.setup.adapters import quantisation_scales, show_adapters
 from gpu_plan.planner.trace.variant import Regime
 
@@ -19,6 +19,7 @@ def parameter_infos(model: nn.Module) -> list[ParameterInfo]:
             trainable=parameter.requires_grad,
             module=name.rpartition(".")[0],
             split=is_split(parameter),
+            experts=holds_experts(parameter),
         )
         for name, parameter in model.named_parameters()
     ]

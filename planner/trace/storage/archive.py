@@ -51,7 +51,10 @@ def dump(trace: StepTrace, *, small: bool = False) -> bytes:
         "shapes": shapes.tolist(),
         "modules": trace.modules,
         "operator_names": trace.operator_names,
-        "parameters": [[p.name, p.shape, p.dtype, p.trainable, p.module, p.split] for p in trace.parameters],
+        "parameters": [
+            [p.name, p.shape, p.dtype, p.trainable, p.module, p.split, *([True] if p.experts else [])]
+            for p in trace.parameters
+        ],
         "buffer_bytes": trace.buffer_bytes,
         "inputs": trace.inputs,
         "samples": trace.samples,
@@ -103,7 +106,13 @@ def load(content: bytes) -> StepTrace:
             operator_names=rest["operator_names"],
             parameters=[
                 ParameterInfo(
-                    name=name, shape=tuple(shape), dtype=dtype, trainable=trainable, module=module, split=any(split)
+                    name=name,
+                    shape=tuple(shape),
+                    dtype=dtype,
+                    trainable=trainable,
+                    module=module,
+                    split=any(split),
+                    experts=len(split) > 1,
                 )
                 for name, shape, dtype, trainable, module, *split in rest["parameters"]
             ],

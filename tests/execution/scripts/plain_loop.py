@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
 
 def wrap(model: torch.nn.Module, strategy: str | None) -> torch.nn.Module:
     """One GPU or several; DDP unless the plan says otherwise."""
-    if not dist.is_initialized() or strategy in ("tp", "fsdp_tp"):
+    if not dist.is_initialized() or strategy in ("tp", "fsdp_tp", "fsdp_ep", "hsdp_ep"):
         return model
     if strategy == "fsdp":
         from torch.distributed.device_mesh import init_device_mesh

@@ -33,6 +33,8 @@ class RankCase:
     """Modules that get adapters; none: peft's choice."""
     tensor_parallel: int = 1
     """Ranks that compute one copy of the model together."""
+    expert_parallel: int = 1
+    """Ranks that hold whole experts each; tokens are then chosen evenly, here and there."""
     quantised: bool = False
     """Whether the frozen linear layers are bitsandbytes' NF4, stored in the type of the rest."""
 
@@ -45,7 +47,7 @@ class RankCase:
     def autocast(self) -> bool:
         """Whether forward runs as accelerate prepares it; peft's fp32 inputs and FSDP1's 16-bit adapters need that."""
         return self.precision.is_mixed and (
-            self.strategy.endswith("sdp_tp") or (self.strategy == "fsdp1" and self.lora_rank > 0)
+            self.strategy.endswith(("sdp_tp", "sdp_ep")) or (self.strategy == "fsdp1" and self.lora_rank > 0)
         )
 
     @property
@@ -65,6 +67,8 @@ class RankCase:
             parts.append(str(self.optimizer))
         if self.tensor_parallel > 1:
             parts.append(f"TP {self.tensor_parallel}")
+        if self.expert_parallel > 1:
+            parts.append(f"EP {self.expert_parallel}")
         if self.checkpointing is not Checkpointing.NONE:
             parts.append("checkpointing" if self.checkpointing is Checkpointing.FULL else "selective checkpointing")
         if self.lora_rank:

@@ -65,7 +65,7 @@ def _quantised(model: Any, case: RankCase) -> Any:
 
 def _body(case: RankCase, meta: nn.Module, inputs: dict[str, Any]) -> Callable[[], Any]:
     part = None
-    if case.tensor_parallel > 1:
+    if max(case.tensor_parallel, case.expert_parallel) > 1:
         from tests.support.ranks.native import copied, loaded
 
         part = loaded(case, meta)

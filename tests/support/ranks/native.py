@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 
+from gpu_plan.planner.trace.parallel.experts import even_choices
 from tests.support.cpu_reference import real_twin
 from tests.support.ranks.case import RankCase
 
@@ -33,14 +34,30 @@ def loaded(case: RankCase, meta: nn.Module) -> Any:
         tp_size=case.tensor_parallel,
         dp_replicate_size=case.replicas,
         fsdp_size=dist.get_world_size() // case.tensor_parallel // case.replicas,
+        ep_size=case.expert_parallel,
         fsdp_mixed_precision=case.precision.is_mixed,
     )
+    if case.expert_parallel > 1:
+        choose_evenly()
     kind: Any = type(meta)
     eager = {"attn_implementation": "eager"} if case.attention.value == "eager" else {}
     model = kind.from_pretrained(folder, distributed_config=degrees, dtype=getattr(torch, case.stored), **eager)
     dist.barrier()
     shutil.rmtree(folder, ignore_errors=True)
     return model.train()
+
+
+def choose_evenly() -> None:
+    """Every expert as often as the others, in place of what random weights choose: what a plan counts with."""
+    from transformers.distributed.expert_parallel import AllToAllEP
+
+    dispatch = AllToAllEP._dispatch_tokens
+
+    def evenly(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        choices = even_choices(top_k_index, self.num_local_experts * self.ep_mesh.size())
+        return dispatch(self, hidden_states, choices, top_k_weights)
+
+    AllToAllEP._dispatch_tokens = evenly
 
 
 def copied(model: Any) -> Any:

@@ -15,8 +15,10 @@ from gpu_plan.planner.strategy.base import RankContext, Strategy
 from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
+from gpu_plan.planner.strategy.kinds.fsdp_ep import ShardedExpertParallel
 from gpu_plan.planner.strategy.kinds.fsdp_tp import ShardedTensorParallel
 from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
+from gpu_plan.planner.strategy.kinds.hsdp_ep import HybridShardedExpertParallel
 from gpu_plan.planner.strategy.kinds.hsdp_tp import HybridShardedTensorParallel
 from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.strategy.kinds.tp import TensorParallel
@@ -48,6 +50,8 @@ STRATEGIES: dict[str, Strategy] = {
     "tp": TensorParallel(),
     "fsdp_tp": ShardedTensorParallel(),
     "hsdp_tp": HybridShardedTensorParallel(),
+    "fsdp_ep": ShardedExpertParallel(),
+    "hsdp_ep": HybridShardedExpertParallel(),
 }
 
 
@@ -88,7 +92,7 @@ def traced_as(case: RankCase, regime: Regime) -> StepTrace:
 @once(32)
 def _traced(case: RankCase, stored: str, regime: Regime) -> StepTrace:
     """The same for all cases that a trace does not tell apart."""
-    with ranks(case.tensor_parallel):
+    with ranks(max(case.tensor_parallel, case.expert_parallel)):
         return _trace(case, stored, regime)
 
 
@@ -102,7 +106,7 @@ def _trace(case: RankCase, stored: str, regime: Regime) -> StepTrace:
     if case.lora_rank:
         adapter = Adapter(peft=_peft(case), rank=case.lora_rank, targets=tuple(case.lora_targets), compute_dtype=stored)
         model = adapt(base, spec_of(base, model_id="tiny"), adapter).model
-    shard(model, case.tensor_parallel)
+    shard(model, case.tensor_parallel, case.expert_parallel)
     tracer = Tracer(
         model=model,
         make_batch=lambda _, micro_batch, seq_len: _batch(base, micro_batch, seq_len),
@@ -117,6 +121,7 @@ def _trace(case: RankCase, stored: str, regime: Regime) -> StepTrace:
         stack=Stack.PLAIN,
         seq_len=case.seq_len,
         tensor_parallel=case.tensor_parallel,
+        expert_parallel=case.expert_parallel,
     )
     return tracer.trace(variant, case.micro_batch)
 
@@ -136,6 +141,7 @@ def context_of(case: RankCase, world_size: int) -> RankContext:
         peft=_peft(case),
         replicate=case.replicas,
         tensor_parallel=case.tensor_parallel,
+        expert_parallel=case.expert_parallel,
         settings=tuple(case.settings.items()),
     )
 

@@ -21,6 +21,22 @@ TWO_RANKS = (
     _two("llama-3", changes={"vocab_size": 259}),
     *(_two(name) for name in ("llama-2", "qwen2", "gemma-2", "mixtral", "qwen3-moe", "olmoe", "deepseek-v3")),
 )
+EXPERTS_OF_TWO = (
+    RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2),
+    RankCase(architecture="qwen3-moe", strategy="fsdp_ep", expert_parallel=2),
+    RankCase(architecture="deepseek-v3", strategy="fsdp_ep", expert_parallel=2),
+    RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2, accumulation=2),
+    RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2, checkpointing=Checkpointing.FULL),
+    RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2, precision=Precision("bf16-mixed")),
+    _two("qwen3-moe", expert_parallel=2),
+    _two("mixtral", expert_parallel=2),
+)
+EXPERTS_OF_FOUR = (
+    RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2),
+    RankCase(architecture="qwen3-moe", strategy="fsdp_ep", expert_parallel=4),
+    _four("qwen3-moe", expert_parallel=2),
+    _four("qwen3-moe", expert_parallel=4),
+)
 EIGHT_RANKS = (RankCase(architecture="llama-3", strategy="hsdp_tp", tensor_parallel=2),)
 FOUR_RANKS = (
     _four("llama-3"),

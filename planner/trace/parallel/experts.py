@@ -1,0 +1,45 @@
+"""Tokens of experts that several ranks hold, sent evenly: how many go where is read on the host, and data decides it.
+
+transformers 5.23 distributed/expert_parallel.py: AllToAllEP counts the tokens of each expert, exchanges the counts with
+the ranks of its group, and reads both to say how long what it sends and receives is.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+from gpu_plan.planner.trace.inputs.known import KnownValues
+
+
+def even_choices(top_k_index: torch.Tensor, experts: int) -> torch.Tensor:
+    """Indices like `top_k_index` [tokens, experts per token], each expert as often as the others: made of operators, so
+    that their values can be followed."""
+    return (torch.arange(top_k_index.numel(), device=top_k_index.device) % experts).view(top_k_index.shape)
+
+
+@contextlib.contextmanager
+def evenly_dispatched(known: KnownValues) -> Iterator[None]:
+    """Within, all ranks choose every expert as often as the others, and what is received of them is in `known`."""
+    from transformers.distributed import expert_parallel
+
+    dispatch, exchange = expert_parallel.AllToAllEP._dispatch_tokens, expert_parallel.all_to_all_single
+
+    def evenly(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        choices = even_choices(top_k_index, self.num_local_experts * self.ep_mesh.size())
+        return dispatch(self, hidden_states, choices, top_k_weights)
+
+    def exchanged(received: Any, sent: Any, group: Any = None) -> None:
+        exchange(received, sent, group=group)
+        counts = known.get(sent)
+        if counts is not None:
+            # The first rank of the group receives of each what it sends to itself: all see the same.
+            known.put(received, counts[:1].expand_as(counts))
+
+    with (
+        mock.patch.object(expert_parallel.AllToAllEP, "_dispatch_tokens", evenly),
+        mock.patch.object(expert_parallel, "all_to_all_single", exchanged),
+    ):
+        yield
