@@ -255,7 +255,8 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--strategy",
         metavar="S",
-        help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3, tp, fsdp_tp, hsdp_tp; inference:"
+        help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3, tp, fsdp_tp, hsdp_tp, fsdp_ep,"
+        " hsdp_ep; inference:"
         " single, replicas, tp, pp, device-map",
     )
     group.add_argument(

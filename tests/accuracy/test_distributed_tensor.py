@@ -1,4 +1,5 @@
-"""Replayed ranks of tensor and expert parallel, alone and under FSDP2, against real ranks that transformers spread on gloo.
+"""Replayed ranks of tensor and expert parallel, alone and under FSDP2, against real ones that transformers spread on
+gloo.
 
 Gloo's threads may hold what a functional collective put out for longer than the step does: a rank on which they do
 stands above. So each figure is the replay's on some rank, and none is below it; a case that differs is run again.

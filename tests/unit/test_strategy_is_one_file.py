@@ -124,7 +124,7 @@ def test_it_is_a_value_of_the_option(toy: None) -> None:
     assert read_given({"strategy": "toy"}, ["dtype.reduce=float32"]).strategy == "toy"
     with pytest.raises(UsageError, match=r"--strategy single and ddp, not toy"):
         read_given({"strategy": "toy"}, ["dtype.params=bfloat16"])
-    with pytest.raises(UsageError, match=r"hsdp_tp, toy"):
+    with pytest.raises(UsageError, match=r"hsdp_ep, toy"):
         read_given({"strategy": "toys"}, ())
     with pytest.raises(UsageError, match="toy has no replicas"):
         read_given({"strategy": "toy", "dp-replicate": "2"}, ())
@@ -215,6 +215,8 @@ def test_the_explorer_offers_it(toy: None, monkeypatch: pytest.MonkeyPatch) -> N
         "zero3",
         "fsdp_tp",
         "hsdp_tp",
+        "fsdp_ep",
+        "hsdp_ep",
         "fsdp",
         "fsdp1",
         "hsdp",

@@ -74,7 +74,7 @@ def _apply(model: Any, degree: int, experts: int) -> None:
         raise ValueError("its plan names no experts to hand tokens to")
     tied = _untied(model, plan)
     model.config.distributed_config, model._tp_size = config, degree
-    mesh = init_device_mesh("cpu", (shards, degree), mesh_dim_names=("fsdp", "tp"))["tp"]
+    mesh = init_device_mesh("cpu", (shards, degree), mesh_dim_names=("shards", "tp"))["tp"]
     if degree > 1:
         apply_tensor_parallelism(model, mesh, plan)
     if experts > 1:
