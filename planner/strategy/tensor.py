@@ -37,6 +37,9 @@ def shared_and_sharded_regime(precision: Precision, stack: Stack, peft: Peft = N
     """What FSDP2 gathers in the 16-bit type, and the autocast region that Accelerate puts around forward all the same:
     it does not know the model as FSDP2's (accelerate accelerator.py: prepare_model, native amp)."""
     regime = sharded_regime(precision, stack, peft)
+    if precision.is_mixed:
+        # torch _fsdp_state.py: _pre_forward, MixedPrecisionPolicy.cast_forward_inputs.
+        regime = replace(regime, experts_take=precision.compute_dtype)
     if not precision.is_mixed or not stack.traits.wraps_forward:
         return regime
     return replace(regime, autocast=precision.compute_dtype, outputs_to_fp32=True)

@@ -76,7 +76,7 @@ class Session:
             if self.variant.spread > 1:
                 stack.enter_context(as_between_devices())
             if self.variant.expert_parallel > 1:
-                stack.enter_context(evenly_dispatched(known))
+                stack.enter_context(evenly_dispatched(known, self.variant.regime.experts_take))
             stack.enter_context(autocast_visible(autocast))
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)

@@ -48,6 +48,9 @@ class Regime:
     """Whether linear layers compute in float8: torchao's, their weights cast at each use or gathered by FSDP2 as
     float8, or Transformer Engine's."""
 
+    experts_take: str | None = None
+    """16-bit dtype into which FSDP2 casts what experts take that are a unit of their own."""
+
     zero_linear: bool = False
     """Whether linear layers run DeepSpeed's function, which keeps the inputs of frozen ones, too."""
 
@@ -129,6 +132,7 @@ class StepVariant:
         trained += f" fp32={'+'.join(regime.upcast)}" if regime.upcast else ""
         float8 = f" float8={regime.float8}" if regime.float8 else ""
         float8 += " linear=deepspeed" if regime.zero_linear else ""
+        float8 += f" experts={regime.experts_take}" if regime.experts_take else ""
         every = "" if self.checkpoint_every == 1 else f" every={self.checkpoint_every}"
         fused = f" liger={'+'.join(self.fused)}" if self.fused else ""
         fused += "" if self.loss == "installed" else f" loss={self.loss}"

@@ -21,9 +21,18 @@ def even_choices(top_k_index: torch.Tensor, experts: int) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def evenly_dispatched(known: KnownValues) -> Iterator[None]:
-    """Within, all ranks choose every expert as often as the others, and what is received of them is in `known`."""
+def evenly_dispatched(known: KnownValues, takes: str | None = None) -> Iterator[None]:
+    """Within, all ranks choose every expert as often as the others, and what is received of them is in `known`.
+
+    `takes`: dtype into which what experts take is cast, None for as it is.
+    """
     from transformers.distributed import expert_parallel
+
+    called = expert_parallel.AutoEP.__call__
+
+    def cast(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        dtype = getattr(torch, takes or "")
+        return called(self, hidden_states.to(dtype), top_k_index, top_k_weights.to(dtype))
 
     dispatch, exchange = expert_parallel.AllToAllEP._dispatch_tokens, expert_parallel.all_to_all_single
 
@@ -39,6 +48,7 @@ def evenly_dispatched(known: KnownValues) -> Iterator[None]:
             known.put(received, counts[:1].expand_as(counts))
 
     with (
+        mock.patch.object(expert_parallel.AutoEP, "__call__", cast if takes else called),
         mock.patch.object(expert_parallel.AllToAllEP, "_dispatch_tokens", evenly),
         mock.patch.object(expert_parallel, "all_to_all_single", exchanged),
     ):
