@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
+from gpu_plan.executor.runner.parallel.checkpoints import is_spread
 from gpu_plan.executor.runner.parallel.degrees import Degrees
 from gpu_plan.executor.runner.parallel.samples import same_in_group
 
@@ -131,6 +132,29 @@ def distribute(model: Any, making: _Making) -> None:
     model = type(model).maybe_distribute_model(model, config, meshes)
     _fill(making.module, model, whole, device, dtype)
     same_in_group(model)
+
+
+def leave_as_they_are(module: Any) -> None:
+    """After `accelerate.accelerator` has been imported: a model that is spread is wrapped in nothing more.
+
+    accelerate 1.15 accelerator.py: prepare_model leaves one alone whose degrees it knows, experts are none to it, and
+    hands any other to DDP, which refuses.
+    """
+    kind = module.Accelerator
+    original = kind.prepare_model
+
+    @functools.wraps(original)
+    def prepare_model(self: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_spread(model):
+            return original(self, model, *args, **kwargs)
+        several = kind.multi_device
+        kind.multi_device = property(lambda _: False)
+        try:
+            return original(self, model, *args, **kwargs)
+        finally:
+            kind.multi_device = several
+
+    kind.prepare_model = prepare_model
 
 
 def _as_first_rank(tensors: dict[str, Any], device: Any) -> None:

@@ -7,7 +7,7 @@ from gpu_plan.executor.runner.imports import PostImport
 from gpu_plan.executor.runner.parallel.checkpoints import through_accelerate, through_trainer
 from gpu_plan.executor.runner.parallel.degrees import Degrees, read_degrees
 from gpu_plan.executor.runner.parallel.meshes import by_mesh_alone
-from gpu_plan.executor.runner.parallel.models import spread_models, told_on_stderr
+from gpu_plan.executor.runner.parallel.models import leave_as_they_are, spread_models, told_on_stderr
 from gpu_plan.executor.runner.parallel.samples import refuse_copies, share_out
 
 
@@ -33,3 +33,4 @@ def _install(imports: PostImport, degrees: Degrees, say: Callable[[str], None]) 
     imports.when("torch.utils.data.distributed", lambda module: share_out(module, degrees))
     imports.when("torch.nn.parallel.distributed", refuse_copies)
     imports.when("transformers.modeling_utils", transformers)
+    imports.when("accelerate.accelerator", leave_as_they_are)
