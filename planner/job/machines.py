@@ -21,7 +21,7 @@ from gpu_plan.planner.plan.machines import Machine, MachinesDocument
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.trace.provider import TraceProvider, Twins
 from gpu_plan.planner.workload.prefer import Prefer
 
 _MILLION = 10**6
@@ -200,11 +200,12 @@ def _job_figures(tokens: int, rate: float, cluster: Cluster, hourly: float | Non
 
 
 def _shared() -> Callable[[Request, Cluster, ModelSource, Given, Note], TraceProvider]:
-    """One provider for all machines whose devices are traced alike."""
+    """One provider for all machines of a kind of device; what is alike on several kinds is traced once."""
     kept: dict[tuple[object, ...], TraceProvider] = {}
+    twins = Twins()
 
     def opened(request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note) -> TraceProvider:
-        fresh = trace_provider(request, cluster, source, given, note)
+        fresh = replace(trace_provider(request, cluster, source, given, note), twins=twins)
         adapter = None if fresh.adapter is None else fresh.adapter.key()
         return kept.setdefault((device_kind(cluster.gpu).key, fresh.attention, adapter), fresh)
 

@@ -41,6 +41,14 @@ class Provider(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Twins:
+    """What providers of one model for several devices have in common."""
+
+    traces: dict[str, StepTrace] = field(default_factory=dict)
+    specs: dict[str, ModelSpec] = field(default_factory=dict)
+
+
 @dataclass(slots=True, kw_only=True)
 class TraceProvider:
     """Traces and facts of one model on one kind of device."""
@@ -58,6 +66,8 @@ class TraceProvider:
     """As of the request: for a factory, which is the user's own code."""
     note: Callable[[str], None] = lambda _: None
     """Told about cache entries that had to be made again, and about slow work that starts."""
+    twins: Twins = field(default_factory=Twins)
+    """Shared with providers for other devices: a step is traced once for all whose kernels are chosen alike."""
     _traces: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
     _session: "TracingSession | WalledSession | None" = None
@@ -73,6 +83,10 @@ class TraceProvider:
             shipped = self._find_shipped_traces()
             if shipped is not None:
                 self._spec, self._shipped = shipped.spec(self.source.id), True
+            elif self._on_any_device:
+                if self._adapter_key not in self.twins.specs:
+                    self.twins.specs[self._adapter_key] = self._entries("any").spec(lambda: self._open_session().spec())
+                self._spec = self.twins.specs[self._adapter_key]
             else:
                 self._spec = self._entries().spec(lambda: self._open_session().spec())
         return self._spec
@@ -90,7 +104,12 @@ class TraceProvider:
             raise
         made = session.trace(variant, micro_batch)
         self._traces[(variant.key(), made.samples)] = made
-        self._entries().keep_trace(f"trace {variant.key()} {made.samples}", made)
+        common = self._common(variant, made.samples)
+        if common is not None:
+            self.twins.traces[common] = made
+            self._entries("any").keep_trace(common, made)
+        else:
+            self._entries().keep_trace(f"trace {variant.key()} {made.samples}", made)
         return made
 
     def static_trace(self, regime: Regime) -> StepTrace:
@@ -112,10 +131,34 @@ class TraceProvider:
         key = (variant.key(), points)
         if key in self._traces:
             return self._traces[key]
-        trace = self._from_shelf(variant, points) or self._entries().trace(f"trace {variant.key()} {points}")
+        common = self._common(variant, points)
+        trace = self._from_shelf(variant, points)
+        if trace is None and common is not None:
+            trace = self.twins.traces.get(common) or self._entries("any").trace(common)
+        elif trace is None:
+            trace = self._entries().trace(f"trace {variant.key()} {points}")
         if trace is not None:
             self._traces[key] = trace
+            if common is not None:
+                self.twins.traces[common] = trace
         return trace
+
+    def _common(self, variant: StepVariant, points: tuple[int, ...]) -> str | None:
+        """Name of a step that is the same on all devices whose kernels are chosen alike; None where it is not."""
+        key = trace_key(self.device, self.attention, variant, points) if self._on_any_device else None
+        return None if key is None else f"trace {key} {self._adapter_key}"
+
+    @property
+    def _on_any_device(self) -> bool:
+        """Whether the model is built alike for every GPU: no weights in formats whose kernels ask which one it is."""
+        config, adapter = self.source.config, self.adapter
+        if config is None or "quantization_config" in config or "compression_config" in config:
+            return False
+        return self.device.kernels is not None and (adapter is None or not (adapter.peft.quantises or adapter.base))
+
+    @property
+    def _adapter_key(self) -> str:
+        return "" if self.adapter is None else self.adapter.key()
 
     def _from_shelf(self, variant: StepVariant, points: tuple[int, ...]) -> StepTrace | None:
         shipped = self._find_shipped_traces()
@@ -150,7 +193,6 @@ class TraceProvider:
             self._session = TracingSession(self.source, self.device, self.attention, self.adapter)
         return self._session
 
-    def _entries(self) -> Entries:
-        adapter = "" if self.adapter is None else self.adapter.key()
-        words = (self.source.digest, self.device.key, self.attention, adapter)
+    def _entries(self, device: str | None = None) -> Entries:
+        words = (self.source.digest, device or self.device.key, self.attention, self._adapter_key)
         return Entries(words=words, use_cache=self.use_cache, note=self.note)
