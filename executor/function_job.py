@@ -12,6 +12,7 @@ from gpu_plan.executor.job import Job
 from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment, strategy_names
 from gpu_plan.executor.launch.prepare import RECORD_SECONDS
+from gpu_plan.executor.launch.refusals import refuse_stages
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.launch.write import write_launch_files
 from gpu_plan.executor.names import ACCELERATE_FILE
@@ -79,6 +80,7 @@ def _name(function: Callable[..., object]) -> str:
 
 def _environment(job: Job, folder: RunFolder) -> dict[str, str]:
     """What `accelerate launch` would give the ranks, and what ties them to the run."""
+    refuse_stages(job.saved.plan.strategy, job.script)
     target = Target(
         saved=job.saved, script=job.script, loop="accelerate", folder=folder.path, made_by=job.saved.command
     )

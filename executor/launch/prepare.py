@@ -12,7 +12,7 @@ from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.not_applied import not_applied
-from gpu_plan.executor.launch.refusals import Seen, agreed_norm, length_is_the_datas, refusals, unknown
+from gpu_plan.executor.launch.refusals import Seen, agreed_norm, length_is_the_datas, refusals, refuse_stages, unknown
 from gpu_plan.executor.launch.script_arguments import script_arguments
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import COMMAND_FILE
@@ -145,6 +145,7 @@ def draw(
     Without a script, one for which the plan was made is taken for granted. Raises UsageError for arguments that the
     script would refuse.
     """
+    refuse_stages(job.saved.plan.strategy, job.script)
     if script is not None and script.is_notebook:
         raise UsageError(
             f"{script.path} is a notebook, which ranks cannot be started from: write its cells into a script, or call"

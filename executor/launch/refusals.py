@@ -5,12 +5,16 @@ Each line of `refusals` stops the launch unless the user says `--allow-deviation
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpu_plan.executor.launch.arguments import Told
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.script.accelerator import AcceleratorUse
 from gpu_plan.executor.script.values.batch import OwnBatch
 from gpu_plan.executor.script.values.clipping import Clip
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.planner.strategy.known import traits_of
 
 _CLIP = "clip.max_norm"
 
@@ -30,6 +34,20 @@ class Seen:
     """Fields of CurrentPlan that it asks for."""
     set_inside: frozenset[str] = frozenset()
     """Fields of CurrentPlan that the runner sets inside the rank: of the DataLoader, of TrainingArguments."""
+
+
+def refuse_stages(plan: StrategyChoice, script: Path) -> None:
+    """UsageError for a plan in stages: no launch gives a script's own loop those.
+
+    torch.distributed.pipelining runs forward and backward of all micro batches in one call (schedules.py: step), where
+    a loop has its `backward()`.
+    """
+    if traits_of(plan.name).pipeline_parallel:
+        raise UsageError(
+            f"{script.name} cannot be run in {plan.pipeline_parallel} pipeline stages: a plan with --pp is neither"
+            " executed nor exported in this version, since its schedule takes the place of the script's own backward();"
+            " plan without --pp"
+        )
 
 
 def refusals(target: Target, told: Told, seen: Seen) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.notes.experts import unpacked_experts
 from gpu_plan.planner.search.training.notes.settings import training_notes
 from gpu_plan.planner.search.training.notes.stack import stack_notes
+from gpu_plan.planner.search.training.piped import bubble_warnings
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.trace.device import device_kind
@@ -50,7 +51,8 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     warned = _warnings(workload, cluster, spec, source)
 
     def warnings(found: Found[StepJudgement]) -> tuple[str, ...]:
-        return warned + _against_script(request, cluster, spec, workload, found, note)
+        against = _against_script(request, cluster, spec, workload, found, note)
+        return (*warned, *against, *bubble_warnings((p.family.pipeline, p.batch, p.piped) for p in found.plans))
 
     return Prepared(
         task=TrainingTask(evaluator),

@@ -87,6 +87,15 @@ class StreamBuilder:
         self._last_key: dict[int, int] = {}
         self.passes: list[Pass] = []
         self.steps: list[int] = []
+        self._lay_out(accumulation_steps)
+        self._marks = {mark: trace.mark_position(mark) for mark in Mark}
+        self._gradient_at = _gradient_positions(trace)
+        made = np.flatnonzero(trace.tensor_parameter >= 0)
+        self._gradient_tensor = {int(trace.tensor_parameter[tensor]): int(tensor) for tensor in made}
+        self._hand_over_inputs()
+
+    def _lay_out(self, accumulation_steps: int) -> None:
+        """Passes and optimizer steps, each a segment of the run."""
         segment = 1
         micro_steps = min(accumulation_steps, 2)
         for iteration in range(2):
@@ -102,11 +111,10 @@ class StreamBuilder:
                 segment += 1
             self.steps.append(segment)
             segment += 1
-        self._marks = {mark: trace.mark_position(mark) for mark in Mark}
-        self._gradient_at = _gradient_positions(trace)
-        made = np.flatnonzero(trace.tensor_parameter >= 0)
-        self._gradient_tensor = {int(trace.tensor_parameter[tensor]): int(tensor) for tensor in made}
-        self._hand_over_inputs()
+
+    def _segment(self, in_pass: Pass, event: int) -> int:
+        """Segment in which a pass comes to a traced event."""
+        return in_pass.segment
 
     # -- points ------------------------------------------------------------------------------------------
 
@@ -125,11 +133,11 @@ class StreamBuilder:
 
     def before(self, in_pass: Pass, event: int) -> Point:
         """Just before a traced event."""
-        return Point(in_pass.segment, 2 * event)
+        return Point(self._segment(in_pass, event), 2 * event)
 
     def after(self, in_pass: Pass, event: int) -> Point:
         """Just after a traced event."""
-        return Point(in_pass.segment, 2 * event + 2)
+        return Point(self._segment(in_pass, event), 2 * event + 2)
 
     def at_mark(self, in_pass: Pass, mark: Mark) -> Point:
         """At a point of the loop."""
@@ -196,7 +204,14 @@ class StreamBuilder:
         if tensor is not None:
             if waits is not None:
                 self._placed.waits[len(self._placed.event_tensor)] = waits
-            self._event(at, -1, -1 - (self.passes.index(in_pass) * self.trace.num_tensors + tensor))
+            self.free_traced(at, in_pass, tensor)
+
+    def free_traced(self, at: Point, in_pass: Pass, tensor: int) -> None:
+        """A traced storage of a pass goes away, which the trace itself leaves alive."""
+        self._event(at, -1, -1 - (self._number(in_pass) * self.trace.num_tensors + tensor))
+
+    def _number(self, in_pass: Pass) -> int:
+        return self.passes.index(in_pass)
 
     def _event(self, at: Point, sign: int, tensor: int) -> None:
         placed = self._placed
@@ -222,7 +237,50 @@ class StreamBuilder:
 
     def build(self) -> "RankStream":
         """The finished stream."""
-        return _assemble(self.trace, self.passes, self.steps, self._placed)
+        segments = self._pass_segments()
+        return _assemble(self.trace, self._traced_events(), segments, len(self.passes), self.steps, self._placed)
+
+    def _pass_segments(self) -> list[int]:
+        """Segments in which passes run."""
+        return [in_pass.segment for in_pass in self.passes]
+
+    def _traced_events(self) -> "TracedEvents":
+        """What the traced step itself allocates and frees, pass by pass."""
+        base_at, base_sign, base_subject = allocations(self.trace)
+        carried = carried_storages(self.trace)
+        bound_key = 2 * self.trace.mark_position(Mark.OUTPUTS_BOUND)
+        events = TracedEvents()
+        for index, in_pass in enumerate(self.passes):
+            offset = index * self.trace.num_tensors
+            events.add(in_pass.segment, 2 * base_at + 1, base_sign, base_subject + offset)
+            if index > 0:
+                # What the loop still held from the pass before goes when its variables are bound anew.
+                gone = carried + offset - self.trace.num_tensors
+                events.add(in_pass.segment, np.full(len(gone), bound_key), np.full(len(gone), -1), gone)
+        return events
+
+
+@dataclass(slots=True)
+class TracedEvents:
+    """Columns of events, piece by piece."""
+
+    segments: list[IntArray] = field(default_factory=list)
+    keys: list[IntArray] = field(default_factory=list)
+    signs: list[IntArray] = field(default_factory=list)
+    tensors: list[IntArray] = field(default_factory=list)
+
+    def add(self, segment: int, keys: IntArray, signs: IntArray, tensors: IntArray) -> None:
+        """Events of one segment."""
+        self.segments.append(np.full(len(keys), segment, dtype=np.int64))
+        self.keys.append(keys)
+        self.signs.append(signs)
+        self.tensors.append(tensors)
+
+
+def allocations(trace: StepTrace) -> tuple[IntArray, IntArray, IntArray]:
+    """Position, sign and tensor of every allocation and free of a trace."""
+    at = np.flatnonzero((trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE))
+    return at, np.where(trace.kind[at] == Kind.ALLOC, 1, -1), trace.subject[at]
 
 
 def _gradient_positions(trace: StepTrace) -> dict[int, int]:
@@ -276,27 +334,17 @@ class RankStream:
         return np.cumsum(self.event_sign * self.sizes(micro_batch)[self.event_tensor])
 
 
-def _assemble(trace: StepTrace, passes: list[Pass], steps: list[int], placed: _Placed) -> RankStream:
+def _assemble(
+    trace: StepTrace,
+    base: TracedEvents,
+    pass_segments: list[int],
+    num_passes: int,
+    steps: list[int],
+    placed: _Placed,
+) -> RankStream:
     own = len(placed.fixed)
-    traced = trace.num_tensors * len(passes)
-    base_at = np.flatnonzero((trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE))
-    base_sign = np.where(trace.kind[base_at] == Kind.ALLOC, 1, -1)
-    base_subject = trace.subject[base_at]
-    carried = carried_storages(trace)
-    bound_key = 2 * trace.mark_position(Mark.OUTPUTS_BOUND)
-    segments, keys, signs, tensors = [], [], [], []
-    for index, in_pass in enumerate(passes):
-        offset = index * trace.num_tensors
-        segments.append(np.full(len(base_at), in_pass.segment))
-        keys.append(2 * base_at + 1)
-        signs.append(base_sign)
-        tensors.append(base_subject + offset)
-        if index > 0:
-            # What the loop still held from the pass before goes when its variables are bound anew.
-            segments.append(np.full(len(carried), in_pass.segment))
-            keys.append(np.full(len(carried), bound_key))
-            signs.append(np.full(len(carried), -1))
-            tensors.append(carried + offset - trace.num_tensors)
+    traced = trace.num_tensors * num_passes
+    segments, keys, signs, tensors = base.segments, base.keys, base.signs, base.tensors
     own_tensor = np.asarray(placed.event_tensor, dtype=np.int64)
     segments.append(np.asarray(placed.event_segment, dtype=np.int64))
     keys.append(np.asarray(placed.event_key, dtype=np.int64))
@@ -305,20 +353,20 @@ def _assemble(trace: StepTrace, passes: list[Pass], steps: list[int], placed: _P
     segment, key = np.concatenate(segments), np.concatenate(keys)
     order = np.lexsort((np.arange(len(key)), key, segment))
     backward_key = 2 * trace.mark_position(Mark.BACKWARD)
-    is_pass = np.isin(segment, [in_pass.segment for in_pass in passes])
+    is_pass = np.isin(segment, pass_segments)
     return RankStream(
         trace=trace,
-        num_passes=len(passes),
+        num_passes=num_passes,
         event_sign=np.concatenate(signs)[order],
         event_tensor=np.concatenate(tensors)[order],
         event_segment=segment[order],
         event_in_backward=(is_pass & (key >= backward_key))[order],
         event_return=_returns(placed, segment, key, order) if placed.waits else None,
         step_segments=tuple(steps),
-        fixed=np.concatenate([np.tile(trace.bytes_fixed, len(passes)), _column(placed.fixed, own)]),
-        per_sample=np.concatenate([np.tile(trace.bytes_per_sample, len(passes)), _column(placed.per_sample, own)]),
+        fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), _column(placed.fixed, own)]),
+        per_sample=np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _column(placed.per_sample, own)]),
         cuda_stream=np.concatenate([np.zeros(traced, dtype=np.int64), _column(placed.cuda_stream, own)]),
-        category=np.concatenate([np.tile(trace.category, len(passes)), _column(placed.category, own)]),
+        category=np.concatenate([np.tile(trace.category, num_passes), _column(placed.category, own)]),
         labels=placed.label,
         label_modules=placed.module,
     )

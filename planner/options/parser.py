@@ -130,8 +130,8 @@ def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     names = (
         "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
         "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
-        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "ep", "pp", "prefer", "host_ram",
-        "price", "tokens", "dataset_tokens", "epochs", "budget", "deadline",
+        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "ep", "pp", "schedule", "vpp",
+        "prefer", "host_ram", "price", "tokens", "dataset_tokens", "epochs", "budget", "deadline",
     )  # fmt: skip
     given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
     task = (("task", "infer"),) if args.task == "infer" else ()
@@ -256,7 +256,7 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
         "--strategy",
         metavar="S",
         help="auto, single, ddp, fsdp (FSDP2), fsdp1, hsdp, zero1, zero2, zero3, tp, fsdp_tp, hsdp_tp, fsdp_ep,"
-        " hsdp_ep; inference:"
+        " hsdp_ep, pp, ddp_pp, fsdp_pp; inference:"
         " single, replicas, tp, pp, device-map",
     )
     group.add_argument(
@@ -264,7 +264,15 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--tp", metavar="N", help="ranks that compute one copy of the model together (tensor parallel)")
     group.add_argument("--ep", metavar="N", help="ranks that hold whole experts each and swap tokens (expert parallel)")
-    group.add_argument("--pp", metavar="N", help="pipeline stages (inference)")
+    group.add_argument("--pp", metavar="N", help="ranks that hold stages of one copy of the model (pipeline parallel)")
+    group.add_argument(
+        "--schedule",
+        metavar="S",
+        help="order in which micro batches go through a pipeline: gpipe, 1f1b (default), interleaved, zero-bubble",
+    )
+    group.add_argument(
+        "--vpp", "--virtual-stages", metavar="N", dest="vpp", help="stages on each rank of an interleaved pipeline"
+    )
     group.add_argument(
         "--offload",
         metavar="O",

@@ -41,6 +41,12 @@ SETTINGS: Mapping[str, Setting] = {
         "type in which FSDP2 and HSDP reduce gradients, MixedPrecisionPolicy.reduce_dtype (the gradients' own)",
         choices=("float32", "bfloat16"),
     ),
+    "pipeline.split": Setting(
+        "choice",
+        "how layers are shared out over a pipeline's stages: as many for each, or fewer where embedding, head and loss"
+        " take time as well (both are tried)",
+        choices=("even", "balanced"),
+    ),
     "ddp.gradient_as_bucket_view": Setting("flag", "whether gradients become views of DDP's buckets (false)"),
     "zero.reduce_bucket_size": Setting("elements", "ZeRO's gradient bucket (5e8; hidden² under the Trainer)", 1),
     "zero.prefetch_bucket_size": Setting("elements", "ZeRO-3's prefetched parameters (5e7)"),

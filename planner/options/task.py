@@ -2,19 +2,17 @@
 
 from collections.abc import Mapping
 
-from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.errors import UsageError
 
 
 def is_inference(words: Mapping[str, str]) -> bool:
     """Whether the words ask for inference. UsageError for inference's options without it."""
     if words.get("task") == "infer":
         return True
-    own = ("context", "batch", "new-tokens", "kv-dtype", "quantize", "pp")
-    neutral = {"pp": "1", "quantize": "none"}
+    own = ("context", "batch", "new-tokens", "kv-dtype", "quantize")
+    neutral = {"quantize": "none"}
     for name in own:
         if name in words and words[name] != neutral.get(name):
-            if name == "pp":
-                raise NotBuiltError(f"--{name} {words[name]} of training")
             instead = {"context": ", or --seq-len for training", "batch": ", or --micro-batch for training"}
             raise UsageError(f"--{name} is about inference: add --task infer{instead.get(name, '')}")
     return False

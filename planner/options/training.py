@@ -9,9 +9,17 @@ from gpu_plan.planner.model.adapter import DEFAULT_RANK, Adapter
 from gpu_plan.planner.model.quantization.words import is_bitsandbytes
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.checks import check_workload
+from gpu_plan.planner.options.degrees.pipeline import (
+    check_pipeline,
+    check_stages,
+    pinned_pipeline,
+    piped_strategy,
+    with_even_stages,
+)
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.stacks import check_stack
 from gpu_plan.planner.options.values import choice, positive
+from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.strategy.known import (
     expert_parallel,
     meant_by,
@@ -61,6 +69,9 @@ class Given:
     dp_replicate: int | None
     tensor_parallel: int | None
     expert_parallel: int | None
+    pipeline_parallel: int | None
+    schedule: Schedule | None
+    virtual_stages: int | None
     peft: Peft | None
     lora_rank: int | None
     lora_targets: tuple[str, ...] | None
@@ -86,6 +97,9 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
         dp_replicate=positive(words.get("dp-replicate"), "--dp-replicate"),
         tensor_parallel=positive(words.get("tp"), "--tp"),
         expert_parallel=positive(words.get("ep"), "--ep"),
+        pipeline_parallel=positive(words.get("pp"), "--pp"),
+        schedule=choice(Schedule, words.get("schedule"), "--schedule"),
+        virtual_stages=positive(words.get("vpp"), "--vpp"),
         peft=choice(Peft, words.get("peft"), "--peft"),
         lora_rank=positive(words.get("lora-rank"), "--lora-rank"),
         lora_targets=targets(words.get("lora-targets")),
@@ -95,7 +109,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     inference = next((key for key, _ in given.settings if key.startswith("cache.")), None)
     if inference is not None:
         raise UsageError(f"--set {inference} is about inference: add --task infer")
-    given = _with_experts(_with_degrees(given))
+    given = _with_stages(_with_experts(_with_degrees(given)))
     _check_adapters(given)
     _check_replicas(given)
     _check_every(given.checkpointing, given.settings)
@@ -142,6 +156,13 @@ def _with_experts(given: Given) -> Given:
         able = ", ".join(other.name for other in expert_parallel())
         raise UsageError(f"--ep {experts} needs --strategy fsdp, hsdp, {able} or none: {traits.name} keeps all experts")
     return replace(given, strategy=grouped.name)
+
+
+def _with_stages(given: Given) -> Given:
+    """Under `--pp` a strategy is the one that it comes to in stages."""
+    degree, beside = given.pipeline_parallel, max(given.tensor_parallel or 1, given.expert_parallel or 1)
+    check_pipeline(degree, given.strategy, given.schedule, given.virtual_stages, beside)
+    return replace(given, strategy=piped_strategy(given.strategy, degree))
 
 
 def _check_strategy_settings(strategy: str | None, settings: Sequence[tuple[str, str]]) -> None:
@@ -288,11 +309,13 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         given.strategy,
         given.micro_batch,
     )
+    check_stages(given.pipeline_parallel, given.strategy, cluster)
     if given.dp_replicate not in (None, 1):
         able = [t for t in replicating() if _is_meant(t, given)]
         strategy = strategy or able[0].name
         if cluster.world_size % int(given.dp_replicate or 1):
             raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
+    strategy = pinned_pipeline(given.pipeline_parallel, strategy, cluster) if pinned else strategy
     degree, replicas = given.tensor_parallel or 1, given.dp_replicate
     if cluster.world_size % degree:
         raise UsageError(f"--tp {degree} does not divide {cluster.world_size} GPUs")
@@ -337,12 +360,15 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         dp_replicate=replicas,
         tensor_parallel=given.tensor_parallel,
         expert_parallel=given.expert_parallel,
+        pipeline_parallel=given.pipeline_parallel,
+        schedule=None if given.schedule is None else str(given.schedule),
+        virtual_stages=given.virtual_stages,
         peft=given.peft or NO_ADAPTERS,
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
         lora_targets=spec.adapted or None,
         fused_loss=_fused_loss(given),
         loss=_loss(given, spec),
-        settings=given.settings,
+        settings=with_even_stages(given.settings, given.pipeline_parallel) if pinned else given.settings,
     )
     check_workload(workload, cluster, spec)
     return workload.with_basis(**_basis(given, pinned))

@@ -16,6 +16,7 @@ from gpu_plan.planner.plan.figures import (
     MemoryFigures,
     OutsideAllocator,
     SpeedFigures,
+    StageFigures,
     StrategyChoice,
     TensorLine,
     UncertainTerm,
@@ -47,6 +48,7 @@ __all__ = [
     "RankingFacts",
     "SearchFacts",
     "SpeedFigures",
+    "StageFigures",
     "StoredFacts",
     "StrategyChoice",
     "TensorLine",
@@ -195,6 +197,8 @@ class Candidate:
     """Of inference: which module stands where; None for training, and in older files."""
     inference: InferenceFigures | None = None
     """Of inference: figures of load, prefill and decode; None likewise."""
+    stages: tuple[StageFigures, ...] = ()
+    """Of a pipeline: what each of its ranks takes, first to last; empty for others, and in older files."""
     conditions: tuple[Condition, ...] = ()
     """What it needs and what is not known to be there: with one it is `tight` at best."""
     on_front: bool | None = None

@@ -35,6 +35,10 @@ class StrategyChoice:
     gradient_accumulation_steps: int = 1
     checkpointing: str = "none"
     precision: str
+    schedule: str = ""
+    """Of a pipeline, as in `--schedule`; empty without one, and in older files."""
+    virtual_stages: int = 1
+    """Stages on each rank of a pipeline."""
     global_batch_size: int = field(init=False)
     """Samples per optimizer step."""
     world_size: int = field(init=False)
@@ -193,6 +197,35 @@ class MemoryFigures:
         if self.device_used_high_bytes <= self.capacity_bytes:
             return "fits"
         return "tight" if self.device_used_low_bytes <= self.capacity_bytes else "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFigures:
+    """What one rank of a pipeline holds and takes; the ranks with the same place in other pipelines take as much."""
+
+    rank: int
+    """Place in the pipeline, from 0."""
+    layers: tuple[tuple[int, int], ...]
+    """First layer and the one behind the last, of each of its stages."""
+    embedding: bool
+    head: bool
+    """Whether it holds the final norm and the head."""
+    parameters: int
+    """Elements of its stages, whole."""
+    in_flight: int
+    """Most micro batches, over its stages, whose activations stand at once."""
+    peak_allocated_bytes: int
+    phase_of_peak: str
+    at_peak: AtPeak
+    busy_seconds: float
+    """Of a step in which it computes; the rest it waits."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "rank", "parameters", "in_flight", "peak_allocated_bytes")
+        if self.at_peak.total != self.peak_allocated_bytes:
+            raise ValueError(
+                f"at_peak sums to {self.at_peak.total}, peak_allocated_bytes is {self.peak_allocated_bytes}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

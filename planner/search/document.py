@@ -109,6 +109,7 @@ def candidate_of(
         explain=tensor_lines(judgement, explain) if explain and counted else None,
         placement=details.placement,
         inference=details.inference,
+        stages=details.stages,
         conditions=()
         if reason is not None
         else tuple(Condition(needs=one.needs, bytes=one.bytes, option=one.option) for one in judgement.conditions),

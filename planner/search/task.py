@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
+from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StageFigures, StrategyChoice
 from gpu_plan.planner.plan.inference import InferenceFigures, Placement
 from gpu_plan.planner.search.evaluator import BaseEvaluator, J
 from gpu_plan.planner.search.ranking.rules import Ranking
@@ -41,6 +41,7 @@ class Details:
     chosen: Mapping[str, str] = field(default_factory=dict)
     placement: Placement | None = None
     inference: InferenceFigures | None = None
+    stages: tuple[StageFigures, ...] = ()
 
 
 class Task(Protocol[F, J]):

@@ -11,6 +11,7 @@ from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, Role
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.stream import RankStream, StreamBuilder
+from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.speed.model import Collective, OptimizerWork
 from gpu_plan.planner.strategy.traits import Offload, Traits
 from gpu_plan.planner.trace.events import Category, Kind, Mark, ParameterInfo, StepTrace
@@ -49,6 +50,8 @@ class RankContext:
     """Ranks that compute one copy of the model together; `trace` is the step of one of them."""
     expert_parallel: int = 1
     """Ranks that hold whole experts each and send each other their tokens; `trace` is the step of one of them."""
+    pipeline: PipelineRank | None = None
+    """The rank's place in a pipeline, where `trace` is of its stages; None: the model is not cut into stages."""
     settings: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -59,7 +62,8 @@ class RankContext:
     @property
     def shard_ranks(self) -> int:
         """Ranks that the parameters of one rank's step are sharded over."""
-        return self.world_size // self.replicate // self.tensor_parallel
+        stages = 1 if self.pipeline is None else self.pipeline.ranks
+        return self.world_size // self.replicate // self.tensor_parallel // stages
 
     def setting(self, key: str, default: str) -> str:
         """Value of a `--set` key, or `default`."""

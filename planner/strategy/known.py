@@ -20,7 +20,8 @@ def strategies() -> dict[str, HasTraits]:
 
 @cache
 def _found(folders: tuple[str, ...]) -> dict[str, HasTraits]:
-    modules = (import_module(f"{kinds.__name__}.{found.name}") for found in pkgutil.iter_modules(folders))
+    found = pkgutil.walk_packages(folders, f"{kinds.__name__}.")
+    modules = (import_module(module.name) for module in found if not module.ispkg)
     made: list[HasTraits] = [module.STRATEGY for module in modules]
     return {strategy.name: strategy for strategy in sorted(made, key=lambda one: one.traits.place)}
 
@@ -79,6 +80,11 @@ def expert_parallel() -> tuple[Traits, ...]:
     """Strategies in which ranks hold whole experts each, those that do so always before those that may."""
     able = [traits for traits in all_traits() if traits.expert_parallel]
     return tuple(sorted(able, key=lambda traits: traits.expert_parallel != "must"))
+
+
+def pipelined() -> tuple[Traits, ...]:
+    """Strategies in which ranks hold stages of one copy of the model."""
+    return tuple(traits for traits in all_traits() if traits.pipeline_parallel)
 
 
 def with_degree(title: str, mark: str, degree: int) -> str:

@@ -30,6 +30,8 @@ class Engine(StrEnum):
     DEEPSPEED = "DeepSpeedEngine"
     DTENSOR = "DTensor"
     """transformers' own `DistributedConfig`: weights are DTensors on one mesh, whatever stands around them."""
+    PIPELINE = "PipelineStage"
+    """torch.distributed.pipelining: each rank runs stages of the model, in the order of a schedule."""
 
 
 ENGINE_TITLES = {
@@ -39,6 +41,7 @@ ENGINE_TITLES = {
     Engine.FSDP1: "FSDP1",
     Engine.DEEPSPEED: "ZeRO",
     Engine.DTENSOR: "tensor parallel",
+    Engine.PIPELINE: "pipeline",
 }
 """What an engine's strategies are called together."""
 
@@ -65,6 +68,8 @@ class Form(StrEnum):
     """Weights partitioned too."""
     TENSOR_SHARDS = "tensor parallel shards"
     """DTensors of any mesh, in torch's distributed checkpoint."""
+    STAGES = "pipeline stages"
+    """The layers of each stage, in torch's distributed checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +164,11 @@ class Traits:
     empty: never."""
     untensored: str = ""
     """Strategy that it comes to where each rank computes its own copy, with all experts; empty where none is so."""
+    pipeline_parallel: Literal["", "all", "some"] = ""
+    """Whether ranks hold stages of one copy of the model (`--pp`): all of them one each, or groups of some; empty: each
+    holds all layers."""
+    unpiped: str = ""
+    """Strategy that it comes to with one stage; empty where none is named so."""
     cpu_ranks: bool
     """Whether Accelerate joins CPU processes so, without functions replaced in each."""
     offloads: tuple[Offload, ...]

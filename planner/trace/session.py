@@ -1,5 +1,6 @@
 """Where torch comes in: builds the model that a source names and traces it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from gpu_plan.planner.model.source.resolve import ModelSource, load_factory
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.folding.blocks import signature_of
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.inputs.given import given_batch
 from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.trace.parallel.numbers import renumbered
+from gpu_plan.planner.trace.parallel.stages import cut, layer_list
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.origins import Origins
 from gpu_plan.planner.trace.tracer import Tracer
@@ -45,6 +49,7 @@ class TracingSession:
             adapted = adapt(self._model, self._spec, adapter, stored=stored, target=_target(device))
             self._model, self._spec = adapted.model, adapted.spec
         self._device, self._attention = device, attention
+        self._stages: dict[tuple[object, ...], tuple[int, int, StepTrace]] = {}
         self._origin = Origins(Path.cwd()).current if source.kind == "factory" else str
         self._tracer = self._traced(self._model)
 
@@ -64,6 +69,8 @@ class TracingSession:
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Traces the step; see `Tracer.trace`. Problems inside the model's code become one line."""
         try:
+            if variant.stage is not None:
+                return self._trace_stage(variant, micro_batch)
             if variant.spread > 1:
                 return self._trace_part(variant, micro_batch)
             return self._tracer.trace(variant, micro_batch)
@@ -84,6 +91,22 @@ class TracingSession:
             model = build_model(self._source.config, attention=self._attention)
             shard(model, variant.tensor_parallel, variant.expert_parallel)
             return self._traced(model).trace(variant, micro_batch)
+
+    def _trace_stage(self, variant: StepVariant, micro_batch: int) -> StepTrace:
+        """Of one stage; one of equal layers is another one's under other names."""
+        stage = variant.stage
+        assert stage is not None
+        if self._source.config is None:
+            raise CannotSplitError(f"{self._source.id}: only models of transformers are cut into stages")
+        name, layers = layer_list(self._model)
+        kinds = tuple(signature_of(layer) for layer in layers[stage.first : stage.end])
+        key = (replace(variant, stage=None).key(), micro_batch, stage.is_first, stage.is_last, kinds)
+        if key not in self._stages:
+            model = build_model(self._source.config, attention=self._attention)
+            cut(model, stage)
+            self._stages[key] = stage.first, stage.end, self._traced(model).trace(variant, micro_batch)
+        first, end, trace = self._stages[key]
+        return renumbered(trace, name, range(first, end), stage.first - first)
 
     def _batch(self, model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
         # What a model takes and how it counts its loss is read from its own class, not from a wrapper around it.

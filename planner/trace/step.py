@@ -23,7 +23,9 @@ from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
 from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.experts import evenly_dispatched
+from gpu_plan.planner.trace.parallel.stages import stage_backward, stage_loss, stage_output
 from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection
 from gpu_plan.planner.trace.recording.fit import Recording
@@ -90,7 +92,7 @@ class Session:
             if self.variant.regime.zero_linear:
                 stack.enter_context(zero_linear())
             assumed = stack.enter_context(fused_scans(self.model)) if self.profile.fused_scans else []
-            run = evaluation_pass if self.variant.evaluation else run_step
+            run = evaluation_pass if self.variant.evaluation else run_step if self.variant.stage is None else run_stage
             held = run(self.model, batch, self.variant, autocast, tracker, recorder)
         raw = recorder.finish()
         del held
@@ -179,6 +181,33 @@ def run_step(
     if variant.stack.traits.is_trainer:
         loss = loss.detach()
     return outputs, loss
+
+
+def run_stage(
+    model: nn.Module,
+    batch: TrainingBatch,
+    variant: StepVariant,
+    autocast: Autocast | None,
+    tracker: ModuleTracker,
+    recorder: Recorder,
+) -> tuple[Any, ...]:
+    """One micro batch of one stage of a pipeline; returns what its schedule may still hold: the output, the loss and
+    what is sent back (torch/distributed/pipelining/stage.py: forward_one_chunk, backward_one_chunk)."""
+    stage = variant.stage
+    assert stage is not None
+    value = batch.tensors["input_ids" if stage.is_first else "hidden_states"]
+    recorder.mark(Mark.FORWARD)
+    output = _as_stack_calls(functools.partial(stage_output, model, stage), variant, autocast)(value)
+    loss = stage_loss(model, output, batch.tensors["labels"]) if stage.is_last else None
+    recorder.mark(Mark.OUTPUTS_BOUND)
+    if not stage.is_last and output.dtype != batch.tensors["output_gradient"].dtype:
+        raise CannotSplitError(f"{type(model).__name__} changes the type of its hidden states between layers")
+    tracker.start_backward()
+    recorder.mark(Mark.BACKWARD)
+    back = stage_backward(output if loss is None else loss, batch.tensors.get("output_gradient"), value)
+    tracker.end_backward()
+    recorder.mark(Mark.BACKWARD_END)
+    return output, loss, back
 
 
 def evaluation_pass(

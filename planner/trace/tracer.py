@@ -15,6 +15,7 @@ from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.inputs.padding import padded
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.layout import layout_of
+from gpu_plan.planner.trace.parallel.stages import stage_inputs
 from gpu_plan.planner.trace.ranges import ranges_for
 from gpu_plan.planner.trace.recording.fit import NotLinearError, Recording, fit, signature
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
@@ -102,9 +103,18 @@ class Tracer:
 
     def _record(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
         batch = self.make_batch(self.model, micro_batch, variant.seq_len)
+        if variant.stage is not None:
+            batch = _of_stage(self.model, batch, variant)
         batch = in_types_of(padded(self.model, batch, variant.padding), variant)
         tokens = micro_batch * (variant.seq_len if self.has_sequence else 1)
         return session.record(batch, micro_batch, tokens)
+
+
+def _of_stage(model: nn.Module, batch: TrainingBatch, variant: StepVariant) -> TrainingBatch:
+    """What one stage is given of a batch; hidden states have the type of the embedding, which autocast leaves alone."""
+    assert variant.stage is not None
+    tensors = stage_inputs(model, variant.stage, batch.tensors, getattr(torch, variant.regime.weights))
+    return replace(batch, tensors=tensors, values={name: v for name, v in batch.values.items() if name in tensors})
 
 
 def in_types_of(batch: TrainingBatch, variant: StepVariant) -> TrainingBatch:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.workload.stacks.registry import Part, Stack, part_of
 from gpu_plan.planner.workload.training import Attention, Checkpointing
 
@@ -118,6 +119,8 @@ class StepVariant:
     """Ranks that compute one copy of the model together; the step of the first of them is recorded."""
     expert_parallel: int = 1
     """Ranks that hold whole experts each and send each other their tokens."""
+    stage: StageCut | None = None
+    """The stage of a pipeline whose forward and backward are recorded; None: the whole model's."""
 
     @property
     def spread(self) -> int:
@@ -141,6 +144,7 @@ class StepVariant:
         fused += "" if self.compilation is None else f" compile={self.compilation.key()}"
         fused += "" if self.tensor_parallel == 1 else f" tp={self.tensor_parallel}"
         fused += "" if self.expert_parallel == 1 else f" ep={self.expert_parallel}"
+        fused += "" if self.stage is None else f" stage={self.stage.key()}"
         return (
             f"weights={regime.weights}{trained}{float8} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "

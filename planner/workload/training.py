@@ -63,6 +63,12 @@ class Workload(Settled):
     """Ranks that hold whole experts each (`--ep`)."""
     tensor_parallel: int | None = None
     """Ranks that compute one copy of the model together; None: one, but for strategies in which several do."""
+    pipeline_parallel: int | None = None
+    """Ranks that hold stages of one copy of the model; None: one, but for strategies in which several do."""
+    schedule: str | None = None
+    """Order in which micro batches go through a pipeline; None: searched."""
+    virtual_stages: int | None = None
+    """Stages on each rank of a pipeline; None: one, or what the schedule needs."""
     peft: Peft = NO_ADAPTERS
     lora_rank: int | None = None
     """Rank of the adapters; None without them."""

@@ -14,6 +14,7 @@ from gpu_plan.reports.plan.cost import cost_lines, dollars, unit_words
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
 from gpu_plan.reports.plan.pareto import pareto_front
+from gpu_plan.reports.plan.stages import STAGE_HEADS, schedule_words, stage_rows
 
 _COMMAND_WIDTH = 96
 _CLOSER = Html(" ")
@@ -110,6 +111,7 @@ def memory_section(document: PlanDocument, top: int) -> Html:
         _uncertain(shown.memory),
         _phases(shown.memory),
         _placement(shown),
+        _stages(shown),
     )
 
 
@@ -162,6 +164,14 @@ def _placement(candidate: Candidate) -> Html:
         for one in placement.devices
     ]
     return table(("device", "weights", "KV cache", "peak", "capacity"), rows, label="what stands where")
+
+
+def _stages(candidate: Candidate) -> Html:
+    """What each rank of a pipeline takes, and how long they wait for one another."""
+    if not candidate.stages:
+        return Html("")
+    said = tag("p", " · ".join(schedule_words(candidate)))
+    return Html(said + table(STAGE_HEADS, stage_rows(candidate), label="memory by stage"))
 
 
 def timeline_section(timeline: Timeline | None) -> Html:

@@ -9,6 +9,7 @@ from gpu_plan.reports.plan import generation_words as infer_words
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
+from gpu_plan.reports.plan.stages import STAGE_HEADS, schedule_words, stage_rows
 
 
 def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = False) -> str:
@@ -101,10 +102,15 @@ def _candidate(candidate: Candidate, document: PlanDocument, explain: bool) -> I
             lines.append(_joined(host))
     if candidate.speed is not None and document.plans:
         lines.append(_joined(words.rate_words(candidate)))
+    if schedule := schedule_words(candidate):
+        lines.append(_joined(schedule))
     lines += [_joined(pieces) for pieces in infer_words.lines(candidate)]
     yield _bullets(lines)
     if memory is not None:
         yield _memory_table(memory)
+    if candidate.stages:
+        rows = [tuple(markdown(cell) for cell in row) for row in stage_rows(candidate)]
+        yield _table(STAGE_HEADS, rows, frozenset({2, 3, 4, 5, 6}))
 
 
 def _memory_table(memory: MemoryFigures) -> str:

@@ -22,6 +22,7 @@ from gpu_plan.reports.plan.bars import category_bars, total_bar
 from gpu_plan.reports.plan.command import command_lines
 from gpu_plan.reports.plan.explain import explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
+from gpu_plan.reports.plan.stages import STAGE_HEADS, schedule_words, stage_rows
 
 MIN_WIDTH, MAX_WIDTH = 80, 200
 _ASCII_GLYPHS = str.maketrans({"×": "x", "·": "-", "…": "~", "█": "#", "▒": "+", "░": ".", "▏": "|", "─": "-"})
@@ -203,6 +204,8 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explai
             grid.add_row("", page.joined(host, _LABEL + 1))
     if candidate.speed is not None and document.plans:
         grid.add_row("", page.joined(words.rate_words(candidate), _LABEL + 1))
+    if schedule := schedule_words(candidate):
+        grid.add_row("", page.joined(schedule, _LABEL + 1))
     if whole := words.job_figure_words(document):
         grid.add_row("", page.joined(whole, _LABEL + 1))
     for pieces in infer_words.lines(candidate):
@@ -212,6 +215,20 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explai
     if memory is not None:
         yield Text("")
         yield _bars(memory, page)
+    if candidate.stages:
+        yield from _stages(candidate, page)
+
+
+def _stages(candidate: Candidate, page: _Page) -> Iterable[RenderableType]:
+    """What each rank of a pipeline takes."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for number, head in enumerate(STAGE_HEADS):
+        table.add_column(f"  {head}" if number == 0 else head, justify="right" if number > 1 else "left", no_wrap=True)
+    for row in stage_rows(candidate):
+        first, *others = (page.safe(cell) for cell in row)
+        table.add_row("  " + first, *others)
+    yield Text("")
+    yield table
 
 
 def _bars(memory: MemoryFigures, page: _Page) -> Text:

@@ -113,6 +113,8 @@ def strategy_words(choice: StrategyChoice) -> str:
     for name, mark in _DEGREES:
         if getattr(choice, name) > 1:
             title = with_degree(title, mark, getattr(choice, name))
+    if choice.schedule and choice.schedule != "1f1b":
+        title += f" {choice.schedule}"
     expert = f" EP {choice.expert_parallel}" if choice.expert_parallel > 1 else ""
     expert += f" of {choice.dp_replicate} replicas" if choice.dp_replicate > 1 else ""
     kind = "full" if choice.offload == "all" else choice.offload

@@ -50,6 +50,7 @@ NO_PAIR = {
 """Options that stand in no pair, and why."""
 SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "fsdp.reshard_after_forward": ("false",), "dtype.params": ("bfloat16",), "dtype.reduce": ("float32",),
+    "pipeline.split": ("even", "balanced"),
     "ddp.gradient_as_bucket_view": ("true",), "zero.reduce_bucket_size": (3000,),
     "zero.prefetch_bucket_size": (3000,), "zero.param_persistence_threshold": (0,), "zero.max_live_parameters": (3000,),
     "zero.max_reuse_distance": (0,), "zero.sub_group_size": (100000,), "zero.overlap_comm": ("true", "false"),

@@ -122,9 +122,9 @@ def planned() -> SavedPlan:
 def test_it_is_a_value_of_the_option(toy: None) -> None:
     assert read_given({"strategy": "toy"}, ()).strategy == "toy"
     assert read_given({"strategy": "toy"}, ["dtype.reduce=float32"]).strategy == "toy"
-    with pytest.raises(UsageError, match=r"--strategy single and ddp, not toy"):
+    with pytest.raises(UsageError, match=r"--strategy single and ddp and pp and ddp_pp, not toy"):
         read_given({"strategy": "toy"}, ["dtype.params=bfloat16"])
-    with pytest.raises(UsageError, match=r"hsdp_ep, toy"):
+    with pytest.raises(UsageError, match=r"fsdp_pp, toy"):
         read_given({"strategy": "toys"}, ())
     with pytest.raises(UsageError, match="toy has no replicas"):
         read_given({"strategy": "toy", "dp-replicate": "2"}, ())
@@ -210,6 +210,8 @@ def test_the_explorer_offers_it(toy: None, monkeypatch: pytest.MonkeyPatch) -> N
     assert offered == (
         "ddp",
         "tp",
+        "pp",
+        "ddp_pp",
         "zero1",
         "zero2",
         "zero3",
@@ -217,6 +219,7 @@ def test_the_explorer_offers_it(toy: None, monkeypatch: pytest.MonkeyPatch) -> N
         "hsdp_tp",
         "fsdp_ep",
         "hsdp_ep",
+        "fsdp_pp",
         "fsdp",
         "fsdp1",
         "hsdp",
@@ -299,7 +302,7 @@ ALLOWED = {
 
 
 def test_no_module_but_its_own_names_a_strategy() -> None:
-    known = set(strategies()) - {"tp"}  # `--tp` is an option as well, and the degree of other strategies
+    known = set(strategies()) - {"tp", "pp"}  # `--tp` and `--pp` are options as well, and degrees of other strategies
     found: dict[str, list[str]] = {}
     for room in ("planner", "executor", "reports", "tui", "src/gpu_plan"):
         for path in (ROOT / room).rglob("*.py"):

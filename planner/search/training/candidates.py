@@ -8,6 +8,7 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.search.training.degrees import spreads
 from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.known import unsharded, with_degree
+from gpu_plan.planner.strategy.pipeline.cuts import STEPS_PER_STAGE, Pipeline, pipelines
 from gpu_plan.planner.strategy.registry import STRATEGIES, find_strategy
 from gpu_plan.planner.strategy.traits import ENGINE_TITLES, Offload, Traits
 from gpu_plan.planner.workload.training import Checkpointing, Workload
@@ -28,11 +29,20 @@ class Family:
     """Ranks that hold whole experts each."""
     replicas: int | None = None
     """Whole sharded copies, where another number than `--dp-replicate` or one on each node is tried."""
+    pipeline: Pipeline | None = None
+    """How the model is cut into stages; None: it is not."""
+
+    @property
+    def copy_ranks(self) -> int:
+        """Ranks that hold one copy of the model, however they share it."""
+        return self.tensor_parallel * (1 if self.pipeline is None else self.pipeline.degree)
 
     @property
     def title(self) -> str:
-        """`ZeRO-2 with optimizer offload`, `FSDP2 × TP 4`, `HSDP of 2 replicas`."""
+        """`ZeRO-2 with optimizer offload`, `FSDP2 × TP 4`, `HSDP of 2 replicas`, `pipeline PP 4 (1f1b)`."""
         title = self.strategy.title
+        if self.pipeline is not None:
+            return f"{with_degree(title, 'PP', self.pipeline.degree)} ({self.pipeline.words})"
         if self.tensor_parallel > 1:
             title = with_degree(title, "TP", self.tensor_parallel)
         if self.expert_parallel > 1:
@@ -59,6 +69,12 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
     UsageError when checkpointing is asked of a model that does not support it.
     """
     for strategy in _strategies(workload, cluster):
+        for pipeline in pipelines(strategy.traits, workload, cluster):
+            for offload in _offloads(workload, cluster, strategy):
+                for checkpointing in _checkpointing(workload, can_checkpoint):
+                    yield Family(strategy=strategy, offload=offload, checkpointing=checkpointing, pipeline=pipeline)
+        if strategy.traits.pipeline_parallel:
+            continue
         for degree, experts, replicas in spreads(strategy.traits, workload, cluster):
             for offload in _offloads(workload, cluster, strategy):
                 for checkpointing in _checkpointing(workload, can_checkpoint):
@@ -75,6 +91,8 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
 def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
     if workload.strategy is not None:
         return [find_strategy(workload.strategy)]
+    if (workload.pipeline_parallel or 1) > 1:
+        return [strategy for strategy in STRATEGIES.values() if strategy.traits.pipeline_parallel]
     together = (workload.tensor_parallel or 1) > 1
     if together or (workload.expert_parallel or 1) > 1:
         asked = [strategy for strategy in STRATEGIES.values() if bool(strategy.traits.tensor_parallel) == together]
@@ -137,14 +155,14 @@ def _checkpointing(workload: Workload, can_checkpoint: bool) -> list[Checkpointi
     return [Checkpointing.NONE, Checkpointing.FULL] if can_checkpoint else [Checkpointing.NONE]
 
 
-def batches(workload: Workload, data_parallel: int) -> list[Batch]:
+def batches(workload: Workload, data_parallel: int, stages: int = 1) -> list[Batch]:
     """Cuts to try, smallest micro batch first.
 
     With a global batch, micro batch × data-parallel size × accumulation steps equals it; UsageError when it does
-    not divide. Without one there is no accumulation unless it was given.
+    not divide. Without one there is no accumulation unless it was given, or there are `stages` of a pipeline to fill.
     """
     if workload.global_batch is None:
-        steps = workload.grad_accum or 1
+        steps = workload.grad_accum or (1 if stages == 1 else STEPS_PER_STAGE * stages)
         sizes = [workload.micro_batch] if workload.micro_batch else _powers_of_two()
         return [Batch(micro_batch=size, accumulation_steps=steps) for size in sizes]
     return _cut(workload, workload.global_batch, data_parallel)

@@ -8,6 +8,7 @@ from gpu_plan.planner.memory.evaluation import with_evaluation
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.pipeline.places import PipelineRank
 from gpu_plan.planner.search.evaluator import BaseEvaluator
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.training.candidates import Batch, Family
@@ -20,6 +21,7 @@ from gpu_plan.planner.search.training.compilation import (
 from gpu_plan.planner.search.training.evaluation import evaluated
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
+from gpu_plan.planner.search.training.piped import PipedRank, PipedStep, judge_pipeline
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of
 from gpu_plan.planner.speed.model import Kernel, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
@@ -43,6 +45,8 @@ class StepJudgement(Judgement):
     batch: Batch
     time: StepTime
     plan: RankPlan
+    piped: PipedStep | None = None
+    """Every rank of a pipeline, of which `plan` is the worst; None without one."""
 
     @property
     def title(self) -> str:
@@ -84,7 +88,8 @@ class StepJudgement(Judgement):
     def identity(self) -> tuple[Any, ...]:
         family, batch = self.family, self.batch
         degrees = (family.tensor_parallel, family.expert_parallel, family.replicas or 0)
-        place = (family.strategy.traits.place, *degrees, str(family.offload), str(family.checkpointing))
+        words = (family.title, str(family.offload), str(family.checkpointing))
+        place = (family.strategy.traits.place, *degrees, *words)
         return (*place, batch.micro_batch, batch.accumulation_steps)
 
     @property
@@ -119,6 +124,8 @@ class Evaluator(BaseEvaluator[Workload]):
     """The model's, where it is named by one: degrees that nobody asked for are tried of such a model alone."""
     _plans: dict[tuple[str, str, str, int, int, int, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
+    kept_pipelines: dict[Any, tuple[PipedRank, ...]] = field(default_factory=dict)
+    """Ranks of pipelines, kept for every micro batch that their traces span."""
 
     def variant(self, family: Family) -> StepVariant:
         """The trace that a family replays."""
@@ -148,7 +155,9 @@ class Evaluator(BaseEvaluator[Workload]):
             regime = kept_wide(regime, given.get("quant.upcast"), self.workload.precision)
         return loaded_in(regime, given.get("dtype.params")) if "dtype.params" in known else regime
 
-    def context(self, family: Family, accumulation_steps: int, trace: StepTrace) -> RankContext:
+    def context(
+        self, family: Family, accumulation_steps: int, trace: StepTrace, place: PipelineRank | None = None
+    ) -> RankContext:
         """What the family's strategy is asked."""
         workload, cluster = self.workload, self.cluster
         return RankContext(
@@ -168,6 +177,7 @@ class Evaluator(BaseEvaluator[Workload]):
             nodes=cluster.nodes,
             tensor_parallel=family.tensor_parallel,
             expert_parallel=family.expert_parallel,
+            pipeline=place,
             settings=workload.settings,
         )
 
@@ -184,6 +194,8 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def judge_uncounted(self, family: Family, batch: Batch) -> StepJudgement:
         """The same for what is no candidate itself."""
+        if family.pipeline is not None:
+            return self._judge_pipeline(family, batch)
         trace = self.provider.trace(self.variant(family), batch.micro_batch)
         return self._judge(family, batch, trace)
 
@@ -208,9 +220,28 @@ class Evaluator(BaseEvaluator[Workload]):
             plan=plan,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,
-            host_terms=self._host_terms(family, trace, plan.host_bytes),
+            host_terms=self._host_terms(family, self.context(family, 1, trace), plan.host_bytes),
             usual_host_bytes=self.usual_host_bytes,
             states_only=states_only,
+        )
+
+    def _judge_pipeline(self, family: Family, batch: Batch) -> StepJudgement:
+        step, time = judge_pipeline(self, family, batch)
+        worst = step.ranks[step.worst]
+        return StepJudgement(
+            family=family,
+            batch=batch,
+            profile=step.profiles[step.worst],
+            terms=(cuda_context(self.cluster), nccl(self.cluster), *worst.plan.outside),
+            host_bytes=worst.plan.host_bytes,
+            capacity_bytes=self.capacity_bytes,
+            time=time,
+            plan=worst.plan,
+            allocator=self.allocator,
+            shares_host=self.cluster.gpu.is_cpu,
+            host_terms=self._host_terms(family, worst.context, worst.plan.host_bytes),
+            usual_host_bytes=self.usual_host_bytes,
+            piped=step,
         )
 
     def work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
@@ -244,11 +275,10 @@ class Evaluator(BaseEvaluator[Workload]):
         peak = measure(stream, batch.micro_batch).peak_allocated_bytes
         return (uncompiled_term(peak - profile.peak_allocated_bytes),)
 
-    def _host_terms(self, family: Family, trace: StepTrace, step_bytes: int) -> tuple[Term, ...]:
-        context = self.context(family, 1, trace)
+    def _host_terms(self, family: Family, context: RankContext, step_bytes: int) -> tuple[Term, ...]:
         job = HostJob(
             host=family.strategy.traits.host,
-            parameters=trace.parameters,
+            parameters=context.trace.parameters,
             regime=self._regime(family),
             mixed=self.workload.precision.is_mixed,
             peft=self.workload.peft,

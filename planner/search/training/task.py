@@ -9,6 +9,7 @@ from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyCho
 from gpu_plan.planner.search.document import uncertain
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
 from gpu_plan.planner.search.task import Details, Explored
+from gpu_plan.planner.search.training import piped
 from gpu_plan.planner.search.training.bounds import Bounds
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
@@ -29,14 +30,16 @@ class TrainingTask:
     every rank, or every group of `--tp`, computes."""
 
     def __post_init__(self) -> None:
-        copies = self._cluster.world_size // (self._workload.tensor_parallel or 1)
-        object.__setattr__(self, "cuts", batches(self._workload, copies))
+        shared = (self._workload.tensor_parallel or 1) * (self._workload.pipeline_parallel or 1)
+        stages = self._workload.pipeline_parallel or 1
+        object.__setattr__(self, "cuts", batches(self._workload, self._cluster.world_size // shared, stages))
 
     def cuts_of(self, family: Family) -> list[Batch]:
         """The same for the copies of one family."""
-        if family.tensor_parallel == (self._workload.tensor_parallel or 1):
+        stages = 1 if family.pipeline is None else family.pipeline.degree
+        if family.copy_ranks == (self._workload.tensor_parallel or 1) * (self._workload.pipeline_parallel or 1):
             return self.cuts
-        return batches(self._workload, self._cluster.world_size // family.tensor_parallel)
+        return batches(self._workload, self._cluster.world_size // family.copy_ranks, stages)
 
     def families(self) -> Iterator[Family]:
         """As the options leave them, simplest first. UsageError for checkpointing that the model does not have.
@@ -54,7 +57,7 @@ class TrainingTask:
 
     def name(self, family: Family) -> str:
         """The strategy's title, with its degrees."""
-        spread = max(family.tensor_parallel, family.expert_parallel) > 1 or family.replicas is not None
+        spread = max(family.copy_ranks, family.expert_parallel) > 1 or family.replicas is not None
         return family.title if spread else family.strategy.title
 
     def words_of(self, family: Family) -> str:
@@ -64,6 +67,10 @@ class TrainingTask:
     def refusal(self, family: Family) -> str | None:
         """What the real implementation would say, before any step is traced."""
         trace = self.evaluator.provider.static_trace(self.evaluator.variant(family).regime)
+        if family.pipeline is not None:
+            problem = piped.refusal(self.evaluator, family.pipeline, self.cuts_of(family))
+            if problem is not None:
+                return problem
         return family.strategy.refuses(self.evaluator.context(family, self.cuts[0].accumulation_steps, trace))
 
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
@@ -89,7 +96,12 @@ class TrainingTask:
 
     def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
         """The best micro batch, and the smallest that fails."""
-        return explored(self.evaluator, family, self.cuts_of(family), exhaustive=exhaustive)
+        cuts = self.cuts_of(family)
+        if family.pipeline is not None:
+            cuts = piped.runnable(family.pipeline, cuts)
+            if piped.is_repeated(self.evaluator, family, cuts[0]):
+                return Explored()
+        return explored(self.evaluator, family, cuts, exhaustive=exhaustive)
 
     def smaller(self) -> Iterator[tuple[str, "TrainingTask"]]:
         """Options that the user fixed, with less asked."""
@@ -116,7 +128,7 @@ class TrainingTask:
                 continue
             if family.tensor_parallel > 1 and not self._asked:
                 continue  # a trace for each degree and each change would take longer than the search
-            if family.tensor_parallel == 1 and trial.evaluator.judge_states(family, batch).verdict != "fits":
+            if family.copy_ranks == 1 and trial.evaluator.judge_states(family, batch).verdict != "fits":
                 continue
             judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
             runs = not judgement.plan.failure_reason and trial.evaluator.host_shortage(judgement) is None
@@ -135,10 +147,13 @@ class TrainingTask:
         family, batch = judgement.family, judgement.batch
         return StrategyChoice(
             name=family.strategy.name,
-            data_parallel=self._cluster.world_size // family.tensor_parallel,
+            data_parallel=self._cluster.world_size // family.copy_ranks,
             tensor_parallel=family.tensor_parallel,
             expert_parallel=family.expert_parallel,
             dp_replicate=self.evaluator.replicas(family),
+            pipeline_parallel=1 if family.pipeline is None else family.pipeline.degree,
+            schedule="" if family.pipeline is None else str(family.pipeline.schedule),
+            virtual_stages=1 if family.pipeline is None else family.pipeline.virtual_stages,
             zero_stage=family.strategy.traits.stage,
             offload=str(family.offload),
             micro_batch_size=batch.micro_batch,
@@ -166,6 +181,7 @@ class TrainingTask:
                 "communication": time.communication_seconds,
                 "host_transfer": time.host_transfer_seconds,
                 "exposed_communication": time.exposed_communication_seconds,
+                **({} if judgement.piped is None else {"bubble": judgement.piped.bubble_seconds}),
             },
             scaling=None if time.scaling is None else time.scaling(),
         )
@@ -179,11 +195,13 @@ class TrainingTask:
 
     def details(self, judgement: StepJudgement, *, lost: bool, best: bool) -> Details:
         """The launch command of a plan that runs, classes that are wrapped, settings that the planner chose."""
-        command = None if lost else launch_command(judgement, self._workload, self._cluster, self._script)
+        unknown = lost or judgement.piped is not None  # no launcher's options run a pipeline
+        command = None if unknown else launch_command(judgement, self._workload, self._cluster, self._script)
         return Details(
             command=command,
             units=() if judgement.states_only else wrapped_classes(judgement),
             chosen=dict(judgement.plan.chosen),
+            stages=() if judgement.piped is None or judgement.states_only else judgement.piped.figures(),
         )
 
     @property

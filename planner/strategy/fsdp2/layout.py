@@ -20,7 +20,13 @@ from gpu_plan.planner.trace.variant import Regime
 class Layout:
     """One rank's units with their sizes and times; places nothing."""
 
-    def __init__(self, context: RankContext, regime: Regime, wrap: Wrapping = wrap_units) -> None:
+    def __init__(
+        self,
+        context: RankContext,
+        regime: Regime,
+        wrap: Wrapping = wrap_units,
+        builder: StreamBuilder | None = None,
+    ) -> None:
         context = stored_as_floats(context)
         trace = context.trace
         self.context = context
@@ -29,7 +35,7 @@ class Layout:
         self.master = MASTER if context.precision.is_mixed and not self._keeps_adapters else regime.trained
         self.reduce = context.setting("dtype.reduce", regime.trained)
         """dtype in which gradients are reduced."""
-        self.builder = StreamBuilder(trace, context.accumulation_steps)
+        self.builder = builder or StreamBuilder(trace, context.accumulation_steps)
         self.float8 = fsdp_float8.gathered(context)
         reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
         self.units = wrap(trace, reshard)

@@ -199,17 +199,34 @@ class Passes:
         self, in_pass: Pass, position: int, unit: Unit, unsharded: dict[str, Unsharded], reduce_input: Handle | None
     ) -> Handle | None:
         """Reshards, then reduce-scatters: the input outlives this unit, the gradients do not."""
+        if not in_pass.last:
+            # accelerate no_sync: set_requires_gradient_sync(False) keeps whole gradients until the last micro step.
+            self._reshard(in_pass, position, unit, unsharded)
+            self.keep_gradients(in_pass, position, unit)
+            return reduce_input
+        self._accumulated.add(self._builder.after(in_pass, position), in_pass, self._layout.reduced(unit))
+        return self.reduce(in_pass, position, unit, unsharded, reduce_input)
+
+    def keep_gradients(self, in_pass: Pass, position: int, unit: Unit) -> None:
+        """Of a micro step that reduces nothing: added to what is held, or held in the reduce type."""
+        at, parameters = self._builder.after(in_pass, position), self._layout.reduced(unit)
+        self._accumulated.add(at, in_pass, parameters)
+        self._accumulated.take(at, in_pass, self._layout.trace.parameters, parameters)
+
+    def _reshard(self, in_pass: Pass, position: int, unit: Unit, unsharded: dict[str, Unsharded]) -> None:
+        handle = unsharded.pop(unit.name, None)
+        if handle is not None:
+            self._builder.free_each(self._builder.after(in_pass, position), handle)
+
+    def reduce(
+        self, in_pass: Pass, position: int, unit: Unit, unsharded: dict[str, Unsharded], reduce_input: Handle | None
+    ) -> Handle | None:
+        """Reshards a unit, and reduces what is held of its gradients; gives the reduce-scatter's input, which stands
+        until the next one's, instead of `reduce_input`, the one before."""
         builder = self._builder
         at = builder.after(in_pass, position)
         parameters = self._layout.reduced(unit)
-        self._accumulated.add(at, in_pass, parameters)
-        handle = unsharded.pop(unit.name, None)
-        if handle is not None:
-            builder.free_each(at, handle)
-        if not in_pass.last:
-            # accelerate no_sync: set_requires_gradient_sync(False) keeps whole gradients until the last micro step.
-            self._accumulated.take(at, in_pass, self._layout.trace.parameters, parameters)
-            return reduce_input
+        self._reshard(in_pass, position, unit, unsharded)
         if reduce_input is not None:
             builder.free(at, reduce_input)
         if not parameters:

@@ -75,7 +75,7 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
     regime = sharded_regime(context.precision, context.stack, context.peft)
     layout = Layout(context, regime, wrap)
     passes, builder = Passes(layout), layout.builder
-    _place_shards(layout)
+    place_shards(layout)
     unsharded: dict[str, Unsharded] = {}
     for in_pass in builder.passes:
         unsharded = passes.forward(in_pass)
@@ -86,7 +86,7 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
         for i, p in enumerate(layout.trace.parameters)
         if layout.steps(i)
     ]
-    _place_steps(layout, local)
+    place_steps(layout, local)
     passes.drop_gradient_shards()
     elements = sum(tensor.numel for tensor in local)
     work = fsdp_host.host_optimizer_work if layout.on_host else optimizer_work
@@ -103,7 +103,7 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
     )
 
 
-def _place_shards(layout: Layout) -> None:
+def place_shards(layout: Layout) -> None:
     """What stands from load on."""
     builder = layout.builder
     for index, parameter in enumerate(layout.trace.parameters):
@@ -118,7 +118,7 @@ def _place_shards(layout: Layout) -> None:
     place_workspaces(builder, layout.context.capability)
 
 
-def _place_steps(layout: Layout, local: list[LocalTensor]) -> None:
+def place_steps(layout: Layout, local: list[LocalTensor]) -> None:
     """The optimizer's part, which leaves the device alone when it runs on the host."""
     builder, context = layout.builder, layout.context
     for iteration in range(0 if layout.on_host else len(builder.steps)):

@@ -18,6 +18,8 @@ class JobOptions(TypedDict, total=False):
     dp_replicate: int | str
     tp: int | str
     pp: int | str
+    schedule: str
+    vpp: int | str
     precision: str
     optimizer: str
     checkpointing: str

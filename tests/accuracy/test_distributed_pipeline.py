@@ -1,0 +1,41 @@
+"""Replayed ranks of a pipeline against real ones, which torch.distributed.pipelining runs on gloo; and its losses."""
+
+from functools import cache
+
+import pytest
+
+from gpu_plan.planner.pipeline.schedules import Schedule
+from tests.support.ranks.piped.case import FOUR_RANKS, TWO_RANKS, PipedCase
+from tests.support.ranks.piped.replay import PipedRun, replayed, run_all, stream_of
+
+pytestmark = pytest.mark.slow
+WORLDS = {2: TWO_RANKS, 4: FOUR_RANKS}
+
+
+@cache
+def runs(world_size: int) -> dict[str, PipedRun]:
+    return run_all(WORLDS[world_size], world_size)
+
+
+@pytest.mark.parametrize("case", [*TWO_RANKS, *FOUR_RANKS], ids=PipedCase.label)
+def test_every_figure_of_every_rank_equals(case: PipedCase) -> None:
+    real = runs(case.world)[case.label()].figures
+    for rank in range(case.stages):
+        ours = replayed(stream_of(case, rank), case.micro_batch)
+        assert ours in real[rank * case.pipelines : (rank + 1) * case.pipelines]
+
+
+@pytest.mark.parametrize("case", [*TWO_RANKS, *FOUR_RANKS], ids=PipedCase.label)
+def test_losses_are_those_of_one_process(case: PipedCase) -> None:
+    run = runs(case.world)[case.label()]
+    for losses, expected in zip(run.losses, run.expected, strict=True):
+        assert len(losses) == case.micro_batches * case.pipelines
+        assert sum(losses) / len(losses) == pytest.approx(expected, abs=1e-2 if case.dtype == "bfloat16" else 1e-5)
+
+
+def test_the_comparison_can_fail() -> None:
+    """What GPipe keeps does not pass for what 1F1B keeps."""
+    case = TWO_RANKS[0]
+    other = PipedCase(architecture=case.architecture, schedule=Schedule.GPIPE)
+    real = runs(2)[case.label()].figures[0]
+    assert replayed(stream_of(other, 0), case.micro_batch) != real

@@ -1,0 +1,1 @@
+"""Pipelines run by torch.distributed.pipelining on gloo, and the same ranks replayed."""
