@@ -1,5 +1,6 @@
 """What follows an ended attempt: pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,7 @@ _SEVERAL_HOSTS = (
     "a job on several hosts is not restarted or replanned by itself, whatever --max-restarts says: each host would"
     " choose its checkpoint alone; run the command again on every host"
 )
+_RANK = re.compile(r"\branks? \d+(, \d+)*( and \d+)?\b")
 _USAGE_ERROR = 2
 """What argparse and click exit with."""
 _IN_THE_CODE = frozenset(
@@ -92,7 +94,10 @@ def decide(
 
 
 def _same_again(attempts: Sequence[Attempt]) -> bool:
-    """Whether the last two attempts failed by the same exception or exit at the same step."""
+    """Whether the last two attempts failed by the same exception or exit at the same step.
+
+    Which of the ranks told it first is chance, where all of them meet it.
+    """
     if len(attempts) < 2:
         return False
     before, last = attempts[-2], attempts[-1]
@@ -100,5 +105,5 @@ def _same_again(attempts: Sequence[Attempt]) -> bool:
         last.cause in ("exception", "exit")
         and before.cause == last.cause
         and before.last_step == last.last_step
-        and before.explanation == last.explanation
+        and _RANK.sub("", before.explanation) == _RANK.sub("", last.explanation)
     )

@@ -126,3 +126,12 @@ def test_nothing_is_started_onto_a_full_disk() -> None:
     assert (stopped.action, stopped.reason) == ("stop", "make room")
     assert decide([full], 1, 3, ranks_ran=True).action == "retry", "there is room again"
     assert decide([full], 1, 0, ranks_ran=True).action == "stop"
+
+
+def test_which_rank_told_a_failure_first_is_chance() -> None:
+    told = [f"rank {rank} raised ValueError: the data end here at train.py:19 after step 2" for rank in (1, 0)]
+    history = [attempt(n, "exception", explanation=text) for n, text in enumerate(told, start=1)]
+    found = decide(history, 1, 9, ranks_ran=True, error_type="ValueError")
+    assert (found.action, "ended alike" in found.reason) == ("stop", True)
+    other = [history[0], attempt(2, "exception", explanation=told[1].replace("ValueError", "OSError"))]
+    assert decide(other, 1, 9, ranks_ran=True, error_type="OSError").action == "retry"
