@@ -17,7 +17,7 @@ def not_built() -> str:
         "options": [option.name for option in options._LATER],
         "values": values,
         "settings": [f"--set {key}" for key in settings.LATER],
-        "engines of `plan export`": [f"--to {name}" for name in LATER_ENGINES],
+        "engines of `plan --execute`": list(LATER_ENGINES),
     }
     return "\n".join(_item(kind, names) for kind, names in kinds.items() if names)
 

@@ -74,8 +74,9 @@ class Engine(Protocol):
     def submit_file(self) -> str:
         """Name of the file that its client is given."""
 
-    def exported(self, shape: Shape, settings: Settings) -> Mapping[str, str]:
-        """Content of the files that run `command.sh` once on each node, by name. Pure."""
+    def exported(self, shape: Shape, settings: Settings, files: Mapping[str, str]) -> Mapping[str, str]:
+        """Content of the files that run `command.sh` once on each node, by name. Pure. `files`: what else the folder
+        holds, by path, for an engine that must be given it."""
 
     def command(self, folder: Path) -> Sequence[str]:
         """Words that submit an exported folder by hand. Pure."""

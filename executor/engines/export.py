@@ -40,12 +40,9 @@ def export_to(job: Job, script: Script | None, *, engine: Engine, settings: Sett
     launch = export(placed, script, engine="torchrun", folder=folder)
     shape = shape_of(job.saved, job.script.stem)
     code = {} if script is None else _code(script)
-    files = {
-        **engine.exported(shape, settings),
-        **launch.files,
-        **{f"{CODE}/{name}": text for name, text in code.items()},
-        README: _readme(engine, shape, job, script, tuple(code)),
-    }
+    own = {**launch.files, **{f"{CODE}/{name}": text for name, text in code.items()}}
+    readme = _readme(engine, shape, job, script, tuple(code))
+    files = {**engine.exported(shape, settings, own), **own, README: readme}
     return replace(launch, engine=engine.name, files=files, command=tuple(engine.command(folder)))
 
 

@@ -9,29 +9,31 @@ from gpu_plan.planner.nearest import did_you_mean
 
 ENGINES: Mapping[str, str] = {
     "slurm": "gpu_plan.executor.engines.kinds.slurm",
+    "ray": "gpu_plan.executor.engines.kinds.ray",
+    "kubeflow": "gpu_plan.executor.engines.kinds.kubeflow",
+    "skypilot": "gpu_plan.executor.engines.kinds.skypilot",
 }
 """Module by name; each has a value `ENGINE`."""
 ALIASES: Mapping[str, str] = {"kubernetes": "kubeflow", "k8s": "kubeflow", "sky": "skypilot"}
 """What people type for them."""
-LATER = ("ray", "kubeflow", "skypilot")
+LATER = tuple(f"--on {name}" for name in ("ray", "kubeflow", "skypilot"))
+"""What later versions bring: these write folders only."""
 
 
 def find(name: str, option: str) -> Engine:
-    """The engine called `name`. UsageError for an unknown one, NotBuiltError for one that is still to come."""
+    """The engine called `name`. UsageError for an unknown one."""
     real = ALIASES.get(name.lower(), name.lower())
     if real in ENGINES:
         engine: Engine = import_module(ENGINES[real]).ENGINE
         return engine
-    if real in LATER:
-        raise NotBuiltError(f"{option} {name}")
-    known = (*ENGINES, *LATER, *ALIASES)
+    known = (*ENGINES, *ALIASES)
     raise UsageError(
         f"{option} {name!r} is not an engine: use {', '.join(ENGINES)}.{did_you_mean(name, known, limit=1)}"
     )
 
 
 def find_running(name: str, option: str = "--on") -> Runs:
-    """As `find`, of the engines that runs can be given to."""
+    """As `find`, of the engines that runs can be given to; NotBuiltError for the others."""
     engine: Runs = find(name, option)  # type: ignore[assignment]
     if not hasattr(engine, "submit"):
         raise NotBuiltError(f"{option} {name}")
@@ -45,5 +47,5 @@ def engine_of_setting(word: str) -> str | None:
 
 
 def is_engine(name: str) -> bool:
-    """Whether `name` is that of an engine, built or not, by whatever name."""
-    return name.lower() in (*ENGINES, *LATER, *ALIASES)
+    """Whether `name` is that of an engine, by whatever name."""
+    return name.lower() in (*ENGINES, *ALIASES)

@@ -9,7 +9,7 @@ import pytest
 from gpu_plan.cli import main
 from gpu_plan.executor.engines.engine import Settings, Shape
 from gpu_plan.executor.engines.kinds.slurm import ENGINE, parse_state
-from gpu_plan.executor.engines.registry import ENGINES, LATER, engine_of_setting, find
+from gpu_plan.executor.engines.registry import ENGINES, LATER, engine_of_setting, find, find_running
 from gpu_plan.executor.engines.settings import read_settings
 from gpu_plan.executor.records.run import Attempt, RunRecord
 from gpu_plan.executor.supervise.decide import decide
@@ -26,11 +26,10 @@ SHAPE = Shape(name="train", nodes=2, ranks_per_node=8, gpu="H100")
 def test_engines_are_found_by_name_and_later_ones_refused():
     for name in ENGINES:
         assert find(name, "--to").name == name
-    for name in LATER:
-        with pytest.raises(NotBuiltError, match=f"--on {name}"):
-            find(name, "--on")
-    with pytest.raises(NotBuiltError, match="kubernetes"):
-        find("kubernetes", "--to")
+    for option in LATER:
+        with pytest.raises(NotBuiltError, match=option):
+            find_running(option.removeprefix("--on "))
+    assert find("kubernetes", "--to").name == "kubeflow"
     with pytest.raises(UsageError, match="Did you mean slurm"):
         find("slrum", "--to")
     assert engine_of_setting("slurm.time=1") == "slurm"
@@ -75,13 +74,15 @@ def test_what_makes_no_sense_is_one_line(words, options, said):
 
 def test_directives_are_quoted_or_refused():
     settings = Settings(values={"comment": "it's two words", "partition": "gpu"})
-    text = ENGINE.exported(SHAPE, settings)["job.sbatch"]
+    text = ENGINE.exported(SHAPE, settings, {})["job.sbatch"]
     assert '#SBATCH --comment="it\'s two words"\n' in text
     assert "#SBATCH --gpus-per-node=8\n" in text
-    assert "#SBATCH --gres=gpu:h100:8" in ENGINE.exported(SHAPE, Settings(values={"gres": "gpu:h100:8"}))["job.sbatch"]
+    assert (
+        "#SBATCH --gres=gpu:h100:8" in ENGINE.exported(SHAPE, Settings(values={"gres": "gpu:h100:8"}), {})["job.sbatch"]
+    )
     for value in ('a"b', "a\\b", "a #b"):
         with pytest.raises(UsageError, match="no #SBATCH line can hold"):
-            ENGINE.exported(SHAPE, Settings(values={"comment": value}))
+            ENGINE.exported(SHAPE, Settings(values={"comment": value}), {})
 
 
 def test_the_submit_file_of_a_run_is_shell_that_parses(tmp_path):
@@ -235,3 +236,48 @@ def test_a_lost_node_is_not_retried_on_the_same_nodes():
     requeued = Attempt(number=1, command=(), started=1.0, ended=2.0, cause="requeued")
     crashed = Attempt(number=2, command=(), started=3.0, ended=4.0, cause="signal", last_step=5)
     assert decide([requeued, crashed], 137, 1, ranks_ran=True).reason == "restart 1 of 1"
+
+
+def test_ray_s_driver_is_python_that_compiles():
+    settings = Settings(values={"max-failures": "2"}, setup=("module load 'a'",), environment={"A": "b'c\"d"})
+    text = find("ray", "--to").exported(SHAPE, settings, {})["job.py"]
+    compile(text, "job.py", "exec")
+    assert "resources_per_worker={'CPU': 8, 'GPU': 8}" in text
+    assert "max_failures=2" in text
+    with pytest.raises(UsageError, match="a whole number"):
+        find("ray", "--to").exported(SHAPE, Settings(values={"max-failures": "-1"}), {})
+
+
+def test_kubeflow_s_files_are_mounted_by_their_paths():
+    import yaml
+
+    engine = find("kubernetes", "--to")
+    files, job = yaml.safe_load_all(engine.exported(SHAPE, Settings(), {"a": "x", "code/b.py": "y"})["trainjob.yaml"])
+    (patch,) = job["spec"]["runtimePatches"]
+    pod = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    mounted = {item["path"]: files["data"][item["key"]] for item in pod["volumes"][0]["configMap"]["items"]}
+    assert mounted == {"a": "x", "code/b.py": "y"}
+    trainer = job["spec"]["trainer"]
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 8)
+    assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "8"}
+    with pytest.raises(UsageError, match="a ConfigMap holds"):
+        engine.exported(SHAPE, Settings(), {"a": "x" * 1_000_001})
+
+
+def test_skypilot_s_task():
+    import yaml
+
+    settings = Settings(values={"use-spot": "true", "disk-size": "200"}, setup=("a", "b"), environment={"A": "1"})
+    task = yaml.safe_load(find("skypilot", "--to").exported(SHAPE, settings, {})["task.yaml"])
+    assert task["resources"] == {"accelerators": "H100:8", "use_spot": True, "disk_size": 200}
+    assert (task["num_nodes"], task["setup"], task["envs"]) == (2, "a\nb\n", {"A": "1"})
+    assert subprocess.run(["sh", "-n"], input=task["run"], text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("engine", ["ray", "kubeflow", "skypilot"])
+def test_engines_that_only_write_say_so(engine, project, capsys):
+    assert main(["--plan", "plan.json", "--execute", "train.py", "--on", engine]) == 2
+    assert f"--on {engine} is not built yet" in capsys.readouterr().err
+    assert main(["export", "plan.json", "--to", engine, "--partition", "x"]) == 2
+    assert "--partition is no setting of" in capsys.readouterr().err
+    assert not Path("launch").exists()

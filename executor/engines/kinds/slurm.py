@@ -84,7 +84,7 @@ class Slurm:
     flags = frozenset(_FLAGS)
     submit_file = "job.sbatch"
 
-    def exported(self, shape: Shape, settings: Settings) -> Mapping[str, str]:
+    def exported(self, shape: Shape, settings: Settings, files: Mapping[str, str]) -> Mapping[str, str]:
         srun = " ".join(_srun(shape.nodes, settings))
         lines = [
             "#!/bin/bash",
