@@ -38,6 +38,7 @@ from gpu_plan.planner.capture.standin.tokenizers import stand_in_for_tokenizers
 from gpu_plan.planner.capture.standin.told import Told
 from gpu_plan.planner.capture.watch.bystanders import bystanders, watch_placed
 from gpu_plan.planner.capture.watch.evaluators import Evaluators
+from gpu_plan.planner.capture.watch.names import other_name
 from gpu_plan.planner.capture.watch.noticed import (
     COPY,
     HELD,
@@ -57,7 +58,7 @@ from gpu_plan.planner.capture.watch.observe import (
     watch,
     watch_trainer,
 )
-from gpu_plan.planner.capture.watch.recording import StepRecorder, micro_batch_of, other_name, sequence_of
+from gpu_plan.planner.capture.watch.recording import StepRecorder, micro_batch_of, sequence_of
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.spec import ModelSpec

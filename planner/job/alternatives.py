@@ -126,6 +126,10 @@ def _other_words(request: Request) -> Iterator[tuple[str, dict[str, str]]]:
     given = dict(request.words)
     if request.model.endswith(".py"):
         return
+    if "server" in given:
+        if given.get("quantize", "none") == "none":
+            yield "--quantize fp8", {"quantize": "fp8"}
+        return
     if is_inference(given):
         if given.get("quantize", "none") == "none":
             yield "--quantize int8", {"quantize": "int8"}

@@ -62,7 +62,7 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     if wishes.tokens is not None:
         answered = replace(answered, whole_job=_whole_job(answered, wishes.tokens, cluster))
         answered = replace(answered, warnings=(*answered.warnings, *_beyond(answered.whole_job, wishes)))
-    drawn = request.plot or (request.timeline and not cluster.gpu.is_cpu)
+    drawn = request.plot or (request.timeline and job.replayed and not cluster.gpu.is_cpu)
     return Answer(
         document=answered,
         snapshot=predicted_snapshot(found, request.pinned) if request.snapshot else None,

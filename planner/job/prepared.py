@@ -50,5 +50,7 @@ class Prepared:
     headline: str | None = None
     """What has to be known before any figure is read."""
     warnings: Callable[[Found[Any]], tuple[str, ...]] = lambda found: ()
+    replayed: bool = True
+    """Whether candidates are replayed, and so can be drawn; a server is computed."""
     places: Callable[[], Mapping[str, str]] = dict
     """Lines of the user's files at which memory is decided."""

@@ -3,13 +3,24 @@
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.options.recipe.read import refuse_strays
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
 
 
 def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
     """The request, read and checked by its task. UsageError for what makes no sense."""
-    if is_inference(dict(request.words)):
+    words = dict(request.words)
+    if "recipe" in words and words.get("task") != "infer":
+        from gpu_plan.planner.job.recipe.prepare import prepare as prepare_recipe
+
+        return prepare_recipe(request, cluster, source, note, openers)
+    refuse_strays(words)
+    if is_inference(words):
+        if "server" in words:
+            from gpu_plan.planner.job.serve.prepare import prepare as prepare_serving
+
+            return prepare_serving(request, cluster, source, note)
         from gpu_plan.planner.job.generation import prepare as prepare_generation
 
         return prepare_generation(request, cluster, source, note, openers)

@@ -34,8 +34,9 @@ def run_job(request: Request, note: Note, openers: "Openers | None" = None) -> A
     if request.snapshot and cluster.gpu.is_cpu:
         raise UsageError("--snapshot shows CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
     source = resolve(request.model, trust_remote_code=request.trust_remote_code, revision=request.revision)
-    if request.script is not None:
-        # A script's files and the files that they read are what it is compared by: the search is run, traces are kept.
+    if request.script is not None or "recipe" in dict(request.words):
+        # What a recipe runs is TRL's, of whatever version. A script's files and the files that they read are what it
+        # is compared by. The search is run, traces are kept.
         return _searched(request, cluster, source, note, openers)
     key = _key(request, cluster, source)
     kept = _read(key, request, note)

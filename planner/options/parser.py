@@ -8,7 +8,16 @@ from typing import Any, NamedTuple, NoReturn
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
 
-_JOB_GROUPS = ("job", "batch", "inference", "adapters", "spreading over GPUs", "what is wanted")
+_JOB_GROUPS = (
+    "job",
+    "several models",
+    "batch",
+    "inference",
+    "serving",
+    "adapters",
+    "spreading over GPUs",
+    "what is wanted",
+)
 STACKS = (
     "who runs the loop, hence what is held when and in which type: accelerate, trainer, trl, peft, axolotl,"
     " llama-factory, unsloth, torchtune, litgpt, torchtitan, plain"
@@ -120,7 +129,7 @@ def add_unwalled(parser: argparse._ActionsContainer) -> None:
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Options of the main job that describe it, for verbs that take the same."""
-    adds = (_add_job, _add_batch, _add_inference, _add_adapters, _add_spread, _add_wishes)
+    adds = (_add_job, _add_recipe, _add_batch, _add_inference, _add_serving, _add_adapters, _add_spread, _add_wishes)
     for title, add in zip(_JOB_GROUPS, adds, strict=True):
         add(parser.add_argument_group(title))
 
@@ -128,9 +137,12 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     """Name without dashes and value of every job option that was given."""
     names = (
+        "recipe", "prompt_len", "completion_len", "reference", "teacher",
         "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
         "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
-        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "tp", "ep", "pp", "schedule", "vpp",
+        "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "server", "concurrency",
+        "gpu_memory_utilization", "vllm_tp", "max_num_seqs", "max_num_batched_tokens", "enforce_eager",
+        "tp", "ep", "pp", "schedule", "vpp",
         "prefer", "host_ram", "price", "tokens", "dataset_tokens", "epochs", "budget", "deadline",
     )  # fmt: skip
     given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
@@ -141,7 +153,8 @@ def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
 def job_option_names() -> tuple[str, ...]:
     """Names without dashes of the options that describe a job: what a configuration file may give."""
     groups = (group for group in job_parser()._action_groups if group.title in _JOB_GROUPS)
-    strings = (string for group in groups for action in group._group_actions for string in action.option_strings)
+    # The first of an option's spellings is its name.
+    strings = (action.option_strings[0] for group in groups for action in group._group_actions)
     names = (string.removeprefix("--") for string in strings if not string.startswith("--no-"))
     return (*(name for name in names if name != "set"), *_RUN_OPTIONS)
 
@@ -218,6 +231,18 @@ def _add_job(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--revision", metavar="REV", help="branch, tag or commit on the hub")
 
 
+def _add_recipe(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--recipe", metavar="R", help=_words("recipes", "recipe_help"))
+    group.add_argument("--prompt-len", metavar="N", help="tokens of each prompt; default: 512")
+    group.add_argument("--completion-len", metavar="N", help="tokens of each completion; default: 512")
+    group.add_argument(
+        "--reference",
+        metavar="R",
+        help="kept (a second model), adapters (the model without them), precomputed (before the first step)",
+    )
+    group.add_argument("--teacher", metavar="MODEL", help="the frozen model that --recipe distill learns from")
+
+
 def _add_batch(group: argparse._ArgumentGroup) -> None:
     for name, words in (
         ("--seq-len", "tokens per sample"),
@@ -241,6 +266,25 @@ def _add_inference(group: argparse._ArgumentGroup) -> None:
         ),
     ):
         group.add_argument(name, metavar=metavar, help=words)
+
+
+def _add_serving(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--server", metavar="S", help="vllm: what its own rules reserve, and how many requests it holds")
+    group.add_argument("--concurrency", metavar="N", help="requests of full context to be held at once; default: 1")
+    group.add_argument(
+        "--gpu-memory-utilization",
+        "--vllm-memory",
+        metavar="SHARE",
+        help="share of each GPU that vLLM may take; default: 0.92",
+    )
+    group.add_argument("--vllm-tp", metavar="N", help="GPUs that hold one copy of the server; searched unless given")
+    group.add_argument("--max-num-seqs", metavar="N", help="sequences that vLLM computes at once; default: its own")
+    group.add_argument(
+        "--max-num-batched-tokens", metavar="N", help="tokens that vLLM computes at once; default: its own"
+    )
+    group.add_argument(
+        "--enforce-eager", action="store_const", const="true", dest="enforce_eager", help="no CUDA graphs in vLLM"
+    )
 
 
 def _add_adapters(group: argparse._ArgumentGroup) -> None:

@@ -4,12 +4,22 @@ from collections.abc import Mapping
 
 from gpu_plan.planner.errors import UsageError
 
+SERVING = (
+    "concurrency", "gpu-memory-utilization", "vllm-tp", "max-num-seqs", "max-num-batched-tokens", "enforce-eager",
+)  # fmt: skip
+"""Options that only a server has."""
+
 
 def is_inference(words: Mapping[str, str]) -> bool:
     """Whether the words ask for inference. UsageError for inference's options without it."""
     if words.get("task") == "infer":
+        if "recipe" in words:
+            raise UsageError("--recipe trains models: leave --task infer out")
+        for name in SERVING:
+            if name in words and "server" not in words:
+                raise UsageError(f"--{name} is about a server: add --server vllm")
         return True
-    own = ("context", "batch", "new-tokens", "kv-dtype", "quantize")
+    own = ("server", *SERVING, "context", "batch", "new-tokens", "kv-dtype", "quantize")
     neutral = {"quantize": "none"}
     for name in own:
         if name in words and words[name] != neutral.get(name):

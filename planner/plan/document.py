@@ -23,7 +23,10 @@ from gpu_plan.planner.plan.figures import (
     Verdict,
 )
 from gpu_plan.planner.plan.inference import DevicePlacement, InferenceFigures, Placement
+from gpu_plan.planner.plan.recipe import RecipeFigures
+from gpu_plan.planner.plan.serving import ServingFigures
 from gpu_plan.planner.workload.generation import InferWorkload
+from gpu_plan.planner.workload.serving import ServeWorkload
 from gpu_plan.planner.workload.training import Workload
 
 __all__ = [
@@ -46,7 +49,9 @@ __all__ = [
     "Placement",
     "PlanDocument",
     "RankingFacts",
+    "RecipeFigures",
     "SearchFacts",
+    "ServingFigures",
     "SpeedFigures",
     "StageFigures",
     "StoredFacts",
@@ -199,6 +204,10 @@ class Candidate:
     """Of inference: figures of load, prefill and decode; None likewise."""
     stages: tuple[StageFigures, ...] = ()
     """Of a pipeline: what each of its ranks takes, first to last; empty for others, and in older files."""
+    serving: ServingFigures | None = None
+    """Of a server: its share, its cache and what it holds; None for other jobs, and in older files."""
+    recipe: RecipeFigures | None = None
+    """Of a job of several models: each of them, and the phases; None for other jobs, and in older files."""
     conditions: tuple[Condition, ...] = ()
     """What it needs and what is not known to be there: with one it is `tight` at best."""
     on_front: bool | None = None
@@ -281,7 +290,7 @@ def settle_sections(document: object) -> None:
         raise ValueError("workload.basis must tell the origin of every value of the workload, and no other")
 
 
-def workload_document(workload: Workload | InferWorkload) -> dict[str, object]:
+def workload_document(workload: Workload | InferWorkload | ServeWorkload) -> dict[str, object]:
     """The `workload` section: every value by its name, and under `basis` where each came from.
 
     A value still None is one that the search chooses; the plans hold what was chosen.

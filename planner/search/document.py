@@ -110,6 +110,8 @@ def candidate_of(
         placement=details.placement,
         inference=details.inference,
         stages=details.stages,
+        serving=details.serving,
+        recipe=details.recipe,
         conditions=()
         if reason is not None
         else tuple(Condition(needs=one.needs, bytes=one.bytes, option=one.option) for one in judgement.conditions),
@@ -198,7 +200,7 @@ def tensor_lines(
     """The largest tensors at the peak, equal ones of repeated blocks on one line; `blocks` as in `measure`."""
     phase = str(judgement.profile.phase_of_peak)
     lines: dict[tuple[str, ...], list[StandingTensor]] = {}
-    for tensor in standing(judgement.stream, judgement.replayed, blocks=blocks):
+    for tensor in judgement.standing or standing(judgement.stream, judgement.replayed, blocks=blocks):
         key = (
             str(tensor.category),
             _INDEX.sub("*", tensor.module),

@@ -7,6 +7,7 @@ from typing import Any
 from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.overheads import Term
+from gpu_plan.planner.memory.profile import StandingTensor
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.search.device_use import DeviceUse
 from gpu_plan.planner.units import format_gib
@@ -50,6 +51,11 @@ class Judgement(DeviceUse):
     def stream(self) -> RankStream:
         """What the rank that is judged allocates and frees."""
         raise NotImplementedError
+
+    @property
+    def standing(self) -> tuple[StandingTensor, ...]:
+        """What stands at the peak, where it is computed rather than read off the stream; largest first."""
+        return ()
 
     @property
     def replayed(self) -> int:

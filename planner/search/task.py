@@ -7,6 +7,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StageFigures, StrategyChoice
 from gpu_plan.planner.plan.inference import InferenceFigures, Placement
+from gpu_plan.planner.plan.recipe import RecipeFigures
+from gpu_plan.planner.plan.serving import ServingFigures
 from gpu_plan.planner.search.evaluator import BaseEvaluator, J
 from gpu_plan.planner.search.ranking.rules import Ranking
 
@@ -42,6 +44,8 @@ class Details:
     placement: Placement | None = None
     inference: InferenceFigures | None = None
     stages: tuple[StageFigures, ...] = ()
+    serving: ServingFigures | None = None
+    recipe: RecipeFigures | None = None
 
 
 class Task(Protocol[F, J]):

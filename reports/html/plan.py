@@ -7,7 +7,6 @@ from gpu_plan.reports.clean import one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.html.page import bullets, cards, chip, facts, plot, section
 from gpu_plan.reports.markup import Child, Html, escaped, table, tag
-from gpu_plan.reports.plan import generation_words as infer_words
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.command import command_lines
 from gpu_plan.reports.plan.cost import cost_lines, dollars, unit_words
@@ -81,6 +80,9 @@ def _cards(document: PlanDocument, shown: Candidate) -> list[tuple[str, str]]:
 
 def _speed_cards(shown: Candidate, speed: SpeedFigures) -> list[tuple[str, str]]:
     figures = shown.inference
+    if shown.serving is not None:
+        held = f"{shown.serving.max_concurrency:,.1f}"
+        return [(held, "requests of full context held"), (f"{speed.samples_per_second:,.0f}", "tokens/s at most")]
     if figures is not None:
         step = (seconds(speed.step_seconds), "per new token, expected")
         first = [] if figures.prefill_seconds is None else [(seconds(figures.prefill_seconds), "of prefill")]
@@ -106,7 +108,7 @@ def memory_section(document: PlanDocument, top: int) -> Html:
         plot("memory", lambda width: breakdown(document, width, top), "Memory of the worst rank, by plan and category"),
         tag("h3", about),
         tag("p", " · ".join(pieces)),
-        [tag("p", " · ".join(line)) for line in infer_words.lines(shown)],
+        [tag("p", " · ".join(line)) for line in words.extra_lines(shown)],
         _parts(shown.memory),
         _uncertain(shown.memory),
         _phases(shown.memory),
@@ -215,11 +217,10 @@ def plan_table(document: PlanDocument, count: int) -> Html:
     """The first `count` plans, best first."""
     front = {id(plan) for plan in pareto_front(document.plans)}
     rows = [_plan_row(plan, id(plan) in front) for plan in document.plans[:count]]
-    infers = any(plan.inference is not None for plan in document.plans)
     heads = (
         "plan",
         "batch",
-        "prefill" if infers else "checkpointing",
+        words.second_column(document.plans, "checkpointing"),
         "verdict",
         "GiB used",
         "free",

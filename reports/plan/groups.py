@@ -27,7 +27,7 @@ class LosingGroup:
         """With what options the closest was tried, and how many more are like it."""
         choice = self.closest.strategy
         pieces = []
-        if self.closest.inference is not None:
+        if self.closest.inference is not None or self.closest.serving is not None:
             pieces += shape_words(self.closest)
         elif self.closest.memory is not None:
             pieces.append(f"micro batch {choice.micro_batch_size}, {checkpointing_words(choice)}")

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from gpu_plan.planner.plan.document import Candidate, MemoryFigures, PlanDocument
 from gpu_plan.reports.clean import markdown, markdown_code, one_line
 from gpu_plan.reports.durations import seconds
-from gpu_plan.reports.plan import generation_words as infer_words
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
@@ -104,7 +103,7 @@ def _candidate(candidate: Candidate, document: PlanDocument, explain: bool) -> I
         lines.append(_joined(words.rate_words(candidate)))
     if schedule := schedule_words(candidate):
         lines.append(_joined(schedule))
-    lines += [_joined(pieces) for pieces in infer_words.lines(candidate)]
+    lines += [_joined(pieces) for pieces in words.extra_lines(candidate)]
     yield _bullets(lines)
     if memory is not None:
         yield _memory_table(memory)
@@ -125,8 +124,8 @@ def _memory_table(memory: MemoryFigures) -> str:
 
 
 def _ranking(plans: Sequence[Candidate]) -> str:
-    infers = any(plan.inference is not None for plan in plans)
-    shape = ("batch × replicas", "prefill") if infers else ("micro batch × accumulation", "checkpointing")
+    second = words.second_column(plans, "checkpointing")
+    shape = ("micro batch × accumulation" if second == "checkpointing" else "batch × replicas", second)
     header = ("plan", *shape, "GiB used", "GiB free", "step", "speed", "")
     return _table(header, [_ranking_row(plan) for plan in plans], frozenset({3, 4, 5, 6}))
 

@@ -16,7 +16,6 @@ from rich.text import Text
 from gpu_plan.planner.plan.document import Candidate, MemoryFigures, PlanDocument
 from gpu_plan.reports.clean import ascii_line, one_line
 from gpu_plan.reports.durations import seconds
-from gpu_plan.reports.plan import generation_words as infer_words
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.bars import category_bars, total_bar
 from gpu_plan.reports.plan.command import command_lines
@@ -208,7 +207,7 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explai
         grid.add_row("", page.joined(schedule, _LABEL + 1))
     if whole := words.job_figure_words(document):
         grid.add_row("", page.joined(whole, _LABEL + 1))
-    for pieces in infer_words.lines(candidate):
+    for pieces in words.extra_lines(candidate):
         grid.add_row("", page.joined(pieces, _LABEL + 1))
     yield Text("")
     yield grid
@@ -255,8 +254,7 @@ def _ranking(plans: Sequence[Candidate], page: _Page) -> Table:
     wide = page.width >= 100
     table.add_column("  plan", no_wrap=True, overflow="ellipsis")
     table.add_column("batch", no_wrap=True)
-    infers = any(plan.inference is not None for plan in plans)
-    table.add_column("prefill" if infers else "checkpointing" if wide else "ckpt", no_wrap=True)
+    table.add_column(words.second_column(plans, "checkpointing" if wide else "ckpt"), no_wrap=True)
     tokens = any(plan.speed is not None and plan.speed.tokens_per_second_per_gpu is not None for plan in plans)
     rate = ("tokens/s/GPU" if wide else "tok/s") if tokens else "samples/s"
     for name in ("GiB", "free", "step", rate):

@@ -1,5 +1,7 @@
 """A plan's figures in words, the same in every report. Nothing here knows a format."""
 
+from collections.abc import Sequence
+
 from gpu_plan.planner.plan.document import (
     Alternative,
     Candidate,
@@ -15,6 +17,7 @@ from gpu_plan.planner.strategy.known import known_traits, with_degree
 from gpu_plan.planner.units import GIB, format_bytes, format_count, format_gib
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import generation_words
+from gpu_plan.reports.plan.added import recipe_words, serving_words
 
 _OTHERS = {
     "megatron": "Megatron",
@@ -84,6 +87,8 @@ def miss_words(document: PlanDocument) -> str:
 def workload_words(document: PlanDocument) -> list[str]:
     """What is to be run, in pieces; what the search chose stands with the plan."""
     workload = document.workload
+    if workload.get("server") is not None:
+        return serving_words.job_words(workload)
     if workload.get("task") == "infer":
         return generation_words.job_words(workload)
     pieces = [str(workload.get("task", "train"))]
@@ -186,14 +191,34 @@ def tight_words(candidate: Candidate) -> str:
 def shape_words(candidate: Candidate) -> list[str]:
     """Batch and checkpointing of a candidate, in pieces."""
     choice = candidate.strategy
+    if candidate.serving is not None:
+        return serving_words.shape_words(candidate)
     if candidate.inference is not None:
         return generation_words.shape_words(choice)
     return [batch_words(choice), checkpointing_words(choice)]
 
 
+def extra_lines(candidate: Candidate) -> list[list[str]]:
+    """What a generation, a server or several models add to a candidate, a line each."""
+    return [
+        *generation_words.lines(candidate),
+        *serving_words.lines(candidate),
+        *recipe_words.lines(candidate),
+    ]
+
+
+def second_column(plans: Sequence[Candidate], otherwise: str) -> str:
+    """Heading of what a table of plans shows beside the batch."""
+    if any(plan.serving is not None for plan in plans):
+        return "holds"
+    return "prefill" if any(plan.inference is not None for plan in plans) else otherwise
+
+
 def ranking_words(candidate: Candidate) -> tuple[str, str]:
     """Batch, and checkpointing or a generation's prefill, as a table of plans shows them."""
     choice, figures = candidate.strategy, candidate.inference
+    if candidate.serving is not None:
+        return f"{choice.micro_batch_size}×{choice.data_parallel}", f"{candidate.serving.max_concurrency:.1f}"
     if figures is None:
         return f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}", choice.checkpointing
     prefill = "" if figures.prefill_seconds is None else seconds(figures.prefill_seconds)
@@ -204,6 +229,8 @@ def rate_words(candidate: Candidate) -> list[str]:
     """How fast a candidate is expected to be, in pieces; none where it was not evaluated."""
     if candidate.speed is None:
         return []
+    if candidate.serving is not None:
+        return serving_words.speed_words(candidate.speed)
     if candidate.inference is not None:
         basis = _RATES.get(candidate.speed.basis, f"speed is {candidate.speed.basis}")
         return generation_words.speed_words(candidate.inference, candidate.speed, basis)

@@ -12,8 +12,8 @@ WIDTH = 7
 
 def header(document: SweepDocument) -> tuple[str, ...]:
     """Names of the figures that `point_cells` gives."""
-    infers = any(point.plan is not None and point.plan.inference is not None for point in document.points)
-    return ("plan", "batch", "prefill" if infers else "ckpt", "GiB", "free", "step", "rate")
+    second = words.second_column([point.plan for point in document.points if point.plan is not None], "ckpt")
+    return ("plan", "batch", second, "GiB", "free", "step", "rate")
 
 
 def point_cells(point: SweepPoint) -> tuple[str, ...]:

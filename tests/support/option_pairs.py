@@ -45,6 +45,15 @@ NO_PAIR = {
     "prefer": "orders the plans of a search, and nothing is searched here",
     "tokens": "about the whole job's time and cost", "epochs": "about the whole job's time and cost",
     "dataset-tokens": "about the whole job's time and cost", "budget": "about the whole job's time and cost",
+    **dict.fromkeys(
+        ("recipe", "prompt-len", "completion-len", "reference", "teacher"),
+        "of a job of several models, captured as a script: tests/capture/test_recipe_jobs.py",
+    ),
+    **dict.fromkeys(
+        ("server", "concurrency", "gpu-memory-utilization", "vllm-tp", "max-num-seqs",
+         "max-num-batched-tokens", "enforce-eager"),
+        "of a server, whose memory is computed and not replayed: tests/trace/test_serving_job.py",
+    ),
     "deadline": "about the whole job's time and cost", "price": "about the whole job's time and cost",
 }  # fmt: skip
 """Options that stand in no pair, and why."""

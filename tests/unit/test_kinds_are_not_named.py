@@ -16,6 +16,7 @@ NAMES = frozenset({*Optimizer.names(), *PRECISIONS, *Peft.names()} - {NO_ADAPTER
 """`none` is a word for much else as well: what `no adapters` means is read as a trait, `adapts`."""
 
 ALLOWED = {
+    "planner/capture/recipes/parts.py": frozenset({"bf16", "fp16"}),  # arguments of TRL's configs
     # Words of other tools that happen to be spelt like ours.
     # Flags of TrainingArguments, names of types, and transformers' word for an optimizer.
     "planner/from_config/formats/shared.py": {"bf16", "fp16", "fp32", "sgd"},

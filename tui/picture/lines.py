@@ -9,7 +9,6 @@ from rich.style import Style
 from rich.text import Text
 
 from gpu_plan.planner.plan.document import Candidate, MemoryFigures
-from gpu_plan.reports.plan import generation_words as infer_words
 from gpu_plan.reports.plan import words
 from gpu_plan.tui.picture.figures import VERDICTS, Stack, parts_of, same_choice, stack
 from gpu_plan.tui.picture.palette import BAD, COLOURS, LETTERS, VERDICT_COLOURS, ink
@@ -142,7 +141,7 @@ def _of_generation(scene: Scene, candidate: Candidate) -> list[list[str]]:
     if candidate.inference is not None and known is not None and known.inference is not None:
         limits = {name: getattr(known.inference, name) for name in ("max_context", "max_batch", "limits")}
         candidate = replace(candidate, inference=replace(candidate.inference, **limits))
-    return infer_words.lines(candidate)
+    return words.extra_lines(candidate)
 
 
 def _without_figures(scene: Scene, width: int) -> Text:

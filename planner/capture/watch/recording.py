@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 from gpu_plan.planner.capture.answers.host_values import HostValues
 from gpu_plan.planner.capture.answers.placement import Placement, settle
 from gpu_plan.planner.capture.watch.evaluations import Evaluations
+from gpu_plan.planner.capture.watch.names import other_name
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.inputs.known import KnownValues
@@ -282,11 +283,6 @@ class StepRecorder:
     def inputs(self) -> dict[str, torch.Tensor]:
         """What the model was given, by name."""
         return dict(self._inputs)
-
-
-def other_name(number: int) -> str:
-    """Name under which the modules of the `number`-th further model stand beside those of the first."""
-    return f"models.{number}"
 
 
 def inner_model(module: nn.Module) -> nn.Module:

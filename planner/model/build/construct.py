@@ -59,6 +59,16 @@ def build_model(
     return model
 
 
+def built_config(config: Mapping[str, Any]) -> Any:
+    """The config object that `config` means, with its class's defaults; errors as of `build_model`."""
+    values = _plain_values(config)
+    validate_config(values, "config")
+    _drop_quantization(values)
+    config_class = config_class_of(values)
+    with _one_line(config_class.__name__), _quiet():
+        return config_class.from_dict(values)
+
+
 def _construct(model_class: type[Any], config: Any, attention: str, dtype: torch.dtype) -> nn.Module:
     """Mirrors transformers modeling_utils.py `PreTrainedModel.from_pretrained`: dtype context, then fp32
     exceptions.

@@ -44,6 +44,11 @@ class Layout:
         return self.tensor_parallel * self.pipeline_parallel
 
 
+def whole(world: int) -> Layout:
+    """A whole model on each of the devices."""
+    return Layout(name="single") if world == 1 else Layout(name="replicas", data_parallel=world)
+
+
 def layouts(workload: InferWorkload, cluster: Cluster) -> list[Layout]:
     """Those that the options leave, the plainest first."""
     world = cluster.world_size

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpu_plan.planner.model.quantization import Scheme
 from gpu_plan.planner.model.source.copies import stored_copies
 from gpu_plan.planner.model.source.resolve import ModelSource
-from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
@@ -36,6 +36,7 @@ class GenerationProvider:
     _sizes: Sizes = field(default_factory=Sizes)
     _spec: ModelSpec | None = None
     _merged: frozenset[str] | None = None
+    _packed: frozenset[str] | None = None
     _session: "GenerationSession | None" = None
 
     def spec(self) -> ModelSpec:
@@ -49,6 +50,14 @@ class GenerationProvider:
         if self._merged is None:
             self._merged = self._entries().names("merged", lambda: self._open_session().merged())
         return self._merged
+
+    def packed(self) -> tuple[ParameterSpec, ...]:
+        """Weights that a quantised model keeps as buffers; none of another."""
+        if self.scheme is None:
+            return ()
+        if self._packed is None:
+            self._packed = self._entries().names("packed", lambda: self._open_session().packed())
+        return tuple(map(_packed, sorted(self._packed)))
 
     def copies(self) -> Mapping[str, str]:
         """Tied parameters that the checkpoint holds as tensors of their own, and what they are tied to."""
@@ -88,3 +97,9 @@ class GenerationProvider:
         scheme = "" if self.scheme is None else self.scheme.key()
         words = ("infer", self.source.digest, self.device.key, self.attention, self.dtype, scheme)
         return Entries(words=words, use_cache=self.use_cache, note=self.note)
+
+
+def _packed(line: str) -> ParameterSpec:
+    """A buffer as `GenerationSession.packed` writes it: name, dtype and sizes between spaces."""
+    name, dtype, *sizes = line.split(" ")
+    return ParameterSpec(name=name, shape=tuple(map(int, sizes)), dtype=dtype, trainable=False)

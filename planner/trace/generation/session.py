@@ -50,7 +50,9 @@ class GenerationSession:
         self._attention, self._dtype = attention, getattr(torch, dtype)
         self._scheme, self._target = scheme, Target(capability=device.capability, sm_count=device.sm_count)
         self._profile = kernel_profile(device)
-        plain = spec_of(self._plain(), model_id=source.id)
+        unquantised = self._plain()
+        self._plain_buffers = frozenset(name for name, _ in unquantised.named_buffers())
+        plain = spec_of(unquantised, model_id=source.id)
         self._model = self._built()
         self._spec = replace(
             spec_of(self._model, model_id=source.id),
@@ -126,6 +128,14 @@ class GenerationSession:
             target for entry in transforms if isinstance(entry, WeightConverter) for target in entry.target_patterns
         ]
         return [name for name, _ in self._model.named_parameters() if any(target in name for target in targets)]
+
+    def packed(self) -> list[str]:
+        """Buffers that only the quantised model has, each as name, dtype and sizes between spaces: weights, scales."""
+        return [
+            " ".join([name, str(tensor.dtype).removeprefix("torch."), *map(str, tensor.shape)])
+            for name, tensor in self._model.named_buffers()
+            if name not in self._plain_buffers
+        ]
 
     def trace(self, variant: GenerationVariant) -> StepTrace:
         """Records the generation; problems inside the model's code become one line."""

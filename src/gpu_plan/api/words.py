@@ -38,6 +38,18 @@ class JobOptions(TypedDict, total=False):
     new_tokens: int | str
     kv_dtype: str
     quantize: str
+    recipe: str
+    prompt_len: int | str
+    completion_len: int | str
+    reference: str
+    teacher: str
+    server: str
+    concurrency: int | str
+    gpu_memory_utilization: float | str
+    vllm_tp: int | str
+    max_num_seqs: int | str
+    max_num_batched_tokens: int | str
+    enforce_eager: bool
     settings: Mapping[str, object]
     """What `--set` takes, such as `{"fsdp.reshard_after_forward": False}`."""
     pin: bool

@@ -1,0 +1,100 @@
+"""What the scripts of recipes share: arguments, a tokenizer of one word, data of given lengths, adapters."""
+
+import argparse
+from typing import Any
+
+_WORD, _END, _PAD = "a", "<eos>", "<pad>"
+_STEPS = 2
+
+
+class Job:
+    """One recipe's arguments, and what they mean for TRL."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given = given
+
+    @property
+    def prompt(self) -> str:
+        """A prompt of as many tokens as are asked for."""
+        return _words(self.given.prompt_len)
+
+    @property
+    def completion(self) -> str:
+        """A completion of as many tokens, with the end that trainers add."""
+        return _words(self.given.completion_len - 1)
+
+    @property
+    def rows(self) -> int:
+        """Samples: enough for every step."""
+        return int(self.given.batch) * int(self.given.accumulation) * _STEPS
+
+    def data(self, **columns: object) -> Any:
+        """A data set of equal rows."""
+        from datasets import Dataset
+
+        return Dataset.from_dict({name: [value] * self.rows for name, value in columns.items()})
+
+    def arguments(self, **more: Any) -> dict[str, Any]:
+        """What every config of TRL is given; the rest is its default."""
+        given = self.given
+        found: dict[str, Any] = {
+            "output_dir": given.output,
+            "per_device_train_batch_size": given.batch,
+            "gradient_accumulation_steps": given.accumulation,
+            "max_steps": _STEPS,
+            "save_strategy": "no",
+            "report_to": "none",
+            "max_length": given.prompt_len + given.completion_len,
+            **more,
+        }
+        pure = given.weights != "float32"
+        found["bf16"] = given.compute == "bfloat16" and not pure
+        found["fp16"] = given.compute == "float16" and not pure
+        if pure:
+            found["model_init_kwargs"] = {"dtype": given.weights}
+        if given.no_checkpointing:
+            found["gradient_checkpointing"] = False
+        return found
+
+    def adapters(self, task: str = "CAUSAL_LM") -> Any:
+        """LoRA as it is asked for; None without."""
+        if not self.given.lora_rank:
+            return None
+        from peft import LoraConfig
+
+        targets: Any = self.given.lora_targets or "all-linear"
+        if targets != "all-linear":
+            targets = targets.split(",")
+        return LoraConfig(r=self.given.lora_rank, target_modules=targets, task_type=task)
+
+    def tokenizer(self) -> Any:
+        """One word, an end and a padding, whose ids every vocabulary has."""
+        from tokenizers import Tokenizer, models, pre_tokenizers
+        from transformers import PreTrainedTokenizerFast
+
+        kind = Tokenizer(models.WordLevel({_WORD: 0, _END: 1, _PAD: 2}, unk_token=_WORD))
+        kind.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        made = PreTrainedTokenizerFast(tokenizer_object=kind, eos_token=_END, pad_token=_PAD, bos_token=_END)
+        made.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+        return made
+
+
+def job(*more: tuple[str, dict[str, Any]]) -> Job:
+    """The script's arguments; `more`: those of one recipe alone."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--output", default="recipe-output")
+    for name, least in (("--prompt-len", 512), ("--completion-len", 512), ("--batch", 1), ("--accumulation", 1)):
+        parser.add_argument(name, type=int, default=least)
+    parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument("--lora-targets", default="")
+    parser.add_argument("--compute", default="bfloat16", help="torch dtype of autocast; float32: none")
+    parser.add_argument("--weights", default="float32", help="torch dtype in which the models are loaded")
+    parser.add_argument("--no-checkpointing", action="store_true")
+    for name, options in more:
+        parser.add_argument(name, **options)
+    return Job(parser.parse_args())
+
+
+def _words(count: int) -> str:
+    return " ".join([_WORD] * count)

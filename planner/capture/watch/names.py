@@ -1,0 +1,6 @@
+"""Names under which what is captured stands in a trace. Without torch: those who read traces know them too."""
+
+
+def other_name(number: int) -> str:
+    """Name under which the modules of the `number`-th further model stand beside those of the first."""
+    return f"models.{number}"

@@ -1,0 +1,118 @@
+"""What a job of several models comes to under one plan: by model and by phase, read off the replayed stream."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu_plan.planner.capture.watch.names import other_name
+from gpu_plan.planner.memory.profile import standing
+from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
+from gpu_plan.planner.options.recipe.read import RecipeGiven
+from gpu_plan.planner.plan.recipe import JobModel, JobPhase, RecipeFigures
+from gpu_plan.planner.search.judgement import Judgement
+from gpu_plan.planner.search.task import Details
+from gpu_plan.planner.search.training.task import TrainingTask
+
+_MOST_MODELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeTask(TrainingTask):
+    """A training task that tells its models apart."""
+
+    given: RecipeGiven | None = None
+    spec: ModelSpec | None = None
+
+    def details(self, judgement: Any, *, lost: bool, best: bool) -> Details:
+        """As of training, and the models; no command, since the data are made up."""
+        from dataclasses import replace
+
+        # A class with slots is made anew: `super()` without arguments would still mean the first one.
+        found = TrainingTask.details(self, judgement, lost=lost, best=best)
+        if self.given is None or self.spec is None or judgement.states_only:
+            return found
+        return replace(found, command=None, recipe=recipe_figures(judgement, self.given, self.spec))
+
+
+def recipe_figures(judgement: Judgement, given: RecipeGiven, spec: ModelSpec) -> RecipeFigures:
+    """Models and phases of a candidate."""
+    numbers = range(_MOST_MODELS)
+    parts = [(number, [p for p in spec.parameters if _model_of(p.name) == number]) for number in numbers]
+    parts = [(number, own) for number, own in parts if own]
+    # The one that is trained comes first among the roles.
+    parts.sort(key=lambda part: not any(p.trainable for p in part[1]))
+    roles = {number: _role(given, place) for place, (number, _) in enumerate(parts)}
+    at_peak: Counter[int] = Counter()
+    for tensor in standing(judgement.stream, judgement.replayed):
+        at_peak[_model_of(tensor.module)] += tensor.nbytes
+    running = _running(judgement.stream, judgement.replayed)
+    models = tuple(
+        JobModel(
+            role=roles[number],
+            parameters=sum(p.numel for p in own if p.tied_to is None),
+            trained=sum(p.numel for p in own if p.tied_to is None and p.trainable),
+            dtype=_dtype(own),
+            at_peak_bytes=at_peak[number],
+            running_peak_bytes=running.get(number, 0),
+        )
+        for number, own in parts
+    )
+    phases = _phases(judgement, given, tuple(model.role for model in models))
+    return RecipeFigures(
+        recipe=given.recipe.name,
+        trainer=given.recipe.trainer,
+        reference=given.reference,
+        prompt_len=given.prompt_len,
+        completion_len=given.completion_len,
+        models=models,
+        phases=phases,
+        worst_phase=max(phases, key=lambda phase: phase.peak_bytes).name,
+    )
+
+
+def _role(given: RecipeGiven, place: int) -> str:
+    roles = given.recipe.roles
+    return roles[place] if place < len(roles) else f"model {place + 1}"
+
+
+def _phases(judgement: Judgement, given: RecipeGiven, roles: tuple[str, ...]) -> tuple[JobPhase, ...]:
+    """Those of a step, and what happens once before the first."""
+    found = []
+    for phase, peak in judgement.profile.phase_peaks.items():
+        once = str(phase) == "load"
+        computing = roles if str(phase) in ("load", "forward") else roles[:1]
+        found.append(
+            JobPhase(name=str(phase), roles=computing, repeats="once" if once else "every step", peak_bytes=peak)
+        )
+    return tuple(found)
+
+
+def _running(stream: RankStream, micro_batch: int) -> dict[int, int]:
+    """Most that stands while a tensor of each model is made."""
+    sizes = stream.sizes(micro_batch)
+    live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
+    trace = stream.trace
+    traced = trace.num_tensors * stream.num_passes
+    owners = np.asarray([_model_of(name) for name in trace.modules], dtype=np.int64)
+    made = (stream.event_sign > 0) & (stream.event_tensor < traced) & (stream.event_segment > 0)
+    owner = np.full(len(live), -1, dtype=np.int64)
+    owner[made] = owners[trace.tensor_module[stream.event_tensor[made] % trace.num_tensors]]
+    return {int(number): int(live[owner == number].max()) for number in np.unique(owner) if number >= 0}
+
+
+def _model_of(name: str) -> int:
+    """Which of the captured models a module or parameter belongs to, by its name's first parts; 0 the first."""
+    for number in range(1, _MOST_MODELS):
+        if name == other_name(number) or name.startswith(f"{other_name(number)}."):
+            return number
+    return 0
+
+
+def _dtype(parameters: list[ParameterSpec]) -> str:
+    count: Counter[str] = Counter()
+    for one in parameters:
+        count[one.dtype] += one.numel
+    return count.most_common(1)[0][0]

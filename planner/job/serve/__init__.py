@@ -1,0 +1,4 @@
+"""A server's job.
+
+prepare   `--task infer --server vllm`, read and prepared for the search
+"""

@@ -1,0 +1,102 @@
+"""`--task infer --server vllm`: a server's own arithmetic, prepared for the search."""
+
+from dataclasses import replace
+
+from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job.prepared import Prepared
+from gpu_plan.planner.job.speed import speed_for
+from gpu_plan.planner.model.quantization import parse_quantize
+from gpu_plan.planner.model.quantization.configs import scheme_of
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.model.spec import ModelSpec
+from gpu_plan.planner.options.generation import weight_type
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.serve.read import ServeGiven, read_serving, serve_workload
+from gpu_plan.planner.plan.document import Assumption
+from gpu_plan.planner.search.serving.task import ServingEvaluator, ServingTask
+from gpu_plan.planner.search.setting_notes import setting_notes
+from gpu_plan.planner.serving.vllm import VERSION
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.generation.provider import GenerationProvider
+from gpu_plan.planner.workload.precisions import DEFAULT_WEIGHTS, WeightType
+from gpu_plan.planner.workload.settled import Basis
+
+_OTHER_STATE = frozenset({"hybrid", "state-space", "encoder-decoder"})
+"""Kinds of models that keep something else than keys and values of every token."""
+_DRAWN = (("snapshot", "--snapshot"), ("plot", "--plot"), ("schedule", "--timeline"))
+
+
+def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Prepared:
+    """The server that the request describes. UsageError for what makes no sense."""
+    given = read_serving(dict(request.words), request.settings)
+    for name, option in _DRAWN:
+        if getattr(request, name):
+            raise UsageError(
+                f"{option} shows what a simulated allocator does; a server's memory is computed: leave it out"
+            )
+    if source.config is None:
+        raise UsageError(
+            f"--server vllm serves models of transformers: {source.id} is not one (name an id or a folder)"
+        )
+    scheme = parse_quantize(given.quantize) if given.quantize is not None else scheme_of(source.config)
+    dtype = _computed(given, cluster, source)
+    provider = GenerationProvider(
+        source=source,
+        device=device_kind(cluster.gpu),
+        attention="sdpa",
+        dtype=dtype[0].dtype,
+        scheme=scheme,
+        use_cache=request.use_cache,
+        note=note,
+    )
+    spec = provider.spec()
+    if spec.kind in _OTHER_STATE:
+        raise UsageError(
+            f"--server vllm: {spec.id} is a {spec.kind} model, whose state vLLM keeps in pages that are not computed in"
+            " this version: give a decoder with attention in every layer"
+        )
+    workload = serve_workload(given, request.pinned, cluster, spec, dtype, scheme)
+    # Imported here: a config's defaults are its class's, which takes transformers.
+    from gpu_plan.planner.model.build.text_config import text_config
+
+    evaluator = ServingEvaluator(
+        workload=workload,
+        cluster=cluster,
+        speed=speed_for(cluster, note),
+        spec=replace(spec, parameters=(*spec.parameters, *provider.packed())),
+        config=text_config(source.config),
+        element_bytes=element_bits(workload.precision.dtype) // 8,
+    )
+    return Prepared(
+        task=ServingTask(evaluator, model=request.model),
+        spec=spec,
+        fixed=_fixed(spec),
+        assumptions=lambda: ([], []),
+        settings=setting_notes(workload, cluster),
+        replayed=False,
+    )
+
+
+def _computed(given: ServeGiven, cluster: Cluster, source: ModelSource) -> tuple[WeightType, Basis]:
+    """Type of the computation: what is stored in fp32 is served in 16 bits (config/model.py, _resolve_auto_dtype)."""
+    found, basis = weight_type(given.precision, source)
+    if basis == "given" or element_bits(found.dtype) <= 16:
+        return found, basis
+    suits = None if cluster.gpu.supports_bf16 else DEFAULT_WEIGHTS.traits.weights_without_bf16
+    return DEFAULT_WEIGHTS if suits is None else WeightType(suits), basis
+
+
+def _fixed(spec: ModelSpec) -> tuple[Assumption, ...]:
+    texts = [
+        (f"vLLM {VERSION} as its source has it, computed and not run: profile run, cache blocks and graphs", "source"),
+        ("requests share no prefix, and each takes its full context", "assumed"),
+        (
+            "speed is what reading weights and cache and joining ranks take: no server is faster, most are slower",
+            "assumed",
+        ),
+    ]
+    if spec.kind == "multimodal":
+        texts.append(("text alone is served: the encoder's batch and its cache are not counted", "assumed"))
+    return tuple(Assumption(text=text, basis=basis) for text, basis in texts)  # type: ignore[arg-type]

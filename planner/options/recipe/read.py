@@ -1,0 +1,135 @@
+"""From option words to a recipe: values checked before any work is done."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.options.values import positive
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
+from gpu_plan.planner.workload.recipes import LATER, RECIPES, REFERENCES, Recipe
+
+RECIPE_WORDS = ("prompt-len", "completion-len", "reference", "teacher")
+"""Options that only a recipe has."""
+_SCRIPTS = ("recipe", *RECIPE_WORDS, "seq-len", "peft", "lora-rank", "lora-targets", "stack", "grad-accum")
+"""What the recipe's own script is told, and nobody else."""
+_STACK = "trl"
+DEFAULT_LEN = 512
+"""Tokens of prompt and of completion each, where neither is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeGiven:
+    """One recipe with its options."""
+
+    recipe: Recipe
+    prompt_len: int
+    completion_len: int
+    reference: str | None
+    teacher: str | None
+    micro_batch: int
+    grad_accum: int
+    lora_rank: int | None
+    lora_targets: str
+    words: tuple[tuple[str, str], ...]
+    """What is left for the search."""
+
+
+def refuse_strays(words: Mapping[str, str]) -> None:
+    """UsageError for options of a recipe where none is named."""
+    for name in RECIPE_WORDS:
+        if name in words:
+            raise UsageError(f"--{name} is about a job of several models: add --recipe, such as --recipe dpo")
+
+
+def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGiven:
+    """What the words mean; UsageError in one line for every value that makes no sense."""
+    recipe = _recipe(words["recipe"])
+    if words.get("stack", _STACK).lower() != _STACK:
+        raise UsageError(f"--recipe {recipe.name} is TRL's {recipe.trainer}: leave --stack {words['stack']} out")
+    if "fused-loss" in words or any(word.startswith("kernels.") for word in settings):
+        raise UsageError(f"Liger's kernels with --recipe {recipe.name} are not in this version: leave them out")
+    peft = words.get("peft", NO_ADAPTERS).lower()
+    rank = positive(words.get("lora-rank"), "--lora-rank")
+    if peft not in Peft.names():
+        raise UsageError(f"--peft {words['peft']!r} is unknown: use {', '.join(Peft.names())}")
+    if Peft(peft).quantises:
+        raise NotBuiltError(f"--peft {peft} with --recipe {recipe.name}")
+    if not Peft(peft).adapts and (rank is not None or "lora-targets" in words):
+        raise UsageError("--lora-rank and --lora-targets are about adapters: add --peft lora")
+    prompt, completion = _lengths(words)
+    batch = positive(words.get("micro-batch"), "--micro-batch") or recipe.least_batch
+    if batch < recipe.least_batch:
+        raise UsageError(f"--recipe {recipe.name}: {recipe.trainer} takes micro batches from {recipe.least_batch} on")
+    return RecipeGiven(
+        recipe=recipe,
+        prompt_len=prompt,
+        completion_len=completion,
+        reference=_reference(words.get("reference"), recipe, adapts=Peft(peft).adapts),
+        teacher=_teacher(words.get("teacher"), recipe),
+        micro_batch=batch,
+        grad_accum=positive(words.get("grad-accum"), "--grad-accum") or 1,
+        lora_rank=(rank or 16) if Peft(peft).adapts else None,
+        lora_targets=words.get("lora-targets", ""),
+        words=tuple((name, value) for name, value in words.items() if name not in _SCRIPTS),
+    )
+
+
+def _recipe(word: str) -> Recipe:
+    name = word.lower()
+    if name in LATER:
+        raise NotBuiltError(f"--recipe {name}")
+    if name not in RECIPES:
+        known = (*RECIPES, *LATER)
+        raise UsageError(f"--recipe {word[:40]!r} is unknown: use {', '.join(RECIPES)}.{did_you_mean(name, known)}")
+    return RECIPES[name]
+
+
+def _lengths(words: Mapping[str, str]) -> tuple[int, int]:
+    prompt = positive(words.get("prompt-len"), "--prompt-len")
+    completion = positive(words.get("completion-len"), "--completion-len")
+    whole = positive(words.get("seq-len"), "--seq-len")
+    if whole is None:
+        prompt, completion = prompt or DEFAULT_LEN, completion or DEFAULT_LEN
+    elif prompt is not None and completion is not None:
+        if prompt + completion != whole:
+            raise UsageError(
+                f"--prompt-len {prompt} and --completion-len {completion} are {prompt + completion} tokens, --seq-len"
+                f" says {whole}: leave one out"
+            )
+    else:
+        prompt = prompt or (whole - completion if completion is not None else whole // 2)
+        completion = whole - prompt
+    if prompt < 1 or completion < 2:
+        raise UsageError(
+            f"a prompt of {prompt} and a completion of {completion} tokens: a prompt has at least 1, a completion 2"
+        )
+    return prompt, completion
+
+
+def _reference(word: str | None, recipe: Recipe, *, adapts: bool) -> str | None:
+    if not recipe.refers:
+        if word is not None:
+            raise UsageError(f"--recipe {recipe.name} asks no reference: leave --reference out")
+        return None
+    found = (word or ("adapters" if adapts else "kept")).lower()
+    if found not in REFERENCES:
+        raise UsageError(
+            f"--reference {word!r} is unknown: use {', '.join(REFERENCES)}.{did_you_mean(found, REFERENCES)}"
+        )
+    if found == "adapters" and not adapts:
+        raise UsageError("--reference adapters is the model without its adapters: add --peft lora")
+    if found == "kept" and adapts:
+        raise UsageError(
+            "--reference kept with --peft lora: TRL asks the model without its adapters, and keeps no other; leave"
+            " --reference out"
+        )
+    return found
+
+
+def _teacher(word: str | None, recipe: Recipe) -> str | None:
+    if recipe.taught and word is None:
+        raise UsageError(f"--recipe {recipe.name} needs its teacher: add --teacher MODEL")
+    if not recipe.taught and word is not None:
+        raise UsageError(f"--recipe {recipe.name} has no teacher: leave --teacher out")
+    return word

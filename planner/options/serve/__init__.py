@@ -1,0 +1,4 @@
+"""Options of a server.
+
+read   option words as a `ServeWorkload`
+"""

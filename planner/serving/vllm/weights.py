@@ -1,0 +1,96 @@
+"""What one tensor parallel rank of vLLM loads: the model's parameters, split as vLLM's layers split them.
+
+vLLM 0.33.0: model_executor/layers/linear.py (ColumnParallelLinear, RowParallelLinear, QKVParallelLinear,
+ReplicatedLinear), layers/vocab_parallel_embedding.py (pad_vocab_size, 64), layers/rotary_embedding/base.py
+(_compute_cos_sin_cache: one row a position, in the model's type), layers/attention/mla_attention.py
+(process_weights_after_loading: copies of a quantised kv_b_proj).
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_plan.planner.dtypes import element_bits, tensor_bytes
+from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
+from gpu_plan.planner.serving.vllm.layers import Heads, latent_size
+from gpu_plan.planner.units import ceil_div, round_up
+
+VOCABULARY_PADDING = 64
+_KEY_VALUE = frozenset({"k_proj", "v_proj"})
+_FUSED = frozenset({"qkv_proj", "query_key_value", "c_attn", "Wqkv", "qkv"})
+_WHOLE = frozenset(
+    {"gate", "router", "q_a_proj", "kv_a_proj_with_mqa", "shared_expert_gate", "weights_proj", "wq_b", "wk"}
+)
+"""Modules that vLLM builds as ReplicatedLinear: routers, and what compresses queries, keys and values."""
+_ROW_PARALLEL = frozenset({"o_proj", "down_proj", "c_proj", "out_proj", "fc2", "dense", "dense_4h_to_h", "w2", "wo"})
+"""Modules whose output is summed over ranks: their bias is whole on each."""
+_BLOCK = re.compile(r"\.\d+\.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWeights:
+    """Bytes that stay on one rank once the model is loaded."""
+
+    parameters: int
+    rotary: int
+    """Cosines and sines of every position."""
+    copies: int
+    """Weights that are kept a second time, in another layout or type."""
+
+    @property
+    def nbytes(self) -> int:
+        """What vLLM logs as `Model loading took`."""
+        return self.parameters + self.rotary + self.copies
+
+
+def rank_weights(
+    spec: ModelSpec, config: Mapping[str, Any], heads: Heads, ranks: int, element_bytes: int
+) -> RankWeights:
+    """Of the first of `ranks`; `element_bytes`: of the type of the computation."""
+    own = [parameter for parameter in spec.parameters if parameter.tied_to is None]
+    return RankWeights(
+        parameters=sum(tensor_bytes(_elements(one, spec, heads, ranks), one.dtype) for one in own),
+        rotary=_rotary(config, heads) * element_bytes,
+        copies=sum(_copied(one, ranks) for one in own) * element_bytes,
+    )
+
+
+def _elements(parameter: ParameterSpec, spec: ModelSpec, heads: Heads, ranks: int) -> int:
+    """Of one parameter on one rank."""
+    shape, path = parameter.shape, parameter.name.split(".")
+    module = path[-2] if len(path) > 1 else ""
+    if shape and shape[0] == spec.vocab_size and _BLOCK.search(parameter.name) is None:
+        padded = round_up(shape[0], VOCABULARY_PADDING)
+        return ceil_div(padded, ranks) * math.prod(shape[1:])
+    if ranks == 1 or module in _WHOLE or _BLOCK.search(parameter.name) is None:
+        return parameter.numel
+    if len(shape) < 2 and (path[-1] != "bias" or module in _ROW_PARALLEL or "norm" in module):
+        return parameter.numel
+    if module in _KEY_VALUE:
+        return ceil_div(parameter.numel * heads.key_values_of(ranks), heads.key_value)
+    if module in _FUSED:
+        whole = heads.query + 2 * heads.key_value
+        return ceil_div(parameter.numel * (heads.query // ranks + 2 * heads.key_values_of(ranks)), whole)
+    return ceil_div(parameter.numel, ranks)
+
+
+def _rotary(config: Mapping[str, Any], heads: Heads) -> int:
+    """Elements of the tables of all rotations; layers of one kind share one."""
+    positions = config.get("max_position_embeddings")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    turns = rope or config.get("rope_theta")
+    if not isinstance(positions, int) or not turns:
+        return 0
+    kinds = sum(isinstance(value, Mapping) for value in rope.values()) if isinstance(rope, Mapping) else 0
+    latent = config.get("qk_rope_head_dim") if latent_size(config) is not None else None
+    share = config.get("partial_rotary_factor") or (rope.get("partial_rotary_factor") if rope else None) or 1
+    return positions * (latent if isinstance(latent, int) else int(heads.size * float(share))) * max(1, kinds)
+
+
+def _copied(parameter: ParameterSpec, ranks: int) -> int:
+    """Elements of a quantised kv_b_proj, which decoding reads in the type of the computation."""
+    path = parameter.name.split(".")
+    quantised = element_bits(parameter.dtype) < 16 and len(parameter.shape) >= 2
+    return parameter.numel // ranks if quantised and len(path) > 1 and path[-2] == "kv_b_proj" else 0

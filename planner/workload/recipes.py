@@ -1,0 +1,48 @@
+"""Recipes: one entry for each job of several models that a trainer of TRL runs, with all that the planner knows of it.
+
+trl 1.16: trainer/{sft,dpo,kto,reward}_trainer.py, experimental/{orpo,gkd}.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Recipe(NamedTuple):
+    """One recipe."""
+
+    name: str
+    """Value of `--recipe`, and of the script under planner/capture/recipes."""
+    trainer: str
+    roles: tuple[str, ...]
+    """What its models are called: the one that is trained first."""
+    refers: bool = False
+    """Whether a frozen copy of the model is asked for log-probabilities."""
+    taught: bool = False
+    """Whether another model teaches: `--teacher`."""
+    least_batch: int = 1
+    """Samples of the smallest micro batch that the trainer takes."""
+    adapts: str = "CAUSAL_LM"
+    """peft's name of the task."""
+
+
+RECIPES: Mapping[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe(name="sft", trainer="SFTTrainer", roles=("model",)),
+        Recipe(name="dpo", trainer="DPOTrainer", roles=("policy", "reference"), refers=True),
+        Recipe(name="orpo", trainer="ORPOTrainer", roles=("policy",)),
+        # KTOTrainer: "Actual (not effective) batch size must be > 1", for its estimate of the divergence.
+        Recipe(name="kto", trainer="KTOTrainer", roles=("policy", "reference"), refers=True, least_batch=2),
+        Recipe(name="reward", trainer="RewardTrainer", roles=("reward model",), adapts="SEQ_CLS"),
+        Recipe(name="distill", trainer="GKDTrainer", roles=("student", "teacher"), taught=True),
+    )
+}
+LATER = ("grpo", "ppo", "rloo")
+"""Recipes whose rollouts are not in this version."""
+REFERENCES = ("kept", "adapters", "precomputed")
+"""Where the reference is: a model of its own beside the policy; the policy without its adapters; asked beforehand."""
+
+
+def recipe_help() -> str:
+    """What `--help` says of `--recipe`."""
+    return f"TRL's trainers, their own code traced: {', '.join(RECIPES)}"
