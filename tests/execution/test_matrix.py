@@ -11,13 +11,16 @@ import pytest
 
 from tests.support.matrix import (
     STEPS,
+    TOGETHER,
     TOLERANCE,
     VARIATIONS,
     Cell,
     Ran,
     cells,
+    experts_cells,
     furthest,
     launch,
+    make_experts,
     make_weights,
     sample,
     wrong_inside,
@@ -37,13 +40,18 @@ def ran(tmp_path_factory, model):
     return cache(lambda cell: launch(cell, model, folder))
 
 
-def check(run: Ran, expected: tuple[float, ...]) -> None:
+@pytest.fixture(scope="module")
+def experts(tmp_path_factory):
+    return make_experts(tmp_path_factory.mktemp("experts"))
+
+
+def check(run: Ran, expected: tuple[float, ...], tolerance: float = TOLERANCE) -> None:
     """Ended well; ran what was planned, as its ranks saw it; the same losses; records and figures are there."""
     assert run.code == 0, run.output[-4000:]
     assert run.run.status == "succeeded"
     assert wrong_inside(run) == []
     assert len(run.losses) == STEPS
-    assert furthest(run, expected) < TOLERANCE
+    assert furthest(run, expected) < tolerance
     memory = run.comparison.memory[0]
     assert memory.predicted is not None
     assert memory.measured is not None
@@ -80,3 +88,11 @@ def test_the_job_runs_as_planned_and_learns_the_same(ran, model, cell):
 @pytest.mark.parametrize("cell", [cell for cell in cells() if cell not in sample()], ids=Cell.label)
 def test_all(ran, model, cell):
     check(ran(cell), reference(cell, model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", experts_cells(), ids=Cell.label)
+def test_experts_over_ranks(tmp_path_factory, experts, cell):
+    run = launch(cell, experts, tmp_path_factory.mktemp("matrix"))
+    check(run, reference(cell, experts), TOGETHER if cell.tensor_parallel > 1 else TOLERANCE)
+    assert {rank.actual.expert_parallel for rank in run.run.ranks} == {cell.expert_parallel}
