@@ -36,7 +36,7 @@ def refuses_spread(context: RankContext) -> str | None:
 def shared_and_sharded_regime(precision: Precision, stack: Stack, peft: Peft = NO_ADAPTERS) -> Regime:
     """What FSDP2 gathers in the 16-bit type, and the autocast region that Accelerate puts around forward all the same:
     it does not know the model as FSDP2's (accelerate accelerator.py: prepare_model, native amp)."""
-    regime = sharded_regime(precision, stack, peft)
+    regime = replace(sharded_regime(precision, stack, peft), ties_apart=True)
     if precision.is_mixed:
         # torch _fsdp_state.py: _pre_forward, MixedPrecisionPolicy.cast_forward_inputs.
         regime = replace(regime, experts_take=precision.compute_dtype)

@@ -98,6 +98,8 @@ class ParameterInfo:
     """Whether the ranks that compute one copy of the model each hold a part of it; `shape` is this rank's."""
     experts: bool = False
     """Whether it is this rank's own experts, of which others hold the rest (`--ep`)."""
+    tied_to: str = ""
+    """Parameter whose shard it is as well, though it is gathered and gets its gradient apart."""
 
     @property
     def numel(self) -> int:

@@ -8,6 +8,7 @@ from gpu_plan.planner.model.family import hidden_size_of
 from gpu_plan.planner.model.float8 import float8_linears
 from gpu_plan.planner.trace.events import ModuleLayout
 from gpu_plan.planner.trace.folding.blocks import repeated_blocks
+from gpu_plan.planner.trace.parallel.tensor import TIED_APART
 
 
 def layout_of(model: nn.Module) -> ModuleLayout:
@@ -27,7 +28,7 @@ def layout_of(model: nn.Module) -> ModuleLayout:
         input_embedding=names.get(id(embedding)) if embedding is not None else None,
         output_embedding=names.get(id(head)) if head is not None else None,
         final_norm=_final_norm(model, names),
-        tied=weights[0] is not None and weights[0] is weights[1],
+        tied=(weights[0] is not None and weights[0] is weights[1]) or bool(getattr(model, TIED_APART, None)),
         hidden_size=hidden_size_of(getattr(model, "config", None)),
         float8_linears=float8_linears(model),
     )

@@ -89,7 +89,7 @@ class TracingSession:
             raise CannotSplitError(f"{self._source.id}: only models of transformers have a plan to be split by")
         with ranks(variant.spread):
             model = build_model(self._source.config, attention=self._attention)
-            shard(model, variant.tensor_parallel, variant.expert_parallel)
+            shard(model, variant.tensor_parallel, variant.expert_parallel, apart=variant.regime.ties_apart)
             return self._traced(model).trace(variant, micro_batch)
 
     def _trace_stage(self, variant: StepVariant, micro_batch: int) -> StepTrace:

@@ -52,6 +52,9 @@ class Regime:
     experts_take: str | None = None
     """16-bit dtype into which FSDP2 casts what experts take that are a unit of their own."""
 
+    ties_apart: bool = False
+    """Whether tied weights are gathered and get gradients apart: FSDP2 wrapped the model before they were tied."""
+
     zero_linear: bool = False
     """Whether linear layers run DeepSpeed's function, which keeps the inputs of frozen ones, too."""
 
@@ -135,6 +138,7 @@ class StepVariant:
         trained += f" fp32={'+'.join(regime.upcast)}" if regime.upcast else ""
         float8 = f" float8={regime.float8}" if regime.float8 else ""
         float8 += " linear=deepspeed" if regime.zero_linear else ""
+        float8 += " ties=apart" if regime.ties_apart else ""
         float8 += f" experts={regime.experts_take}" if regime.experts_take else ""
         every = "" if self.checkpoint_every == 1 else f" every={self.checkpoint_every}"
         fused = f" liger={'+'.join(self.fused)}" if self.fused else ""

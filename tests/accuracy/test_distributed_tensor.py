@@ -13,10 +13,17 @@ from tests.support.distributed_reference import RankRun, run_ranks
 from tests.support.ranks.case import RankCase
 from tests.support.ranks.comparison import RankFigures, differences, measured, replayed
 from tests.support.ranks.replay import stream_of
-from tests.support.ranks.tensor_cases import EIGHT_RANKS, EXPERTS_OF_FOUR, EXPERTS_OF_TWO, FOUR_RANKS, TWO_RANKS
+from tests.support.ranks.tensor_cases import (
+    EIGHT_RANKS,
+    EXPERTS_OF_FOUR,
+    EXPERTS_OF_TWO,
+    FOUR_RANKS,
+    TIED_FOUR,
+    TWO_RANKS,
+)
 
 pytestmark = pytest.mark.slow
-WORLDS = {2: TWO_RANKS + EXPERTS_OF_TWO, 4: FOUR_RANKS + EXPERTS_OF_FOUR, 8: EIGHT_RANKS}
+WORLDS = {2: TWO_RANKS + EXPERTS_OF_TWO, 4: FOUR_RANKS + TIED_FOUR + EXPERTS_OF_FOUR, 8: EIGHT_RANKS}
 LAUNCHES = 3
 
 
@@ -48,7 +55,7 @@ def test_every_figure_of_two_ranks_equals(case: RankCase) -> None:
     compare(case, 2)
 
 
-@pytest.mark.parametrize("case", FOUR_RANKS + EXPERTS_OF_FOUR, ids=RankCase.label)
+@pytest.mark.parametrize("case", FOUR_RANKS + TIED_FOUR + EXPERTS_OF_FOUR, ids=RankCase.label)
 def test_every_figure_of_four_ranks_equals(case: RankCase) -> None:
     compare(case, 4)
 

@@ -278,7 +278,7 @@ class Evaluator(BaseEvaluator[Workload]):
     def _host_terms(self, family: Family, context: RankContext, step_bytes: int) -> tuple[Term, ...]:
         job = HostJob(
             host=family.strategy.traits.host,
-            parameters=context.trace.parameters,
+            parameters=[parameter for parameter in context.trace.parameters if not parameter.tied_to],
             regime=self._regime(family),
             mixed=self.workload.precision.is_mixed,
             peft=self.workload.peft,

@@ -31,6 +31,8 @@ class Passes:
         self._builder = layout.builder
         self._gradient_shards: list[Handle] = []
         self._accumulated = AccumulatedGradients(layout.builder, layout.reduce, layout.regime.trained)
+        self._reduced: set[str] = set()
+        """Parameters whose gradients a backward pass has reduced so far."""
         self._in_all_reduce: list[Handle] = []
         """What HSDP's groups hold of a backward pass (_fsdp_param_group.py: AllReduceState)."""
 
@@ -59,6 +61,7 @@ class Passes:
     def backward(self, in_pass: Pass, unsharded: dict[str, Unsharded]) -> None:
         """Gathers units before their backward, one ahead; reduces each unit's gradients after it."""
         builder = self._builder
+        self._reduced.clear()
         order = self._layout.backward_order()
         prefetched: dict[str, Handle | None] = {}
         reduce_input: Handle | None = None
@@ -262,7 +265,9 @@ class Passes:
             else:
                 self._in_all_reduce.append(reduced)
             reduced = cast
-        if not self._layout.on_host:
+        if self._adds(parameters):
+            builder.free(at, reduced)
+        elif not self._layout.on_host:
             self._gradient_shards.append(reduced)
         elif self._layout.context.replicate > 1 and self._layout.master == self._layout.reduce:
             self._in_all_reduce.append(reduced)
@@ -271,6 +276,17 @@ class Passes:
         # A loop variable of foreach_reduce keeps the last gradient until it returns.
         self._free_gradients(in_pass, position, parameters[-1:])
         return fresh
+
+    def _adds(self, parameters: list[int]) -> bool:
+        """Whether all that is reduced is added to gradients that are there: those of weights that are tied to others.
+
+        _fsdp_collectives.py: foreach_reduce adds to `sharded_param.grad` where there is one.
+        """
+        infos = self._layout.trace.parameters
+        pairs = [(infos[index].name, infos[index].tied_to) for index in parameters]
+        there = all(tied and tied in self._reduced for _, tied in pairs)
+        self._reduced.update(name for name, _ in pairs)
+        return there
 
     def _free_gradients(self, in_pass: Pass, position: int, parameters: list[int]) -> None:
         """The copy-in done, whole gradients go."""

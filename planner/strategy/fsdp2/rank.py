@@ -84,7 +84,7 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
     local = [
         LocalTensor(name=p.name, numel=layout.shards[i].shard_numel, dtype=layout.master, group=p.mesh)
         for i, p in enumerate(layout.trace.parameters)
-        if layout.steps(i)
+        if layout.steps(i) and not p.tied_to
     ]
     place_steps(layout, local)
     passes.drop_gradient_shards()
@@ -108,7 +108,7 @@ def place_shards(layout: Layout) -> None:
     builder = layout.builder
     for index, parameter in enumerate(layout.trace.parameters):
         sharded = is_floating(parameter.dtype)
-        if sharded and layout.on_host:
+        if (sharded and layout.on_host) or parameter.tied_to:
             continue
         numel = layout.shards[index].shard_numel if sharded else parameter.numel
         label = "weight shard" if sharded else "4-bit weight, whole on every rank"

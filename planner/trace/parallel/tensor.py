@@ -38,11 +38,16 @@ def ranks(degree: int, rank: int = 0) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def shard(model: Any, degree: int, experts: int = 1) -> None:
+TIED_APART = "_plan_tied_apart"
+"""Attribute of a model whose tied weights are parameters of their own: their names, and what each is tied to."""
+
+
+def shard(model: Any, degree: int, experts: int = 1, *, apart: bool = False) -> None:
     """Leaves rank 0's part of `model`, in place, within `ranks(max(degree, experts))`; what was trained still is.
 
-    `degree` ranks compute one copy together, `experts` hold whole experts each. CannotSplitError, in one line, for a
-    class without a plan and for sizes that the plan cannot divide.
+    `degree` ranks compute one copy together, `experts` hold whole experts each; `apart` leaves tied weights as they are
+    when FSDP2 wraps the model. CannotSplitError, in one line, for a class without a plan and for sizes that the plan
+    cannot divide.
     """
     if max(degree, experts) == 1:
         return
@@ -50,7 +55,7 @@ def shard(model: Any, degree: int, experts: int = 1) -> None:
     if experts > 1:
         _check_experts(model, experts)
     try:
-        _apply(model, degree, experts)
+        _apply(model, degree, experts, apart)
     except (ValueError, RuntimeError, KeyError, NotImplementedError) as problem:
         first = str(problem).strip().splitlines() or [""]
         how = [f"{degree} GPUs by tensor parallel"] if degree > 1 else []
@@ -60,7 +65,7 @@ def shard(model: Any, degree: int, experts: int = 1) -> None:
         ) from None
 
 
-def _apply(model: Any, degree: int, experts: int) -> None:
+def _apply(model: Any, degree: int, experts: int, apart: bool) -> None:
     """transformers distributed/mixin.py: maybe_distribute_model, but for FSDP2, which what is replayed has apart."""
     from torch.distributed.device_mesh import init_device_mesh
     from transformers.distributed.configuration_utils import DistributedConfig
@@ -72,14 +77,17 @@ def _apply(model: Any, degree: int, experts: int) -> None:
     plan, expert_plan, _ = model._resolve_parallel_plans(config)
     if experts > 1 and "ep_dispatch_experts" not in expert_plan.values():
         raise ValueError("its plan names no experts to hand tokens to")
-    tied = _untied(model, plan)
+    tied = _untied(model, None if apart else plan)
     model.config.distributed_config, model._tp_size = config, degree
     mesh = init_device_mesh("cpu", (shards, degree), mesh_dim_names=("shards", "tp"))["tp"]
     if degree > 1:
         apply_tensor_parallelism(model, mesh, plan)
     if experts > 1:
         apply_expert_parallelism(model, init_device_mesh("cpu", (experts,), mesh_dim_names=("ep",)), mesh, expert_plan)
-    for owner, key, other in tied:
+    if apart:
+        setattr(model, TIED_APART, {name: other for _, _, other, name in tied})
+        return
+    for owner, key, other, _ in tied:
         owner._parameters[key] = model.get_parameter(other)
 
 
@@ -135,20 +143,20 @@ def holds_experts(tensor: torch.Tensor) -> bool:
     return mesh is not None and tuple(mesh.mesh_dim_names or ()) == ("ep",)
 
 
-def _untied(model: Any, plan: dict[str, str]) -> list[tuple[nn.Module, str, str]]:
-    """Gives planned tied weights tensors of their own: from_pretrained ties them after sharding.
+def _untied(model: Any, plan: dict[str, str] | None) -> list[tuple[nn.Module, str, str, str]]:
+    """Gives planned tied weights, or all of them, tensors of their own: from_pretrained ties them after sharding.
 
-    Gives module, parameter and the name that it is to be tied to again.
+    Gives module, parameter, the name that it is to be tied to again, and its own.
     """
     first: dict[int, str] = {}
     found = []
     for name, parameter in model.named_parameters(remove_duplicate=False):
         known = first.setdefault(id(parameter), name)
-        if known != name and name in plan:
+        if known != name and (plan is None or name in plan):
             owner_name, _, key = name.rpartition(".")
             owner = model.get_submodule(owner_name)
             owner._parameters[key] = nn.Parameter(torch.empty_like(parameter), requires_grad=parameter.requires_grad)
-            found.append((owner, key, known))
+            found.append((owner, key, known, name))
     return found
 
 

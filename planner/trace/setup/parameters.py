@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.trace.events import ParameterInfo
-from gpu_plan.planner.trace.parallel.tensor import holds_experts, is_split, local_tensor
+from gpu_plan.planner.trace.parallel.tensor import TIED_APART, holds_experts, is_split, local_tensor
 from gpu_plan.planner.trace.setup.adapters import quantisation_scales, show_adapters
 from gpu_plan.planner.trace.variant import Regime
 
@@ -20,6 +20,7 @@ def parameter_infos(model: nn.Module) -> list[ParameterInfo]:
             module=name.rpartition(".")[0],
             split=is_split(parameter),
             experts=holds_experts(parameter),
+            tied_to=getattr(model, TIED_APART, {}).get(name, ""),
         )
         for name, parameter in model.named_parameters()
     ]

@@ -52,8 +52,7 @@ def dump(trace: StepTrace, *, small: bool = False) -> bytes:
         "modules": trace.modules,
         "operator_names": trace.operator_names,
         "parameters": [
-            [p.name, p.shape, p.dtype, p.trainable, p.module, p.split, *([True] if p.experts else [])]
-            for p in trace.parameters
+            [p.name, p.shape, p.dtype, p.trainable, p.module, p.split, *_spread(p)] for p in trace.parameters
         ],
         "buffer_bytes": trace.buffer_bytes,
         "inputs": trace.inputs,
@@ -68,6 +67,13 @@ def dump(trace: StepTrace, *, small: bool = False) -> bytes:
     text = json.dumps(rest, separators=(",", ":")).encode()
     content = b"".join([len(text).to_bytes(8, "little"), text, *columns])
     return lzma.compress(content, format=lzma.FORMAT_XZ, preset=9 if small else 0)
+
+
+def _spread(parameter: ParameterInfo) -> list[object]:
+    """What only a model that is spread over ranks has."""
+    if parameter.tied_to:
+        return [parameter.experts, parameter.tied_to]
+    return [True] if parameter.experts else []
 
 
 def _groups(name: str, count: int) -> IntArray | None:
@@ -111,8 +117,9 @@ def load(content: bytes) -> StepTrace:
                     dtype=dtype,
                     trainable=trainable,
                     module=module,
-                    split=any(split),
-                    experts=len(split) > 1,
+                    split=bool(split and split[0]),
+                    experts=bool(split[1:] and split[1]),
+                    tied_to=str(split[2]) if split[2:] else "",
                 )
                 for name, shape, dtype, trainable, module, *split in rest["parameters"]
             ],

@@ -106,7 +106,7 @@ def _trace(case: RankCase, stored: str, regime: Regime) -> StepTrace:
     if case.lora_rank:
         adapter = Adapter(peft=_peft(case), rank=case.lora_rank, targets=tuple(case.lora_targets), compute_dtype=stored)
         model = adapt(base, spec_of(base, model_id="tiny"), adapter).model
-    shard(model, case.tensor_parallel, case.expert_parallel)
+    shard(model, case.tensor_parallel, case.expert_parallel, apart=regime.ties_apart)
     tracer = Tracer(
         model=model,
         make_batch=lambda _, micro_batch, seq_len: _batch(base, micro_batch, seq_len),

@@ -21,6 +21,7 @@ TWO_RANKS = (
     _two("llama-3", changes={"vocab_size": 259}),
     *(_two(name) for name in ("llama-2", "qwen2", "gemma-2", "mixtral", "qwen3-moe", "olmoe", "deepseek-v3")),
 )
+TIED_FOUR = (_four("qwen2"), _four("qwen2", accumulation=2))
 EXPERTS_OF_TWO = (
     RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2),
     RankCase(architecture="qwen3-moe", strategy="fsdp_ep", expert_parallel=2),
