@@ -9,7 +9,7 @@ from gpu_plan.planner.model.liger_models import check_liger
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.precisions import default_precision, in_float8, mixed_in
-from gpu_plan.planner.workload.training import MOST_TOKENS, Workload
+from gpu_plan.planner.workload.training import MOST_TOKENS, Attention, Workload
 
 _EVALUATION = ("eval.keep_logits", "eval.samples", "eval.accumulation_steps")
 
@@ -19,6 +19,7 @@ def check_workload(workload: Workload, cluster: Cluster, spec: ModelSpec) -> Non
     check_tokens(workload, cluster, spec)
     _check_settings(workload, cluster)
     _check_power(workload, cluster)
+    _check_attention_kernel(workload, cluster)
     _check_float8(workload, cluster)
     _check_loaded(workload)
     _check_compilation(workload)
@@ -69,6 +70,16 @@ def _check_power(workload: Workload, cluster: Cluster) -> None:
             f"--set gpu.power_limit={given}: {gpu.short} takes {gpu.tdp_watts:g} W:"
             f" give {math.ceil(gpu.tdp_watts / 10)} to {gpu.tdp_watts:g}"
         )
+
+
+def _check_attention_kernel(workload: Workload, cluster: Cluster) -> None:
+    """A generation of fused kernels says nothing where none runs."""
+    if workload.setting("attention.kernel", "") == "":
+        return
+    if cluster.gpu.is_cpu:
+        raise UsageError("--set attention.kernel is about kernels of GPUs: --gpus cpu has none")
+    if workload.attention is Attention.EAGER:
+        raise UsageError("--set attention.kernel is about fused attention: --attention eager runs none of it")
 
 
 def _check_compilation(workload: Workload) -> None:

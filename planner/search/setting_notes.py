@@ -1,14 +1,18 @@
 """What `--set` changes about the machine rather than about a plan, told beside the figures of every task."""
 
+from collections.abc import Iterator, Mapping
+
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.allocator.words import allocator_variable
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.evaluator import Job
 from gpu_plan.planner.units import format_gib
 
+_KERNELS = {"flash": "FlashAttention-2", "cudnn": "cuDNN's", "flash1": "FlashAttention-1", "flash3": "FlashAttention-3"}
+
 
 def setting_notes(workload: Job, cluster: Cluster) -> tuple[Assumption, ...]:
-    """Assumptions that follow from settings of the device's memory and of the allocator."""
+    """Assumptions that follow from settings of the device's memory, its allocator and its speed."""
     notes = []
     reserve = workload.reserve_bytes
     if reserve:
@@ -28,4 +32,16 @@ def setting_notes(workload: Job, cluster: Cluster) -> tuple[Assumption, ...]:
             " torch.cuda.set_per_process_memory_fraction"
         )
         notes.append(Assumption(text=text, basis="source"))
-    return tuple(notes)
+    return (*notes, *_speed_notes(dict(workload.settings), cluster))
+
+
+def _speed_notes(settings: Mapping[str, str], cluster: Cluster) -> Iterator[Assumption]:
+    """What is assumed of the speed alone: a small model's step, which waits for its launches, may show none of it."""
+    watts = settings.get("gpu.power_limit")
+    if watts is not None:
+        own = cluster.gpu.tdp_watts or 0.0
+        text = f"gpu.power_limit: products are timed at {watts} of the {own:g} W of each {cluster.gpu.short}"
+        yield Assumption(text=text, basis="assumed")
+    kernel = settings.get("attention.kernel")
+    if kernel is not None:
+        yield Assumption(text=f"attention.kernel: fused attention is timed as {_KERNELS[kernel]}", basis="assumed")

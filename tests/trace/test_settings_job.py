@@ -81,3 +81,15 @@ def test_a_gpu_of_the_users_is_planned_for_anew_when_it_changes(capsys, monkeypa
     assert [memory["capacity_bytes"] for memory in figures] == [20 * GIB] * 2
     first, second = (memory["outside_allocator"]["cuda_context"] for memory in figures)
     assert second - first == 200 * 2**20
+
+
+def test_settings_of_the_speed_are_told_where_no_figure_shows_them(capsys):
+    """The step of a small model waits for its launches, whatever its kernels."""
+    told = planned(capsys, "--set", "gpu.power_limit=300", "--set", "attention.kernel=flash3")["assumptions"]
+    said = "\n".join(note["text"] for note in told)
+    assert "timed at 300 of the 450 W" in said
+    assert "timed as FlashAttention-3" in said
+    assert main([NET, "--gpus", "1x4090", "--attention", "eager", "--set", "attention.kernel=flash3"]) == 2
+    assert "--attention eager runs none of it" in capsys.readouterr().err
+    assert main([NET, "--gpus", "cpu", "--set", "attention.kernel=flash3"]) == 2
+    assert "--gpus cpu has none" in capsys.readouterr().err
