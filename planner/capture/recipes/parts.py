@@ -50,8 +50,10 @@ class Job:
         pure = given.weights != "float32"
         found["bf16"] = given.compute == "bfloat16" and not pure
         found["fp16"] = given.compute == "float16" and not pure
-        if pure:
-            found["model_init_kwargs"] = {"dtype": given.weights}
+        # Nobody steps a frozen base: under adapters it is loaded in the type of the computation.
+        stored = given.compute if given.lora_rank else given.weights
+        if stored != "float32":
+            found["model_init_kwargs"] = {"dtype": stored}
         if given.no_checkpointing:
             found["gradient_checkpointing"] = False
         return found

@@ -110,6 +110,8 @@ def _fixed(given: RecipeGiven) -> tuple[Assumption, ...]:
     ]
     if given.reference == "precomputed":
         texts.append(("the reference is asked before the first step, which is not counted", "source"))
+    if given.lora_rank is not None:
+        texts.append(("the frozen base is loaded in the type of the computation", "assumed"))
     if given.reference == "adapters":
         texts.append(("the reference is the policy with its adapters switched off: no second model stands", "source"))
     return tuple(Assumption(text=text, basis=basis) for text, basis in texts)  # type: ignore[arg-type]
