@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from gpu_plan.cli import main
+from gpu_plan.executor.doctor.machine import findings_of
 from gpu_plan.executor.engines.engine import Settings, Shape
 from gpu_plan.executor.engines.kinds.slurm import ENGINE, parse_state
+from gpu_plan.executor.engines.preflight.collect import judge
+from gpu_plan.executor.engines.preflight.node import Said
+from gpu_plan.executor.engines.preflight.node import main as look_at_node
 from gpu_plan.executor.engines.registry import ENGINES, LATER, engine_of_setting, find, find_running
 from gpu_plan.executor.engines.settings import read_settings
 from gpu_plan.executor.records.run import Attempt, RunRecord
@@ -281,3 +285,27 @@ def test_engines_that_only_write_say_so(engine, project, capsys):
     assert main(["export", "plan.json", "--to", engine, "--partition", "x"]) == 2
     assert "--partition is no setting of" in capsys.readouterr().err
     assert not Path("launch").exists()
+
+
+def said(node: int, **more) -> Said:
+    values = {"host": f"n{node}", "checks": (), "versions": {"torch": "2.13"}, "plan": "ab", "reduce_seconds": 0.5}
+    return Said(node=node, **{**values, **more})
+
+
+def test_nodes_are_judged_together():
+    assert not findings_of(judge([said(0), said(1)], 2))
+    for nodes, count, what in (
+        ([said(0)], 2, "node 1 of 2 left no word: plan: x is not on n1"),
+        ([said(0), said(1, versions={"torch": "2.12"})], 2, "torch: 2.13 on n0, 2.12 on n1"),
+        ([said(0), said(1, plan="cd")], 2, "nodes read different plans"),
+        ([said(0), said(1, reduce_seconds=None, reduce_problem="refused")], 2, "n1: refused"),
+    ):
+        (finding,) = findings_of(judge(nodes, count, "plan: x is not on n1"))
+        assert (finding.severity, finding.what) == ("error", what)
+    (finding,) = findings_of(judge([said(0), said(1, versions={"torch": "2.13", "peft": "1"})], 2))
+    assert finding.severity == "warning"
+
+
+def test_a_node_without_the_folder_says_so(tmp_path, capsys):
+    assert look_at_node(tmp_path / "absent", "slurm", 2) == 4
+    assert "it is not shared" in capsys.readouterr().err
