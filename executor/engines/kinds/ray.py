@@ -51,6 +51,8 @@ def node(config):
     folder = HERE if (HERE / "command.sh").is_file() else Path.cwd()
     variables = {{name: value for name, value in os.environ.items() if name not in OWN}}
     variables.update(ENVIRONMENT, PET_MASTER_ADDR=meet[0], PET_MASTER_PORT=str(meet[1]), PET_NODE_RANK=str(rank))
+    # torchrun of the Python that runs this worker, whatever `ray start` had on its PATH.
+    variables["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), variables.get("PATH", os.defpath)])
     lines = "\\n".join([*SETUP, 'exec sh "$0" "$@"'])
     command = ["sh", "-c", lines, str(folder / "command.sh"), *config["words"]]
     # Where Ray ends this worker, the launcher ends with it.
