@@ -13,12 +13,12 @@ from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.family import has_sequence
 from gpu_plan.planner.strategy.base import RankContext, Strategy
 from gpu_plan.planner.strategy.kinds.ddp import DistributedDataParallel
+from gpu_plan.planner.strategy.kinds.experts.fsdp_ep import ShardedExpertParallel
+from gpu_plan.planner.strategy.kinds.experts.hsdp_ep import HybridShardedExpertParallel
 from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.strategy.kinds.fsdp1 import FullyShardedDataParallel1
-from gpu_plan.planner.strategy.kinds.fsdp_ep import ShardedExpertParallel
 from gpu_plan.planner.strategy.kinds.fsdp_tp import ShardedTensorParallel
 from gpu_plan.planner.strategy.kinds.hsdp import HybridShardedDataParallel
-from gpu_plan.planner.strategy.kinds.hsdp_ep import HybridShardedExpertParallel
 from gpu_plan.planner.strategy.kinds.hsdp_tp import HybridShardedTensorParallel
 from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.strategy.kinds.tp import TensorParallel

@@ -1,0 +1,1 @@
+"""Strategies in which ranks hold whole experts each and send each other their tokens."""
