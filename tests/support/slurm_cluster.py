@@ -106,6 +106,7 @@ class Slurm:
         for pid in dead:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        (self.folder / f"slurmd-{name}.pid").unlink(missing_ok=True)  # it would be taken for the next daemon's
 
     def _ours(self, process: psutil.Process) -> bool:
         return process.environ().get("SLURM_CONF", "").startswith(str(self.folder))
