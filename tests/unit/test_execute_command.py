@@ -92,7 +92,7 @@ def test_a_dry_run_shows_files_and_command_and_writes_nothing(here: Path, capsys
         (["--plan", "plan.json", "--execute", "."], 2, "is a folder"),
         (["--plan", "plan.json", "--execute", "broken.py"], 2, "broken.py:2: the script does not parse"),
         (["--plan", "plan.json", "--execute", "a.ipynb"], 2, "a.ipynb is a notebook"),
-        (["export", "plan.json", "--to", "ray"], 2, "--to ray is not built yet"),
+        (["export", "plan.json", "--to", "nomad"], 2, "is not an engine: use accelerate"),
         (["export", "plan.json", "--to", "deepspeed"], 2, "this plan is ddp"),
         (["export", "absent.json", "--to", "torchrun"], 3, "there is no plan"),
         (["export", "plan.json", "--to", "torchrun", "--script", "absent.py"], 3, "there is no script"),
