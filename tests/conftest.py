@@ -29,7 +29,7 @@ for _name, _value in {
     "HF_HOME": os.path.join(_SCRATCH, "huggingface"),
     "GPU_PLAN_CACHE": os.path.join(_SCRATCH, "gpu-plan"),
     "XDG_CACHE_HOME": os.path.join(_SCRATCH, "cache"),
-    "OMP_NUM_THREADS": "1",  # Workers take all processors: threads of their own would only take turns.
+    "OMP_NUM_THREADS": "1",  # There is a worker for each processor: threads of their own would only take turns.
     "HF_ENDPOINT": "http://127.0.0.1:9",
     "CUDA_VISIBLE_DEVICES": "",
     "COLUMNS": "100",
@@ -43,12 +43,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # The same examples each time, however long a busy machine takes to draw them.
 settings.register_profile("any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: half as many workers again as processors, since tests of real launches also wait for their ranks."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return processors + max(1, processors // 2)
 
 
 def pytest_collection_finish() -> None:

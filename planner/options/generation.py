@@ -35,6 +35,8 @@ _TRAINING: Mapping[str, str] = {
     "grad-accum": "",
     "dp-replicate": "",
     "ep": "",
+    "schedule": "",
+    "vpp": "",
     "seq-len": ": use --context",
     "micro-batch": ": use --batch",
     "global-batch": ": use --batch",

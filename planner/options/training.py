@@ -170,7 +170,8 @@ def _check_strategy_settings(strategy: str | None, settings: Sequence[tuple[str,
     for key, _ in settings:
         meant = meant_by(key)
         if meant and strategy is not None and strategy not in meant:
-            raise UsageError(f"--set {key} is about --strategy {' and '.join(meant)}, not {strategy}")
+            named = " and ".join(filter(None, (", ".join(meant[:-1]), meant[-1])))
+            raise UsageError(f"--set {key} is about --strategy {named}, not {strategy}")
 
 
 def _check_pinned_memory(offload: Offload | None, settings: Sequence[tuple[str, str]]) -> None:

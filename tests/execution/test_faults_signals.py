@@ -44,7 +44,8 @@ def test_launcher_interrupted(tmp_path: Path) -> None:
     assert not ended.orphans
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_plan_itself_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     started = command_line(tmp_path, *LONG)
     code = 128 + number

@@ -46,6 +46,7 @@ def saved(project: Project) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_main_job(project: Project) -> None:
     """A model by its config, and one that a module of the working directory builds."""
     shutil.copytree(MODEL, project.directory / "tiny", dirs_exist_ok=True)
@@ -107,6 +108,7 @@ def test_a_launch_of_one_process(project: Project) -> None:
     assert "told by 1 processes of 24" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_explorers_processes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that traces a script, and one that evaluates what was traced."""
     monkeypatch.chdir(project.directory)

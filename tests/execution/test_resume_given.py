@@ -55,6 +55,7 @@ def test_the_command_refuses_before_there_is_a_run(
     assert list_runs(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_rank_refuses_what_only_the_script_knew(tmp_path: Path) -> None:
     """Before the library looks for files that are not there, in one line and with exit code 4."""
     source = replicated(tmp_path / "old" / "step-2")

@@ -33,7 +33,8 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
     "offload": ("optimizer", "all", "nvme"), "seq-len": (64,), "micro-batch": (2,), "global-batch": (16,),
     "grad-accum": (2,), "context": (64,), "batch": (2,), "new-tokens": (8,), "kv-dtype": ("fp8",),
     "quantize": ("int8",), "peft": ("lora", "qlora"), "lora-rank": (8,), "lora-targets": ("q_proj",),
-    "dp-replicate": (4,), "tp": (2,), "pp": (2,), "host-ram": ("1GiB",),
+    "dp-replicate": (4,), "tp": (2,), "pp": (2,), "ep": (2,), "schedule": ("gpipe",), "vpp": (2,),
+    "host-ram": ("1GiB",),
 }  # fmt: skip
 """Values that are no defaults, by option."""
 NO_PAIR = {
@@ -88,7 +89,8 @@ BESIDE: Mapping[str, Values] = {
     "eval.accumulation_steps": {"set": {"eval.batch": 64, "eval.samples": 9999, "eval.keep_logits": "true"}},
     "zero.nvme_path": SWAPPED, "zero.offload_param": SWAPPED, "zero.max_in_cpu": SWAPPED,
     "zero.param_buffer_count": SWAPPED, "zero.param_buffer_size": SWAPPED, "zero.optimizer_buffer_count": SWAPPED,
-    "data.padding": {"micro-batch": 4},
+    "data.padding": {"micro-batch": 4}, "schedule": {"pp": 2}, "vpp": {"pp": 2, "schedule": "interleaved"},
+    "pipeline.split": {"pp": 2},
 }  # fmt: skip
 """What an option says something about, given beside it in a further pair."""
 
@@ -165,14 +167,20 @@ def told(document: PlanDocument, folder: Path) -> str:
         shown.pop(key, None)
     files: object = None
     if document.best is not None and document.workload.get("task") != "infer":
-        # Without a script: what a script must do itself is among what is not applied.
-        made = export(
-            Job(saved=saved_plan(document), script=Path("train.py"), working_directory=folder, command=""),
-            None, engine="accelerate", folder=folder,
-        )  # fmt: skip
-        written = {name: _without_header(text) for name, text in made.files.items()}
-        files = [written, dict(made.environment), list(made.command), list(made.not_applied)]
+        files = _launched(document, folder)
     return json.dumps([shown, files], default=str, sort_keys=True)
+
+
+def _launched(document: PlanDocument, folder: Path) -> object:
+    """What is written for a launch, or why nothing can be."""
+    # Without a script: what a script must do itself is among what is not applied.
+    job = Job(saved=saved_plan(document), script=Path("train.py"), working_directory=folder, command="")
+    try:
+        made = export(job, None, engine="accelerate", folder=folder)
+    except PlanError as problem:
+        return str(problem)
+    written = {name: _without_header(text) for name, text in made.files.items()}
+    return [written, dict(made.environment), list(made.command), list(made.not_applied)]
 
 
 def _without_header(text: str) -> str:

@@ -37,7 +37,7 @@ def test_weights_gradients_and_state_are_halved(capsys, gpus):
         (("--precision", "bf16"), "bf16 says it already"),
         (("--precision", "fp16-mixed"), "needs --precision bf16-mixed"),
         (("--peft", "lora"), "peft decides"),
-        (("--strategy", "fsdp"), "is about --strategy single and ddp, not fsdp"),
+        (("--strategy", "fsdp"), "is about --strategy single, ddp, pp and ddp_pp, not fsdp"),
     ],
 )
 def test_one_line(capsys, words, message):

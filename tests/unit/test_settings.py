@@ -1,16 +1,19 @@
 """`--set`: keys, values, and what they change about the device and its allocator."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.allocator.words import allocator_settings, allocator_variable
+from gpu_plan.planner.options.checks import _check_attention_kernel
 from gpu_plan.planner.options.settings import SETTINGS, parse_settings, settings_table
 from gpu_plan.planner.options.training import read_given
 from gpu_plan.planner.search.setting_notes import setting_notes
 from gpu_plan.planner.units import GIB, MIB
-from gpu_plan.planner.workload.training import Workload
+from gpu_plan.planner.workload.training import Attention, Workload
 
 H100 = parse_cluster("8xH100")
 
@@ -92,6 +95,24 @@ def test_what_was_set_is_told_as_an_assumption() -> None:
     assert "changes nothing here" in texts[2]
     assert len(texts) == 3
     assert setting_notes(Workload(), H100) == ()
+
+
+def test_settings_of_the_speed_are_told_where_no_figure_shows_them() -> None:
+    """The step of a small model waits for its launches, whatever its kernels."""
+    workload = Workload(settings=parse_settings(["gpu.power_limit=350", "attention.kernel=flash3"]))
+    assert [note.text for note in setting_notes(workload, H100)] == [
+        "gpu.power_limit: products are timed at 350 of the 700 W of each H100",
+        "attention.kernel: fused attention is timed as FlashAttention-3",
+    ]
+
+
+def test_a_generation_of_fused_kernels_says_nothing_where_none_runs() -> None:
+    fused = Workload(settings=parse_settings(["attention.kernel=flash3"]))
+    _check_attention_kernel(fused, H100)
+    with pytest.raises(UsageError, match="--attention eager runs none of it"):
+        _check_attention_kernel(replace(fused, attention=Attention.EAGER), H100)
+    with pytest.raises(UsageError, match="--gpus cpu has none"):
+        _check_attention_kernel(fused, parse_cluster("cpu"))
 
 
 def test_the_table_names_every_key() -> None:
