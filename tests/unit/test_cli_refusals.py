@@ -300,7 +300,7 @@ def test_every_verb_refuses_an_option_given_twice(capsys: pytest.CaptureFixture[
         (["--strategy", "ddp", "--set", "zero.overlap_comm=true"], "--set zero.overlap_comm is about --strategy zero1"),
         (["--pin", "--set", "zero.reduce_bucket_size=5"], "--set zero.reduce_bucket_size is about --strategy zero1"),
         (["--strategy", "zero2", "--set", "zero.sub_group_size=5"], "is about --strategy zero3, not zero2"),
-        (["--strategy", "fsdp1", "--set", "fsdp.reshard_after_forward=false"], "is about --strategy fsdp and hsdp"),
+        (["--strategy", "fsdp1", "--set", "fsdp.reshard_after_forward=false"], "is about --strategy fsdp, hsdp,"),
         (["--pin", "--strategy", "zero3", "--set", "zero.pin_memory=false"], "zero.pin_memory is about offloaded"),
         (
             ["--offload", "nvme", "--set", "zero.offload_param=cpu", "--set", "zero.max_in_cpu=1"],

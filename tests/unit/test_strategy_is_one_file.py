@@ -122,7 +122,7 @@ def planned() -> SavedPlan:
 def test_it_is_a_value_of_the_option(toy: None) -> None:
     assert read_given({"strategy": "toy"}, ()).strategy == "toy"
     assert read_given({"strategy": "toy"}, ["dtype.reduce=float32"]).strategy == "toy"
-    with pytest.raises(UsageError, match=r"--strategy single and ddp and pp and ddp_pp, not toy"):
+    with pytest.raises(UsageError, match=r"--strategy single, ddp, pp and ddp_pp, not toy"):
         read_given({"strategy": "toy"}, ["dtype.params=bfloat16"])
     with pytest.raises(UsageError, match=r"fsdp_pp, toy"):
         read_given({"strategy": "toys"}, ())
