@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.matrix import (
     STEPS,
-    TOGETHER,
     TOLERANCE,
     VARIATIONS,
     Cell,
@@ -94,5 +93,5 @@ def test_all(ran, model, cell):
 @pytest.mark.parametrize("cell", experts_cells(), ids=Cell.label)
 def test_experts_over_ranks(tmp_path_factory, experts, cell):
     run = launch(cell, experts, tmp_path_factory.mktemp("matrix"))
-    check(run, reference(cell, experts), TOGETHER if cell.tensor_parallel > 1 else TOLERANCE)
+    check(run, reference(cell, experts))
     assert {rank.actual.expert_parallel for rank in run.run.ranks} == {cell.expert_parallel}

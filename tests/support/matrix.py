@@ -31,10 +31,6 @@ TOLERANCE = 2e-6
 one process adds at once: a loss, and each gradient, then differ in their last bits, and AdamW's division by the root of
 the second moment carries that over to the weights (benchmarks/results/matrix.md says by how much losses differed)."""
 
-TOGETHER = 3e-5
-"""The same for experts beside tensor parallel: sums over ranks come before the router, and a token whose best experts
-are alike to the last bits then goes to another (4e-6 and 1.6e-5 were seen; without tensor parallel 8e-8)."""
-
 LOOPS = {"accelerate": "accelerate_loop.py", "trainer": "trainer_loop.py", "plain": "plain_loop.py"}
 
 

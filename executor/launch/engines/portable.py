@@ -27,6 +27,7 @@ _SPREAD: Mapping[str, str] = {
     "spread_degrees.py": "parallel/degrees.py",
     "spread_models.py": "parallel/models.py",
     "spread_meshes.py": "parallel/meshes.py",
+    "spread_sums.py": "parallel/sums.py",
     "spread_samples.py": "parallel/samples.py",
     "spread_checkpoints.py": "parallel/checkpoints.py",
 }

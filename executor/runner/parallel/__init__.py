@@ -3,6 +3,7 @@
     degrees       how many ranks do what, from the environment; which of them this is
     models        transformers' models are spread by transformers' own DistributedConfig when they are loaded or made
     meshes        an optimizer's groups and clipping, which torch can do on one mesh at a time
+    sums          gradients that ranks share are summed once for each backward pass
     samples       ranks of a group see the same samples; groups see their own
     checkpoints   torch's distributed checkpoints, which any other degrees read, for Accelerate and the Trainer
     spread        installs all of it; all that the runner calls

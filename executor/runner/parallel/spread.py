@@ -9,6 +9,7 @@ from gpu_plan.executor.runner.parallel.degrees import Degrees, read_degrees
 from gpu_plan.executor.runner.parallel.meshes import by_mesh_alone
 from gpu_plan.executor.runner.parallel.models import leave_as_they_are, spread_models, told_on_stderr
 from gpu_plan.executor.runner.parallel.samples import refuse_copies, share_out
+from gpu_plan.executor.runner.parallel.sums import sum_each_pass
 
 
 def install(imports: PostImport, say: Callable[[str], None] = told_on_stderr) -> None:
@@ -30,6 +31,7 @@ def _install(imports: PostImport, degrees: Degrees, say: Callable[[str], None]) 
         spread_models(module, degrees, say)
 
     imports.when("torch", by_mesh_alone)
+    imports.when("transformers.distributed.tensor_parallel", sum_each_pass)
     imports.when("torch.utils.data.distributed", lambda module: share_out(module, degrees))
     imports.when("torch.nn.parallel.distributed", refuse_copies)
     imports.when("transformers.modeling_utils", transformers)
