@@ -23,7 +23,8 @@ def joined(stages: Sequence[tuple[int, StageCut, StepTrace]]) -> tuple[StepTrace
             tensors=(0, trace.num_tensors),
         )
         return trace, (span,)
-    return _Joined(stages).trace, _Joined(stages).spans
+    both = _Joined(stages)
+    return both.trace, both.spans
 
 
 class _Joined:
