@@ -23,7 +23,7 @@ from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_ever
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.search.training.piped import PipedRank, PipedStep, judge_pipeline
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of
-from gpu_plan.planner.speed.model import Kernel, StepTime, StepWork
+from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
 from gpu_plan.planner.strategy.host_memory import HostJob, certain, host_terms
 from gpu_plan.planner.strategy.traits import Offload
@@ -246,17 +246,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
         """What one rank does in a step."""
-        work = StepWork(
-            trace=trace,
-            micro_batch=batch.micro_batch,
-            accumulation_steps=batch.accumulation_steps,
-            compute_dtype=self.workload.precision.compute_dtype,
-            collectives=plan.collectives,
-            optimizer=plan.optimizer_work,
-            data_parallel=self.cluster.world_size // family.tensor_parallel,
-            attention_kernel=_KERNELS.get(self.workload.setting("attention.kernel", "")),
-            power_limit_watts=float(self.workload.setting("gpu.power_limit", "0")) or None,
-        )
+        work = self.own_work(family, batch, trace, plan.optimizer_work, plan.collectives)
         if family.tensor_parallel == family.expert_parallel == 1:
             return work
         key = (self.variant(family).key(), trace.samples)
@@ -264,6 +254,27 @@ class Evaluator(BaseEvaluator[Workload]):
             self._computations[key] = computation_of(trace)
         inside = collectives_of(trace, family.tensor_parallel, family.expert_parallel, batch.micro_batch)
         return replace(work, trace=self._computations[key], collectives=(*inside, *plan.collectives))
+
+    def own_work(
+        self,
+        family: Family,
+        batch: Batch,
+        trace: StepTrace,
+        optimizer: OptimizerWork,
+        collectives: tuple[Collective, ...],
+    ) -> StepWork:
+        """What a trace computes on the job's devices, with what stands around it."""
+        return StepWork(
+            trace=trace,
+            micro_batch=batch.micro_batch,
+            accumulation_steps=batch.accumulation_steps,
+            compute_dtype=self.workload.precision.compute_dtype,
+            collectives=collectives,
+            optimizer=optimizer,
+            data_parallel=self.cluster.world_size // family.copy_ranks,
+            attention_kernel=_KERNELS.get(self.workload.setting("attention.kernel", "")),
+            power_limit_watts=float(self.workload.setting("gpu.power_limit", "0")) or None,
+        )
 
     def _uncompiled(self, family: Family, batch: Batch, profile: MemoryProfile) -> tuple[Term, ...]:
         """How much higher the step may peak where Dynamo cuts its graphs."""

@@ -99,6 +99,17 @@ class Judge(Protocol):
         """What the family's strategy is asked."""
         ...
 
+    def own_work(
+        self,
+        family: Family,
+        batch: Batch,
+        trace: StepTrace,
+        optimizer: OptimizerWork,
+        collectives: tuple[Collective, ...],
+    ) -> StepWork:
+        """What a trace computes on the job's devices, with what stands around it."""
+        ...
+
 
 def runnable(pipeline: Pipeline, cuts: Sequence[Batch]) -> list[Batch]:
     """Batches that the schedule can run."""
@@ -233,26 +244,8 @@ def _rank(
 def _work_time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StepTime:
     """One micro batch through one stage, nothing sent and nothing stepped."""
     nothing = OptimizerWork(parameter_bytes_read_written=0)
-    return evaluator.speed.step_time(_work(evaluator, family, batch, trace, nothing, ()), evaluator.cluster)
-
-
-def _work(
-    evaluator: Judge,
-    family: Family,
-    batch: Batch,
-    trace: StepTrace,
-    optimizer: OptimizerWork,
-    collectives: tuple[Collective, ...],
-) -> StepWork:
-    return StepWork(
-        trace=trace,
-        micro_batch=batch.micro_batch,
-        compute_dtype=evaluator.workload.precision.compute_dtype,
-        collectives=collectives,
-        optimizer=optimizer,
-        data_parallel=evaluator.cluster.world_size // family.copy_ranks,
-        power_limit_watts=float(evaluator.workload.setting("gpu.power_limit", "0")) or None,
-    )
+    work = evaluator.own_work(family, replace(batch, accumulation_steps=1), trace, nothing, ())
+    return evaluator.speed.step_time(work, evaluator.cluster)
 
 
 def _timeline(
@@ -293,12 +286,12 @@ def _sending(evaluator: Judge, degree: int, nbytes: int) -> float:
 def _step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, times: Sequence[StepTime]) -> StepTime:
     """Until the last rank has stepped; the parts are those of the rank that computes longest."""
     cluster, steps = evaluator.cluster, batch.accumulation_steps
-    whole = [
-        evaluator.speed.step_time(
-            _work(evaluator, family, batch, one.context.trace, one.plan.optimizer_work, one.plan.collectives), cluster
-        )
+    once = replace(batch, accumulation_steps=1)  # the schedule repeats it
+    works = [
+        evaluator.own_work(family, once, one.context.trace, one.plan.optimizer_work, one.plan.collectives)
         for one in step.ranks
     ]
+    whole = [evaluator.speed.step_time(work, cluster) for work in works]
     after = max(time.exposed_communication_seconds + time.optimizer_seconds for time in whole)
     seconds = step.timeline.seconds + after
     busiest = max(range(len(whole)), key=lambda rank: step.timeline.busy(rank))
