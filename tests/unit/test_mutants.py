@@ -3,8 +3,6 @@
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from benchmarks.mutants.mutant import ROOT, mutants
 from benchmarks.mutants.patch import module_of
 
@@ -20,7 +18,6 @@ def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_every_fault_can_be_planted() -> None:
     """After a change of a source, the fault is written anew for it: `make mutants` would end at the first otherwise."""
     for mutant in LISTED:
