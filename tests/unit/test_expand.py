@@ -87,6 +87,7 @@ def step(
     shared: bool = False,
     kept: bool = False,
     gathered: bool = False,
+    hoarded: bool = False,
     odd_size: int | None = None,
     odd_work: int | None = None,
     twice: bool = False,
@@ -94,8 +95,8 @@ def step(
     """Layers that keep their input for backward and hand a gradient down.
 
     `shared`: every layer adds to one gradient that the last layer begins. `kept`: something outside frees each
-    layer's output at the end. `gathered`: an operator outside reads them. `odd_size`, `odd_work`: one layer
-    differs. `twice`: one layer runs again.
+    layer's output at the end. `gathered`: an operator outside reads them. `hoarded`: the first layer's backward frees the
+    outputs of all. `odd_size`, `odd_work`: one layer differs. `twice`: one layer runs again.
     """
     ends = 2 * period
     executed = [i for i in range(depth) if not folded or i < ends or i >= depth - ends]
@@ -132,7 +133,9 @@ def step(
             tape.op(module, 1, 1.0, [common, handed], [common])
         tape.free(gradient)
         gradient = handed
-        if not kept:
+        for output in list(outputs.values()) if hoarded and layer == 0 else []:
+            tape.free(output)
+        if not kept and not hoarded:
             tape.free(outputs[layer])
         tape.events.append((Kind.BACKWARD_EXIT, module))
     tape.events.append((Kind.MARK, Mark.BACKWARD_END))
@@ -179,6 +182,11 @@ def test_differing_work_is_refused() -> None:
 def test_a_reader_of_all_layers_is_refused() -> None:
     with pytest.raises(CannotFoldError, match="outside the blocks reads"):
         expand(step(8, folded=True, gathered=True), the_fold(8))
+
+
+def test_layers_that_free_what_is_not_their_neighbours_are_refused() -> None:
+    with pytest.raises(CannotFoldError, match="not its neighbour"):
+        expand(step(8, folded=True, hoarded=True), the_fold(8))
 
 
 def test_layers_that_run_twice_are_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.search.ranking.rules import Ranking
-from gpu_plan.planner.search.training.degrees import replica_counts, tensor_degrees
+from gpu_plan.planner.search.training.degrees import expert_degrees, replica_counts, tensor_degrees
 from gpu_plan.planner.speed.collectives import Group, group_of
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.known import traits_of
@@ -73,9 +73,19 @@ def test_degrees_stay_within_a_node_and_replicas_hold_whole_nodes() -> None:
     assert tensor_degrees(traits_of("tp"), Workload(), cluster) == []
     assert tensor_degrees(traits_of("tp"), Workload(), parse_cluster("4xH100")) == [4]
     assert tensor_degrees(traits_of("fsdp_tp"), Workload(tensor_parallel=16), cluster) == [16]
+    assert tensor_degrees(traits_of("fsdp_tp"), Workload(), parse_cluster("4xH100")) == [2], "4 leave nothing to shard"
+    assert tensor_degrees(traits_of("fsdp_tp"), Workload(tensor_parallel=3), cluster) == [], "32 are no threes"
+    assert tensor_degrees(traits_of("fsdp_tp"), Workload(), parse_cluster("4x6xH100")) == [2, 3, 6], "of a node's six"
     assert replica_counts(traits_of("hsdp"), Workload(), cluster) == [2]
     assert replica_counts(traits_of("hsdp"), Workload(dp_replicate=2), cluster) == []
     assert replica_counts(traits_of("fsdp"), Workload(), cluster) == []
+
+
+def test_ranks_that_hold_whole_experts_are_as_given_or_those_of_a_node() -> None:
+    cluster = parse_cluster("2x8xH100")
+    assert expert_degrees(traits_of("fsdp"), Workload(expert_parallel=4), cluster) == [1], "it has no such ranks"
+    assert expert_degrees(traits_of("fsdp_ep"), Workload(), cluster) == [2, 4, 8]
+    assert expert_degrees(traits_of("fsdp_ep"), Workload(expert_parallel=4), cluster) == [4]
 
 
 def test_groups_beside_each_other_lie_over_more_nodes() -> None:

@@ -113,7 +113,7 @@ def _without_gpus(problem: Problem, items: Sequence[Item], clock: Clock, slack: 
 
 def _arranged(problem: Problem, items: Sequence[Item], stored: Stored, clock: Clock, slack: int) -> Placement:
     """The best order for one mode: crossings, then the fullest device."""
-    floor = _crossing_floor(problem, items, stored, clock, slack)
+    floor = crossing_floor(problem, items, stored, clock, slack)
     best = _first_order(problem, items, stored, floor, clock, slack)
     best, bound, method = _fewest_crossings(problem, items, stored, best, floor, clock, slack)
     proof = [
@@ -121,13 +121,13 @@ def _arranged(problem: Problem, items: Sequence[Item], stored: Stored, clock: Cl
             goal="offloaded bytes",
             value=stored.offloaded * problem.step_bytes,
             bound=stored.offloaded_bound * problem.step_bytes,
-            method=_method(stored.offloaded, stored.offloaded_bound),
+            method=proved_by(stored.offloaded, stored.offloaded_bound),
         ),
         StageProof(
             goal="disk bytes",
             value=stored.disk * problem.step_bytes,
             bound=stored.disk_bound * problem.step_bytes,
-            method=_method(stored.disk, stored.disk_bound),
+            method=proved_by(stored.disk, stored.disk_bound),
         ),
         StageProof(goal="boundaries", value=best.cost.boundaries, bound=bound, method=method),
     ]
@@ -148,7 +148,7 @@ def _first_order(
         return best
     if best.cost.boundaries > floor:
         even = in_proportion(problem, stored, min(0.3, clock.left() * 0.1), slack)
-        best = best if even is None else _better(best, judged(even))
+        best = best if even is None else better(best, judged(even))
     if best.cost.boundaries > floor and clock.left() > _LEAST_SECONDS:
         best = _in_stretches(problem, items, stored, best, clock.left() * 0.2, slack)
     return best
@@ -169,7 +169,7 @@ def _in_stretches(
         counts = kept_on_main(problem, stored, candidate.devices, min(0.5, clock.left()), slack)
         if counts is not None:
             where = stretched_map(items, stored.kinds, counts, stored.mode, candidate.devices)
-            best = _better(best, evaluate(problem, _named(problem, where, stored.mode)))
+            best = better(best, evaluate(problem, _named(problem, where, stored.mode)))
     return best
 
 
@@ -189,7 +189,7 @@ def _fewest_crossings(
     if answer.status == "infeasible":
         return best, known, "integer program"
     if answer.values:
-        best = _better(best, _placed(problem, items, stored, order, answer))
+        best = better(best, _placed(problem, items, stored, order, answer))
     bound = min(max(floor, whole(answer.bound - 1)), best.cost.boundaries)
     return best, bound, "integer program" if answer.status == "optimal" else "time limit"
 
@@ -200,7 +200,8 @@ def _placed(problem: Problem, items: Sequence[Item], stored: Stored, order: Orde
     return evaluate(problem, _named(problem, where, stored.mode))
 
 
-def _method(value: int, bound: int) -> str:
+def proved_by(value: int, bound: int) -> str:
+    """What shows that a goal cannot be better than `value`; "time limit" where nothing does."""
     if value > bound:
         return "time limit"
     return "integer program" if value else "nothing lower exists"
@@ -222,7 +223,7 @@ def _balanced(
     order = ordered(problem, items, stored, slack, best.cost.boundaries)
     answer, share = balance(order, best.cost.boundaries, clock.left() * 0.8)
     if answer.values:
-        best = _better(best, _placed(problem, items, stored, order, answer))
+        best = better(best, _placed(problem, items, stored, order, answer))
     value = best.cost.key[-1]
     least = whole(answer.bound) / SHARE_STEPS
     method = "integer program" if answer.status == "optimal" else "time limit"
@@ -230,7 +231,7 @@ def _balanced(
     if stored.mode.storing and value <= 1 and best.valid and clock.left() > _LEAST_SECONDS:
         finer = polish(order, share, round(value * SHARE_STEPS), min(_POLISH_SECONDS, clock.left()))
         if finer.values:
-            best = _better(best, _placed(problem, items, stored, order, finer))
+            best = better(best, _placed(problem, items, stored, order, finer))
     return replace(best, proof=tuple(proof))
 
 
@@ -239,14 +240,16 @@ _LEAST_SECONDS = 0.5
 """A large program takes about as long to be built: with less left none is begun."""
 
 
-def _better(old: Placement, new: Placement) -> Placement:
+def better(old: Placement, new: Placement) -> Placement:
+    """Of two maps the one that fits, then by the goals in their order; the old one where they tie."""
+
     def rank(found: Placement) -> tuple[object, ...]:
         return (not found.valid, found.cost.key, found.cost.offloaded_bytes, found.cost.disk_bytes)
 
     return new if rank(new) < rank(old) else old
 
 
-def _crossing_floor(problem: Problem, items: Sequence[Item], stored: Stored, clock: Clock, slack: int) -> int:
+def crossing_floor(problem: Problem, items: Sequence[Item], stored: Stored, clock: Clock, slack: int) -> int:
     """No map has fewer crossings: one less than the devices it needs, one more when its ends are tied."""
     devices = fewest_devices(problem, stored, clock, slack)
     ends_tied = items[0].tie is not None and items[0].tie == items[-1].tie and len(items) > 1
