@@ -95,8 +95,8 @@ def step(
     """Layers that keep their input for backward and hand a gradient down.
 
     `shared`: every layer adds to one gradient that the last layer begins. `kept`: something outside frees each
-    layer's output at the end. `gathered`: an operator outside reads them. `hoarded`: the first layer frees the outputs of
-    all in backward. `odd_size`, `odd_work`: one layer differs. `twice`: one layer runs again.
+    layer's output at the end. `gathered`: an operator outside reads them. `hoarded`: the first layer frees the outputs
+    of all in backward. `odd_size`, `odd_work`: one layer differs. `twice`: one layer runs again.
     """
     ends = 2 * period
     executed = [i for i in range(depth) if not folded or i < ends or i >= depth - ends]
