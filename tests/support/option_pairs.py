@@ -22,10 +22,16 @@ from gpu_plan.planner.strategy.known import strategies, traits_of
 Values = Mapping[str, object]
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 4, "vocab_size": 1024,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 16, "vocab_size": 1024,
     "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
 }  # fmt: skip
-"""Small, and in it every setting can show: several blocks, groups of heads, a head of its own."""
+"""Small, and in it every setting can show: several blocks for each of eight stages, groups of heads, a head of its
+own."""
+EXPERTS = {
+    **LLAMA, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "head_dim": 32,
+    "moe_intermediate_size": 128, "num_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": 4,
+}  # fmt: skip
+"""The same for strategies that share experts out."""
 
 OPTIONS: Mapping[str, tuple[object, ...]] = {
     "precision": ("fp32", "bf16"), "optimizer": ("sgd", "adamw-8bit"), "checkpointing": ("full", "selective"),
