@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import transformers
 
-from tests.support.option_pairs import LLAMA, ending, pairs
+from tests.support.option_pairs import ending, pairs, write_models
 
 RESULTS = Path(__file__).parent / "results"
 _ENDINGS = ("changes", "refused", "named", "silent")
@@ -33,18 +33,16 @@ def run(minutes: float | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="plan-pairs-") as name:
         # A cache that is given is kept: traces of the same model are the same.
         os.environ.setdefault("GPU_PLAN_CACHE", str(Path(name) / "cache"))
-        model = Path(name) / "model"
-        model.mkdir()
-        (model / "config.json").write_text(json.dumps(LLAMA))
+        models = write_models(Path(name))
         listed = list(pairs())
         if minutes is not None:
             random.Random(14).shuffle(listed)
         for pair in listed:
             if minutes is not None and time.monotonic() - started > 60 * minutes:
                 break
-            found, said = ending(pair, model, plain_of)
+            found, said = ending(pair, models, plain_of)
             rows.append({"pair": pair.label, "task": pair.task, "strategy": pair.strategy, "option": pair.option,
-                         "ending": found, "said": said.replace(str(model), "MODEL")})  # fmt: skip
+                         "ending": found, "said": said.replace(str(models.of(pair)), "MODEL")})  # fmt: skip
             if found == "silent":
                 print(pair.label, flush=True)
     return {
@@ -64,8 +62,8 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         "# Options and strategies",
         "",
-        f"torch {result['torch']}, transformers {result['transformers']}; a Llama of four blocks, one H100 or two nodes"
-        " of two, every job pinned. Written by `python -m benchmarks.option_pairs`.",
+        f"torch {result['torch']}, transformers {result['transformers']}; a small Llama, or Qwen3-MoE for strategies of experts,"
+        " one H100 or two nodes of four, every job pinned. Written by `python -m benchmarks.option_pairs`.",
         "",
         f"{len(rows)} of {result['all']} pairs of an option or setting with a strategy, alone and beside what it is"
         f" about: {total}. A change is one of a figure, a note, the command or a launch file; the echo is none.",

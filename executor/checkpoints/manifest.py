@@ -83,6 +83,8 @@ class Manifest:
     """Their number, all models together, as in the plan; None: not seen."""
     micro_batch_size: int | None = None
     gradient_accumulation_steps: int | None = None
+    schedule_pace: int | None = None
+    """How often Accelerate advances a schedule for one optimizer step; None: once for each rank."""
     random_states: bool = True
     """Whether every rank's random states are in it: without, dropout goes on with others."""
     resumable: bool = True
@@ -97,6 +99,11 @@ class Manifest:
     versions: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     """By path relative to the folder, with forward slashes."""
+
+    @property
+    def pace(self) -> int:
+        """Of its schedules: see `schedule_pace`."""
+        return self.world_size if self.schedule_pace is None else self.schedule_pace
 
     @property
     def total_bytes(self) -> int:
@@ -209,7 +216,10 @@ def _parse(value: Any, *, whole: bool) -> Manifest:
         sound = (
             made.layout in LAYOUTS
             and all(type(number) is int and number >= 0 for number in (made.step, made.world_size, made.attempt))
-            and all(number is None or type(number) is int for number in (made.samples, made.parameters))
+            and all(
+                number is None or type(number) is int
+                for number in (made.samples, made.parameters, made.schedule_pace)
+            )
             and all(isinstance(word, str) for word in (made.stack, made.strategy, made.run_id, made.model_class))
             and all(isinstance(name, str) for name in order)
             and isinstance(made.versions, dict)

@@ -20,6 +20,8 @@ _SPREAD_SETTINGS = {
 _NEUTRAL = frozenset(
     {("fsdp.reshard_after_forward", "true"), ("ddp.gradient_as_bucket_view", "false"), ("kernels.liger", "false")}
 )
+_SPREAD_NEUTRAL = frozenset({("dtype.reduce", "float32")})
+"""What they do anyway where weights are fp32."""
 
 
 def not_applied(target: Target, use: AcceleratorUse) -> tuple[str, ...]:
@@ -75,9 +77,10 @@ def _left_to_the_script(target: Target) -> Iterator[str]:
         yield f"one layer in {every} checkpointed: model.gradient_checkpointing_enable(every_n_layers={every})"
     if stored_adapters(workload.get("peft")).adapts:
         yield f"--peft {workload['peft']}: the script wraps its model with peft itself"
+    neutral = _NEUTRAL | (_SPREAD_NEUTRAL if target.spreads_model and not target.precision.is_pure else frozenset())
     for key, how in {**_SCRIPT_SETTINGS, **(_SPREAD_SETTINGS if target.spreads_model else {})}.items():
         value = target.setting(key)
-        if value is not None and (key, value) not in _NEUTRAL and not (key == "kernels.liger" and target.in_trainer):
+        if value is not None and (key, value) not in neutral and not (key == "kernels.liger" and target.in_trainer):
             yield f"--set {key}={value}: {how}"
     if target.data_loader and target.loop not in ("accelerate", "trainer"):
         yield f"{', '.join(target.data_loader)}: the script has no Accelerator to give them to"

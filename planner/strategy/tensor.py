@@ -30,6 +30,20 @@ def refuses_spread(context: RankContext) -> str | None:
         return f"float8 training under {how} is not in this version"
     if not context.optimizer.traits.takes_dtensors:
         return f"{context.optimizer} keeps plain tensors beside DTensors, which torch refuses to mix"
+    return _refuses_dispatch(context)
+
+
+def _refuses_dispatch(context: RankContext) -> str | None:
+    """accelerate 1.15 data_loader.py: DataLoaderDispatcher._fetch_batches repeats one batch for all ranks of a mesh that
+    has tensor parallel ones, or cuts it up among them."""
+    settings = dict(context.settings)
+    if context.tensor_parallel == 1 or settings.get("data.dispatch_batches") != "true":
+        return None
+    groups = context.world_size // context.tensor_parallel
+    if groups > 1:
+        return f"--set data.dispatch_batches=true: Accelerate would give all {groups} groups the same samples"
+    if settings.get("data.split_batches") == "true":
+        return "--set data.dispatch_batches=true beside data.split_batches=true: Accelerate would cut a group's batch up"
     return None
 
 

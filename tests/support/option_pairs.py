@@ -22,7 +22,7 @@ from gpu_plan.planner.strategy.known import strategies, traits_of
 Values = Mapping[str, object]
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 16, "vocab_size": 1024,
+    "num_attention_heads": 16, "num_key_value_heads": 8, "num_hidden_layers": 16, "vocab_size": 1024,
     "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
 }  # fmt: skip
 """Small, and in it every setting can show: several blocks for each of eight stages, groups of heads, a head of its
@@ -39,10 +39,12 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
     "offload": ("optimizer", "all", "nvme"), "seq-len": (64,), "micro-batch": (2,), "global-batch": (16,),
     "grad-accum": (2,), "context": (64,), "batch": (2,), "new-tokens": (8,), "kv-dtype": ("fp8",),
     "quantize": ("int8",), "peft": ("lora", "qlora"), "lora-rank": (8,), "lora-targets": ("q_proj",),
-    "dp-replicate": (4,), "tp": (2,), "pp": (2,), "ep": (2,), "schedule": ("gpipe",), "vpp": (2,),
+    "dp-replicate": (4,), "tp": (4,), "pp": (2,), "ep": (4,), "schedule": ("gpipe",), "vpp": (4,),
     "host-ram": ("1GiB",),
 }  # fmt: skip
 """Values that are no defaults, by option."""
+OWN: Mapping[tuple[str, str], Values] = {("infer", "tp"): {"tp": 2}, ("infer", "pp"): {"pp": 2}}
+"""What a strategy cannot do without, by task and strategy."""
 NO_PAIR = {
     "task": "decides which options there are", "strategy": "is the other half of each pair",
     "trust-remote-code": "about where code comes from", "revision": "about which files of the model are read",
@@ -65,8 +67,8 @@ NO_PAIR = {
 }  # fmt: skip
 """Options that stand in no pair, and why."""
 SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
-    "fsdp.reshard_after_forward": ("false",), "dtype.params": ("bfloat16",), "dtype.reduce": ("float32",),
-    "pipeline.split": ("even", "balanced"),
+    "fsdp.reshard_after_forward": ("false",), "dtype.params": ("bfloat16",), "dtype.reduce": ("float32", "bfloat16"),
+    "pipeline.split": ("balanced",),
     "ddp.gradient_as_bucket_view": ("true",), "zero.reduce_bucket_size": (3000,),
     "zero.prefetch_bucket_size": (3000,), "zero.param_persistence_threshold": (0,), "zero.max_live_parameters": (3000,),
     "zero.max_reuse_distance": (0,), "zero.sub_group_size": (100000,), "zero.overlap_comm": ("true", "false"),
@@ -96,7 +98,8 @@ BESIDE: Mapping[str, Values] = {
     "zero.nvme_path": SWAPPED, "zero.offload_param": SWAPPED, "zero.max_in_cpu": SWAPPED,
     "zero.param_buffer_count": SWAPPED, "zero.param_buffer_size": SWAPPED, "zero.optimizer_buffer_count": SWAPPED,
     "data.padding": {"micro-batch": 4}, "schedule": {"pp": 2}, "vpp": {"pp": 2, "schedule": "interleaved"},
-    "pipeline.split": {"pp": 2},
+    "pipeline.split": {"pp": 2}, "quant.storage": {"peft": "qlora"}, "quant.upcast": {"peft": "qlora"},
+    "quant.experts": {"peft": "qlora"},
 }  # fmt: skip
 """What an option says something about, given beside it in a further pair."""
 
@@ -123,7 +126,7 @@ class Pair:
     def values(self, *, given: bool) -> dict[str, object]:
         """The job with the option, or without."""
         own = {"strategy": self.strategy, "pin": True, **({"task": "infer"} if self.task == "infer" else {})}
-        values = {**own, **self.beside}
+        values = {**own, **OWN.get((self.task, self.strategy), {}), **self.beside}
         if given and self.setting:
             beside = self.beside.get("set", {})
             assert isinstance(beside, Mapping)
@@ -143,6 +146,8 @@ def pairs() -> Iterator[Pair]:
             for setting, table in ((False, OPTIONS), (True, SETTING_VALUES)):
                 for option, values in table.items():
                     for value in values:
+                        if task == "train" and _is_its_own(strategy, option, value):
+                            continue
                         yield Pair(task=task, strategy=strategy, option=option, value=value, setting=setting)
                         if option in BESIDE and task == "train":
                             beside = BESIDE[option]
@@ -151,10 +156,38 @@ def pairs() -> Iterator[Pair]:
                             )
 
 
+def _is_its_own(strategy: str, option: str, value: object) -> bool:
+    """Whether the strategy has this value where nothing is said."""
+    traits = traits_of(strategy)
+    in_fp32 = traits.spreads or bool(traits.pipeline_parallel)
+    return option == "dtype.reduce" and value == ("float32" if in_fp32 else "bfloat16")
+
+
 def gpus_of(pair: Pair) -> str:
-    """One device where the strategy takes one, else two nodes of two."""
+    """One device where the strategy takes one, else two nodes of four: as few as have replicas of shards of groups."""
     alone = pair.strategy == "single" or (pair.task == "train" and traits_of(pair.strategy).one_device)
-    return "1xH100" if alone else "2x2xH100"
+    return "1xH100" if alone else "2x4xH100"
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Folders of the models that are planned."""
+
+    dense: Path
+    experts: Path
+
+    def of(self, pair: Pair) -> Path:
+        """What the pair's strategy can be planned for."""
+        shares = pair.task == "train" and traits_of(pair.strategy).expert_parallel == "must"
+        return self.experts if shares else self.dense
+
+
+def write_models(folder: Path) -> Models:
+    """Both, in folders of their own."""
+    for name, config in (("dense", LLAMA), ("experts", EXPERTS)):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config))
+    return Models(folder / "dense", folder / "experts")
 
 
 def planned(values: Values, model: Path, gpus: str) -> PlanDocument:
@@ -181,8 +214,9 @@ def _launched(document: PlanDocument, folder: Path) -> object:
     """What is written for a launch, or why nothing can be."""
     # Without a script: what a script must do itself is among what is not applied.
     job = Job(saved=saved_plan(document), script=Path("train.py"), working_directory=folder, command="")
+    engine = "torchrun" if traits_of(job.saved.plan.strategy.name).spreads else "accelerate"
     try:
-        made = export(job, None, engine="accelerate", folder=folder)
+        made = export(job, None, engine=engine, folder=folder)
     except PlanError as problem:
         return str(problem)
     written = {name: _without_header(text) for name, text in made.files.items()}
@@ -201,9 +235,9 @@ def names_it(document: PlanDocument, pair: Pair) -> bool:
     return any("without effect" in line and any(mark in line for mark in marks) for line in lines)
 
 
-def ending(pair: Pair, model: Path, plain_of: dict[str, str]) -> tuple[Ending, str]:
+def ending(pair: Pair, models: Models, plain_of: dict[str, str]) -> tuple[Ending, str]:
     """What became of a pair, and the words that say so; `plain_of` keeps what the jobs without the option say."""
-    gpus = gpus_of(pair)
+    gpus, model = gpus_of(pair), models.of(pair)
     try:
         document = planned(pair.values(given=True), model, gpus)
         with_it = told(document, model)

@@ -3,12 +3,10 @@
 A fixed sample here; all pairs: `python -m benchmarks.option_pairs`.
 """
 
-import json
-
 import pytest
 
 from gpu_plan.planner.options.settings import SETTINGS
-from tests.support.option_pairs import LLAMA, NO_PAIR, OPTIONS, SETTING_VALUES, ending, pairs
+from tests.support.option_pairs import NO_PAIR, OPTIONS, SETTING_VALUES, ending, pairs, write_models
 
 SAMPLE = (
     "train zero2: zero.reduce_bucket_size=3000",
@@ -28,11 +26,8 @@ SAMPLE = (
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pairs") / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(LLAMA))
-    return folder
+def models(tmp_path_factory):
+    return write_models(tmp_path_factory.mktemp("pairs"))
 
 
 def test_every_option_and_setting_has_a_pair():
@@ -44,15 +39,15 @@ def test_every_option_and_setting_has_a_pair():
     assert len(set(labels)) == len(labels) > 1000
 
 
-def test_a_sample_of_pairs_is_not_silent(model):
+def test_a_sample_of_pairs_is_not_silent(models):
     plain_of: dict[str, str] = {}
     listed = {pair.label: pair for pair in pairs()}
-    ends = [(ending(listed[label], model, plain_of)[0], label) for label in SAMPLE]
+    ends = [(ending(listed[label], models, plain_of)[0], label) for label in SAMPLE]
     assert [label for end, label in ends if end == "silent"] == []
     assert {end for end, _ in ends} >= {"changes", "refused"}
 
 
 @pytest.mark.slow
-def test_no_pair_is_silent(model):
+def test_no_pair_is_silent(models):
     plain_of: dict[str, str] = {}
-    assert [pair.label for pair in pairs() if ending(pair, model, plain_of)[0] == "silent"] == []
+    assert [pair.label for pair in pairs() if ending(pair, models, plain_of)[0] == "silent"] == []

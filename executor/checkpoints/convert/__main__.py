@@ -59,6 +59,7 @@ def convert(source: Path, target: Path, *, layout: str, strategy: str, world_siz
             layout=layout,
             strategy=strategy,
             world_size=world_size,
+            schedule_pace=checkpoint.manifest.pace,
             random_states=checkpoint.manifest.random_states and world_size <= checkpoint.manifest.world_size,
             parameter_names=names,
             created=time.time(),

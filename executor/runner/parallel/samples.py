@@ -1,12 +1,14 @@
 """Which rank sees which samples: a group of ranks computes one copy of the model, on the same samples.
 
 Accelerate's data loaders and the Trainer's share out by the mesh themselves (accelerate data_loader.py:
-prepare_data_loader); torch's DistributedSampler counts all ranks unless it is told otherwise.
+prepare_data_loader), but for the one that dispatches, and schedules count all ranks (accelerate scheduler.py: step);
+torch's DistributedSampler counts all ranks unless it is told otherwise.
 """
 
 import functools
+import inspect
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpu_plan.executor.runner.parallel.degrees import Degrees
@@ -28,6 +30,47 @@ def share_out(module: Any, degrees: Degrees) -> None:
         original(self, dataset, num_replicas, rank, *args, **kwargs)
 
     kind.__init__ = init
+
+
+def read_by_each(module: Any, degrees: Degrees, say: Callable[[str], None]) -> None:
+    """After `accelerate.data_loader` has been imported: no loader gives several groups the same samples.
+
+    accelerate 1.15 data_loader.py: DataLoaderDispatcher._fetch_batches repeats one batch for every rank as soon as the
+    mesh has tensor parallel ranks, whatever else it has, and data sets that are iterated are dispatched unless they are
+    told otherwise; one that splits its batches would cut a group's samples apart.
+    """
+    original, asked = module.prepare_data_loader, inspect.signature(module.prepare_data_loader)
+
+    @functools.wraps(original)
+    def prepare_data_loader(*args: Any, **kwargs: Any) -> Any:
+        given = asked.bind(*args, **kwargs)
+        dispatched = given.arguments.get("dispatch_batches")
+        several = degrees.data_parallel > 1
+        if dispatched and (several or given.arguments.get("split_batches")):
+            raise RuntimeError(
+                "dispatch_batches=True is not for a model that the plan has spread over groups of ranks: Accelerate"
+                " would give every group the same samples, or split one group's; leave it out, or plan without --tp"
+            )
+        if dispatched is None and several:
+            loader = given.arguments["dataloader"]
+            if isinstance(loader.dataset, module.IterableDataset):
+                say("each rank reads the data set itself: dispatched batches would be the same for every group")
+            given.arguments["dispatch_batches"] = False
+        return original(*given.args, **given.kwargs)
+
+    module.prepare_data_loader = prepare_data_loader
+
+
+def count_groups(module: Any, degrees: Degrees) -> None:
+    """After `accelerate.scheduler` has been imported: a schedule goes on once for each batch of a step, of which there
+    is one for each group, as under so many data parallel ranks."""
+
+    class Groups:
+        """What `AcceleratedScheduler.step` asks of `AcceleratorState`."""
+
+        num_processes = degrees.data_parallel
+
+    module.AcceleratorState = Groups
 
 
 def refuse_copies(module: Any) -> None:

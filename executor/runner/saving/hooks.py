@@ -16,7 +16,7 @@ from gpu_plan.executor.runner.observe.actual import Counts, layers, wrapping_of
 from gpu_plan.executor.runner.parallel.checkpoints import is_spread
 from gpu_plan.executor.runner.recorder import Recorder
 from gpu_plan.executor.runner.saving.fits import check_fits
-from gpu_plan.executor.runner.saving.loads import after_load, fills_optimizer, number_next
+from gpu_plan.executor.runner.saving.loads import after_load, fills_optimizer, number_next, schedule_pace
 from gpu_plan.executor.runner.saving.protocol import Facts, Saving, layout_of, resume_folder
 
 _NUMBERED = re.compile(r"checkpoint_(\d+)")
@@ -50,6 +50,7 @@ def facts_of(
         strategy=wrapping.strategy_called(found) or found,
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
+        schedule_pace=schedule_pace(accelerator),
         step=step,
         resumable=resumable,
         parameter_names=numbered_names(models[0], optimizers[0]) if one else (),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_plan.executor.checkpoints.manifest import Manifest
+from gpu_plan.executor.runner.parallel.degrees import read_degrees
 
 _NUMBERED = re.compile(r"checkpoint_(\d+)")
 
@@ -23,13 +24,23 @@ def after_load(accelerator: Any, manifest: Manifest) -> None:
     if saved is not None and accelerator.step % saved == 0:
         # Between two optimizer steps. Accelerate counts micro batches on, which is wrong under another accumulation.
         accelerator.step = 0
-    if manifest.world_size and manifest.world_size != accelerator.num_processes:
+    now = schedule_pace(accelerator)
+    if manifest.pace and manifest.pace != now:
         for scheduler in accelerator._schedulers:
-            rescale_schedule(scheduler, manifest.world_size, accelerator.num_processes)
+            rescale_schedule(scheduler, manifest.pace, now)
+
+
+def schedule_pace(accelerator: Any) -> int:
+    """How often a schedule advances for one optimizer step: once for each rank, or each group of tensor parallel ones
+    (gpu_plan.executor.runner.parallel.samples: count_groups)."""
+    degrees = read_degrees()
+    if degrees is not None and degrees.tp_size > 1:
+        return degrees.data_parallel
+    return int(accelerator.num_processes)
 
 
 def rescale_schedule(scheduler: Any, before: int, now: int) -> None:
-    """A schedule that accelerate advances once for each rank stands, for another number of ranks, somewhere else.
+    """A schedule that accelerate advances once for each rank stands, for another number of them, somewhere else.
 
     accelerate/scheduler.py: AcceleratedScheduler.step. The global batch is taken to be the same, as the planner keeps
     it. Schedules that are functions of the step alone (LambdaLR, so all of transformers' but one) are moved; others

@@ -30,6 +30,7 @@ class Facts:
     strategy: str
     rank: int
     world_size: int
+    schedule_pace: int | None = None
     step: int | None = None
     """Optimizer steps, where the library counts them; else the recorder's."""
     resumable: bool = True
@@ -122,6 +123,7 @@ class Saving:
                 layout=found.layout,
                 strategy=found.strategy,
                 world_size=found.world_size,
+                schedule_pace=found.schedule_pace,
                 model_class=found.model_class,
                 parameters=found.parameters,
                 micro_batch_size=recorder.actual.get("micro_batch_size"),

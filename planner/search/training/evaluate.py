@@ -21,6 +21,7 @@ from gpu_plan.planner.search.training.compilation import (
 from gpu_plan.planner.search.training.evaluation import evaluated
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
+from gpu_plan.planner.search.training.notes.loader import loader_notes
 from gpu_plan.planner.search.training.piped import PipedRank, PipedStep, judge_pipeline
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
@@ -331,6 +332,7 @@ class Evaluator(BaseEvaluator[Workload]):
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
             notes += compilation_notes(self.workload, family.strategy.name)
+            notes += loader_notes(self.workload, self.cluster.world_size // family.tensor_parallel)
             other_ranks = tuple(replace(other, notes=(*other.notes, *notes)) for other in plan.other_ranks)
             self._plans[key] = replace(plan, notes=(*plan.notes, *notes), other_ranks=other_ranks)
         return self._plans[key]

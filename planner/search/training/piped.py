@@ -134,6 +134,15 @@ def refusal(evaluator: Judge, pipeline: Pipeline, cuts: Sequence[Batch]) -> str 
     odd = next((key for key in settings if key.startswith(("eval.", "compile.", "data.padding"))), None)
     if odd is not None:
         return f"--set {odd} in a pipeline is not in this version"
+    fed = next((key for key in settings if key.startswith("data.")), None)
+    if fed is not None:
+        return f"--set {fed} is about Accelerate's data loaders: a pipeline's schedule is given whole batches"
+    every = int(settings.get("checkpoint.every", "1"))
+    if every > 1 and pipeline.stages == layers:
+        return (
+            f"--set checkpoint.every={every} says nothing where each stage has one layer: the first of a stage is always"
+            " checkpointed"
+        )
     if not runnable(pipeline, cuts):
         return _refused(pipeline, max(cuts, key=lambda cut: cut.accumulation_steps))
     return None
