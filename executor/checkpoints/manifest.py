@@ -217,8 +217,7 @@ def _parse(value: Any, *, whole: bool) -> Manifest:
             made.layout in LAYOUTS
             and all(type(number) is int and number >= 0 for number in (made.step, made.world_size, made.attempt))
             and all(
-                number is None or type(number) is int
-                for number in (made.samples, made.parameters, made.schedule_pace)
+                number is None or type(number) is int for number in (made.samples, made.parameters, made.schedule_pace)
             )
             and all(isinstance(word, str) for word in (made.stack, made.strategy, made.run_id, made.model_class))
             and all(isinstance(name, str) for name in order)

@@ -43,7 +43,7 @@ def _refuses_dispatch(context: RankContext) -> str | None:
     if groups > 1:
         return f"--set data.dispatch_batches=true: Accelerate would give all {groups} groups the same samples"
     if settings.get("data.split_batches") == "true":
-        return "--set data.dispatch_batches=true beside data.split_batches=true: Accelerate would cut a group's batch up"
+        return "--set data.dispatch_batches=true beside data.split_batches=true: Accelerate would cut up a batch"
     return None
 
 
