@@ -62,8 +62,8 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         "# Options and strategies",
         "",
-        f"torch {result['torch']}, transformers {result['transformers']}; a small Llama, or Qwen3-MoE for strategies of experts,"
-        " one H100 or two nodes of four, every job pinned. Written by `python -m benchmarks.option_pairs`.",
+        f"torch {result['torch']}, transformers {result['transformers']}; a small Llama, or Qwen3-MoE for strategies of"
+        " experts, one H100 or two nodes of four, every job pinned. Written by `python -m benchmarks.option_pairs`.",
         "",
         f"{len(rows)} of {result['all']} pairs of an option or setting with a strategy, alone and beside what it is"
         f" about: {total}. A change is one of a figure, a note, the command or a launch file; the echo is none.",

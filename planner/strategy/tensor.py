@@ -34,8 +34,8 @@ def refuses_spread(context: RankContext) -> str | None:
 
 
 def _refuses_dispatch(context: RankContext) -> str | None:
-    """accelerate 1.15 data_loader.py: DataLoaderDispatcher._fetch_batches repeats one batch for all ranks of a mesh that
-    has tensor parallel ones, or cuts it up among them."""
+    """accelerate 1.15 data_loader.py: DataLoaderDispatcher._fetch_batches repeats one batch for all ranks of a mesh
+    that has tensor parallel ones, or cuts it up among them."""
     settings = dict(context.settings)
     if context.tensor_parallel == 1 or settings.get("data.dispatch_batches") != "true":
         return None

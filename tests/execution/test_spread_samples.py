@@ -1,4 +1,4 @@
-"""Groups of ranks that share a copy of the model have samples of their own, in accelerate's real loader and schedule."""
+"""Groups of ranks that share a copy of the model have their own samples, in accelerate's real loader and schedule."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -140,8 +140,8 @@ def refusal(evaluator: Judge, pipeline: Pipeline, cuts: Sequence[Batch]) -> str 
     every = int(settings.get("checkpoint.every", "1"))
     if every > 1 and pipeline.stages == layers:
         return (
-            f"--set checkpoint.every={every} says nothing where each stage has one layer: the first of a stage is always"
-            " checkpointed"
+            f"--set checkpoint.every={every} says nothing where each stage has one layer: the first of a stage is"
+            " always checkpointed"
         )
     if not runnable(pipeline, cuts):
         return _refused(pipeline, max(cuts, key=lambda cut: cut.accumulation_steps))

@@ -9,7 +9,7 @@ _SHARING = ("data.split_batches", "data.even_batches")
 
 
 def loader_notes(workload: Workload, groups: int) -> tuple[str, ...]:
-    """`groups`: ranks, or groups of ranks that compute one copy of the model together, that see samples of their own."""
+    """`groups`: ranks, or groups of ranks that compute one copy of the model, with samples of their own."""
     return tuple(_without_effect(workload, groups))
 
 
