@@ -26,6 +26,7 @@ HERE = Path(__file__).parent.parent
 PUBLISHED = ("published_memory", "published_inference", "published_components", "published_speed")
 DATA = tuple(HERE / "data" / f"{name}.json" for name in PUBLISHED)
 _DIED = "fit_oom.json"
+_OF_SPEED = ("step_time", "tokens_per_s")
 _KEYS = ("peak_allocated", "above_states", "peak_reserved", "device", "false_fits", "false_no", "aside")
 
 
@@ -44,14 +45,13 @@ def files_of(given: list[Path]) -> list[Path]:
 
 
 def document(found: Scored) -> dict[str, Any]:
-    """What --json prints: figures by group, errors as fractions; `step_time` where rows are about speed."""
+    """What --json prints: figures by group, errors as fractions; `step_time` and `tokens_per_s` where rows tell a speed."""
     groups = summary(found.lines, found.aside)
     return {"groups": {name: _exact(group) for name, group in groups.items()}}
 
 
 def _exact(group: Line) -> Line:
-    keys = (*_KEYS, "step_time") if "step_time" in group else _KEYS
-    return {key: group[key] for key in keys}
+    return {key: group[key] for key in (*_KEYS, *(key for key in _OF_SPEED if key in group))}
 
 
 def details(found: Scored) -> dict[str, Any]:

@@ -60,6 +60,10 @@ def _group(lines: Sequence[Line], aside: Sequence[Aside]) -> Line:
     }
     if any("peak_active_error" in line for line in lines):
         found["peak_active"] = _errors(lines, "peak_active")
+    rated = [line for line in lines if "tokens_per_s_error" in line]
+    if rated:
+        inside = sum(line["tokens_per_s_inside"] for line in rated)
+        found["tokens_per_s"] = {**_errors(rated, "tokens_per_s"), "inside": inside}
     if any(line.get("kind") == "speed" for line in lines):
         found["step_time"] = _step_time(lines)
     return found

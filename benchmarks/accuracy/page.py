@@ -43,7 +43,16 @@ def page(lines: Sequence[Line], aside: Sequence[Aside]) -> str:
 def _groups(kind: str, groups: Mapping[str, Line]) -> str:
     if kind == "speed":
         return _table(_TIMES, [_time_cells(name, group) for name, group in groups.items()])
+    if kind == "inference":
+        columns = (*_GROUP[:-3], "tokens/s: rows, median / p95 / worst, inside", _GROUP[-1])
+        return _table(columns, [_generation_cells(name, group) for name, group in groups.items()])
     return _table(_GROUP, [_group_cells(name, group) for name, group in groups.items()])
+
+
+def _generation_cells(name: str, group: Line) -> list[str]:
+    *shown, _, _, aside = _group_cells(name, group)
+    rated = group.get("tokens_per_s")
+    return [*shown, f"{_spread(rated)}, {rated['inside']}" if rated else "-", aside]
 
 
 def _group_cells(name: str, group: Line) -> list[str]:
@@ -80,7 +89,7 @@ def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 _COLUMNS = {
     "memory": ("row", "model", "GPUs", "batch × length", "kernels, loss", "peak allocated GiB", "reserved GiB",
                "device GiB", "verdict"),
-    "inference": ("row", "model", "weights", "prompt", "software", "peak allocated GiB"),
+    "inference": ("row", "model", "weights", "prompt", "software", "peak allocated GiB", "tokens/s"),
     "speed": ("row", "model", "GPUs", "strategy", "batch × length", "seconds", "interval"),
     "kernels": ("row", "kernel", "provider", "mode", "size", "peak allocated GiB"),
 }  # fmt: skip
@@ -119,7 +128,11 @@ def _memory(line: Line) -> list[str]:
 def _inference(line: Line) -> list[str]:
     weights = line["quantization"] or "bf16"
     known = [line["id"], line["model"].rpartition("/")[2], weights, str(line["prompt"]), line["software"]]
-    return [*known, _against(line, "peak_allocated")]
+    rate = "-"
+    if "tokens_per_s" in line:
+        error = f"{100 * line['tokens_per_s_error']:+.1f} %{'' if line['tokens_per_s_inside'] else ', outside'}"
+        rate = f"{line['tokens_per_s']:.1f}, measured {line['measured_tokens_per_s']:.1f} ({error})"
+    return [*known, _against(line, "peak_allocated"), rate]
 
 
 def _speed(line: Line) -> list[str]:

@@ -315,7 +315,7 @@ def prepare(model: nn.Module, variant: StepVariant, profile: KernelProfile) -> N
     elif regime.float8:
         convert_linears(model, emulate=not isinstance(profile, CudaProfile))
     cast(model, regime)
-    set_checkpointing(model, variant.checkpointing, variant.checkpoint_every)
+    set_checkpointing(model, variant.checkpointing, variant.checkpoint_every, variant.stack.traits)
 
 
 def _use_transformer_engine(model: nn.Module, profile: KernelProfile) -> None:

@@ -90,7 +90,7 @@ def reference_of(case: Case, *, iterations: int = 1, accumulate: bool = False) -
     """The same step on a real model with random weights, under the profiler alone."""
     meta = _built(case)
     model = real_twin(meta, getattr(torch, case.weights), case.attention.value)
-    set_checkpointing(model, case.checkpointing, case.every)
+    set_checkpointing(model, case.checkpointing, case.every, case.stack.traits)
     inputs = real_inputs(_batch(meta, case.micro_batch, case.seq_len))
     threads = torch.get_num_threads()
     torch.set_num_threads(THREADS)

@@ -6,7 +6,9 @@ Ranks with selective checkpointing stand in `test_distributed`.
 
 import pytest
 
-from gpu_plan.planner.workload.training import Attention, Checkpointing
+from gpu_plan.planner.speed.operators import RECOMPUTE
+from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 from tests.accuracy.cases import Case, reference_of, trace_of
 from tests.support.replay_cpu import measured, replayed, same_stream
@@ -44,6 +46,23 @@ def test_what_is_held_lies_between_none_and_full() -> None:
     nothing, full = held(Checkpointing.NONE), held(Checkpointing.FULL)
     assert full < held(Checkpointing.SELECTIVE) < held(Checkpointing.SELECTIVE, 2) < nothing
     assert full < held(Checkpointing.FULL, 2) < held(Checkpointing.FULL, 4) < nothing
+
+
+def _products_again(trace: StepTrace) -> int:
+    """Matrix products that are computed again."""
+    products = {index for index, name in enumerate(trace.operator_names) if name == "mm"}
+    rows = zip(trace.op_name.tolist(), trace.op_phase.tolist(), strict=True)
+    return sum(name in products and phase == RECOMPUTE for name, phase in rows)
+
+
+def test_torchtitan_computes_every_second_product_again() -> None:
+    """Of a layer's seven (queries, keys, values, output, gate, up, down) the second, fourth and sixth."""
+    kept = Case(architecture="llama-3", checkpointing=Checkpointing.SELECTIVE)
+    titan = Case(architecture="llama-3", checkpointing=Checkpointing.SELECTIVE, stack=Stack.TORCHTITAN)
+    layers = ARCHITECTURES["llama-3"].config()["num_hidden_layers"]
+    assert _products_again(trace_of(kept)) == 0
+    assert _products_again(trace_of(titan)) == 3 * layers
+    assert same_stream(trace_of(titan, fold=False), titan.micro_batch, reference_of(titan))
 
 
 def test_the_comparison_can_fail() -> None:

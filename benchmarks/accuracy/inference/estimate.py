@@ -1,11 +1,11 @@
-"""Peak allocated memory of whole generations: one sample, greedy, on one GPU with FlashAttention 2.
+"""Peak allocated memory and tokens per second of whole generations: one sample, greedy, one GPU, FlashAttention 2.
 
 What the software of a row did otherwise than the installed transformers is declared in `cases`; nothing is fitted.
 """
 
 import json
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.accuracy.inference.cases import InferenceCase, as_it_was, case_of, rotary_bytes
 from benchmarks.accuracy.models import Models
@@ -14,12 +14,29 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.units import GIB
 
+if TYPE_CHECKING:
+    from gpu_plan.planner.search.generation.rank import Generated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Tokens per second: slow <= expected <= fast."""
+
+    slow: float
+    expected: float
+    fast: float
+
 
 def peak_of(case: InferenceCase) -> dict[str, int]:
     """Peak allocated bytes of the whole generation, and of its phases."""
+    return figures_of(case)[0]
+
+
+def figures_of(case: InferenceCase) -> tuple[dict[str, int], Rates]:
+    """Peak allocated bytes of the whole generation and of its phases; its new tokens per second."""
     from gpu_plan.planner.memory.allocator.replay import simulate
     from gpu_plan.planner.memory.profile import measure
-    from gpu_plan.planner.search.generation.rank import parameter_bytes
+    from gpu_plan.planner.search.generation.rank import Generated, parameter_bytes
     from gpu_plan.planner.strategy.base import workspace_bytes
     from gpu_plan.planner.strategy.generation.stream import GenerationStream, States
     from gpu_plan.planner.trace.generation.passes import cut
@@ -48,9 +65,30 @@ def peak_of(case: InferenceCase) -> dict[str, int]:
         compared=False,
         workspace=workspace_bytes(profile.capability),
     )
-    stream = GenerationStream(states, (cut(begun, 0, 1), cut(full, 2))).build()
+    generated = Generated(cuts=(cut(begun, 0, 1), cut(full, 2)))
+    stream = GenerationStream(states, generated.cuts).build()
     figures = measure(stream, 1, simulate(stream, 1).block_bytes(len(stream.fixed)))
-    return {str(phase): size for phase, size in figures.phase_peaks.items()} | {"peak": figures.peak_allocated_bytes}
+    peaks = {str(phase): size for phase, size in figures.phase_peaks.items()}
+    return peaks | {"peak": figures.peak_allocated_bytes}, _rates(case, generated)
+
+
+def _rates(case: InferenceCase, generated: "Generated") -> Rates:
+    """New tokens over the seconds from the prompt to the last one, as `plan --task infer` counts them."""
+    from gpu_plan.planner.search.generation.times import pass_time
+    from gpu_plan.planner.speed.roofline import RooflineModel
+
+    cluster, speed, context = parse_cluster(case.gpu), RooflineModel(), case.prompt + case.new_tokens
+    first = pass_time(generated.prefill, cluster, speed, dtype="bfloat16", length=case.prompt, causal=True)
+    later = pass_time(generated.last, cluster, speed, dtype="bfloat16", length=context, causal=False)
+
+    def rate(prefill: float, decode: float) -> float:
+        return case.new_tokens / (prefill + (case.new_tokens - 1) * decode)
+
+    return Rates(
+        slow=rate(first.high_seconds, later.high_seconds),
+        expected=rate(first.step_seconds, later.step_seconds),
+        fast=rate(first.low_seconds, later.low_seconds),
+    )
 
 
 def _copies(model: Any) -> tuple[tuple[str, int, int], ...]:
@@ -95,7 +133,7 @@ class InferenceLines:
         """A row's figures; errors are estimate / measured - 1. SetAside when the row cannot be scored."""
         case = case_of(row, self._models)
         measured = (number(row, "measured.peak_allocated_gib") or 0.0) * GIB
-        figures = peak_of(case)
+        figures, rates = figures_of(case)
         return {
             "kind": "inference",
             "id": identity(row),
@@ -107,4 +145,18 @@ class InferenceLines:
             "peak_allocated": figures["peak"],
             "measured_peak_allocated": round(measured),
             "peak_allocated_error": round(figures["peak"] / measured - 1, 4),
+            **_speed(row, rates),
         }
+
+
+def _speed(row: Row, rates: Rates) -> dict[str, Any]:
+    """What a row that tells its tokens per second from the prompt to the last token is compared with."""
+    measured = number(row, "measured.tokens_per_s_end_to_end")
+    if measured is None:
+        return {}
+    return {
+        "tokens_per_s": round(rates.expected, 3),
+        "measured_tokens_per_s": measured,
+        "tokens_per_s_error": round(rates.expected / measured - 1, 4),
+        "tokens_per_s_inside": rates.slow <= measured <= rates.fast,
+    }

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.accuracy.machines import cluster_of
 from benchmarks.accuracy.models import Models, sizes_of
 from benchmarks.accuracy.row import Row, SetAside, field, is_true, needed, number, software_group, text, whole
+from benchmarks.accuracy.speed.way import way_of
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -17,8 +18,6 @@ from gpu_plan.planner.workload.training import (
     Checkpointing,
     Optimizer,
     Peft,
-    Precision,
-    Stack,
     Workload,
 )
 
@@ -86,14 +85,8 @@ def _check(row: Row) -> None:
         raise SetAside("configuration incomplete")
     if "inference" in text(row, "task"):
         raise SetAside("no training")
-    if is_true(row, "compile"):
-        raise SetAside("torch.compile is not modelled")
-    if text(row, "quantization"):
-        raise SetAside("quantised weights or products")
     if any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in ("tp", "pp", "cp", "ep")):
         raise SetAside("tensor, pipeline, context or expert parallel")
-    if "selective" in text(row, "activation_checkpointing"):
-        raise SetAside("selective checkpointing is not modelled")
     group = software_group(row)
     if any(word in f"{group} {text(row, 'source')} {text(row, 'software')}".lower() for word in _MEGATRON):
         raise SetAside("Megatron's own kernels")
@@ -119,10 +112,13 @@ def group_of(row: Row) -> str:
     """Rows of one group have one source and one kind of configuration."""
     kind = "LoRA" if field(row, "lora") else "full"
     fused = " fused kernels" if _has_fused_kernels(row) else ""
+    told = text(row, "quantization").split(" ")[0].lower()
+    kind = f"{kind} {told}" if told else kind
+    compiled = " compiled" if is_true(row, "compile") else ""
     devices = "1 GPU" if whole(row, "gpu.count") == 1 else "several GPUs"
     group = software_group(row)
     long = " above 2048 tokens" if group == "llm-foundry" and (whole(row, "seq_len") or 0) > 2048 else ""
-    return f"{group} {text(row, 'gpu.model').split(' (')[0]} {kind} {devices}{fused}{long}"
+    return f"{group} {text(row, 'gpu.model').split(' (')[0]} {kind} {devices}{fused}{compiled}{long}"
 
 
 def _has_fused_kernels(row: Row) -> bool:
@@ -141,19 +137,21 @@ def setup_of(row: Row, models: Models) -> Setup:
     source = None if own else models.of(row)
     strategy = _strategy(row)
     adapter = _adapter(row)
-    full = text(row, "activation_checkpointing").startswith("full")
+    way = way_of(row, strategy)
+    if adapter is not None:
+        adapter = replace(adapter, peft=way.peft)
     workload = Workload(
         seq_len=seq_len,
-        precision=_precision(row, group),
+        precision=way.precision,
         optimizer=Optimizer("adamw-forloop") if group == "llm-foundry" else Optimizer("adamw"),
         attention=_attention(row),
-        stack=Stack.TRAINER if "transformers" in text(row, "software") or group == "qwen-readme" else Stack.PLAIN,
+        stack=way.stack,
         clipping=group not in ("litgpt", "torchtune"),
-        peft=Peft("lora") if adapter else Peft("none"),
+        peft=way.peft,
         lora_rank=adapter.rank if adapter else None,
         lora_targets=adapter.targets if adapter else None,
         strategy=strategy,
-        settings=_settings(row, group),
+        settings=tuple(sorted((*_settings(row, group), *way.settings))),
         fused_loss="fused-linear" in text(row, "fused_or_chunked_loss"),
     )
     return Setup(
@@ -162,21 +160,19 @@ def setup_of(row: Row, models: Models) -> Setup:
         cluster=cluster,
         workload=workload,
         strategy=strategy,
-        checkpointing=Checkpointing.FULL if full else Checkpointing.NONE,
+        checkpointing=way.checkpointing,
         adapter=adapter,
         micro_batch=micro_batch,
         accumulation_steps=accumulation,
-        differences=tuple(_differences(row, group, strategy, own is not None)),
+        differences=tuple(_differences(row, group, own is not None)),
     )
 
 
-def _differences(row: Row, group: str, strategy: str, own: bool) -> Iterator[str]:
+def _differences(row: Row, group: str, own: bool) -> Iterator[str]:
     if _has_fused_kernels(row):
         yield "the run's fused kernels are compared with Liger's"
     if own:
         yield "architecture by its sizes in the nearest class of transformers"
-    if strategy == "fsdp" and text(row, "strategy").startswith("FSDP1"):
-        yield "FSDP1 with adapters compared with FSDP2"
     if group in _DIFFERENCES:
         yield _DIFFERENCES[group]
 
@@ -216,21 +212,15 @@ def _attention(row: Row) -> Attention:
     return Attention.FLASH if flash else Attention.SDPA
 
 
-def _precision(row: Row, group: str) -> Precision:
-    sharded = group in ("llm-foundry", "torchtitan", "torchao", "internevo")
-    wide = text(row, "dtype.params") in ("fp32", "float32")
-    if wide and text(row, "dtype.compute") in ("fp32", "float32"):
-        return Precision("fp32")
-    return Precision("bf16-mixed") if sharded or wide else Precision("bf16")
-
-
 def _strategy(row: Row) -> str:
     """Name in the registry. SetAside where nothing there is like the row's."""
     name = text(row, "strategy")
     if "NO_SHARD" in name or name.startswith("DDP"):
         return "ddp"
+    if "HYBRID_SHARD" in name:
+        raise SetAside("FSDP1 HYBRID_SHARD: not modelled")
     if name.startswith("FSDP1"):
-        return "fsdp" if field(row, "lora") else "fsdp1"
+        return "fsdp1"
     if name.startswith("FSDP2"):
         return "fsdp"
     if "ZeRO-1" in name:

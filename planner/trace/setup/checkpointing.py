@@ -6,17 +6,22 @@ import warnings
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import create_selective_checkpoint_contexts
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
+from gpu_plan.planner.workload.stacks.registry import StackTraits
 from gpu_plan.planner.workload.training import Checkpointing
 
+_COUNTED = (torch.ops.aten.mm.default, torch.ops.aten.linear.default)
+"""torchtitan distributed/activation_checkpoint.py: SelectiveAC._wrap_block, `mm_ops`."""
 
-def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1) -> None:
+
+def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1, stack: StackTraits | None = None) -> None:
     """Switches transformers' own activation checkpointing on or off (the older name is kept for transformers 5.0).
 
-    `every`: only each such layer is checkpointed, the first one always. InputError where the model's class cannot.
+    `every`: only each such layer is checkpointed, the first one always. `stack`: whose policy is selective, where it
+    has one of its own. InputError where the model's class cannot.
 
     peft utils/other.py: prepare_model_for_kbit_training makes the embedding's output require a gradient together
     with checkpointing, unless it is told that checkpointing is not reentrant; few callers tell it.
@@ -32,11 +37,11 @@ def set_checkpointing(model: Any, mode: Checkpointing, every: int = 1) -> None:
         if not getattr(model, "supports_gradient_checkpointing", False):
             raise InputError(f"{type(model).__name__} does not support activation checkpointing")
         model.gradient_checkpointing_enable(
-            gradient_checkpointing_kwargs=_arguments(model, mode), **_every_argument(model, every)
+            gradient_checkpointing_kwargs=_arguments(model, mode, stack), **_every_argument(model, every)
         )
 
 
-def _arguments(model: Any, mode: Checkpointing) -> dict[str, Any]:
+def _arguments(model: Any, mode: Checkpointing, stack: StackTraits | None) -> dict[str, Any]:
     """Keyword arguments of torch.utils.checkpoint.checkpoint."""
     if mode is not Checkpointing.SELECTIVE:
         return {"use_reentrant": False}
@@ -44,11 +49,32 @@ def _arguments(model: Any, mode: Checkpointing) -> dict[str, Any]:
         # transformers modeling_utils.py: _set_gradient_checkpointing; models written before 4.35 have another form of
         # it, which drops the arguments in silence.
         raise InputError(f"--checkpointing selective: {type(model).__name__} takes no arguments for checkpointing")
-    operators = [getattr(torch.ops.aten, name).default for name in SAVED_OPERATORS if hasattr(torch.ops.aten, name)]
+    names = (*SAVED_OPERATORS, *(stack.selective_keeps if stack is not None else ()))
+    operators = [getattr(torch.ops.aten, name).default for name in names if hasattr(torch.ops.aten, name)]
+    if stack is not None and stack.recomputes_every_second_product:
+        return {"use_reentrant": False, "context_fn": functools.partial(_every_second, frozenset(operators))}
     return {
         "use_reentrant": False,
         "context_fn": functools.partial(create_selective_checkpoint_contexts, operators),
     }
+
+
+def _every_second(kept: frozenset[Any]) -> Any:
+    """Contexts of one checkpoint that keep `kept`, but compute every second product again.
+
+    torchtitan distributed/activation_checkpoint.py: SelectiveAC._wrap_block, which counts apart what runs forward and
+    what runs again.
+    """
+    counts = {False: 0, True: 0}
+
+    def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        if operator in _COUNTED:
+            counts[context.is_recompute] += 1
+            if counts[context.is_recompute] % 2 == 0:
+                return CheckpointPolicy.PREFER_RECOMPUTE
+        return CheckpointPolicy.MUST_SAVE if operator in kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
 
 
 def _every_argument(model: Any, every: int) -> dict[str, int]:

@@ -105,6 +105,10 @@ class StackTraits:
     """Whether it trains a quantised base on several devices."""
     packs_mixed: bool = True
     """Whether a quantised base is trained under mixed precision."""
+    recomputes_every_second_product: bool = False
+    """Whether its selective checkpointing computes every second matrix product of a layer again."""
+    selective_keeps: tuple[str, ...] = ()
+    """Operators that its selective checkpointing keeps beside products and attention, by their ATen names."""
     approximate: str = ""
     """What of it the plan does not follow."""
     facts: tuple[Fact, ...] = ()
@@ -151,7 +155,7 @@ def _traits(name: str, content: Mapping[str, Any]) -> StackTraits:
     values = dict(content)
     values |= {key: _held(values.get(key, {})) for key in ("plain_base", "packed_base")}
     values["packed_sharded"] = _held(values["packed_sharded"]) if "packed_sharded" in values else values["packed_base"]
-    values |= {key: tuple(values.get(key, ())) for key in ("strategies", "precisions", "adapters")}
+    values |= {key: tuple(values.get(key, ())) for key in ("strategies", "precisions", "adapters", "selective_keeps")}
     values["facts"] = tuple(Fact(**fact) for fact in values["facts"])
     return StackTraits(name=name, **values)
 

@@ -11,6 +11,10 @@ def checkpointing_notes(checkpointing: Checkpointing, workload: Workload) -> tup
     full; only the model's own method takes a context function or a distance.
     """
     every = checkpoint_every(checkpointing, workload)
+    traits = workload.stack.traits
+    if checkpointing is Checkpointing.SELECTIVE and traits.recomputes_every_second_product:
+        fact = traits.fact("checkpointing")
+        return (f"selective checkpointing is {traits.title}'s own: {fact.text if fact else ''}",)
     if checkpointing is Checkpointing.SELECTIVE:
         return (_selective(workload.attention, every),)
     if every == 1 or workload.stack.traits.is_trainer:
