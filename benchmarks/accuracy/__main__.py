@@ -45,7 +45,7 @@ def files_of(given: list[Path]) -> list[Path]:
 
 
 def document(found: Scored) -> dict[str, Any]:
-    """What --json prints: figures by group, errors as fractions; `step_time` and `tokens_per_s` where rows tell a speed."""
+    """What --json prints: figures by group, errors as fractions; `step_time` and `tokens_per_s` where rows tell one."""
     groups = summary(found.lines, found.aside)
     return {"groups": {name: _exact(group) for name, group in groups.items()}}
 

@@ -57,6 +57,8 @@ class Collective:
     """One rank of each node takes part (replicas of HSDP), instead of filling nodes one after the other."""
     stride: int = 1
     """How far apart they are numbered: ranks between them, which compute one copy together, are in groups beside."""
+    issued: tuple[int, int] = (0, 0)
+    """Operators that hooks issue around each call, fewest and most: they take the host's time, not the device's."""
 
     def __post_init__(self) -> None:
         if self.bytes < 0 or self.count < 0 or (self.ranks is not None and self.ranks < 1):

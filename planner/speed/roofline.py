@@ -20,7 +20,7 @@ from gpu_plan.planner.speed.calibration.rates import (
 )
 from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.collectives import call_seconds
-from gpu_plan.planner.speed.model import HOST_KINDS, Kernel, Per, Phase, StepTime, StepWork
+from gpu_plan.planner.speed.model import HOST_KINDS, Collective, Kernel, Per, Phase, StepTime, StepWork
 from gpu_plan.planner.speed.operators import (
     BACKWARD,
     FORWARD,
@@ -123,7 +123,9 @@ class RooflineModel:
         here = self._here
         device = _device(work, cluster, operators, here)
         optimizer = _optimizer_rate(work, cluster, device)
-        calls = [(collective, call_seconds(collective, cluster, here)) for collective in together(work.collectives)]
+        collectives = together(work.collectives)
+        hooked = _hooked(work, collectives)
+        calls = [(collective, call_seconds(collective, cluster, here)) for collective in collectives]
         transfers = [
             Transfer(
                 collective=collective,
@@ -136,7 +138,7 @@ class RooflineModel:
             for collective, call in calls
         ]
         taken = collective_sm_share(cluster.gpu)
-        compute = [_compute(operators, work.micro_batch, device, bound) for bound in (SLOW, EXPECTED, FAST)]
+        compute = [_compute(operators, work.micro_batch, device, hooked, bound) for bound in (SLOW, EXPECTED, FAST)]
 
         def parts_at(on_device: int, links: int, host: int) -> _Parts:
             stepped = host if work.optimizer.on_host else on_device
@@ -160,7 +162,7 @@ class RooflineModel:
         parts = tuple(parts_at(bound, bound, bound) for bound in (SLOW, EXPECTED, FAST))
         used = [*device.used, *([optimizer] if work.optimizer.parameter_bytes_read_written else [])]
         used += [call for _, call in calls if call.expected > 0]
-        host_bound = _waits_for_host(operators, work.micro_batch, device)
+        host_bound = _waits_for_host(operators, work.micro_batch, device, hooked)
         time = _step_time(work, cluster, operators, parts, [*used, device.issue] if host_bound else used)
 
         def trace(title: str) -> dict[str, Any]:
@@ -290,21 +292,35 @@ def _issued(operators: Operators) -> FloatArray:
     return _by_phase(operators, np.ones(len(operators.phase)))
 
 
+def _hooked(work: StepWork, collectives: list[Collective]) -> FloatArray:
+    """Operators that hooks issue in each phase of one micro step: most, mean and fewest, (3, 3)."""
+    found = np.zeros((3, NUM_PHASES))
+    for one in collectives:
+        if one.phase == "step" or not one.issued[1]:
+            continue
+        fewest, most = one.issued
+        # What comes once in a step is spread over its micro steps.
+        calls = one.count / (work.accumulation_steps if one.per == "step" else 1)
+        phase = FORWARD if one.phase == "forward" else BACKWARD
+        found[:, phase] += np.array((most, (fewest + most) / 2, fewest)) * calls
+    return found
+
+
 def _by_phase(operators: Operators, each: FloatArray) -> FloatArray:
     summed = np.bincount(operators.phase, weights=each * operators.count, minlength=NUM_PHASES)
     return summed.astype(np.float64)
 
 
-def _compute(operators: Operators, micro_batch: int, device: _Device, bound: int) -> FloatArray:
+def _compute(operators: Operators, micro_batch: int, device: _Device, hooked: FloatArray, bound: int) -> FloatArray:
     """Seconds of forward, backward and recomputation in one micro step, (3,)."""
-    return np.maximum(
-        _on_device(operators, micro_batch, device, bound), _issued(operators) * device.issue.bounds[bound]
-    )
+    issued = _issued(operators) + hooked[bound]
+    return np.maximum(_on_device(operators, micro_batch, device, bound), issued * device.issue.bounds[bound])
 
 
-def _waits_for_host(operators: Operators, micro_batch: int, device: _Device) -> bool:
+def _waits_for_host(operators: Operators, micro_batch: int, device: _Device, hooked: FloatArray) -> bool:
     on_device = _on_device(operators, micro_batch, device, EXPECTED)
-    return bool((_issued(operators) * device.issue.expected > on_device).any())
+    issued = _issued(operators) + hooked[EXPECTED]
+    return bool((issued * device.issue.expected > on_device).any())
 
 
 def _at_bounds(transfers: list[Transfer], links: int, host: int) -> list[Transfer]:

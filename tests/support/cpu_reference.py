@@ -134,7 +134,7 @@ def training_step(
             outputs = model(**inputs)
             mark("forward_end" + suffix)
             loss = training_loss(model, outputs)
-            if stack is Stack.TRAINER:
+            if stack.traits.drops_outputs:
                 outputs = None
             mark("bound" + suffix)
             if stack is Stack.ACCELERATE:

@@ -73,6 +73,26 @@ def test_small_operators_wait_for_the_host() -> None:
     assert any("host issues" in note for note in time.notes)
 
 
+def test_hooks_cost_the_host_and_not_a_busy_device() -> None:
+    small = trace_of(*[Op(flops=1e3)] * 100)
+    hooked = reduce(True, bytes=1, phase="forward", per="micro_step", count=10, issued=(6, 24))
+    silent = replace(hooked, issued=(0, 0))
+    found, before = (step(small, cluster=parse_cluster("8xH100"), collectives=(one,)) for one in (hooked, silent))
+    assert found.forward_seconds - before.forward_seconds == pytest.approx(10 * 15 * HOST)
+    assert found.low_seconds - before.low_seconds == pytest.approx(10 * 6 * 12.2e-6, rel=1e-3)
+    busy = [step(trace_of(BIG), cluster=parse_cluster("8xH100"), collectives=(one,)) for one in (hooked, silent)]
+    assert busy[0].step_seconds == busy[1].step_seconds
+
+
+def test_hooks_that_run_once_in_a_step_are_spread_over_its_micro_steps() -> None:
+    small = trace_of(*[Op(flops=1e3)] * 100)
+    often, once = (
+        step(small, accumulation_steps=4, collectives=(reduce(True, bytes=1, phase="forward", per=per, issued=(9, 9)),))
+        for per in ("micro_step", "step")
+    )
+    assert often.forward_seconds - once.forward_seconds == pytest.approx(3 * 9 * HOST)
+
+
 def test_causal_kernels_do_half_of_the_counted_work() -> None:
     trace = trace_of(Op(name="_scaled_dot_product_cudnn_attention", flops=1e15))
     causal, full = step(trace), step(trace, causal_attention=False)

@@ -1,4 +1,4 @@
-"""How a row's step was computed: checkpoints, compiler, precision, adapters. SetAside where the command line has none."""
+"""How a row's step was computed: checkpoints, compiler, precision, adapters; set aside what no option says."""
 
 import re
 from dataclasses import dataclass

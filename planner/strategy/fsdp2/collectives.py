@@ -6,6 +6,13 @@ from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
 from gpu_plan.planner.strategy.fsdp2.layout import Layout
 from gpu_plan.planner.strategy.fsdp2.units import Unit
 
+_GATHERING = (6, 18)
+"""Operators of one all-gather, counted in a run of torch 2.13's own hooks (tests/trace/test_fsdp2_hooks.py; torch
+_fsdp_collectives.py: foreach_all_gather, foreach_all_gather_copy_out). Fewest: two buffers, copies in and out, the
+all-gather. Most: what only changes shapes and what names spans for a profiler too, and a view of each parameter."""
+_REDUCING = (4, 10)
+"""The same of one reduce-scatter (foreach_reduce): two buffers, the copy in, the reduce-scatter; and a view each."""
+
 
 def collectives(layout: Layout) -> tuple[Collective, ...]:
     units = [unit for unit in layout.units if layout.ranks(unit) > 1]
@@ -18,6 +25,7 @@ def collectives(layout: Layout) -> tuple[Collective, ...]:
             per="micro_step",
             ranks=layout.ranks(unit),
             stride=_stride(layout, unit),
+            issued=_issued(_GATHERING, len(unit.parameters)),
         )
         for unit in units
         for phase in (("forward", "backward") if unit.reshard_after_forward else ("forward",))
@@ -31,10 +39,16 @@ def collectives(layout: Layout) -> tuple[Collective, ...]:
             per="step",
             ranks=layout.ranks(unit),
             stride=_stride(layout, unit),
+            issued=_issued(_REDUCING, len(layout.reduced(unit))),
         )
         for unit in units
     ]
     return (*gathers, *scatters, *_replica_sums(layout), *_transfers(layout))
+
+
+def _issued(of_call: tuple[int, int], parameters: int) -> tuple[int, int]:
+    fewest, most = of_call
+    return fewest, most + parameters
 
 
 def _stride(layout: Layout, unit: Unit) -> int:
