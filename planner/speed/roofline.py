@@ -314,7 +314,8 @@ def _by_phase(operators: Operators, each: FloatArray) -> FloatArray:
 def _compute(operators: Operators, micro_batch: int, device: _Device, hooked: FloatArray, bound: int) -> FloatArray:
     """Seconds of forward, backward and recomputation in one micro step, (3,)."""
     issued = _issued(operators) + hooked[bound]
-    return np.maximum(_on_device(operators, micro_batch, device, bound), issued * device.issue.bounds[bound])
+    on_device = _on_device(operators, micro_batch, device, bound)
+    return np.asarray(np.maximum(on_device, issued * device.issue.bounds[bound]), dtype=np.float64)
 
 
 def _waits_for_host(operators: Operators, micro_batch: int, device: _Device, hooked: FloatArray) -> bool:
