@@ -59,6 +59,21 @@ def _cora(path: Path) -> None:
     path.write_text("".join(f"{paper} {words} subject{number % 7}\n" for number, paper in enumerate(papers)))
 
 
+def _cites(path: Path) -> None:
+    """The citations of cora, as many papers and pairs as it has."""
+    papers, pairs = 2708, 5429
+    path.write_text("".join(f"{number % papers}\t{(number * 7 + 1) % papers}\n" for number in range(pairs)))
+
+
+def _ett(path: Path) -> None:
+    """zhouhaoyi/ETDataset: hours with seven columns of figures."""
+    hours = np.datetime64("2016-07-01T00:00:00") + np.arange(17_420).astype("timedelta64[h]")
+    head = "date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT\n"
+    rows = (f"{str(hour).replace('T', ' ')},{number % 24},1.5,2.5,{number % 7},4.5,5.5,{number % 5}\n"
+            for number, hour in enumerate(hours))  # fmt: skip
+    path.write_text(head + "".join(rows))
+
+
 def _csv(text: str, label: str) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         rows = "".join(f"{_WORDS * 30},{number % 2}\n" for number in range(128))
@@ -74,7 +89,9 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "fineweb": _fineweb,
     "enwik8": _enwik8,
     "votes": _votes,
+    "cites": _cites,
     "cora": _cora,
+    "ett": _ett,
     "distill": _distill,
     "text-label": _csv("text", "label"),
     "Text-Label": _csv("Text", "Label"),

@@ -15,6 +15,7 @@ import json
 import random
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.corpus.held import imported, runnable
@@ -79,36 +80,47 @@ def _file(place: Path, name: str) -> Path | None:
     return None
 
 
-def drawn(left: dict[str, list[str]]) -> list[dict[str, str]]:
-    """What is drawn of the runnable scripts of each repository."""
-    chance = random.Random(SEED)
-    order = {name: chance.sample(paths, len(paths)) for name, paths in sorted(left.items())}
-    turns = [(name, paths[turn]) for turn in range(MOST) for name, paths in order.items() if turn < len(paths)]
-    return [{"repository": name, "path": path} for name, path in sorted(turns[:DRAWN])]
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One draw by the rule above: from which repositories, by which seed, how many, and where it is written."""
+
+    repositories: tuple[str, ...]
+    seed: int
+    drawn: int
+    most: int
+    out: Path
+
+    def of(self, left: dict[str, list[str]]) -> list[dict[str, str]]:
+        """What is drawn of the runnable scripts of each repository."""
+        chance = random.Random(self.seed)
+        order = {name: chance.sample(paths, len(paths)) for name, paths in sorted(left.items())}
+        turns = [(name, paths[turn]) for turn in range(self.most) for name, paths in order.items() if turn < len(paths)]
+        return [{"repository": name, "path": path} for name, path in sorted(turns[: self.drawn])]
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], draw: Draw | None = None) -> int:
     """Lists and draws; 1 where a repository is missing."""
+    draw = draw or Draw(REPOSITORIES, SEED, DRAWN, MOST, OUT)
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--packages", type=Path)
     asked = parser.parse_args(words)
     sys.path += [str(asked.packages)] if asked.packages else []
     folder = asked.folder
-    missing = [name for name in REPOSITORIES if not (folder / name).is_dir()]
+    missing = [name for name in draw.repositories if not (folder / name).is_dir()]
     if missing:
         print(f"missing below {folder}: {', '.join(missing)}")
         return 1
-    listing = {name: listed(folder / name) for name in REPOSITORIES}
+    listing = {name: listed(folder / name) for name in draw.repositories}
     left = {
         name: [path for path in paths if can_run(folder / name / path, folder / name)]
         for name, paths in listing.items()
     }
-    commits = {name: (folder / f"{name}.commit").read_text().strip() for name in REPOSITORIES}
-    found = drawn({name: paths for name, paths in left.items() if paths})
+    commits = {name: (folder / f"{name}.commit").read_text().strip() for name in draw.repositories}
+    found = draw.of({name: paths for name, paths in left.items() if paths})
     counts = {name: [len(paths), len(left[name])] for name, paths in listing.items()}
-    document = {"seed": SEED, "commits": commits, "listed and left": counts, "drawn": found}
-    OUT.write_text(json.dumps(document, indent=1) + "\n")
+    document = {"seed": draw.seed, "commits": commits, "listed and left": counts, "drawn": found}
+    draw.out.write_text(json.dumps(document, indent=1) + "\n")
     print(f"{sum(map(len, listing.values()))} listed, {sum(map(len, left.values()))} left, {len(found)} drawn")
     return 0
 
