@@ -13,8 +13,8 @@ right    every value that the text tells is the captured one
 wrong    one is not
 refused  no capture, with the line that says why
 
-Writes benchmarks/results/corpus_scripts.json (corpus_held_scripts.json,
-corpus_third_scripts.json, corpus_fourth_scripts.json). Seconds are processor time of `plan` and all that it started, MiB the resident peak of the
+Writes benchmarks/results/corpus_scripts.json (corpus_held_scripts.json, corpus_third_scripts.json,
+corpus_fourth_scripts.json). Seconds are processor time of `plan` and all that it started, MiB the resident peak of the
 largest process among them.
 """
 

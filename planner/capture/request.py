@@ -94,6 +94,21 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingFacts:
+    """torch's FSDP as the script set it up by itself."""
+
+    computed: str = ""
+    """dtype in which parameters are gathered and forward computes, by a policy; empty: their own."""
+    reduced: str = ""
+    """dtype in which gradients are reduced, where every wrapped module has one."""
+    offloaded: bool = False
+    kept: bool = False
+    """Whether gathered parameters stay from forward to backward."""
+    replicas: int = 0
+    """Copies of the sharded whole; 0: as many as the mesh that was not given has, one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedFacts:
     """What the script turned out to do, beside the trace."""
 
@@ -132,6 +147,8 @@ class CapturedFacts:
     """Class in which the script wraps its model for several devices by itself; empty where it leaves that to others."""
     engine: EngineFacts | None = None
     """Where DeepSpeed's engine runs the script's step."""
+    sharding: ShardingFacts | None = None
+    """Where the script's own FSDP wraps its model."""
     clipping: float | None = None
     """Norm to which gradients are clipped before the step; None where they are not."""
     compiled: bool = False

@@ -18,7 +18,7 @@ from torch import nn
 
 from gpu_plan.planner.capture.answers.accelerator import accelerator_answers
 from gpu_plan.planner.capture.answers.cuda import cuda_answers
-from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank, policies, wrapped
+from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank
 from gpu_plan.planner.capture.answers.generation import Generated, completions
 from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted, scripted_or_plain
 from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
@@ -31,6 +31,7 @@ from gpu_plan.planner.capture.deepspeed.take import Engines
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.lean import does_without_transformers
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, OptimizerFacts
+from gpu_plan.planner.capture.sharding.own import sharding, wrapped
 from gpu_plan.planner.capture.standin.data_sets import stand_in_for_data_sets, texts_beside
 from gpu_plan.planner.capture.standin.encodings import stand_in_for_encodings
 from gpu_plan.planner.capture.standin.metrics import stand_in_for_metrics
@@ -74,6 +75,7 @@ from gpu_plan.planner.trace.recording.recorder import Held
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, cast, parameter_infos
 from gpu_plan.planner.trace.storage import dump
+from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, adapters_on
 from gpu_plan.planner.workload.precisions import PLAIN_PRECISION, mixed_in, pure_in
 
@@ -186,7 +188,7 @@ class Window:
 
     def _impose(self, model: nn.Module) -> None:
         """The types of the strategy that is asked about, where they are not the script's own."""
-        regime = self._request.regime
+        regime = self._request.regime or _own_regime()
         if regime is not None:
             cast(model, regime)
         if self._request.checkpointing is not None:
@@ -279,6 +281,7 @@ class Window:
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
             wrapper="deepspeed" if engine else wrapped[0] if wrapped and loop == "plain" else "",
             engine=engine,
+            sharding=sharding.facts() if sharding.types and loop == "plain" else None,
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
             models=len(models),
@@ -301,14 +304,30 @@ class Window:
             )
         if self._engines.dtype is not None:
             return mixed_in(self._engines.dtype)
-        own = {dtype for dtype in policies if dtype.itemsize == 2}
-        if own and self._regions.seen is None and all(p.dtype not in own for m in models for p in m.parameters()):
-            name = str(own.pop()).removeprefix("torch.")
+        if sharding.computed is not None and sharding.computed.itemsize == 2:
+            if loop_of(self._observed)[1] != "plain":
+                raise InputError(
+                    f"its trainer's own FSDP computes in {sharding.computed} by a policy of mixed precision, which a"
+                    " capture does not follow: plan the model by name with --precision"
+                )
+            # Shards, their gradients' sums and the optimizer's state stay in the type that the model was loaded in.
+            return mixed_in(str(sharding.computed).removeprefix("torch."))
+        region = self._regions.seen
+        found = _precision(models, region)
+        if sharding.types and region is not None and found == mixed_in(region):
             raise InputError(
-                f"its own FSDP computes in {name} by a policy of mixed precision, which a capture does not follow: open"
-                f" torch.autocast(dtype=torch.{name}) around forward, or plan the model by name with --precision"
+                "its own FSDP gathers parameters in float32 under torch.autocast, of which no plan is made: with"
+                f" MixedPrecisionPolicy(param_dtype=torch.{region}) they are gathered in 16 bits"
             )
-        return _precision(models, self._regions.seen)
+        return found
+
+
+def _own_regime() -> Regime | None:
+    """Types in which the script's own FSDP gathers parameters by a policy, and keeps buffers; None without one."""
+    if sharding.computed is None:
+        return None
+    name = str(sharding.computed).removeprefix("torch.")
+    return Regime(weights=name, buffers_follow=any(one.buffers is not None for one in sharding.types))
 
 
 def _profile(request: CaptureRequest) -> KernelProfile:

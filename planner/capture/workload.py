@@ -11,7 +11,8 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.training import Given
 from gpu_plan.planner.strategy.base import autocast_regime
-from gpu_plan.planner.strategy.known import all_traits, unsharded
+from gpu_plan.planner.strategy.known import all_traits, traits_of, unsharded
+from gpu_plan.planner.strategy.registry import find_strategy
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero.common import deepspeed_regime
 from gpu_plan.planner.workload.training import (
@@ -52,6 +53,7 @@ def overlay(given: Given, facts: CapturedFacts, script: str, world_size: int = 1
     if optimizer is None:
         names = ", ".join(made.class_name for made in facts.optimizers) or "none"
         raise InputError(f"{script}: its optimizer ({names}) cannot be planned for: name one with --optimizer")
+    strategy = _strategy(given.strategy, facts, script, world_size)
     batch_given = given.micro_batch is not None or given.global_batch is not None
     return replace(
         given,
@@ -60,8 +62,10 @@ def overlay(given: Given, facts: CapturedFacts, script: str, world_size: int = 1
         attention=given.attention or Attention(facts.attention),
         stack=given.stack or Stack(facts.stack),
         checkpointing=given.checkpointing or Checkpointing(facts.checkpointing),
-        strategy=_strategy(given.strategy, facts, script, world_size),
-        offload=given.offload or (None if facts.engine is None else Offload(facts.engine.offload)),
+        strategy=strategy,
+        offload=given.offload or _offload(facts),
+        dp_replicate=given.dp_replicate or _replicas(facts, strategy),
+        settings=(*given.settings, *_own_settings(given, facts, strategy)),
         seq_len=given.seq_len or facts.seq_len,
         micro_batch=given.micro_batch if batch_given else facts.micro_batch,
         grad_accum=given.grad_accum if batch_given or given.grad_accum else facts.accumulation_steps,
@@ -87,7 +91,14 @@ def _strategy(given: str | None, facts: CapturedFacts, script: str, world_size: 
             )
         own = own or [unsharded(world_size).name]
     elif world_size == 1:
+        if facts.sharding is not None and facts.sharding.computed:
+            raise UsageError(
+                f"{script} computes in {facts.sharding.computed} by a policy of its own FSDP, which is planned for two"
+                " devices or more: give more --gpus"
+            )
         return given
+    if facts.sharding is not None and facts.sharding.replicas > 1:
+        own = [name for name in own if traits_of(name).replicates] or own
     if not own or given in own:
         return given
     if given is not None:
@@ -96,6 +107,36 @@ def _strategy(given: str | None, facts: CapturedFacts, script: str, world_size: 
             " a launch cannot change it"
         )
     return own[0]
+
+
+def _offload(facts: CapturedFacts) -> Offload | None:
+    """What the script itself keeps on the host; None where nothing says."""
+    if facts.engine is not None:
+        return Offload(facts.engine.offload)
+    if facts.sharding is not None:
+        return Offload.ALL if facts.sharding.offloaded else Offload.NONE
+    return None
+
+
+def _replicas(facts: CapturedFacts, strategy: str | None) -> int | None:
+    """Copies of the sharded whole, where the script's own mesh has some."""
+    if facts.sharding is None or strategy is None or not traits_of(strategy).replicates:
+        return None
+    return facts.sharding.replicas or None
+
+
+def _own_settings(given: Given, facts: CapturedFacts, strategy: str | None) -> tuple[tuple[str, str], ...]:
+    """`--set` keys that the script's own FSDP decides, where the strategy knows them and none was given."""
+    own = facts.sharding
+    if own is None or strategy is None:
+        return ()
+    found = {}
+    if own.reduced and own.reduced != own.computed:
+        found["dtype.reduce"] = own.reduced
+    if own.kept:
+        found["fsdp.reshard_after_forward"] = "false"
+    known, asked = traits_of(strategy).settings, dict(given.settings)
+    return tuple((key, value) for key, value in found.items() if key in known and key not in asked)
 
 
 def _check_own(given: Given, facts: CapturedFacts, script: str) -> None:
@@ -213,7 +254,11 @@ def natural_regime(facts: CapturedFacts) -> "Regime":
     """The types in which the script computes by itself, as the single-device strategy or DeepSpeed's names them."""
     if facts.engine is not None:
         return deepspeed_regime(Precision(facts.precision))
-    return autocast_regime(Precision(facts.precision), Stack(facts.stack), Peft(facts.peft))
+    precision, stack, peft = Precision(facts.precision), Stack(facts.stack), Peft(facts.peft)
+    own = [traits.name for traits in all_traits() if facts.wrapper in traits.wrapped_by]
+    if own and facts.sharding is not None and facts.sharding.computed:
+        return find_strategy(own[0]).regime(precision, stack, peft)
+    return autocast_regime(precision, stack, peft)
 
 
 def stored_otherwise(spec: ModelSpec, facts: CapturedFacts) -> str | None:

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from gpu_plan.cli import main
-from gpu_plan.planner.capture.parent import CaptureError, capture
-from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, PlannedDevice
+from gpu_plan.planner.capture.parent import capture
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, PlannedDevice, ShardingFacts
+from gpu_plan.planner.capture.sharding.own import Sharding, Types
 from gpu_plan.planner.capture.watch.problem import described
-from gpu_plan.planner.capture.workload import overlay
-from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.capture.workload import natural_regime, overlay
+from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Kind, Mark
 from gpu_plan.planner.trace.storage import load
 
@@ -170,13 +172,19 @@ optimizer.step()
 
 POLICY = """
 import torch
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 torch.distributed.init_process_group()
-model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2)).cuda()
-fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8))
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+for layer in model:
+    fully_shard(layer, mp_policy=policy)
+fully_shard(model, mp_policy=policy)
+assert isinstance(model, FSDPModule) and type(model).__name__ == "Sequential"
+model.set_requires_gradient_sync(True)
+model.unshard(async_op=True).wait()
 optimizer = torch.optim.AdamW(model.parameters())
-model(torch.zeros(4, 8, device="cuda")).sum().backward()
+model(torch.zeros(4, 64, device="cuda")).sum().backward()
 optimizer.step()
 """
 
@@ -191,8 +199,48 @@ def test_flash_attention_needs_no_package_to_be_planned(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_policy_of_mixed_precision_is_not_planned_as_fp32(tmp_path: Path) -> None:
+def test_a_policy_of_mixed_precision_is_followed(tmp_path: Path) -> None:
     script = tmp_path / "policy.py"
     script.write_text(POLICY)
-    with pytest.raises(CaptureError, match="computes in bfloat16 by a policy of mixed precision"):
-        capture(_request(script, device=A100, world_size=2))
+    outcome, content = capture(_request(script, device=A100, world_size=2))
+    facts = outcome.facts
+    assert facts is not None
+    assert facts.precision == "bf16-mixed"
+    assert facts.sharding == ShardingFacts(computed="bfloat16", reduced="float32")
+    trace = load(content)
+    assert {parameter.dtype for parameter in trace.parameters} == {"bfloat16"}
+    # What goes into the model is cast as its parameters are.
+    assert any(one.endswith(", 64] bfloat16") for one in trace.tensor_shape)
+    assert natural_regime(facts).weights == "bfloat16"
+
+
+SHARDED = replace(FACTS, wrapper="fully_shard", precision="bf16-mixed")
+
+
+def test_what_ones_own_fsdp_says_is_planned() -> None:
+    nothing = read_given({}, [])
+    own = replace(SHARDED, sharding=ShardingFacts(computed="bfloat16", reduced="float32", kept=True))
+    planned = overlay(nothing, own, "train.py", 8)
+    assert (planned.strategy, planned.offload) == ("fsdp", Offload.NONE)
+    assert dict(planned.settings) == {"dtype.reduce": "float32", "fsdp.reshard_after_forward": "false"}
+    asked = overlay(read_given({}, ["dtype.reduce=bfloat16"]), own, "train.py", 8)
+    assert dict(asked.settings)["dtype.reduce"] == "bfloat16"
+    onto_the_host = replace(SHARDED, sharding=ShardingFacts(computed="bfloat16", offloaded=True))
+    assert overlay(nothing, onto_the_host, "train.py", 8).offload is Offload.ALL
+    in_copies = replace(SHARDED, sharding=ShardingFacts(computed="bfloat16", replicas=2))
+    assert (
+        overlay(nothing, in_copies, "train.py", 8).strategy,
+        overlay(nothing, in_copies, "t.py", 8).dp_replicate,
+    ) == (
+        "hsdp",
+        2,
+    )
+    with pytest.raises(UsageError, match="by a policy of its own FSDP, which is planned for two devices or more"):
+        overlay(nothing, own, "train.py", 1)
+
+
+def test_policies_that_differ_are_refused() -> None:
+    own = Sharding()
+    own.types = [Types(computed="torch.bfloat16"), Types(computed="torch.float16")]
+    with pytest.raises(InputError, match=r"computes in several types \(bfloat16, float16\), of which no plan is made"):
+        own.facts()

@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.capture.imports import when_imported
+from gpu_plan.planner.capture.sharding.own import wrapped
+from gpu_plan.planner.capture.sharding.stand_ins import FullyShardedDataParallel, fully_shard, taken
 from gpu_plan.planner.errors import InputError
 
 _SILENT = (
@@ -26,20 +28,6 @@ _LAUNCHED = ("init_process_group", "LOCAL_RANK", "deepspeed.init", "init_device_
 """Words of a script that a launcher starts on each device."""
 _JOINING = ("torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
 """Modules that join a group by themselves: a mesh of devices does where none is joined yet."""
-
-wrapped: list[str] = []
-"""Names of the classes and functions in which the script has wrapped a model by itself."""
-
-
-policies: list[torch.dtype] = []
-"""Types in which the script's own FSDP gathers parameters and computes, other than their own."""
-
-
-def _note_policy(policy: Any) -> None:
-    """FSDP2's MixedPrecisionPolicy or FSDP1's MixedPrecision."""
-    dtype = getattr(policy, "param_dtype", None)
-    if dtype is not None:
-        policies.append(dtype)
 
 
 class DistributedDataParallel(nn.Module):
@@ -62,32 +50,6 @@ class DataParallel(DistributedDataParallel):
     """torch/nn/parallel/data_parallel.py on one device: the module itself."""
 
 
-class FullyShardedDataParallel(DistributedDataParallel):
-    """As torch/distributed/fsdp/fully_sharded_data_parallel.py: unknown attributes are the module's."""
-
-    def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        super().__init__(module)
-        _note_policy(kwargs.get("mixed_precision"))
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
-
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def state_dict_type(*args: Any, **kwargs: Any) -> Iterator[None]:
-        yield
-
-    @staticmethod
-    def set_state_dict_type(*args: Any, **kwargs: Any) -> None:
-        return None
-
-
 class _Done:
     """torch.distributed.Work of a collective that is over."""
 
@@ -96,13 +58,6 @@ class _Done:
 
     def is_completed(self) -> bool:
         return True
-
-
-def _fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
-    """torch/distributed/fsdp/_fully_shard: in place, and the module is given back."""
-    wrapped.append("fully_shard")
-    _note_policy(kwargs.get("mp_policy"))
-    return module
 
 
 def launched_by_torchrun(script: Path) -> bool:
@@ -151,7 +106,20 @@ def _take_launchers(module: Any) -> None:
 
 def _take_sharding(module: Any) -> None:
     module.FullyShardedDataParallel = FullyShardedDataParallel
-    module.fully_shard = _fully_shard
+    module.fully_shard = fully_shard
+    module.FSDPModule = taken(module.FSDPModule)
+
+
+def _refuse_tensor_parallel(module: Any) -> None:
+    """Layers whose matrices lie in parts on several ranks: a step of theirs is not that of the whole model."""
+
+    def parallelize_module(*_: Any, **__: Any) -> None:
+        raise InputError(
+            "it shards its layers over a mesh by tensor parallel itself (parallelize_module), which a capture does not"
+            " follow: plan the model by name with --tp"
+        )
+
+    module.parallelize_module = parallelize_module
 
 
 @contextlib.contextmanager
@@ -203,4 +171,5 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
         when_imported("torch.distributed.fsdp", _take_sharding)
         when_imported("accelerate.launchers", _take_launchers)
         when_imported("torch.distributed.rpc", _refuse_calls)
+        when_imported("torch.distributed.tensor.parallel", _refuse_tensor_parallel)
         yield
