@@ -16,14 +16,15 @@ import torch._dynamo  # the first optimizer imports it: not in the midst of the 
 import torch.fx.experimental._config as fx_config
 from torch import nn
 
-from gpu_plan.planner.capture.answers.accelerator import accelerator_answers
-from gpu_plan.planner.capture.answers.cuda import cuda_answers
+from gpu_plan.planner.capture.answers.devices.accelerator import accelerator_answers
+from gpu_plan.planner.capture.answers.devices.cuda import cuda_answers
+from gpu_plan.planner.capture.answers.devices.defaults import defaults
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank
 from gpu_plan.planner.capture.answers.generation import Generated, completions
 from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted, scripted_or_plain
 from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
 from gpu_plan.planner.capture.answers.loaders import loaders
-from gpu_plan.planner.capture.answers.placement import Placement, parameters_on_meta, ranks_as_devices
+from gpu_plan.planner.capture.answers.placement import Placement, is_planned, parameters_on_meta, ranks_as_devices
 from gpu_plan.planner.capture.answers.precision import Regions, autocast_regions, scaled_in_sixteen_bits
 from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
@@ -134,6 +135,8 @@ class Window:
         seen = device.count if launched_by_torchrun(Path(self._request.script)) else 1
         stack.enter_context(cuda_answers(device, seen))
         stack.enter_context(accelerator_answers(device, seen))
+        if device.capability_major is not None:
+            stack.enter_context(defaults(is_planned, self._placement.make_default))
         # What a distribution asks of its parameters are their values.
         stack.enter_context(mock.patch.object(torch.distributions.Distribution, "_validate_args", False))
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))

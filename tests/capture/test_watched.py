@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from gpu_plan.planner.capture.answers.cuda import cuda_answers
+from gpu_plan.planner.capture.answers.devices.cuda import cuda_answers
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun
 from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.request import PlannedDevice

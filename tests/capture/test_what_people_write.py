@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpu_plan.cli import main
-from gpu_plan.planner.capture.parent import capture
+from gpu_plan.planner.capture.parent import CaptureError, capture
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, PlannedDevice, ShardingFacts
 from gpu_plan.planner.capture.sharding.own import Sharding, Types
 from gpu_plan.planner.capture.watch.problem import described
@@ -212,6 +212,74 @@ def test_a_policy_of_mixed_precision_is_followed(tmp_path: Path) -> None:
     # What goes into the model is cast as its parameters are.
     assert any(one.endswith(", 64] bfloat16") for one in trace.tensor_shape)
     assert natural_regime(facts).weights == "bfloat16"
+
+
+DEFAULTS = """
+import torch
+from torch import nn
+
+{default}
+model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4)){moved}
+optimizer = torch.optim.Adam(model.parameters())
+loader = torch.utils.data.DataLoader(torch.zeros(64, 64, device="cpu"), batch_size=8, shuffle=True)
+for batch in loader:
+    labels = {labels}
+    nn.functional.cross_entropy(model(batch.type(torch.cuda.FloatTensor)), labels).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("default", "moved", "labels"),
+    [
+        ('torch.set_default_device("cuda")', "", "torch.randint(0, 4, (8,))"),
+        ('torch.set_default_tensor_type("torch.cuda.FloatTensor")', "", "torch.zeros(8, dtype=torch.int64)"),
+        ("", ".cuda()", "torch.cuda.LongTensor([0] * 8)"),
+    ],
+)
+def test_new_tensors_on_the_gpu_by_default(default: str, moved: str, labels: str, tmp_path: Path) -> None:
+    script = tmp_path / "defaults.py"
+    script.write_text(DEFAULTS.format(default=default, moved=moved, labels=labels))
+    facts = capture(_request(script, device=A100))[0].facts
+    assert facts is not None
+    assert (facts.micro_batch, facts.optimizer, facts.spec["num_parameters"]) == (8, "adamw", 64 * 32 + 32 + 32 * 4 + 4)
+    assert not any("puts nothing on a GPU" in note for note in facts.notes)
+
+
+REFUSED = """
+import torch
+{text}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("torch.eye(4).to_sparse().cuda()", r"puts a sparse tensor \(torch.sparse_coo\) on the GPU"),
+        (
+            "from torch.distributed.tensor.parallel import parallelize_module\n"
+            "parallelize_module(torch.nn.Linear(2, 2), None, None)",
+            "shards its layers over a mesh by tensor parallel itself",
+        ),
+        (
+            "from torch.distributed.optim import ZeroRedundancyOptimizer\n"
+            "ZeroRedundancyOptimizer(torch.nn.Linear(2, 2).parameters(), torch.optim.Adam)",
+            "its ZeroRedundancyOptimizer keeps a part of the state on each rank",
+        ),
+        (
+            "from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy\n"
+            "FullyShardedDataParallel(torch.nn.Linear(2, 2), sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)",
+            "its own FSDP shards by SHARD_GRAD_OP, of which no plan is made",
+        ),
+    ],
+)
+def test_what_no_plan_follows_is_named(text: str, said: str, tmp_path: Path) -> None:
+    script = tmp_path / "refused.py"
+    script.write_text(REFUSED.format(text=text))
+    with pytest.raises(CaptureError, match=said):
+        capture(_request(script, device=A100, world_size=2))
 
 
 SHARDED = replace(FACTS, wrapper="fully_shard", precision="bf16-mixed")

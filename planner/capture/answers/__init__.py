@@ -1,6 +1,6 @@
 """What the user's code is answered in place of a GPU, a network and a cluster: context managers around the script.
 
-    cuda, accelerator, stream  the planned GPUs, by both names; what nothing waits for
+    devices                    the planned GPUs, by all their names; what is made there by default
     distributed                one rank whose collectives nobody answers
     host_values                values that meta does not have: by named policy, each site listed
     pretrained, quantised      `from_pretrained` without weights, in 4 bits too

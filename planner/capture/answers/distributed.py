@@ -95,6 +95,18 @@ def _refuse_calls(module: Any) -> None:
     module.init_rpc = init_rpc
 
 
+def _refuse_sharded_state(module: Any) -> None:
+    """An optimizer whose state lies in parts on the ranks while all else is whole: no strategy here is that."""
+
+    def optimizer(*_: Any, **__: Any) -> None:
+        raise InputError(
+            "its ZeroRedundancyOptimizer keeps a part of the state on each rank and everything else whole, of which no"
+            " plan is made: the optimizer inside by itself has one, as has --strategy zero1 of the model by name"
+        )
+
+    module.ZeroRedundancyOptimizer = optimizer
+
+
 def _take_launchers(module: Any) -> None:
     """accelerate/launchers.py: what a notebook starts on each device runs here, on one."""
 
@@ -171,5 +183,6 @@ def one_rank(world_size: int, script: Path) -> Iterator[None]:
         when_imported("torch.distributed.fsdp", _take_sharding)
         when_imported("accelerate.launchers", _take_launchers)
         when_imported("torch.distributed.rpc", _refuse_calls)
+        when_imported("torch.distributed.optim", _refuse_sharded_state)
         when_imported("torch.distributed.tensor.parallel", _refuse_tensor_parallel)
         yield

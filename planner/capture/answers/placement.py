@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from gpu_plan.planner.capture.answers.devices.defaults import gpu_dtype
+from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS, KnownValues
 
 if TYPE_CHECKING:
@@ -50,6 +53,8 @@ class Placement(TorchFunctionMode):
         self._on_cpu = on_cpu
         self.placed = False
         """Whether the script has put anything on a planned device."""
+        self.by_default = False
+        """Whether what the script makes lies on the planned device unless it says otherwise."""
         self.recording = False
         """Whether a step is being recorded: on planned CPUs, what it makes then is made on meta."""
         self._twins: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -60,6 +65,11 @@ class Placement(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func in _MOVES:
             return self._move(func, args, kwargs)
+        if func is torch.Tensor.type and (dtype := gpu_dtype(args[1] if len(args) > 1 else kwargs.get("dtype"))):
+            self.placed = True
+            return self.to_meta(args[0], {}, (dtype,))
+        if self.by_default and kwargs.get("device") is None and func in _device_constructors() and not _loads():
+            kwargs["device"] = META
         if func in _ARRAYS and self._array is not None and args[0].is_meta:
             args = (self._array(args[0].detach()), *args[1:])
         if kwargs.get("device") is not None and is_planned(kwargs["device"]):
@@ -81,6 +91,11 @@ class Placement(TorchFunctionMode):
             with _disable_current_modes():
                 self._known.put(made, torch.full(made.shape, answer, dtype=torch.bool))
         return made
+
+    def make_default(self, planned: bool) -> None:
+        """New tensors lie on the planned device from now on, or no longer."""
+        self.by_default = planned
+        self.placed |= planned
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CPU tensor's one stand-in on meta; any other tensor as it is."""
@@ -118,6 +133,8 @@ class Placement(TorchFunctionMode):
     def to_meta(self, tensor: torch.Tensor, options: dict[str, Any], rest: tuple[Any, ...] = ()) -> torch.Tensor:
         """`tensor` on meta, its values remembered where they are whole numbers and few."""
         options = {key: value for key, value in options.items() if key != "non_blocking"}
+        if tensor.layout is not torch.strided:
+            raise InputError(f"it puts a sparse tensor ({tensor.layout}) on the GPU, of which no plan is made")
         moved = torch.Tensor.to(tensor, META, *(item for item in rest if isinstance(item, torch.dtype)), **options)
         if tensor.device.type == "cpu" and moved is not tensor:
             remember(self._known, moved, tensor)
@@ -134,6 +151,14 @@ def remember(known: KnownValues, moved: torch.Tensor, tensor: torch.Tensor) -> N
 
 
 _BETWEEN = ("gpu_plan.planner.trace.recording.functions", "gpu_plan.planner.capture.answers.placement", "torch")
+
+
+def _loads() -> bool:
+    """Whether a loader's sampler draws: its numbers stay on the host."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_BETWEEN[:2]):
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__", "")).startswith("torch.utils.data")
 
 
 def _ours() -> bool:

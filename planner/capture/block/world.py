@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from torch.amp import autocast_mode
 
-from gpu_plan.planner.capture.answers.cuda import cuda_answers
+from gpu_plan.planner.capture.answers.devices.cuda import cuda_answers
 from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted
 from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.answers.placement import parameters_on_meta

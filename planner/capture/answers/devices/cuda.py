@@ -8,7 +8,7 @@ from unittest import mock
 
 import torch
 
-from gpu_plan.planner.capture.answers.stream import NoStream
+from gpu_plan.planner.capture.answers.devices.stream import NoStream
 from gpu_plan.planner.capture.request import PlannedDevice
 
 _NOTHING = (
