@@ -2,7 +2,8 @@
 
     .venv/bin/python -m benchmarks.corpus.report
 
-Writes benchmarks/results/corpus_scripts.md, corpus_held_scripts.md and corpus_third_scripts.md.
+Writes benchmarks/results/corpus_scripts.md, and corpus_held_scripts.md, corpus_third_scripts.md and
+corpus_fourth_scripts.md of the later draws.
 """
 
 import json
@@ -11,10 +12,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.corpus.scripts import EXPECTED, HELD, HELD_RESULTS, RESULTS, THIRD, THIRD_RESULTS
+from benchmarks.corpus.scripts import (
+    EXPECTED,
+    FOURTH,
+    FOURTH_RESULTS,
+    HELD,
+    HELD_RESULTS,
+    RESULTS,
+    THIRD,
+    THIRD_RESULTS,
+)
 
 ARGUED = Path(__file__).parent / "argued_scripts.json"
 THIRD_ARGUED = Path(__file__).parent / "argued_third_scripts.json"
+FOURTH_ARGUED = Path(__file__).parent / "argued_fourth_scripts.json"
 HELD_ARGUED = Path(__file__).parent / "argued_held_scripts.json"
 _REFUSED_AS_EXPECTED: set[tuple[str, str]] = set()
 """Scripts of the second draw whose line says what their text told, by label: argued_held_scripts.json, `refused as
@@ -87,6 +98,7 @@ def main() -> int:
     RESULTS.with_suffix(".md").write_text(as_markdown(*read))
     _second_page((HELD, HELD_RESULTS, HELD_ARGUED), "The second draw")
     _second_page((THIRD, THIRD_RESULTS, THIRD_ARGUED), "The third draw")
+    _second_page((FOURTH, FOURTH_RESULTS, FOURTH_ARGUED), "The fourth draw")
     return 0
 
 
