@@ -76,7 +76,11 @@ def test_homes_are_modules():
     assert [module for module in HOMES if not (ROOT / module).is_file()] == []
 
 
-SAMPLE = ("planner/strategy/fsdp2/passes.py", "planner/memory/allocator/heap.py", "planner/capture/answers/cuda.py")
+SAMPLE = (
+    "planner/strategy/fsdp2/passes.py",
+    "planner/memory/allocator/heap.py",
+    "planner/capture/answers/devices/cuda.py",
+)
 
 
 @pytest.mark.parametrize("module", SAMPLE)
