@@ -63,11 +63,11 @@ def _is_led(folder: RunFolder, record: RunRecord) -> bool:
     if record.status not in GOES_ON:
         return False
     from gpu_plan.executor.engines.jobs import read_engine
-    from gpu_plan.executor.engines.registry import find_running
+    from gpu_plan.executor.engines.registry import find_places
 
     try:
         found = read_engine(folder)
-        return found is None or find_running(found.engine).state(found.job).where != "ended"
+        return found is None or find_places(found.engine).state(found).where != "ended"
     except PlanError:
         return True
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gpu_plan.executor.engines.engine import JobState
 from gpu_plan.executor.engines.jobs import read_engine
-from gpu_plan.executor.engines.registry import find_running
+from gpu_plan.executor.engines.registry import find_places
 from gpu_plan.executor.records.run import GOES_ON, RunRecord
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.supervise.processes.alive import supervisor_alive
@@ -26,8 +26,8 @@ def cancel(folder: RunFolder) -> str:
         raise UsageError(f"run {folder.run_id} is over already: {record.status.replace('_', ' ')}")
     found = read_engine(folder)
     if found is not None:
-        engine = find_running(found.engine)
-        engine.cancel(found.job)
+        engine = find_places(found.engine)
+        engine.cancel(found)
         return f"{engine.title} was told to cancel job {found.job}"
     if not supervisor_alive(record):
         raise UsageError(f"process {record.supervisor_pid}, which led run {folder.run_id}, is not on this host")
@@ -44,8 +44,8 @@ def settled(folder: RunFolder, seconds: float = 30.0) -> RunRecord:
         if record.status not in GOES_ON:
             return record
         if found is not None:
-            engine = find_running(found.engine)
-            state = engine.state(found.job)
+            engine = find_places(found.engine)
+            state = engine.state(found)
             if state.where == "ended":
                 return settle(folder, state, engine.title, found.job)
         time.sleep(0.5)
@@ -57,15 +57,14 @@ def settle(folder: RunFolder, state: JobState, title: str, job: str) -> RunRecor
     record = folder.read_run()
     if record.status not in GOES_ON:
         return record
-    cancelled = state.words.startswith(("CANCELLED", "STOPPED"))
-    code = _CANCELLED if cancelled else state.exit_code or _LOST
+    code = _CANCELLED if state.cancelled else state.exit_code or _LOST
     attempts = record.attempts
     if attempts and attempts[-1].ended is None:
         last = replace(attempts[-1], ended=time.time(), cause="interrupted", explanation=f"{title}: {state.words}")
         attempts = (*attempts[:-1], last)
     ended = replace(
         record,
-        status="interrupted" if cancelled else "lost",
+        status="interrupted" if state.cancelled else "lost",
         exit_code=code,
         ended=time.time(),
         updated=time.time(),

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from gpu_plan.executor.records.engine import EngineJob
+
 Where = Literal["queued", "running", "ended", "unknown"]
 
 
@@ -33,6 +35,8 @@ class JobState:
     """The engine's own: `PENDING (Resources)`."""
     exit_code: int | None = None
     """Of an ended job, where the engine tells it."""
+    cancelled: bool = False
+    """Whether somebody had it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,36 +89,36 @@ class Engine(Protocol):
         """Lines of the folder's README: what to type to submit, to look and to end. Pure."""
 
 
-class Runs(Engine, Protocol):
-    """An engine to which a run can be given, and which is asked how it fares."""
+class Places(Protocol):
+    """What has a run's job, and what the supervisor inside it asks."""
 
-    def job_file(self, shape: Shape, settings: Settings, *, folder: Path, lead: Sequence[str], python_path: str) -> str:
-        """Content of the submit file of a run whose `lead` words supervise it inside the job. Pure."""
+    @property
+    def name(self) -> str:
+        """As `--on` takes it."""
 
-    def check(self, settings: Settings) -> None:
-        """UnreachableError where its client is not there."""
+    @property
+    def title(self) -> str:
+        """As people call it."""
 
-    def submit(self, file: Path, settings: Settings) -> str:
-        """Gives the job to the engine; its number there. UsageError with the engine's own words where it refuses."""
+    @property
+    def leaves(self) -> int | None:
+        """Exit code with which the supervisor leaves where it is to be started again; None where the engine itself ends
+        it once it has queued the job."""
 
-    def state(self, job: str) -> JobState:
+    def state(self, job: EngineJob) -> JobState:
         """How a job fares; `unknown` where nobody can say."""
 
-    def cancel(self, job: str) -> None:
+    def cancel(self, job: EngineJob) -> None:
         """Ends a job."""
 
     def on_each_node(self, nodes: int) -> tuple[str, ...]:
         """Inside the job: words that start what follows them once on each node, numbered by PET_NODE_RANK."""
 
-    def from_outside(self, shape: Shape, settings: Settings) -> tuple[str, ...]:
-        """Outside of any job: words that take nodes as a job of this shape would, start what follows them once on
-        each, wait, and end with its code. Pure."""
-
     def head(self) -> str:
         """Inside the job: the address at which the nodes meet."""
 
     def sweep(self) -> tuple[str, ...]:
-        """Inside the job: a command that ends what still runs of its launches on the nodes."""
+        """Inside the job: a command that ends what still runs of its launches on the nodes; empty where nothing can."""
 
     def restarts(self) -> int:
         """Inside the job: how often the engine has started it anew."""
@@ -124,3 +128,21 @@ class Runs(Engine, Protocol):
 
     def again(self) -> bool:
         """Inside the job: asks the engine to queue it again; whether that was granted. The caller then ends."""
+
+
+class Runs(Engine, Places, Protocol):
+    """An engine to which a run can be given."""
+
+    def job_file(self, shape: Shape, settings: Settings, *, folder: Path, lead: Sequence[str], python_path: str) -> str:
+        """Content of the submit file of a run whose `lead` words supervise it inside the job. Pure."""
+
+    def check(self, settings: Settings) -> None:
+        """UnreachableError where its client is not there."""
+
+    def submit(self, file: Path, settings: Settings) -> EngineJob:
+        """Gives the job to the engine; which one it is there. UsageError with the engine's own words where
+        it refuses."""
+
+    def from_outside(self, shape: Shape, settings: Settings) -> tuple[str, ...]:
+        """Outside of any job: words that take nodes as a job of this shape would, start what follows them once on
+        each, wait, and end with its code. Pure."""

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpu_plan.executor.engines.end import settle
-from gpu_plan.executor.engines.engine import JobState, Runs
+from gpu_plan.executor.engines.engine import JobState, Places
 from gpu_plan.executor.engines.jobs import LOG_FILE
 from gpu_plan.executor.names import LOGS_FOLDER, attempt_folder
+from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.executor.records.run import Attempt, RunRecord
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.supervise.events import Event, EventKind
@@ -26,11 +27,11 @@ _SURE = 2
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """One run. Use `wait` once."""
+    """One run. `wait` may be called again where an interrupt broke it off."""
 
     folder: RunFolder
-    engine: Runs
-    job: str
+    engine: Places
+    job: EngineJob
     observe: Observe
     poll: float = POLL
     ask: float = ASK
@@ -47,7 +48,8 @@ class Follower:
     def wait(self) -> RunRecord:
         """Returns when the engine's job has ended; the record then says how."""
         self._record = self.folder.read_run()
-        self._tell("run")
+        if not self._words:
+            self._tell("run")
         next_ask = 0.0
         state = JobState(where="queued", words="")
         while True:
@@ -62,7 +64,7 @@ class Follower:
                 next_ask = 0.0
         self._look()
         began = bool(self._record.attempts)
-        self._record = settle(self.folder, state, self.engine.title, self.job)
+        self._record = settle(self.folder, state, self.engine.title, self.job.job)
         said = tail(self.folder.engine / LOG_FILE).strip().splitlines()
         if not began and said:
             self._tell("note", text=f"the job said last: {said[-1]}")
@@ -73,7 +75,7 @@ class Follower:
         state = self.engine.state(self.job)
         if state.words != self._words:
             self._words = state.words
-            self._tell("note", text=f"{self.engine.title} job {self.job}: {state.words}")
+            self._tell("note", text=f"{self.engine.title} job {self.job.job}: {state.words}")
         self._over = self._over + 1 if state.where == "ended" else 0
         return state
 

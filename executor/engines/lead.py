@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpu_plan.executor.doctor.machine import findings_of
-from gpu_plan.executor.engines.engine import Runs
-from gpu_plan.executor.engines.jobs import Submitted, read_job, write_engine
+from gpu_plan.executor.engines.engine import Places
+from gpu_plan.executor.engines.jobs import Submitted, read_engine, read_job, write_engine
 from gpu_plan.executor.engines.preflight.collect import look
-from gpu_plan.executor.engines.registry import find_running
+from gpu_plan.executor.engines.registry import find_places
 from gpu_plan.executor.job import Job, Placement
 from gpu_plan.executor.live.plain import PlainView
 from gpu_plan.executor.names import PLAN_FILE
@@ -24,6 +24,7 @@ from gpu_plan.executor.records.run import GOES_ON, Phase, RunRecord
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.supervise.causes.classify import LAUNCHER_FAILED
 from gpu_plan.executor.supervise.limits import read_limits
+from gpu_plan.executor.supervise.processes.alive import supervisor_alive
 from gpu_plan.executor.supervise.supervisor import supervise
 from gpu_plan.planner.errors import PlanError, PreflightError
 from gpu_plan.planner.own_python import own_environment
@@ -32,6 +33,8 @@ _SOON = "SIGUSR1"
 """What an engine sends before the time limit."""
 _UNFINISHED = (*GOES_ON, "interrupted", "launcher_failed", "lost")
 """What the record of a run may say that goes on when its engine starts it again."""
+_OVERLAP = 20.0
+"""Seconds that a supervisor needs to end its ranks and say so."""
 _WAIT = 90.0
 """Seconds for the engine to take the nodes, once it has queued the job again."""
 
@@ -40,10 +43,10 @@ def main(folder: Path) -> int:
     """Supervises the run in `folder` and gives its exit code."""
     run = RunFolder(folder)
     given, job = read_job(run)
-    engine = find_running(given.engine)
-    record = run.read_run()
-    write_engine(run, EngineJob(engine=engine.name, job=engine.job_number()))
+    engine = find_places(given.engine)
     restarts = engine.restarts()
+    record = _after_its_predecessor(run) if restarts else run.read_run()
+    here = _noted(run, engine)
     if record.status not in _UNFINISHED and record.exit_code is not None:
         return record.exit_code  # it was over before the engine began again
     job = replace(job, placement=_placement(engine, given))
@@ -62,13 +65,34 @@ def main(folder: Path) -> int:
     )
     last = ended.attempts[-1] if ended.attempts else None
     if last is not None and last.cause == "interrupted" and _SOON in last.explanation:
-        return _queue_again(run, ended, f"{engine.title}'s time limit came", engine, given)
+        return _queue_again(run, ended, f"{engine.title}'s time limit came", engine, given, here)
     if _nodes_are_lost(ended, job.max_restarts):
-        return _queue_again(run, ended, ended.attempts[-1].explanation, engine, given)
+        return _queue_again(run, ended, ended.attempts[-1].explanation, engine, given, here)
     return ended.exit_code if ended.exit_code is not None else LAUNCHER_FAILED
 
 
-def _look_at_nodes(run: RunFolder, job: Job, engine: Runs, given: Submitted) -> None:
+def _after_its_predecessor(run: RunFolder) -> RunRecord:
+    """The record, once the supervisor of the start before has written its last: an engine may begin a run again while
+    it still ends its ranks. One that went with its node writes nothing any more."""
+    until = time.monotonic() + _OVERLAP
+    while (record := run.read_run()).status in GOES_ON and time.monotonic() < until:
+        if time.time() - record.updated > _OVERLAP and not supervisor_alive(record):
+            break
+        time.sleep(0.5)
+    return record
+
+
+def _noted(run: RunFolder, engine: Places) -> EngineJob:
+    """Which job this is, kept for `plan cancel` from anywhere: whoever submitted it may not have come to that yet."""
+    known = read_engine(run)
+    number = engine.job_number() or (known.job if known else "")
+    found = EngineJob(engine=engine.name, job=number, where=known.where if known else "")
+    if number:
+        write_engine(run, found)
+    return found
+
+
+def _look_at_nodes(run: RunFolder, job: Job, engine: Places, given: Submitted) -> None:
     """Warnings are said; PreflightError for the first error, with which the run ends."""
     folder = run.engine / "nodes"
     folder.mkdir(exist_ok=True)
@@ -88,7 +112,7 @@ def _look_at_nodes(run: RunFolder, job: Job, engine: Runs, given: Submitted) -> 
         raise PreflightError(message)
 
 
-def _placement(engine: Runs, given: Submitted) -> Placement:
+def _placement(engine: Places, given: Submitted) -> Placement:
     return Placement(
         engine=engine.name,
         start=engine.on_each_node(given.nodes),
@@ -97,7 +121,7 @@ def _placement(engine: Runs, given: Submitted) -> Placement:
     )
 
 
-def _taken_back(record: RunRecord, engine: Runs, restarts: int) -> RunRecord:
+def _taken_back(record: RunRecord, engine: Places, restarts: int) -> RunRecord:
     """The record in which the last attempt ended because the engine took its nodes back, as this new start shows."""
     last = record.attempts[-1]
     if last.cause not in (None, "interrupted"):
@@ -119,7 +143,7 @@ def _nodes_are_lost(ended: RunRecord, most: int) -> bool:
     return 0 < idle <= most and idle < len(attempts)
 
 
-def _queue_again(run: RunFolder, ended: RunRecord, why: str, engine: Runs, given: Submitted) -> int:
+def _queue_again(run: RunFolder, ended: RunRecord, why: str, engine: Places, given: Submitted, here: EngineJob) -> int:
     """The job goes back to the queue, unless it may not. Ends with the exit code of a run that does not go on."""
     code = ended.exit_code if ended.exit_code is not None else LAUNCHER_FAILED
     if not given.requeue:
@@ -132,8 +156,10 @@ def _queue_again(run: RunFolder, ended: RunRecord, why: str, engine: Runs, given
         attempts=(*ended.attempts[:-1], closed),
     )  # fmt: skip
     run.write_run(waiting)
-    if engine.again() or engine.state(engine.job_number()).where == "queued":
+    if engine.again() or (engine.leaves is None and engine.state(here).where == "queued"):
         print(f"plan: {why}: queued again", file=sys.stderr, flush=True)
+        if engine.leaves is not None:
+            return engine.leaves
         time.sleep(_WAIT)  # the engine ends this process when it takes the nodes
     run.write_run(replace(ended, message=f"{why}, and {engine.title} does not queue the job again"))
     return code

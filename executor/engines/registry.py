@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from importlib import import_module
 
-from gpu_plan.executor.engines.engine import Engine, Runs
+from gpu_plan.executor.engines.engine import Engine, Places, Runs
 from gpu_plan.planner.errors import NotBuiltError, UsageError
 from gpu_plan.planner.nearest import did_you_mean
 
@@ -14,9 +14,11 @@ ENGINES: Mapping[str, str] = {
     "skypilot": "gpu_plan.executor.engines.kinds.skypilot",
 }
 """Module by name; each has a value `ENGINE`."""
+_INSIDE: Mapping[str, str] = {"hosts": "gpu_plan.executor.engines.kinds.hosts"}
+"""Those that no option names."""
 ALIASES: Mapping[str, str] = {"kubernetes": "kubeflow", "k8s": "kubeflow", "sky": "skypilot"}
 """What people type for them."""
-LATER = tuple(f"--on {name}" for name in ("ray", "kubeflow", "skypilot"))
+LATER = tuple(f"--on {name}" for name in ("skypilot",))
 """What later versions bring: these write folders only."""
 
 
@@ -38,6 +40,14 @@ def find_running(name: str, option: str = "--on") -> Runs:
     if not hasattr(engine, "submit"):
         raise NotBuiltError(f"{option} {name}")
     return engine
+
+
+def find_places(name: str) -> Places:
+    """Who has the job of a run whose record names it."""
+    if name in _INSIDE:
+        inside: Places = import_module(_INSIDE[name]).ENGINE
+        return inside
+    return find_running(name)
 
 
 def engine_of_setting(word: str) -> str | None:

@@ -20,44 +20,54 @@ LEAD = "gpu_plan.executor.engines.lead"
 
 def submit(
     job: Job, engine: Runs, settings: Settings, *, hang_seconds: str | None = None, phases: tuple[Phase, ...] = ()
-) -> tuple[RunFolder, str]:
-    """The run's folder, and the engine's number of the job.
+) -> tuple[RunFolder, EngineJob]:
+    """The run's folder, and which job of the engine it is.
 
     Where the engine refuses, nothing is left: UsageError with its own words, UnreachableError where it is not there.
     """
     engine.check(settings)
-    shape = shape_of(job.saved, job.script.stem)
-    folder = create(job.working_directory)
-    folder = RunFolder(folder.path.absolute())
+    folder = prepared(job, engine.name, settings, hang_seconds=hang_seconds, phases=phases)
     try:
-        given = Submitted(
-            engine=engine.name,
-            nodes=shape.nodes,
-            submitted=time.time(),
-            script=str(job.script),
-            script_arguments=job.arguments,
-            working_directory=str(job.working_directory),
-            max_restarts=job.max_restarts,
-            environment={**job.environment, **settings.environment},
-            command=job.command,
-            leave_running=job.leave_running,
-            allow_deviation=job.allow_deviation,
-            stop_on_nan=job.stop_on_nan,
-            hang_seconds=hang_seconds,
-            check_parameters=job.check_parameters,
-            requeue=settings.flag("requeue", True),
-            preflight=settings.flag("preflight", True),
-        )
-        write_job(folder, given, job)
-        folder.write_run(replace(new_record(job, folder.run_id), status="queued", phases=phases))
         file = folder.engine / engine.submit_file
         write_text(file, submit_text(job, engine, settings, folder), force=True)
-        number = engine.submit(file, settings)
+        found = engine.submit(file, settings)
     except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
-    write_engine(folder, EngineJob(engine=engine.name, job=number))
-    return folder, number
+    write_engine(folder, found)
+    return folder, found
+
+
+def prepared(
+    job: Job, engine: str, settings: Settings, *, hang_seconds: str | None = None, phases: tuple[Phase, ...] = ()
+) -> RunFolder:
+    """A new run folder that holds all a supervisor needs which an engine starts, or nothing is left."""
+    folder = RunFolder(create(job.working_directory).path.absolute())
+    given = Submitted(
+        engine=engine,
+        nodes=shape_of(job.saved, job.script.stem).nodes,
+        submitted=time.time(),
+        script=str(job.script),
+        script_arguments=job.arguments,
+        working_directory=str(job.working_directory),
+        max_restarts=job.max_restarts,
+        environment={**job.environment, **settings.environment},
+        command=job.command,
+        leave_running=job.leave_running,
+        allow_deviation=job.allow_deviation,
+        stop_on_nan=job.stop_on_nan,
+        hang_seconds=hang_seconds,
+        check_parameters=job.check_parameters,
+        requeue=settings.flag("requeue", True),
+        preflight=settings.flag("preflight", True),
+    )
+    try:
+        write_job(folder, given, job)
+        folder.write_run(replace(new_record(job, folder.run_id), status="queued", phases=phases))
+    except BaseException:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    return folder
 
 
 def submit_text(job: Job, engine: Runs, settings: Settings, folder: RunFolder) -> str:

@@ -3,17 +3,21 @@
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.options.config import user_gpus
 
+_ENGINES = ("slurm", "ray", "k8s", "kubernetes")
+"""What a specification holds that asks an engine: others do not pay for the engines' modules."""
+
 
 def find_cluster(text: str) -> Cluster:
-    """`auto` detects this machine's GPUs, or the nodes of the allocation in which this process is; `slurm:PARTITION`
-    asks the engine; everything else is read by `parse_cluster`. InputError or UnreachableError in one line.
+    """`auto` detects this machine's GPUs, or the nodes of the allocation in which this process is; `slurm:PARTITION`,
+    `ray:` and `k8s:` ask the engine; everything else is read by `parse_cluster`. InputError or UnreachableError in one
+    line.
     """
     if text.strip().lower() == "auto":
         from gpu_plan.planner.hardware.detect import detect_cluster
         from gpu_plan.planner.hardware.engines.registry import inside_an_engine
 
         return inside_an_engine(user_gpus()) or detect_cluster()
-    if "slurm" in text.lower():
+    if any(name in text.lower() for name in _ENGINES):
         from gpu_plan.planner.hardware.engines.registry import asked_of_an_engine
 
         found = asked_of_an_engine(text, user_gpus())

@@ -216,6 +216,9 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--partition", metavar="P", help="SLURM's queue: --set slurm.partition=P")
     group.add_argument("--time", metavar="T", help="limit of wall time, such as 12:00:00: --set slurm.time=T")
     group.add_argument("--account", metavar="A", help="who pays: --set slurm.account=A")
+    group.add_argument("--address", metavar="A", help="Ray's cluster, http://HOST:8265: --set ray.address=A")
+    group.add_argument("--namespace", metavar="N", help="of Kubernetes: --set kubeflow.namespace=N")
+    group.add_argument("--image", metavar="I", help="container image: --set kubeflow.image=I")
     group.add_argument("--machine-rank", metavar="N", help="which host this is; default: SLURM_NODEID, NODE_RANK, or 0")
     group.add_argument(
         "--allow-deviation",

@@ -6,27 +6,23 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpu_plan.executor.names import attempt_folder
-from gpu_plan.executor.records.run import RunRecord
 from gpu_plan.executor.run_folder import RunFolder, list_runs
 from gpu_plan.planner.plan.files import save
 from tests.support import launch_plans
 from tests.support.bare_environment import bare_environment
-from tests.support.fault_job import SCRIPT, saved_plan
-from tests.support.fault_runs import steps_done, wait_until
+from tests.support.engine_runs import PLAN, Trial, at_step, ended, losses, write_plan
+from tests.support.fault_job import SCRIPT
+from tests.support.fault_runs import wait_until
 from tests.support.slurm_cluster import Slurm, missing, slurm
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
-PLAN = (sys.executable, "-m", "gpu_plan")
 
 
 @pytest.fixture(scope="module")
@@ -40,52 +36,17 @@ def engine() -> Iterator[Slurm]:
 
 
 def environment(engine: Slurm) -> dict[str, str]:
-    return {**os.environ, **engine.environment, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return trial(engine).environment
 
 
-SLOW = Path(__file__).with_name("slow_loop.py")
-
-
-def start(
-    engine: Slurm, folder: Path, *words: str, script: Path = SLOW, script_words: tuple[str, ...] = ()
-) -> "subprocess.Popen[str]":
-    """`plan --execute` of a script on two nodes."""
-    saved = saved_plan()
-    cluster = {**saved.cluster, "spec": "2x1xcpu", "nodes": 2, "gpus_per_node": 1}
-    save(replace(saved, cluster=cluster), folder / "plan.json", force=True)
-    command = (*PLAN, "--plan", "plan.json", "--execute", str(script), "--on", "slurm", *words, "--", *script_words)
-    return subprocess.Popen(
-        command, cwd=folder, env=environment(engine), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-
-
-def ended(process: "subprocess.Popen[str]", folder: Path) -> tuple[RunRecord, str]:
-    output, _ = process.communicate(timeout=1200)
-    record = list_runs(folder)[-1].read_run()
-    assert process.returncode == record.exit_code, output
-    return record, output
-
-
-def at_step(folder: Path, step: int) -> RunFolder:
-    assert wait_until(lambda: list_runs(folder) and steps_done(list_runs(folder)[-1]) >= step, 300)
-    return list_runs(folder)[-1]
-
-
-def losses(run: RunFolder) -> dict[int, float | None]:
-    """By step, what rank 0 recorded in the last attempt that did it."""
-    found: dict[int, float | None] = {}
-    for attempt in run.read_run().attempts:
-        moved = run.path / attempt_folder(attempt.number)
-        for rank in RunFolder(moved if moved.is_dir() else run.path).ranks():
-            if rank.rank == 0:
-                found |= {step.step: step.loss for step in rank.steps}
-    return found
+def trial(engine: Slurm) -> Trial:
+    return Trial(on=("--on", "slurm"), variables=engine.environment)
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(engine: Slurm, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float | None]:
     folder = tmp_path_factory.mktemp("whole")
-    process = start(engine, folder, script_words=("--steps", "24"))
+    process = trial(engine).start(folder, script_words=("--steps", "24"))
     record, output = ended(process, folder)
     assert record.status == "succeeded", output
     assert "SLURM job" in output
@@ -96,31 +57,19 @@ def uninterrupted(engine: Slurm, tmp_path_factory: pytest.TempPathFactory) -> di
     return losses(list_runs(folder)[-1])
 
 
-def goes_on(
-    engine: Slurm, folder: Path, harm: Callable[[RunFolder], object], whole: dict[int, float | None], *words: str
-) -> RunRecord:
-    """Runs 24 slow steps, does `harm` after the seventh, and holds the losses to the uninterrupted run's."""
-    process = start(engine, folder, *words, script_words=("--pause", "0.7"))
-    run = at_step(folder, 7)
-    harm(run)
-    record, output = ended(process, folder)
-    assert record.status == "succeeded", output
-    assert len(record.attempts) == 2, output
-    first, second = record.attempts
-    assert second.resumed_from is not None
-    done = max(rank.steps[-1].step for rank in RunFolder(run.path / attempt_folder(1)).ranks() if rank.steps)
-    assert 0 <= done - (second.first_step - 1) <= 3  # steps since the last whole checkpoint
-    assert losses(run) == whole
-    assert first.ended is not None
-    return record
-
-
 def test_a_killed_rank_is_started_again_in_the_same_job(engine, tmp_path, uninterrupted):
     def kill(run: RunFolder) -> None:
         os.kill(run.read_rank(1).pid, signal.SIGKILL)
 
-    record = goes_on(engine, tmp_path, kill, uninterrupted)
+    record = trial(engine).goes_on(tmp_path, kill, uninterrupted)
     assert record.attempts[0].cause == "signal"
+
+
+def test_one_node_with_two_ranks(engine, tmp_path, uninterrupted):
+    record, output = ended(trial(engine).start(tmp_path, script_words=("--steps", "24"), nodes=1, each=2), tmp_path)
+    run = list_runs(tmp_path)[-1]
+    assert (record.status, [rank.local_rank for rank in run.ranks()]) == ("succeeded", [0, 1]), output
+    assert losses(run) == uninterrupted
 
 
 def test_the_engine_s_requeue_goes_on_from_the_newest_checkpoint(engine, tmp_path, uninterrupted):
@@ -129,7 +78,7 @@ def test_the_engine_s_requeue_goes_on_from_the_newest_checkpoint(engine, tmp_pat
         engine.run("scontrol", "requeue", number)
         hasten(engine, number)
 
-    record = goes_on(engine, tmp_path, requeue, uninterrupted)
+    record = trial(engine).goes_on(tmp_path, requeue, uninterrupted)
     assert record.attempts[0].cause == "requeued"
 
 
@@ -141,7 +90,7 @@ def test_a_lost_node_s_job_goes_on(engine, tmp_path, uninterrupted):
         engine.start_node("n1")
         hasten(engine, number)
 
-    record = goes_on(engine, tmp_path, lose, uninterrupted)
+    record = trial(engine).goes_on(tmp_path, lose, uninterrupted)
     assert record.attempts[0].cause in ("node_lost", "requeued")
 
 
@@ -153,7 +102,7 @@ def test_the_time_limit_s_signal_queues_the_job_again(engine, tmp_path, uninterr
         assert wait_until(lambda: "PENDING" in engine.run("scontrol", "show", "job", number), 120)
         hasten(engine, number)
 
-    record = goes_on(engine, tmp_path, warn, uninterrupted, "--time", "10", "--set", "slurm.signal=60")
+    record = trial(engine).goes_on(tmp_path, warn, uninterrupted, "--time", "10", "--set", "slurm.signal=60")
     assert (record.attempts[0].cause, record.attempts[0].explanation) == ("requeued", "SLURM's time limit came")
 
 
@@ -186,7 +135,9 @@ def hasten(engine: Slurm, number: str) -> None:
 
 def test_the_job_s_own_code_is_the_command_s(engine, tmp_path):
     words = ("--steps", "4", "--fault", "exit", "--at", "2")
-    record, output = ended(start(engine, tmp_path, "--max-restarts", "0", script=SCRIPT, script_words=words), tmp_path)
+    record, output = ended(
+        trial(engine).start(tmp_path, "--max-restarts", "0", script=SCRIPT, script_words=words), tmp_path
+    )
     assert (record.status, record.exit_code) == ("failed", 3), output
 
 
@@ -194,7 +145,7 @@ def test_cancel_while_it_waits_and_while_it_runs(engine, tmp_path):
     waiting, running = tmp_path / "waiting", tmp_path / "running"
     for folder, words in ((waiting, ("--set", "slurm.begin=now+600")), (running, ())):
         folder.mkdir()
-        process = start(engine, folder, *words, script_words=("--steps", "500", "--pause", "0.5"))
+        process = trial(engine).start(folder, *words, script_words=("--steps", "500", "--pause", "0.5"))
         if folder is running:
             at_step(folder, 2)
         else:
@@ -266,7 +217,7 @@ def test_facts_from_outside_and_inside(engine, tmp_path):
     ],
 )
 def test_slurm_s_own_refusal_is_passed_on(engine, tmp_path, words, said):
-    process = start(engine, tmp_path, *words)
+    process = trial(engine).start(tmp_path, *words)
     output, _ = process.communicate(timeout=300)
     lines = [line for line in output.splitlines() if "error" in line]
     assert (process.returncode, len(lines)) == (2, 1), output
@@ -275,9 +226,7 @@ def test_slurm_s_own_refusal_is_passed_on(engine, tmp_path, words, said):
 
 
 def test_the_doctor_looks_at_every_node(engine, tmp_path):
-    saved = saved_plan()
-    cluster = {**saved.cluster, "spec": "2x1xcpu", "nodes": 2, "gpus_per_node": 1}
-    save(replace(saved, cluster=cluster), tmp_path / "plan.json", force=True)
+    write_plan(tmp_path)
     words = (*PLAN, "doctor", "--on", "slurm", "--plan", "plan.json", "--json")
     done = subprocess.run(words, cwd=tmp_path, env=environment(engine), capture_output=True, text=True, timeout=600)
     told = json.loads(done.stdout)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpu_plan.executor.engines.engine import JobState, Settings, Shape, Where
+from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.planner.errors import UnreachableError, UsageError
 
 _DIRECTIVES: Mapping[str, str] = {
@@ -83,6 +84,7 @@ class Slurm:
     keys: Mapping[str, str] = {**_DIRECTIVES, **_FLAGS, **_OWN}
     flags = frozenset(_FLAGS)
     submit_file = "job.sbatch"
+    leaves: int | None = None
 
     def exported(self, shape: Shape, settings: Settings, files: Mapping[str, str]) -> Mapping[str, str]:
         srun = " ".join(_srun(shape.nodes, settings))
@@ -134,15 +136,15 @@ class Slurm:
             if shutil.which(command) is None:
                 raise UnreachableError(f"{command} is not on PATH: run this where SLURM's client is, or `--to slurm`")
 
-    def submit(self, file: Path, settings: Settings) -> str:
+    def submit(self, file: Path, settings: Settings) -> EngineJob:
         done = _run("sbatch", "--parsable", str(file))
         if done.returncode != 0:
             raise UsageError(f"SLURM refuses the job: {_own_words(done.stderr)}")
-        return done.stdout.strip().partition(";")[0]
+        return EngineJob(engine=self.name, job=done.stdout.strip().partition(";")[0])
 
-    def state(self, job: str) -> JobState:
+    def state(self, job: EngineJob) -> JobState:
         try:
-            done = _run("scontrol", "show", "job", job, "--oneliner")
+            done = _run("scontrol", "show", "job", job.job, "--oneliner")
         except UnreachableError as error:
             return JobState(where="unknown", words=str(error))
         if done.returncode != 0:
@@ -150,10 +152,10 @@ class Slurm:
             return JobState(where="ended" if gone else "unknown", words=_own_words(done.stderr))
         return parse_state(done.stdout)
 
-    def cancel(self, job: str) -> None:
-        done = _run("scancel", "--verbose", job)
+    def cancel(self, job: EngineJob) -> None:
+        done = _run("scancel", "--verbose", job.job)
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
-            raise UsageError(f"SLURM does not cancel job {job}: {_own_words(done.stderr)}")
+            raise UsageError(f"SLURM does not cancel job {job.job}: {_own_words(done.stderr)}")
 
     def on_each_node(self, nodes: int) -> tuple[str, ...]:
         more = shlex.split(os.environ.get("GPU_PLAN_SRUN", ""))
@@ -204,7 +206,7 @@ def parse_state(text: str) -> JobState:
     exit_code = None
     if where == "ended" and code.isdigit():
         exit_code = 128 + int(number) if number.isdigit() and int(number) else int(code)
-    return JobState(where=where, words=words, exit_code=exit_code)
+    return JobState(where=where, words=words, exit_code=exit_code, cancelled=state == "CANCELLED")
 
 
 def _directives(shape: Shape, settings: Settings, *, requeue: bool) -> list[str]:

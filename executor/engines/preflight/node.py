@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpu_plan.executor.doctor.facts import gather
 from gpu_plan.executor.doctor.machine import Check, examine_machine, need_of
-from gpu_plan.executor.engines.registry import find_running
+from gpu_plan.executor.engines.registry import find_places
 from gpu_plan.executor.names import PLAN_FILE
 from gpu_plan.executor.supervise.follow.hosts import free_port
 from gpu_plan.planner.plan.codec import dump
@@ -83,7 +83,7 @@ def _reduce(folder: Path, engine: str, number: int, nodes: int, *, on_cpu: bool)
     """Seconds of an all-reduce among one process of each node, or why there was none."""
     meet = folder / MEET_FILE
     if number == 0:
-        write_text(meet, f"{find_running(engine).head()} {free_port()}\n", force=True)
+        write_text(meet, f"{find_places(engine).head()} {free_port()}\n", force=True)
     until = time.monotonic() + _PATIENCE
     while not meet.is_file():
         if time.monotonic() > until:

@@ -61,6 +61,17 @@ def cluster_from(
     return Cluster(gpu=find_gpu(known, extra_gpus), nodes=total, gpus_per_node=each, host_ram_bytes=ram)
 
 
+def known_name(*texts: str, extra_gpus: Mapping[str, object] | None = None) -> str:
+    """The catalogue's name of the first of `texts` that names a GPU; else the first itself, empty for none."""
+    for text in texts:
+        try:
+            if text:
+                return find_gpu(text.replace("_", " "), extra_gpus).short
+        except InputError:
+            continue
+    return next(filter(None, texts), "")
+
+
 def spread(one: Cluster, nodes: int, ram_bytes: int | None = None) -> Cluster:
     """So many machines like this one."""
     ram = min(filter(None, (ram_bytes, one.host_ram_bytes)), default=None)
@@ -71,11 +82,11 @@ def _named(
     gpu: str, features: Sequence[str], where: str, nodes: int, each: int, extra_gpus: Mapping[str, object] | None
 ) -> str:
     """The catalogue's name of what a site calls so, or has as a feature of the node."""
-    for text in (gpu, *features):
-        try:
-            return find_gpu(text.replace("_", " "), extra_gpus).short if text else _missing()
-        except InputError:
-            continue
+    found = known_name(gpu, *features, extra_gpus=extra_gpus)
+    try:
+        return find_gpu(found, extra_gpus).short if found else _missing()
+    except InputError:
+        pass
     said = f"calls its GPUs {gpu!r}, which is no GPU that is known" if gpu else "does not say which GPUs it has"
     raise InputError(f"--gpus {where}: it {said}: name them, such as --gpus {nodes}x{each}xH100")
 

@@ -21,6 +21,14 @@ _GONE = re.compile(r"(?:down|drain|drained|draining|fail|failing|error|unknown|i
 _GPU = re.compile(r"gpu(?::(?P<name>[^:(,=]+))?:(?P<count>\d+)(?![^,(]*[A-Za-z])")
 
 
+def split(place: str) -> tuple[str, str]:
+    """The partition and the devices' name of what follows `slurm:`. InputError for more than that."""
+    partition, _, name = place.partition(":")
+    if ":" in name:
+        raise InputError(f"--gpus slurm:{place}: write slurm:PARTITION or slurm:PARTITION:h100")
+    return partition, name
+
+
 def nodes_of(partition: str) -> list[Node]:
     """Nodes of a partition that are not down; `partition` empty: the default one.
 

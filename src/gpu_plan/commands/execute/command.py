@@ -102,6 +102,12 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         check(draw(job, parsed, folder=Path.cwd()), job)
     check_port(hosts, job.machine_rank, rendezvous_port(hosts))
     clock.ended("checking")
+    if len(hosts) > 1 and job.max_restarts and not is_inference(saved):
+        from gpu_plan.commands.execute.hosts import run_on_hosts
+
+        code = run_on_hosts(job, port=rendezvous_port(hosts), hang_seconds=args.hang_seconds, phases=clock.phases)
+        if code is not None:
+            return code
     return _launch(job, limits, clock.phases)
 
 

@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 
 NAMES = ("slurm", "ray", "kubeflow", "kubernetes", "skypilot")
 """What `--set` keys of engines begin with."""
-SHORT = ("partition", "time", "account")
+SHORT = ("partition", "time", "account", "address", "namespace", "image")
 """Options that are short for `--set ENGINE.KEY=VALUE`."""
 
 
 def add_engine_options(parser: argparse._ActionsContainer) -> None:
-    """`--partition`, `--time`, `--account`."""
+    """`--partition`, `--time`, `--account`; `--address`; `--namespace`, `--image`."""
     parser.add_argument("--partition", metavar="P", help="SLURM's queue: --set slurm.partition=P")
     parser.add_argument("--time", metavar="T", help="limit of wall time, such as 12:00:00: --set slurm.time=T")
     parser.add_argument("--account", metavar="A", help="who pays: --set slurm.account=A")
+    parser.add_argument("--address", metavar="A", help="Ray's cluster, http://HOST:8265: --set ray.address=A")
+    parser.add_argument("--namespace", metavar="N", help="of Kubernetes: --set kubeflow.namespace=N")
+    parser.add_argument("--image", metavar="I", help="container image: --set kubeflow.image=I")
 
 
 def engine_settings(args: argparse.Namespace, engine: "Engine") -> "Settings":

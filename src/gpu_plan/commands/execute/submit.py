@@ -23,13 +23,13 @@ def submit_and_follow(
     from gpu_plan.executor.engines.submit import submit
     from gpu_plan.executor.live.show import live
 
-    folder, number = submit(job, engine, settings, hang_seconds=hang_seconds, phases=phases)
-    say(f"{engine.title} has it as job {number}")
+    folder, given = submit(job, engine, settings, hang_seconds=hang_seconds, phases=phases)
+    say(f"{engine.title} has it as job {given.job}")
     try:
         with live() as observe:
-            record = Follower(folder=folder, engine=engine, job=number, observe=observe).wait()
+            record = Follower(folder=folder, engine=engine, job=given, observe=observe).wait()
     except KeyboardInterrupt:
-        say(f"no longer followed: job {number} goes on; `plan report {folder.run_id}` reads it, `plan cancel"
+        say(f"no longer followed: job {given.job} goes on; `plan report {folder.run_id}` reads it, `plan cancel"
             f" {folder.run_id}` ends it")  # fmt: skip
         return ExitCode.INTERRUPTED
     return record.exit_code if record.exit_code is not None else _FAILED

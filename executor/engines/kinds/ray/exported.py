@@ -1,20 +1,12 @@
-"""Ray: a driver that runs each node's launch by Ray Train, one worker of it on each node.
+"""The driver that `plan export --to ray` writes: each node's launch by one worker of Ray Train, without this package.
 
 The worker's own process group (ray.train.torch's backend sets it up) serves to tell the nodes where they meet; ranks
 themselves are torchrun's. FailureConfig is Ray's: where a node or a launch fails, Ray starts all of it again.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-
 from gpu_plan.executor.engines.engine import Settings, Shape
 from gpu_plan.planner.errors import UsageError
 
-_KEYS: Mapping[str, str] = {
-    "cpus-per-node": "processors of each node that its ranks share; default: one for each rank",
-    "max-failures": "how often Ray starts all of it again; default: 0",
-    "storage": "a folder that every node sees, for Ray Train's own files",
-}
 _DRIVER = '''\
 """Runs command.sh once on each of {nodes} nodes by Ray Train; words behind it go to the script.
 
@@ -38,7 +30,8 @@ HERE = Path(__file__).resolve().parent
 ENVIRONMENT = {environment!r}
 SETUP = {setup!r}
 # Of the worker that starts the launcher; the ranks have their own.
-OWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+OWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+       "ACCELERATE_TORCH_DEVICE")
 
 
 def node(config):
@@ -76,47 +69,28 @@ if __name__ == "__main__":
 '''
 
 
-class Ray:
-    """See gpu_plan.executor.engines.engine."""
-
-    name = "ray"
-    title = "Ray"
-    keys = _KEYS
-    flags: frozenset[str] = frozenset()
-    submit_file = "job.py"
-
-    def exported(self, shape: Shape, settings: Settings, files: Mapping[str, str]) -> Mapping[str, str]:
-        cpus = _count(settings.values.get("cpus-per-node", str(shape.ranks_per_node)), "cpus-per-node")
-        resources = {"CPU": cpus, **({"GPU": shape.gpus_per_node} if shape.gpus_per_node else {})}
-        text = _DRIVER.format(
-            nodes=shape.nodes,
-            environment=dict(settings.environment),
-            setup=list(settings.setup),
-            use_gpu=shape.gpus_per_node > 0,
-            resources=resources,
-            strategy="STRICT_SPREAD" if shape.nodes > 1 else "PACK",
-            failures=_count(settings.values.get("max-failures", "0"), "max-failures"),
-            storage=settings.values.get("storage"),
-        )
-        return {self.submit_file: text}
-
-    def command(self, folder: Path) -> Sequence[str]:
-        return ("ray", "job", "submit", "--working-dir", str(folder), "--", "python", self.submit_file)
-
-    def how_to(self, shape: Shape) -> Sequence[str]:
-        return (
-            f"Submit:  ray job submit --working-dir . -- python {self.submit_file}  (words behind it go to the script)",
-            f"Or, on a machine of the cluster: python {self.submit_file}",
-            "Look:    ray job list, ray job logs JOB",
-            "End:     ray job stop JOB",
-            "Every node needs torch and accelerate in Ray's own Python environment, and ray[train].",
-        )
+def driver_text(shape: Shape, settings: Settings) -> str:
+    """Content of `job.py`. Pure. UsageError for a setting that is no number."""
+    return _DRIVER.format(
+        nodes=shape.nodes,
+        environment=dict(settings.environment),
+        setup=list(settings.setup),
+        use_gpu=shape.gpus_per_node > 0,
+        resources=resources_of(shape, settings),
+        strategy="STRICT_SPREAD" if shape.nodes > 1 else "PACK",
+        failures=count(settings.values.get("max-failures", "0"), "max-failures"),
+        storage=settings.values.get("storage"),
+    )
 
 
-def _count(text: str, key: str) -> int:
+def resources_of(shape: Shape, settings: Settings) -> dict[str, float]:
+    """What each node's worker takes. Pure. UsageError as `count`."""
+    cpus = count(settings.values.get("cpus-per-node", str(shape.ranks_per_node)), "cpus-per-node")
+    return {"CPU": cpus, **({"GPU": shape.gpus_per_node} if shape.gpus_per_node else {})}
+
+
+def count(text: str, key: str) -> int:
+    """A whole number of 0 or more; UsageError for anything else."""
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise UsageError(f"ray.{key}={text}: a whole number")
     return int(text)
-
-
-ENGINE = Ray()

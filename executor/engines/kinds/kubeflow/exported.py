@@ -5,53 +5,14 @@ reads. Fields are those of kubeflow-trainer-api 2.3: TrainJobSpec, Trainer, Runt
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from gpu_plan.executor.engines.engine import Settings, Shape
 from gpu_plan.planner.errors import UsageError
 
-_KEYS: Mapping[str, str] = {
-    "image": "container image with python, torch and accelerate; default: the runtime's own",
-    "namespace": "where the job is made; default: the client's own",
-    "runtime": "the training runtime; default: torch-distributed",
-    "gpu-resource": "the devices' resource name; default: nvidia.com/gpu",
-    "cpu": "processors of each node",
-    "memory": "RAM of each node, such as 200Gi",
-}
 _MOUNT = "/opt/plan"
 _LARGEST = 1_000_000
 """Bytes of a ConfigMap, a little under its own 1 MiB."""
 _VOLUME, _CONTAINER = "plan", "node"
-
-
-class Kubeflow:
-    """See gpu_plan.executor.engines.engine."""
-
-    name = "kubeflow"
-    title = "Kubeflow Trainer"
-    keys = _KEYS
-    flags: frozenset[str] = frozenset()
-    submit_file = "trainjob.yaml"
-
-    def exported(self, shape: Shape, settings: Settings, files: Mapping[str, str]) -> Mapping[str, str]:
-        import yaml
-
-        size = sum(len(text.encode()) for text in files.values())
-        if size > _LARGEST:
-            raise UsageError(f"the script and what it imports take {size:,} bytes, and a ConfigMap holds {_LARGEST:,}")
-        documents = (config_map(shape, settings, files), train_job(shape, settings, files))
-        return {self.submit_file: yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False)}
-
-    def command(self, folder: Path) -> Sequence[str]:
-        return ("kubectl", "create", "-f", str(folder / self.submit_file))
-
-    def how_to(self, shape: Shape) -> Sequence[str]:
-        return (
-            f"Submit:  kubectl create -f {self.submit_file}    (the files of this folder are in it, as a ConfigMap)",
-            f"Look:    kubectl get trainjob {shape.name}; kubectl logs -l jobset.sigs.k8s.io/jobset-name={shape.name}",
-            f"End:     kubectl delete -f {self.submit_file}",
-            "Checkpoints need a volume of yours: add it to runtimePatches in trainjob.yaml.",
-        )
 
 
 def config_map(shape: Shape, settings: Settings, files: Mapping[str, str]) -> dict[str, object]:
@@ -69,35 +30,45 @@ def _metadata(name: str, settings: Settings) -> dict[str, object]:
     return {"name": name} if space is None else {"name": name, "namespace": space}
 
 
-def train_job(shape: Shape, settings: Settings, files: Mapping[str, str]) -> dict[str, object]:
-    """The TrainJob as plain values. Pure."""
+def exported_documents(
+    shape: Shape, settings: Settings, files: Mapping[str, str]
+) -> tuple[dict[str, object], dict[str, object]]:
+    """ConfigMap and TrainJob that need none of this package. Pure. UsageError for more than a ConfigMap holds."""
+    size = sum(len(text.encode()) for text in files.values())
+    if size > _LARGEST:
+        raise UsageError(f"the script and what it imports take {size:,} bytes, and a ConfigMap holds {_LARGEST:,}")
+    paths = [{"key": f"file-{number}", "path": path} for number, path in enumerate(files)]
+    volume = {"name": _VOLUME, "configMap": {"name": f"{shape.name}-plan", "items": paths}}
+    job = train_job(shape, settings, [f"exec sh {_MOUNT}/command.sh"], volume, _MOUNT)
+    return config_map(shape, settings, files), job
+
+
+def train_job(
+    shape: Shape, settings: Settings, lines: Sequence[str], volume: Mapping[str, object], mount: str
+) -> dict[str, object]:
+    """The TrainJob as plain values; each node runs `lines` of shell. Pure."""
     values = settings.values
     resource = values.get("gpu-resource", "nvidia.com/gpu")
     asked = {
         **({resource: str(shape.gpus_per_node)} if shape.gpus_per_node else {}),
         **{name: values[name] for name in ("cpu", "memory") if name in values},
     }
-    lines = [*settings.setup, f"exec sh {_MOUNT}/command.sh"]
-    paths = [{"key": f"file-{number}", "path": path} for number, path in enumerate(files)]
     trainer: dict[str, object] = {
         **({"image": values["image"]} if "image" in values else {}),
         "numNodes": shape.nodes,
         "numProcPerNode": shape.ranks_per_node,
-        "command": ["sh", "-c", "\n".join(lines)],
+        "command": ["sh", "-c", "\n".join([*settings.setup, *lines])],
         **({"resourcesPerNode": {"requests": asked, "limits": asked}} if asked else {}),
         **({"env": [{"name": name, "value": value} for name, value in sorted(settings.environment.items())]}
            if settings.environment else {}),
     }  # fmt: skip
     pod = {
-        "volumes": [
-            {"name": _VOLUME, "configMap": {"name": f"{shape.name}-plan", "items": paths}},
-            {"name": "shm", "emptyDir": {"medium": "Memory"}},
-        ],
+        "volumes": [dict(volume), {"name": "shm", "emptyDir": {"medium": "Memory"}}],
         "containers": [
             {
                 "name": _CONTAINER,
                 "volumeMounts": [
-                    {"name": _VOLUME, "mountPath": _MOUNT},
+                    {"name": volume["name"], "mountPath": mount},
                     {"name": "shm", "mountPath": "/dev/shm"},
                 ],
             }
@@ -119,6 +90,3 @@ def train_job(shape: Shape, settings: Settings, files: Mapping[str, str]) -> dic
             ],
         },
     }
-
-
-ENGINE = Kubeflow()
