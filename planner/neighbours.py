@@ -20,8 +20,9 @@ variable that was not there has null. See `give_back`."""
 
 NEEDED = frozenset(
     {
-        "accelerate", "bitsandbytes", "deepspeed", "gpu_plan", "huggingface_hub", "matplotlib", "numpy", "pandas",
-        "peft", "psutil", "rich", "safetensors", "scipy", "textual", "tokenizers", "torch", "torchao",
+        "accelerate", "bitsandbytes", "deepspeed", "gpu_plan", "huggingface_hub", "kubeflow", "kubeflow_trainer_api",
+        "matplotlib", "numpy", "pandas", "peft", "psutil", "ray", "rich", "safetensors", "scipy", "textual", "tokenizers",
+        "torch", "torchao",
         "transformers", "yaml",
     }
 )  # fmt: skip

@@ -13,6 +13,11 @@ ROOT = str(Path(__file__).parents[2])
 """The folder from which this package was imported."""
 
 
+def own_interpreter() -> str:
+    """The Python that runs this."""
+    return sys.executable
+
+
 def own_command(module: str, *options: str) -> list[str]:
     """Words that start one of this package's modules, or a launcher's; `options` are the interpreter's.
 

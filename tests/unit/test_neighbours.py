@@ -38,8 +38,13 @@ def test_python_is_started_in_one_place():
         for path in (REPOSITORY / package).rglob("*.py")
         if "sys.executable" in path.read_text(encoding="utf-8")
     }
-    looked_beside = {"executor/launch/prepare.py", "executor/supervise/machine.py", "executor/engines/kinds/ray.py"}
-    assert found == {"planner/own_python.py", *looked_beside}
+    looked_beside = {
+        "executor/launch/prepare.py",
+        "executor/supervise/machine.py",
+        "planner/hardware/engines/ray.py",
+    }
+    rays_own = {f"executor/engines/kinds/ray/{name}.py" for name in ("exported", "group", "nodes")}  # on Ray's nodes
+    assert found == {"planner/own_python.py", *looked_beside, *rays_own}
 
 
 @pytest.mark.parametrize("before", [None, "", "/a", "/a:", ".:/b"])

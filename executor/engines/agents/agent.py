@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gpu_plan.executor.engines.agents import guard
+from gpu_plan.executor.engines.agents.led import guarded
 from gpu_plan.executor.engines.agents.store import PLACE, Keys, connected, handler, said_in_one_line
 from gpu_plan.executor.names import RUN_FILE
 from gpu_plan.executor.supervise.follow.hosts import Meeting, free_port
@@ -29,6 +29,7 @@ from gpu_plan.planner.own_python import own_command
 AGAIN, NOT_SHARED, FAILED = 75, 73, 125
 LEAD = "gpu_plan.executor.engines.lead"
 _POLL, _BEAT, _JOIN, _FIRST_WORD = 0.2, 1.0, 900.0, 5.0
+_NOT_SHARED_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _OF_THE_NODE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HOSTNAME", "HOME", "TMPDIR")
 """Variables that a launch leaves as the node has them."""
 
@@ -57,7 +58,13 @@ class Agent:
             while True:
                 with said_in_one_line(self.host, self.port), self._waiting():
                     self.met = False
-                    info = meeting.next_rendezvous()
+                    # Else a node that comes back waits for a port that the others agreed on before it was there
+                    # (dynamic_rendezvous.py: next_rendezvous builds the shared store's place once).
+                    os.environ[_NOT_SHARED_STORE] = "1"
+                    try:
+                        info = meeting.next_rendezvous()
+                    finally:
+                        del os.environ[_NOT_SHARED_STORE]
                 self.met = True
                 where = self._agreed(info.store, name)
                 code = self._in_round(connected(**where), where, meeting)
@@ -143,7 +150,7 @@ class Agent:
 
     def _start_lead(self, where: Mapping[str, Any]) -> None:
         variables = {**os.environ, PLACE: json.dumps({**where, "starts": self._round, "head": self.host})}
-        command = [sys.executable, "-S", str(guard.__file__), *own_command(LEAD), str(self.folder)]
+        command = [*guarded(), *own_command(LEAD), str(self.folder)]
         self._lead = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL)
 
     def _lead_ended(self, keys: Keys, meeting: Any) -> str | None:
@@ -207,7 +214,7 @@ class Agent:
         own = {name: os.environ[name] for name in _OF_THE_NODE if name in os.environ}
         given = {name: value for name, value in wanted["environment"].items() if name not in _OF_THE_NODE}
         variables = {**given, **own, "PET_NODE_RANK": str(self.rank)}
-        command = [sys.executable, "-S", str(guard.__file__), *wanted["words"]]
+        command = [*guarded(), *wanted["words"]]
         return subprocess.Popen(command, env=variables, cwd=wanted["directory"], stdin=subprocess.DEVNULL)
 
     def _end(self, child: "subprocess.Popen[bytes] | None") -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 
 from gpu_plan.executor.engines.agents.store import PLACE
@@ -13,6 +12,11 @@ AGENT = "gpu_plan.executor.engines.agents.agent"
 _LAUNCH = "gpu_plan.executor.engines.agents.launch"
 
 
+def guarded() -> list[str]:
+    """Words before a command that is to end when whoever started it goes."""
+    return own_command("gpu_plan.executor.engines.agents.guard")
+
+
 class Led:
     """The part of gpu_plan.executor.engines.engine.Places that is asked inside the job."""
 
@@ -20,13 +24,13 @@ class Led:
     """See agent.AGAIN."""
 
     def on_each_node(self, nodes: int) -> tuple[str, ...]:
-        return (sys.executable, *own_command(_LAUNCH)[1:], str(nodes))
+        return (*own_command(_LAUNCH), str(nodes))
 
     def head(self) -> str:
         return str(json.loads(os.environ[PLACE])["head"])
 
     def sweep(self) -> tuple[str, ...]:
-        return (sys.executable, *own_command(_LAUNCH)[1:], "--sweep")
+        return (*own_command(_LAUNCH), "--sweep")
 
     def restarts(self) -> int:
         return int(json.loads(os.environ.get(PLACE, "{}")).get("starts", 0))

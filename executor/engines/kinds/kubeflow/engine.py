@@ -2,7 +2,6 @@
 
 import importlib.util
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from gpu_plan.executor.engines.kinds.kubeflow import client
 from gpu_plan.executor.engines.kinds.kubeflow.exported import exported_documents, train_job
 from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.planner.errors import UnreachableError, UsageError
-from gpu_plan.planner.own_python import own_command
+from gpu_plan.planner.own_python import own_command, own_interpreter
 
 _KEYS: Mapping[str, str] = {
     "image": "container image with python, torch and accelerate; default: the runtime's own",
@@ -89,7 +88,7 @@ class Kubeflow(Led):
 
     def check(self, settings: Settings) -> None:
         if importlib.util.find_spec("kubeflow") is None:
-            raise UnreachableError(f"kubeflow is not installed in {sys.executable}: {client.NEEDS}")
+            raise UnreachableError(f"kubeflow is not installed in {own_interpreter()}: {client.NEEDS}")
         if settings.values.get("backend", "kubernetes") not in ("kubernetes", _LOCAL):
             raise UsageError(f"kubeflow.backend={settings.values['backend']}: write kubernetes or local")
         if not _is_local(settings):

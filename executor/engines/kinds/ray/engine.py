@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ from gpu_plan.executor.engines.kinds.ray.group import ADDRESS, AGAIN, FAILURES, 
 from gpu_plan.executor.names import RUN_FILE
 from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.planner.errors import UnreachableError
-from gpu_plan.planner.own_python import ROOT
+from gpu_plan.planner.own_python import ROOT, own_command, own_interpreter
 
 _KEYS: Mapping[str, str] = {
     "address": "the cluster: http://HOST:8265 (its dashboard) or HOST:6379; default: RAY_ADDRESS, else this machine's",
@@ -31,7 +30,6 @@ _FLAGS: Mapping[str, str] = {
     "preflight": "whether every node is looked at before the first attempt (true; false)",
 }
 _FAILURES = "3"
-_HERE = str(Path(__file__).parent)
 _GUARD = str(guard.__file__)
 
 
@@ -81,13 +79,13 @@ class Ray:
 
     def check(self, settings: Settings) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise UnreachableError(f"ray is not installed in {sys.executable}: {client.NEEDS}")
+            raise UnreachableError(f"ray is not installed in {own_interpreter()}: {client.NEEDS}")
         client.connect(settings.values.get("address"))
 
     def submit(self, file: Path, settings: Settings) -> EngineJob:
         address = settings.values.get("address")
         found = client.connect(address)
-        python = settings.values.get("python", sys.executable)
+        python = settings.values.get("python", own_interpreter())
         name = f"plan-{file.parent.parent.name}"
         log = shlex.quote(str(file.parent / "driver.log"))
         entry = f"exec {shlex.join([python, '-P', str(file)])} >> {log} 2>&1"
@@ -104,7 +102,7 @@ class Ray:
         client.stop(client.connect(job.where or None), job.where, job.job)
 
     def on_each_node(self, nodes: int) -> tuple[str, ...]:
-        return (sys.executable, "-P", f"{_HERE}/nodes.py", str(nodes), _GUARD)
+        return (*own_command("gpu_plan.executor.engines.kinds.ray.nodes"), str(nodes), _GUARD)
 
     def from_outside(self, shape: Shape, settings: Settings) -> tuple[str, ...]:
         wanted = Wanted(
@@ -119,8 +117,8 @@ class Ray:
             guard=_GUARD,
         )
         address = settings.values.get("address", "")
-        return (sys.executable, "-P", "-m", "gpu_plan.executor.engines.kinds.ray.outside",
-                settings.values.get("python", sys.executable), address, json.dumps(asdict(wanted)))  # fmt: skip
+        return (*own_command("gpu_plan.executor.engines.kinds.ray.outside"),
+                settings.values.get("python", own_interpreter()), address, json.dumps(asdict(wanted)))  # fmt: skip
 
     def head(self) -> str:
         return str(json.loads(os.environ[PLACES])[0]["address"])
