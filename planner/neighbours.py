@@ -21,9 +21,8 @@ variable that was not there has null. See `give_back`."""
 NEEDED = frozenset(
     {
         "accelerate", "bitsandbytes", "deepspeed", "gpu_plan", "huggingface_hub", "kubeflow", "kubeflow_trainer_api",
-        "matplotlib", "numpy", "pandas", "peft", "psutil", "ray", "rich", "safetensors", "scipy", "textual", "tokenizers",
-        "torch", "torchao",
-        "transformers", "yaml",
+        "matplotlib", "numpy", "pandas", "peft", "psutil", "ray", "rich", "safetensors", "scipy", "textual",
+        "tokenizers", "torch", "torchao", "transformers", "yaml",
     }
 )  # fmt: skip
 """Top-level modules that this package imports: taken from where they are installed, if they are."""

@@ -211,7 +211,9 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
         "--hosts", metavar="A,B", help="one host per node; ranks meet at the first, host:port if need be"
     )
     group.add_argument(
-        "--on", metavar="ENGINE", help="the engine that gives the nodes and runs it there: slurm; --set slurm.KEY=VALUE"
+        "--on",
+        metavar="ENGINE",
+        help="the engine that gives the nodes and runs it there: slurm, ray, kubeflow; --set ENGINE.KEY=VALUE",
     )
     group.add_argument("--partition", metavar="P", help="SLURM's queue: --set slurm.partition=P")
     group.add_argument("--time", metavar="T", help="limit of wall time, such as 12:00:00: --set slurm.time=T")

@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategy", metavar="S", help="with --launch and without --plan: ddp, fsdp, zero2, ...")
     parser.add_argument("--precision", metavar="P", help="with --launch and without --plan: fp32, bf16-mixed, ...")
     parser.add_argument(
-        "--on", metavar="ENGINE", help="look at the nodes that this engine gives, with --plan for so many: slurm"
+        "--on", metavar="ENGINE", help="look at the nodes that this engine gives, with --plan for so many: slurm, ray"
     )
     add_engine_options(parser)
     parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="slurm.KEY=VALUE, repeatable"
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="ENGINE.KEY=VALUE, repeatable"
     )
     parser.add_argument("--script-only", action="store_true", help="look at the script alone, not at this machine")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")

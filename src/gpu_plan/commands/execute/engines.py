@@ -13,6 +13,8 @@ NAMES = ("slurm", "ray", "kubeflow", "kubernetes", "skypilot")
 """What `--set` keys of engines begin with."""
 SHORT = ("partition", "time", "account", "address", "namespace", "image")
 """Options that are short for `--set ENGINE.KEY=VALUE`."""
+_OF = {"address": "ray", "namespace": "kubeflow", "image": "kubeflow"}
+"""Whose they are, where it is not SLURM's."""
 
 
 def add_engine_options(parser: argparse._ActionsContainer) -> None:
@@ -44,10 +46,12 @@ def engine_settings(args: argparse.Namespace, engine: "Engine") -> "Settings":
 
 def refuse_engine_options(args: argparse.Namespace, option: str) -> None:
     """UsageError for options of an engine where `option`, which names one, does not."""
-    given = [f"--{name}" for name in SHORT if getattr(args, name) is not None]
-    given += [f"--set {word}" for word in args.settings if "." in word and word.partition(".")[0] in NAMES]
+    given = [(f"--{name}", _OF.get(name, "slurm")) for name in SHORT if getattr(args, name) is not None]
+    heads = [(word, word.partition(".")[0]) for word in args.settings if "." in word]
+    given += [(f"--set {word}", head) for word, head in heads if head in NAMES]
     if given:
-        raise UsageError(f"{given[0]} is for an engine that gives the nodes: add {option} slurm")
+        word, engine = given[0]
+        raise UsageError(f"{word} is for an engine that gives the nodes: add {option} {engine}")
 
 
 def refuse_what_engines_do(args: argparse.Namespace, engine: "Engine") -> None:

@@ -24,7 +24,10 @@ def submit_and_follow(
     from gpu_plan.executor.live.show import live
 
     folder, given = submit(job, engine, settings, hang_seconds=hang_seconds, phases=phases)
-    say(f"{engine.title} has it as job {given.job}")
+    say(
+        f"{engine.title} has it as job {given.job}; Ctrl-C ends the following, not the job, which"
+        f" `plan cancel {folder.run_id}` ends"
+    )
     try:
         with live() as observe:
             record = Follower(folder=folder, engine=engine, job=given, observe=observe).wait()
