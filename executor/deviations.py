@@ -159,8 +159,8 @@ def _main_dtype(dtypes: Mapping[str, int]) -> str | None:
 def _batch(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     planned = saved.plan.strategy
     found = actual.micro_batch_size
-    if found is not None and found != planned.micro_batch_size:
-        yield f"the micro batch was {found}, planned is {planned.micro_batch_size}"
+    if found is not None and found != planned.loop_batch_size:
+        yield f"the micro batch was {found}, planned is {planned.loop_batch_size}"
     length = saved.workload.get("seq_len")
     if not saved.model.has_sequence or not isinstance(length, int) or actual.sequence_length is None:
         return
@@ -175,9 +175,9 @@ def _batch(saved: SavedPlan, actual: Actual) -> Iterator[str]:
 def _steps(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     planned = saved.plan.strategy
     steps = actual.gradient_accumulation_steps
-    if steps is not None and steps != planned.gradient_accumulation_steps:
+    if steps is not None and steps != planned.loop_steps:
         yield (
-            f"{steps} backward passes made an optimizer step, planned are {planned.gradient_accumulation_steps} "
+            f"{steps} backward passes made an optimizer step, planned are {planned.loop_steps} "
             "(gradient accumulation)"
         )
     if actual.checkpointing is not None and actual.checkpointing != (planned.checkpointing != "none"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from gpu_plan.executor import names
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.runner.parallel.degrees import VARIABLE
+from gpu_plan.executor.runner.parallel.piped.layout import VARIABLE as STAGES
 from gpu_plan.planner.memory.allocator.words import allocator_variable
 from gpu_plan.planner.strategy.known import all_traits
 
@@ -28,15 +29,17 @@ def batch_environment(target: Target) -> dict[str, str]:
     strategy = target.strategy
     found = {
         names.MICRO_BATCH_SIZE: str(target.loader_batch),
-        names.GRADIENT_ACCUMULATION_STEPS: str(strategy.gradient_accumulation_steps),
+        names.GRADIENT_ACCUMULATION_STEPS: str(strategy.loop_steps),
     }
     if target.saved.model.has_sequence:
         found[names.SEQUENCE_LENGTH] = str(target.saved.workload["seq_len"])
     if not target.in_trainer and not target.batch_is_users:
         # Beats what the script's Accelerator is given; the Trainer accumulates itself and wants 1 there.
-        found["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(strategy.gradient_accumulation_steps)
+        found["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(strategy.loop_steps)
     if target.degrees is not None:
         found[VARIABLE] = json.dumps(target.degrees.fields())
+    if target.layout is not None:
+        found[STAGES] = json.dumps(target.layout.fields())
     return found
 
 

@@ -35,7 +35,7 @@ def _overridden(target: Target, use: AcceleratorUse) -> Iterator[str]:
     word = target.precision.launcher
     if "mixed_precision" in given and given["mixed_precision"] not in (None, word):
         yield f"precision {target.strategy.precision}: Accelerator(mixed_precision=...) at {where} wins"
-    steps = target.strategy.gradient_accumulation_steps
+    steps = target.strategy.loop_steps
     if "gradient_accumulation_plugin" in given:
         yield f"{steps} accumulation steps: the gradient_accumulation_plugin at {where} wins"
     elif use.line and steps > 1 and not use.accumulates and not target.in_trainer:

@@ -30,6 +30,7 @@ from gpu_plan.executor.script.values.batch import batch_of
 from gpu_plan.executor.script.values.clipping import clips_of
 from gpu_plan.planner.errors import PreflightError, UsageError
 from gpu_plan.planner.own_python import own_command
+from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.workload.stacks.registry import Stack
 
 RECORD_SECONDS = 0.5
@@ -66,7 +67,7 @@ def prepare(job: Job, *, attempt: int, folder: RunFolder, resume_from: Path | No
         ),
         **job.environment,
     }
-    engine = "torchrun" if target.spreads_model or job.placement is not None else "accelerate"
+    engine = "torchrun" if target.joins_ranks or job.placement is not None else "accelerate"
     launch = find_engine(engine)(replace(target, environment=environment))
     if job.placement is not None:
         launch = replace(launch, command=(*job.placement.start, "sh", str(folder.path / COMMAND_FILE)))
@@ -92,20 +93,22 @@ class Drawn:
         strategy, inside = self.target.strategy, self.set_inside
         if self.rebatches and self.target.in_trainer:
             what = {
-                "micro_batch_size": f"micro batch {strategy.micro_batch_size}",
-                "gradient_accumulation_steps": f"{strategy.gradient_accumulation_steps} accumulation steps",
+                "micro_batch_size": f"micro batch {strategy.loop_batch_size}",
+                "gradient_accumulation_steps": f"{strategy.loop_steps} accumulation steps",
             }
             words = " and ".join(words for name, words in what.items() if name in inside)
             found.append(f"the script's own TrainingArguments are given what is planned: {words}")
         elif self.rebatches:
             found.append(
                 "the script has no option for its micro batch: its DataLoader is rebuilt with"
-                f" {strategy.micro_batch_size} on each rank"
+                f" {strategy.loop_batch_size} on each rank"
             )
         if length_is_the_datas(self.target, self.told):
             found.append(f"the data is taken to have the planned length: {self.told.reasons['sequence_length']}")
         if self.target.spreads_model:
             found.append(_SPREAD)
+        if self.target.layout is not None:
+            found.append(_staged(strategy))
         return (*found, *_of_defaults(self.target, self.told), *self._routes())
 
     def _routes(self) -> Iterator[str]:
@@ -137,6 +140,16 @@ class Drawn:
         return frozenset(name for name in able if not self.told.knows(name))
 
 
+def _staged(strategy: StrategyChoice) -> str:
+    """What a plan in stages makes of the script's loop."""
+    return (
+        "torchrun starts the ranks, and the script's model is cut into stages where it is made: each of its training"
+        f" calls gets {strategy.loop_batch_size} samples, which go through as"
+        f" {strategy.gradient_accumulation_steps} micro batches of {strategy.micro_batch_size}, forward and backward"
+        " (torch.distributed.pipelining), and gives the loss alone"
+    )
+
+
 def draw(
     job: Job, script: Script | None, *, folder: Path, resume_from: Path | None = None, observed: bool = True
 ) -> Drawn:
@@ -145,7 +158,7 @@ def draw(
     Without a script, one for which the plan was made is taken for granted. Raises UsageError for arguments that the
     script would refuse.
     """
-    refuse_stages(job.saved.plan.strategy, job.script)
+    refuse_stages(job.saved, job.script)
     if script is not None and script.is_notebook:
         raise UsageError(
             f"{script.path} is a notebook, which ranks cannot be started from: write its cells into a script, or call"

@@ -13,8 +13,9 @@ from gpu_plan.executor.script.accelerator import AcceleratorUse
 from gpu_plan.executor.script.values.batch import OwnBatch
 from gpu_plan.executor.script.values.clipping import Clip
 from gpu_plan.planner.errors import UsageError
-from gpu_plan.planner.plan.figures import StrategyChoice
+from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.strategy.known import traits_of
+from gpu_plan.planner.workload.precisions import stored_precision
 
 _CLIP = "clip.max_norm"
 
@@ -36,17 +37,22 @@ class Seen:
     """Fields of CurrentPlan that the runner sets inside the rank: of the DataLoader, of TrainingArguments."""
 
 
-def refuse_stages(plan: StrategyChoice, script: Path) -> None:
-    """UsageError for a plan in stages: no launch gives a script's own loop those.
+def refuse_stages(saved: SavedPlan, script: Path) -> None:
+    """UsageError for a plan in stages that no launch gives a script.
 
-    torch.distributed.pipelining runs forward and backward of all micro batches in one call (schedules.py: step), where
-    a loop has its `backward()`.
+    torch.distributed.pipelining runs forward and backward of all micro batches in one call (schedules.py: step), with
+    losses that cannot be scaled afterwards: fp16's scaler would come too late.
     """
-    if traits_of(plan.name).pipeline_parallel:
+    strategy = saved.plan.strategy
+    if not traits_of(strategy.name).pipeline_parallel:
+        return
+    what = f"{script.name} cannot be run in {strategy.pipeline_parallel} pipeline stages"
+    if not saved.plan.stages:
+        raise UsageError(f"{what}: the plan does not say which layers they hold; make it again with this version")
+    if stored_precision(strategy.precision).launcher == "fp16":
         raise UsageError(
-            f"{script.name} cannot be run in {plan.pipeline_parallel} pipeline stages: a plan with --pp is neither"
-            " executed nor exported in this version, since its schedule takes the place of the script's own backward();"
-            " plan without --pp"
+            f"{what} in {strategy.precision}: the loss is scaled after its schedule has gone back already; plan with"
+            " --precision bf16-mixed or fp32"
         )
 
 
@@ -67,21 +73,22 @@ _SHARES_OUT = frozenset({"DistributedSampler", "DistributedConfig"})
 def _spread(target: Target, seen: Seen) -> Iterator[str]:
     """A plain loop whose model is spread inside the ranks: nothing else may wrap it, and groups of ranks need samples
     of their own."""
-    if not target.spreads_model or target.loop != "plain":
+    if not target.joins_ranks or target.loop != "plain":
         return
+    option = "--tp" if target.spreads_model else "--pp"
     name, words = target.script.name, seen.use.names | seen.beside
     wrappers = sorted(_WRAPPERS & words)
     if wrappers and "strategy" not in seen.asks:
         yield (
-            f"{name} wraps its model in {wrappers[0]}, which is not for one that --tp spreads over the ranks: leave it"
+            f"{name} wraps its model in {wrappers[0]}, which is not for one that {option} spreads over the ranks: leave it"
             " unwrapped where current_plan().strategy is"
-            f" {target.strategy.name}, or plan without --tp"
+            f" {target.strategy.name}, or plan without {option}"
         )
     if target.strategy.data_parallel > 1 and seen.all_read and not _SHARES_OUT & words:
         yield (
             f"{name} shares its samples out to nobody: all {target.strategy.data_parallel} groups of ranks would train"
             " on the same ones; give its DataLoader a DistributedSampler, make the loop Accelerate's, or plan with"
-            f" --tp {target.strategy.world_size}"
+            f" {option} {target.strategy.world_size}"
         )
 
 
@@ -158,21 +165,21 @@ def _batch(target: Target, told: Told, seen: Seen) -> Iterator[str]:
     micro, steps = _micro_batch(target, told, seen), _steps(target, told, seen)
     if micro is None or steps is None:
         return
-    planned = strategy.micro_batch_size * strategy.gradient_accumulation_steps
+    planned = strategy.loop_batch_size * strategy.loop_steps
     if micro * steps == planned:
         return
     ranks = strategy.data_parallel
     yield (
         f"{micro * steps * ranks} samples would make an optimizer step, {planned * ranks} are planned:"
         f" {target.script.name} has micro batch {micro} and accumulation {steps}, the plan"
-        f" {strategy.micro_batch_size} and {strategy.gradient_accumulation_steps}; plan with --micro-batch {micro}"
+        f" {strategy.loop_batch_size} and {strategy.loop_steps}; plan with --micro-batch {micro}"
         f" --grad-accum {steps}, or change the script, which may ask current_plan()"
     )
 
 
 def _micro_batch(target: Target, told: Told, seen: Seen) -> int | None:
     """Samples of a forward pass on one rank; None where nothing tells."""
-    planned = target.strategy.micro_batch_size
+    planned = target.strategy.loop_batch_size
     if "micro_batch_size" in told.by_user:
         given = told.user_counts.get("micro_batch_size")
         return planned if given == target.loader_batch else given
@@ -184,7 +191,7 @@ def _micro_batch(target: Target, told: Told, seen: Seen) -> int | None:
 def _steps(target: Target, told: Told, seen: Seen) -> int | None:
     """Backward passes of an optimizer step; None where nothing tells."""
     name = "gradient_accumulation_steps"
-    planned = target.strategy.gradient_accumulation_steps
+    planned = target.strategy.loop_steps
     plugged = "gradient_accumulation_plugin" in seen.use.arguments
     if name in told.by_user:
         return told.user_counts.get(name)

@@ -75,15 +75,15 @@ def script_arguments(target: Target, options: ScriptOptions, resume_from: Path |
     strategy, workload = saved.plan.strategy, saved.workload
     asked = [
         ScriptArgument(
-            what=f"micro batch {strategy.micro_batch_size}",
+            what=f"micro batch {strategy.loop_batch_size}",
             words=_BATCH_WORDS,
             value=str(target.loader_batch),
             field="micro_batch_size",
         ),
         ScriptArgument(
-            what=f"{strategy.gradient_accumulation_steps} accumulation steps",
+            what=f"{strategy.loop_steps} accumulation steps",
             words=_ACCUMULATION_WORDS,
-            value=str(strategy.gradient_accumulation_steps),
+            value=str(strategy.loop_steps),
             field="gradient_accumulation_steps",
         ),
     ]

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_plan.executor.runner.parallel.degrees import Degrees
+from gpu_plan.executor.runner.parallel.piped.layout import Layout
 from gpu_plan.executor.script.loop import Loop
+from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.strategy.known import traits_of
@@ -127,7 +129,7 @@ class Target:
     @property
     def needs_cpu_ranks(self) -> bool:
         """Whether CPU processes run what Accelerate joins on GPUs only: the runner then makes gloo ranks of them."""
-        return self.on_cpu and (self.uses_fsdp or self.uses_deepspeed or self.spreads_model)
+        return self.on_cpu and (self.uses_fsdp or self.uses_deepspeed or self.joins_ranks)
 
     @property
     def spreads_model(self) -> bool:
@@ -151,6 +153,30 @@ class Target:
         )
 
     @property
+    def layout(self) -> Layout | None:
+        """How the model is cut into stages; None where it is not."""
+        traits, strategy, stages = self.traits, self.strategy, self.saved.plan.stages
+        if not traits.pipeline_parallel:
+            return None
+        runs = [one.layers for one in stages]
+        sharded = traits.stage == 3
+        alone = traits.pipeline_parallel == "all"
+        return Layout(
+            schedule=Schedule(strategy.schedule).torch_class,
+            ranks=strategy.pipeline_parallel,
+            pipelines=strategy.data_parallel,
+            micro_batches=strategy.gradient_accumulation_steps,
+            stages=tuple(layers[place] for place in range(strategy.virtual_stages) for layers in runs),
+            data="whole" if alone else "sharded" if sharded else "averaged",
+            compute=self.precision.dtype if sharded and self.precision.mixed else "",
+        )
+
+    @property
+    def joins_ranks(self) -> bool:
+        """Whether several ranks compute one copy of the model together, which the runner brings about in each."""
+        return self.spreads_model or self.layout is not None
+
+    @property
     def emulates_float8(self) -> bool:
         """Whether CPU processes train in float8, whose products the runner has torchao emulate."""
         return self.on_cpu and self.precision.float8
@@ -158,7 +184,7 @@ class Target:
     @property
     def needs_start_files(self) -> bool:
         """Whether the files that a rank starts with go along with the launch files."""
-        return not self.observed and (self.needs_cpu_ranks or self.emulates_float8 or self.spreads_model)
+        return not self.observed and (self.needs_cpu_ranks or self.emulates_float8 or self.joins_ranks)
 
     def starter(self, option: str) -> tuple[str, ...]:
         """Words before the script; `option` is the launcher's own for a module."""
@@ -207,7 +233,7 @@ class Target:
     def loader_batch(self) -> int:
         """The DataLoader's batch size: the micro batch, or where batches are split, that of all ranks together."""
         split = self.data_loader.get("split_batches", False)
-        return self.strategy.micro_batch_size * (self.strategy.data_parallel if split else 1)
+        return self.strategy.loop_batch_size * (self.strategy.data_parallel if split else 1)
 
     def setting(self, key: str, default: str | None = None) -> str | None:
         """Value of a `--set` key, or `default`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpu_plan.executor import names
 from gpu_plan.executor.runner.parallel.degrees import read_degrees
+from gpu_plan.executor.runner.parallel.piped.layout import read_layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +80,14 @@ def read_options(environment: Mapping[str, str] | None = None) -> Options:
 
 
 def _counts_samples(env: Mapping[str, str]) -> bool:
+    rank = _count(env.get("RANK")) or 0
     try:
-        degrees = read_degrees(env)
-    except (TypeError, ValueError):
+        degrees, layout = read_degrees(env), read_layout(env)
+    except (TypeError, ValueError, KeyError):
         return True
-    return degrees is None or (_count(env.get("RANK")) or 0) % degrees.tp_size == 0
+    if layout is not None:
+        return layout.place_of(rank) == 0
+    return degrees is None or rank % degrees.tp_size == 0
 
 
 def _object(text: str | None) -> dict[str, object]:

@@ -55,6 +55,17 @@ class StrategyChoice:
         object.__setattr__(self, "world_size", devices)
 
 
+    @property
+    def loop_batch_size(self) -> int:
+        """Samples that a training loop gives its model in one call: in stages, all micro batches of a step."""
+        return self.micro_batch_size * (self.gradient_accumulation_steps if self.pipeline_parallel > 1 else 1)
+
+    @property
+    def loop_steps(self) -> int:
+        """Backward passes of a training loop that make one optimizer step: in stages, the schedule's one call."""
+        return 1 if self.pipeline_parallel > 1 else self.gradient_accumulation_steps
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtPeak:
     """Bytes standing at the peak of allocated memory, each tensor charged its allocator block."""

@@ -13,6 +13,10 @@ from gpu_plan.planner.errors import UsageError
 
 def launch_files(target: Target) -> LaunchFiles:
     """Files, environment and command for any strategy."""
+    if target.layout is not None:
+        raise UsageError(
+            f"--to accelerate cannot start {target.traits.title}: accelerate launch runs no pipeline; use --to torchrun"
+        )
     if target.spreads_model:
         raise UsageError(
             f"--to accelerate cannot start {target.traits.title}: accelerate launch takes degrees of tensor parallel"

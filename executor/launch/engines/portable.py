@@ -16,22 +16,47 @@ from gpu_plan.executor.launch.target import START_FILE, Target
 HERE = "@HERE@"
 """In a file that only the command's own start can complete: the folder that it stands in."""
 _SOURCES: Mapping[str, str] = {
-    START_FILE: "cpu/standalone.py",
-    "post_import.py": "imports.py",
-    "gloo_ranks.py": "cpu/ranks.py",
-    "float8_products.py": "cpu/float8.py",
+    START_FILE: "executor/runner/cpu/standalone.py",
+    "post_import.py": "executor/runner/imports.py",
+    "gloo_ranks.py": "executor/runner/cpu/ranks.py",
+    "float8_products.py": "executor/runner/cpu/float8.py",
 }
-"""Files of the in-rank runner that need nothing else of it, by the name under which they go along."""
+"""Files of this package that need nothing else of it, by the name under which they go along."""
 _SPREAD: Mapping[str, str] = {
-    "spread_model.py": "parallel/spread.py",
-    "spread_degrees.py": "parallel/degrees.py",
-    "spread_models.py": "parallel/models.py",
-    "spread_meshes.py": "parallel/meshes.py",
-    "spread_sums.py": "parallel/sums.py",
-    "spread_samples.py": "parallel/samples.py",
-    "spread_checkpoints.py": "parallel/checkpoints.py",
+    f"spread_{new}.py": f"executor/runner/parallel/{old}.py"
+    for new, old in {
+        "model": "spread",
+        "degrees": "degrees",
+        "models": "models",
+        "meshes": "meshes",
+        "sums": "sums",
+        "samples": "samples",
+        "checkpoints": "checkpoints",
+    }.items()
 }
 """Those for models that are spread over ranks."""
+_STAGES: Mapping[str, str] = {
+    **{
+        f"piped_{new}.py": f"executor/runner/parallel/piped/{old}.py"
+        for new, old in {
+            "model": "install",
+            "layout": "layout",
+            "models": "models",
+            "run": "run",
+            "spreading": "spreading",
+            "evaluate": "evaluate",
+            "gradients": "gradients",
+            "norms": "norms",
+            "loaders": "loaders",
+        }.items()
+    },
+    "stage_cuts.py": "planner/pipeline/stages.py",
+    "stage_classes.py": "planner/trace/parallel/stages.py",
+    "stage_errors.py": "planner/trace/parallel/errors.py",
+    "plan_errors.py": "planner/errors.py",
+    "visible_text.py": "planner/visible.py",
+}
+"""Those for models that are cut into stages, beside the ones above."""
 
 
 def command_file(
@@ -63,17 +88,16 @@ def command_file(
 
 def start_files(target: Target) -> dict[str, str]:
     """What a rank starts with, as files that import each other by their names in one folder."""
-    root = Path(runner.__file__).parent
-    sources = {**_SOURCES, **_SPREAD} if target.spreads_model else _SOURCES
+    root = Path(runner.__file__).parents[2]
+    sources = {**_SOURCES, **(_SPREAD if target.joins_ranks else {}), **(_STAGES if target.layout is not None else {})}
     return {name: _beside((root / source).read_text(encoding="utf-8")) for name, source in sources.items()}
 
 
 def _beside(text: str) -> str:
-    """With the runner's modules as modules of the folder."""
-    for name, source in (*_SOURCES.items(), *_SPREAD.items()):
+    """With the modules of this package as modules of the folder."""
+    for name, source in (*_SOURCES.items(), *_SPREAD.items(), *_STAGES.items()):
         dotted, stem = source.removesuffix(".py").replace("/", "."), name.removesuffix(".py")
-        folder, _, last = f"gpu_plan.executor.runner.{dotted}".rpartition(".")
-        text = text.replace(f"from {folder}.{last} import", f"from {stem} import")
+        text = text.replace(f"from gpu_plan.{dotted} import", f"from {stem} import")
     return text
 
 

@@ -15,6 +15,7 @@ _NEEDS = {
     "GPU_PLAN_CPU_RANKS": "gloo_ranks",
     "GPU_PLAN_CPU_FLOAT8": "float8_products",
     "GPU_PLAN_DEGREES": "spread_model",
+    "GPU_PLAN_STAGES": "piped_model",
 }
 """Module beside this one by the variable that asks for it."""
 

@@ -13,6 +13,7 @@ from gpu_plan.executor.runner.imports import PostImport
 from gpu_plan.executor.runner.observe import resized
 from gpu_plan.executor.runner.observe.observer import Observer
 from gpu_plan.executor.runner.parallel import spread
+from gpu_plan.executor.runner.parallel.piped import install as piped
 from gpu_plan.executor.runner.recorder import Recorder
 from gpu_plan.executor.runner.saving import hooks as saves
 
@@ -44,4 +45,5 @@ def install_hooks(recorder: Recorder) -> None:
     if recorder.options.cpu_float8:
         cpu_float8.install(imports)
     spread.install(imports, recorder.note)
+    piped.install(imports, recorder.note)
     saves.install(recorder, imports)

@@ -72,11 +72,26 @@ class Counts:
 
     def add(self, model: Any) -> None:
         """All parameters of `model` that have not been counted yet."""
+        whole = getattr(model, "_whole_parameters", None)
+        if whole is not None:  # in stages each rank has some of them alone
+            self._add_whole(model, whole)
+            return
         for parameter, elements, trains in _elements(model):
             if id(parameter) in self._seen:
                 continue
             self._seen.add(id(parameter))
             name = str(parameter.dtype).removeprefix("torch.")
+            self.total += elements
+            self.trainable += elements if trains else 0
+            self.dtypes[name] = self.dtypes.get(name, 0) + elements
+
+
+    def _add_whole(self, model: Any, parameters: Iterable[tuple[int, bool, str]]) -> None:
+        if id(model) in self._seen:
+            return
+        self._seen.add(id(model))
+        for elements, trains, dtype in parameters:
+            name = dtype.removeprefix("torch.")
             self.total += elements
             self.trainable += elements if trains else 0
             self.dtypes[name] = self.dtypes.get(name, 0) + elements
@@ -114,6 +129,9 @@ def _whole(parameter: Any) -> int:
 
 def wrapping_of(model: Any) -> str:
     """What is found around and inside the model, in the words of gpu_plan.executor.runner.observe.wrapping."""
+    piped = next((found for one in layers(model) if (found := getattr(one, "_pipeline", None)) is not None), None)
+    if piped is not None:
+        return wrapping.stage(piped.layout.data)
     engine, ddp, fsdp1, fsdp2 = (_class(module, name) for module, name in _WRAPPERS)
     for layer in layers(model):
         if engine is not None and isinstance(layer, engine):

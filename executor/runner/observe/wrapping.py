@@ -32,6 +32,11 @@ def deepspeed(stage: int) -> str:
     return f"DeepSpeedEngine {stage}"
 
 
+def stage(data: str) -> str:
+    """One stage of a pipeline, by what its parameters are for the ranks of other pipelines (Layout.data)."""
+    return {"averaged": f"PipelineStage of {DDP}", "sharded": f"PipelineStage of {FSDP2}"}.get(data, "PipelineStage")
+
+
 def strategy_called(wrapping: str, environment: Mapping[str, str] | None = None) -> str | None:
     """The strategy that the launching process calls so; None where it has not said. Never raises."""
     env = os.environ if environment is None else environment

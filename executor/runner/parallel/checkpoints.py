@@ -16,8 +16,9 @@ _TRAINER_SCHEDULER = "scheduler.pt"
 
 
 def is_spread(model: Any) -> bool:
-    """Whether transformers has spread the model, or what is wrapped around it, over ranks."""
-    return any(getattr(module, "_mesh_manager", None) is not None for module in model.modules())
+    """Whether the model, or what is wrapped around it, is spread over ranks, by transformers or in stages."""
+    marks = ("_mesh_manager", "_pipeline")
+    return any(getattr(module, mark, None) is not None for module in model.modules() for mark in marks)
 
 
 def holds_spread(folder: Path) -> bool:

@@ -9,15 +9,29 @@ import functools
 import inspect
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any
-
-from gpu_plan.executor.runner.parallel.degrees import Degrees
+from typing import Any, Protocol
 
 _LOOKS = 2
 """Training calls of a model in which a group compares its samples."""
 
 
-def share_out(module: Any, degrees: Degrees) -> None:
+class SampleGroups(Protocol):
+    """Which ranks see the same samples."""
+
+    @property
+    def world_size(self) -> int: ...
+
+    @property
+    def data_parallel(self) -> int:
+        """Groups that see samples of their own."""
+        ...
+
+    def group_of(self, rank: int) -> int:
+        """Which of the groups a rank is in."""
+        ...
+
+
+def share_out(module: Any, degrees: SampleGroups) -> None:
     """After `torch.utils.data.distributed` has been imported: samples are shared out among groups of ranks."""
     kind = module.DistributedSampler
     original = kind.__init__
@@ -32,7 +46,7 @@ def share_out(module: Any, degrees: Degrees) -> None:
     kind.__init__ = init
 
 
-def read_by_each(module: Any, degrees: Degrees, say: Callable[[str], None]) -> None:
+def read_by_each(module: Any, degrees: SampleGroups, say: Callable[[str], None]) -> None:
     """After `accelerate.data_loader` has been imported: no loader gives several groups the same samples.
 
     accelerate 1.15 data_loader.py: DataLoaderDispatcher._fetch_batches repeats one batch for every rank as soon as the
@@ -61,7 +75,7 @@ def read_by_each(module: Any, degrees: Degrees, say: Callable[[str], None]) -> N
     module.prepare_data_loader = prepare_data_loader
 
 
-def count_groups(module: Any, degrees: Degrees) -> None:
+def count_groups(module: Any, degrees: SampleGroups) -> None:
     """After `accelerate.scheduler` has been imported: a schedule goes on once for each batch of a step, of which there
     is one for each group, as under so many data parallel ranks."""
 
@@ -107,7 +121,7 @@ def same_in_group(model: Any) -> None:
         import torch.distributed as dist
 
         group = meshes.get_mesh("tp").get_group()
-        ours = _digest([*args, *(kwargs[name] for name in sorted(kwargs))])
+        ours = digest([*args, *(kwargs[name] for name in sorted(kwargs))])
         seen: list[Any] = [None] * dist.get_world_size(group)
         dist.all_gather_object(seen, ours, group=group)
         if len(set(seen)) > 1:
@@ -119,12 +133,12 @@ def same_in_group(model: Any) -> None:
     model.register_forward_pre_hook(look, with_kwargs=True)
 
 
-def _digest(values: Any) -> int:
+def digest(values: Any) -> int:
     """Of the integer tensors among a call's arguments: token ids, labels, masks."""
     found = 0
     for value in values.values() if isinstance(values, Mapping) else values:
         if isinstance(value, (list, tuple, Mapping)):
-            found = zlib.crc32(str(_digest(value)).encode(), found)
+            found = zlib.crc32(str(digest(value)).encode(), found)
         elif hasattr(value, "is_floating_point") and not value.is_floating_point():
             found = zlib.crc32(value.detach().cpu().contiguous().numpy().tobytes(), found)
     return found

@@ -6,6 +6,8 @@ model, `run_stage` is one forward and backward of it as stage.py (PipelineStage:
 runs a micro batch.
 """
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,23 +53,26 @@ class StageModule(nn.Module):
         self.model = model
         self.stage = stage
 
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        return stage_output(self.model, self.stage, value)
+    def forward(self, value: torch.Tensor, **words: torch.Tensor) -> torch.Tensor:
+        return stage_output(self.model, self.stage, value, **words)
 
 
-def stage_output(model: Any, stage: StageCut, value: torch.Tensor) -> torch.Tensor:
-    """Hidden states [batch, sequence, hidden], or logits on the last stage."""
-    words = {"input_ids" if stage.is_first else "inputs_embeds": value, "use_cache": False}
+def stage_output(model: Any, stage: StageCut, value: torch.Tensor, **words: torch.Tensor) -> torch.Tensor:
+    """Hidden states [batch, sequence, hidden], or logits on the last stage; `words` are what every layer is told."""
+    given: dict[str, Any] = {"input_ids" if stage.is_first else "inputs_embeds": value, "use_cache": False, **words}
     if stage.is_last:
-        logits: torch.Tensor = model(**words).logits
+        logits: torch.Tensor = model(**given).logits
         return logits
-    hidden: torch.Tensor = getattr(model, model.base_model_prefix)(**words).last_hidden_state
+    hidden: torch.Tensor = getattr(model, model.base_model_prefix)(**given).last_hidden_state
     return hidden
 
 
-def stage_loss(model: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The class's own loss, as its forward computes it."""
-    loss: torch.Tensor = model.loss_function(logits=logits, labels=labels, vocab_size=model.config.vocab_size)
+def stage_loss(model: Any, logits: torch.Tensor, labels: torch.Tensor, items: Any = None) -> torch.Tensor:
+    """The class's own loss, as its forward computes it: the mean, or the sum over `items` tokens where those count."""
+    counted = {} if items is None else {"num_items_in_batch": items}
+    loss: torch.Tensor = model.loss_function(
+        logits=logits, labels=labels, vocab_size=model.config.vocab_size, **counted
+    )
     return loss
 
 
@@ -92,14 +97,20 @@ def layer_list(model: Any) -> tuple[str, nn.ModuleList]:
 
 def cut(model: Any, stage: StageCut) -> None:
     """Leaves one stage of `model`, in place; CannotSplitError, in one line, where the class cannot be cut."""
+    keep(model, (stage,))
+
+
+def keep(model: Any, stages: Sequence[StageCut]) -> None:
+    """As `cut`, of several stages that one rank holds."""
     _, layers = layer_list(model)
-    if len(layers) != stage.layers:
-        raise CannotSplitError(f"{type(model).__name__} has {len(layers)} layers, not {stage.layers}")
+    count = stages[0].layers
+    if len(layers) != count:
+        raise CannotSplitError(f"{type(model).__name__} has {len(layers)} layers, not {count}")
     base = getattr(model, model.base_model_prefix)
     for index in range(len(layers)):
-        if not stage.first <= index < stage.end:
+        if not any(stage.first <= index < stage.end for stage in stages):
             layers[index] = _Skipped()
-    if not stage.is_first:
+    if not any(stage.is_first for stage in stages):
         for name in ("embed_tokens", "wte"):
             if hasattr(base, name):
                 setattr(base, name, None)
@@ -107,11 +118,30 @@ def cut(model: Any, stage: StageCut) -> None:
             base.wpe = _NoPositions()
         if hasattr(base, "drop"):
             base.drop = nn.Identity()
-    if not stage.is_last:
+    if not any(stage.is_last for stage in stages):
         for name in _AFTER:
             if hasattr(base, name):
                 setattr(base, name, nn.Identity())
         model.lm_head = None
+
+
+def part_of(model: Any, stage: StageCut) -> StageModule:
+    """One stage of `model` in the modules that `model` itself goes on to hold; CannotSplitError as `cut`."""
+    name = layer_list(model)[0].rpartition(".")[2]
+    part = _shallow(model)
+    base = _shallow(getattr(model, model.base_model_prefix))
+    setattr(part, model.base_model_prefix, base)
+    setattr(base, name, nn.ModuleList(getattr(base, name)))
+    cut(part, stage)
+    return StageModule(part, stage)
+
+
+def _shallow(module: Any) -> Any:
+    """Another module with the same parts: which ones it has can be changed without touching the first."""
+    found = copy.copy(module)
+    found.__dict__["_modules"] = dict(module._modules)
+    found.__dict__["_parameters"] = dict(module._parameters)
+    return found
 
 
 def stage_inputs(model: Any, stage: StageCut, given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:

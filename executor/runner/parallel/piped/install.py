@@ -1,0 +1,38 @@
+"""Brings the planned stages to whatever the script imports."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gpu_plan.executor.runner.imports import PostImport
+from gpu_plan.executor.runner.parallel.models import leave_as_they_are
+from gpu_plan.executor.runner.parallel.piped.layout import read_layout
+from gpu_plan.executor.runner.parallel.piped.loaders import by_pipeline, refuse_copies
+from gpu_plan.executor.runner.parallel.piped.norms import across_stages
+from gpu_plan.executor.runner.parallel.samples import share_out
+
+
+def _on_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def install(imports: PostImport, say: Callable[[str], None] = _on_stderr) -> None:
+    """Before the script runs; nothing where the environment names no stages."""
+    layout = read_layout()
+    if layout is None:
+        return
+
+    def transformers(module: Any) -> None:
+        from gpu_plan.executor.runner.parallel.piped.models import cut_models
+
+        cut_models(module, layout, say)
+
+    def accelerate(module: Any) -> None:
+        by_pipeline(module, layout)
+        leave_as_they_are(module)
+
+    imports.when("torch", across_stages)
+    imports.when("torch.utils.data.distributed", lambda module: share_out(module, layout))
+    imports.when("torch.nn.parallel.distributed", refuse_copies)
+    imports.when("transformers.modeling_utils", transformers)
+    imports.when("accelerate.accelerator", accelerate)
