@@ -177,8 +177,7 @@ def _steps(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     steps = actual.gradient_accumulation_steps
     if steps is not None and steps != planned.loop_steps:
         yield (
-            f"{steps} backward passes made an optimizer step, planned are {planned.loop_steps} "
-            "(gradient accumulation)"
+            f"{steps} backward passes made an optimizer step, planned are {planned.loop_steps} (gradient accumulation)"
         )
     if actual.checkpointing is not None and actual.checkpointing != (planned.checkpointing != "none"):
         state = "on" if actual.checkpointing else "off"

@@ -12,7 +12,6 @@ from gpu_plan.executor.job import Job
 from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment, strategy_names
 from gpu_plan.executor.launch.prepare import RECORD_SECONDS
-from gpu_plan.executor.launch.refusals import refuse_stages
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.launch.write import write_launch_files
 from gpu_plan.executor.names import ACCELERATE_FILE
@@ -27,6 +26,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.plan.codec import plain
 from gpu_plan.planner.plan.files import save
 from gpu_plan.planner.plan.saved import SavedPlan
+from gpu_plan.planner.strategy.known import traits_of
 from gpu_plan.planner.workload.adapters import stored_adapters
 
 
@@ -80,7 +80,8 @@ def _name(function: Callable[..., object]) -> str:
 
 def _environment(job: Job, folder: RunFolder) -> dict[str, str]:
     """What `accelerate launch` would give the ranks, and what ties them to the run."""
-    refuse_stages(job.saved.plan.strategy, job.script)
+    if traits_of(job.saved.plan.strategy.name).pipeline_parallel:
+        raise UsageError("a function is not run in pipeline stages: write it into a script, or plan without --pp")
     target = Target(
         saved=job.saved, script=job.script, loop="accelerate", folder=folder.path, made_by=job.saved.command
     )

@@ -80,8 +80,8 @@ def _spread(target: Target, seen: Seen) -> Iterator[str]:
     wrappers = sorted(_WRAPPERS & words)
     if wrappers and "strategy" not in seen.asks:
         yield (
-            f"{name} wraps its model in {wrappers[0]}, which is not for one that {option} spreads over the ranks: leave it"
-            " unwrapped where current_plan().strategy is"
+            f"{name} wraps its model in {wrappers[0]}, which is not for one that {option} spreads over the ranks:"
+            " leave it unwrapped where current_plan().strategy is"
             f" {target.strategy.name}, or plan without {option}"
         )
     if target.strategy.data_parallel > 1 and seen.all_read and not _SHARES_OUT & words:

@@ -362,7 +362,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         tensor_parallel=given.tensor_parallel,
         expert_parallel=given.expert_parallel,
         pipeline_parallel=given.pipeline_parallel,
-        schedule=None if given.schedule is None else str(given.schedule),
+        schedule=_schedule(given, pinned),
         virtual_stages=given.virtual_stages,
         peft=given.peft or NO_ADAPTERS,
         lora_rank=(given.lora_rank or DEFAULT_RANK) if spec.adapted else None,
@@ -373,6 +373,15 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
     )
     check_workload(workload, cluster, spec)
     return workload.with_basis(**_basis(given, pinned))
+
+
+def _schedule(given: Given, pinned: bool) -> str | None:
+    """As given; of a pinned pipeline torch's usual one, or interleaved where ranks are to hold several stages."""
+    if given.schedule is not None:
+        return str(given.schedule)
+    if not pinned or given.pipeline_parallel in (None, 1):
+        return None
+    return str(Schedule.INTERLEAVED if (given.virtual_stages or 1) > 1 else Schedule.ONE_F_ONE_B)
 
 
 def _is_meant(traits: Traits, given: Given) -> bool:

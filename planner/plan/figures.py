@@ -54,7 +54,6 @@ class StrategyChoice:
         devices = self.data_parallel * self.tensor_parallel * self.pipeline_parallel * self.context_parallel
         object.__setattr__(self, "world_size", devices)
 
-
     @property
     def loop_batch_size(self) -> int:
         """Samples that a training loop gives its model in one call: in stages, all micro batches of a step."""

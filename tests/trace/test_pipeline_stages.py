@@ -10,10 +10,11 @@ from torch.distributed.pipelining import schedules as real
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.pipeline.classes import CUT
 from gpu_plan.planner.pipeline.schedules import Schedule, actions
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.trace.parallel.stages import CUT, cut, stage_output
+from gpu_plan.planner.trace.parallel.stages import cut, stage_output
 from tests.accuracy.architectures import ARCHITECTURES
 
 CLASSES = {Schedule.INTERLEAVED: real.ScheduleInterleaved1F1B, Schedule.ZERO_BUBBLE: real.ScheduleInterleavedZeroBubble}

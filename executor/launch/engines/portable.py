@@ -51,6 +51,7 @@ _STAGES: Mapping[str, str] = {
         }.items()
     },
     "stage_cuts.py": "planner/pipeline/stages.py",
+    "stage_kinds.py": "planner/pipeline/classes.py",
     "stage_classes.py": "planner/trace/parallel/stages.py",
     "stage_errors.py": "planner/trace/parallel/errors.py",
     "plan_errors.py": "planner/errors.py",

@@ -85,7 +85,6 @@ class Counts:
             self.trainable += elements if trains else 0
             self.dtypes[name] = self.dtypes.get(name, 0) + elements
 
-
     def _add_whole(self, model: Any, parameters: Iterable[tuple[int, bool, str]]) -> None:
         if id(model) in self._seen:
             return

@@ -5,17 +5,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.search.document import uncertain
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
 from gpu_plan.planner.search.task import Details, Explored
 from gpu_plan.planner.search.training import piped
-from gpu_plan.planner.search.training.bounds import Bounds
 from gpu_plan.planner.search.training.candidates import Batch, Family, batches, families
 from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
+from gpu_plan.planner.search.training.least import stages as piped_bounds
+from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.relaxed import relaxed
+from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.training import Workload
 
@@ -44,11 +47,27 @@ class TrainingTask:
     def families(self) -> Iterator[Family]:
         """As the options leave them, simplest first. UsageError for checkpointing that the model does not have.
 
-        Degrees of tensor parallel that nobody asked for are those that the model's class can be split by.
+        Degrees that nobody asked for are those that the model's class can be split by, and that its job can be run in.
         """
         for family in families(self._workload, self._cluster, self._can_checkpoint):
-            if family.tensor_parallel == 1 or self._asked or self.bounds.splits(family.tensor_parallel):
+            if family.pipeline is not None:
+                if self._can_be_piped(family.pipeline, family):
+                    yield family
+            elif family.tensor_parallel == 1 or self._asked or self.bounds.splits(family.tensor_parallel):
                 yield family
+
+    def _can_be_piped(self, pipeline: Pipeline, family: Family) -> bool:
+        """Whether a cut into stages is looked at: one that was asked for always, if only to say why it cannot be."""
+        if self._staged and (pipeline.schedule is Schedule.ONE_F_ONE_B or self._workload.schedule is not None):
+            return True
+        if not self._staged and not piped_bounds.can_be_cut(self.evaluator, pipeline.stages):
+            return False
+        return piped.refusal(self.evaluator, pipeline, self.cuts_of(family)) is None
+
+    @property
+    def _staged(self) -> bool:
+        """Whether somebody asked for stages."""
+        return self._workload.strategy is not None or self._workload.pipeline_parallel is not None
 
     @property
     def _asked(self) -> bool:
@@ -75,11 +94,21 @@ class TrainingTask:
 
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Of degrees that nobody asked for: each takes a trace of its own, made only where it could come first."""
-        if family.tensor_parallel == 1 or self._asked:
+        if family.pipeline is not None:
+            if self._staged:
+                return None
+        elif family.tensor_parallel == 1 or self._asked:
             return None
         if self._script is not None and any(standing(plan) == 0 for plan in plans):
-            return "a script is spread so only where nothing else fits: --tp asks for it"
-        least = self.bounds.least(family, self.cuts_of(family))
+            option = "--tp" if family.pipeline is None else "--pp"
+            return f"a script is spread so only where nothing else fits: {option} asks for it"
+        cuts = self.cuts_of(family)
+        if family.pipeline is None:
+            least = self.bounds.least(family, cuts)
+        elif self._counts_micro_batches or not any(standing(plan) == 0 for plan in plans):
+            least = piped_bounds.least(self.evaluator, family, piped.runnable(family.pipeline, cuts))
+        else:
+            return "its micro batches would make a larger global batch than others have: --global-batch or --pp"
         if least.seconds is None:
             needed, capacity = format_gib(least.bytes), format_gib(self.evaluator.capacity_bytes)
             return f"needs at least {needed} GiB, has {capacity}"
@@ -88,6 +117,11 @@ class TrainingTask:
         fastest = ranking.fastest([plan for plan in plans if standing(plan) == 0])
         times = least.seconds / fastest.seconds[0]
         return f"cannot come first: at best {times:.2f} times as long as {fastest.title}"
+
+    @property
+    def _counts_micro_batches(self) -> bool:
+        """Whether every plan's step has as many samples: stages take several micro batches a step."""
+        return self._workload.global_batch is not None or self._workload.grad_accum is not None
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -126,7 +160,8 @@ class TrainingTask:
         for family in trial.families():
             if trial.refusal(family) is not None:
                 continue
-            if family.tensor_parallel > 1 and not self._asked:
+            asked = self._staged if family.pipeline is not None else self._asked
+            if family.copy_ranks > 1 and not asked:
                 continue  # a trace for each degree and each change would take longer than the search
             if family.copy_ranks == 1 and trial.evaluator.judge_states(family, batch).verdict != "fits":
                 continue

@@ -12,6 +12,10 @@ STEPS_PER_STAGE = 4
 """Micro batches for each stage of a pipeline where nobody says how many: the bubble is then a fifth at most."""
 
 
+MOST_UNASKED = 64
+"""Ranks of a pipeline that the search tries by itself: beyond that no published run has gone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """Stages of one copy of the model, and the order in which micro batches go through them."""
@@ -44,6 +48,8 @@ def pipelines(traits: Traits, workload: Workload, cluster: Cluster) -> list[Pipe
     world, given = cluster.world_size, workload.pipeline_parallel
     degrees = [given] if given is not None else [n for n in range(2, world + 1) if world % n == 0]
     fitting = [n for n in degrees if (n == world) == (traits.pipeline_parallel == "all")]
+    if given is None and workload.strategy is None:
+        fitting = [n for n in fitting if n <= MOST_UNASKED]
     return [
         Pipeline(degree=degree, schedule=schedule, virtual_stages=virtual, split=split)
         for degree in fitting
@@ -61,9 +67,14 @@ def _splits(workload: Workload, virtual: int) -> list[Literal["even", "balanced"
 
 
 def _schedules(workload: Workload) -> list[tuple[Schedule, int]]:
-    """As given; torch's usual one otherwise, interleaved where ranks are to hold several stages."""
+    """As given; otherwise torch's usual one, and interleaved, with two stages on each rank where nothing is said."""
     virtual = workload.virtual_stages
     if workload.schedule is not None:
         schedule = Schedule(workload.schedule)
         return [(schedule, virtual or (2 if schedule is Schedule.INTERLEAVED else 1))]
-    return [(Schedule.INTERLEAVED, virtual)] if (virtual or 1) > 1 and virtual else [(Schedule.ONE_F_ONE_B, 1)]
+    if virtual is not None and virtual > 1:
+        return [(Schedule.INTERLEAVED, virtual)]
+    found = [(Schedule.ONE_F_ONE_B, 1)]
+    if virtual is None and workload.setting("pipeline.split", "") != "balanced":
+        found.append((Schedule.INTERLEAVED, 2))
+    return found

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gpu_plan.planner.pipeline.classes import CUT
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
@@ -20,15 +21,6 @@ _LISTS = ("layers", "h")
 _BEFORE = ("embed_tokens", "wte", "wpe", "drop")
 _AFTER = ("norm", "ln_f", "final_layernorm")
 _EVERYWHERE = ("rotary_emb",)
-
-CUT = frozenset(
-    {
-        "arcee", "cohere2", "deepseek_v3", "gemma2", "gemma3_text", "glm4_moe", "gpt2", "gpt_oss", "granite", "jamba",
-        "llama", "mistral", "mixtral", "olmo2", "olmo3", "olmoe", "phi3", "qwen2", "qwen2_moe",
-        "qwen3", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3", "stablelm", "starcoder2",
-    }
-)  # fmt: skip
-"""Model types whose stages, one after the other, give the whole model's logits, by test."""
 
 
 class _Skipped(nn.Module):

@@ -45,7 +45,7 @@ def loss_of(step: Step, value: Tensor) -> Tensor:
     return handed
 
 
-class _Handed(torch.autograd.Function):
+class _Handed(torch.autograd.Function):  # type: ignore[misc]
     """The value as it is; backward takes the step."""
 
     @staticmethod

@@ -47,7 +47,7 @@ class PipedModel:
         with_first_weights(model, self.mesh)
         self.parts: list[Any] = [part_of(model, cut) for cut in own]
         keep(model, own)
-        self._model = ref(model)
+        self._ref = ref(model)
         self.config = model.config
         self.hidden = getattr(torch, layout.compute) if layout.compute else model.dtype
         self._tied = self._shared_weight(cuts)
@@ -67,6 +67,10 @@ class PipedModel:
         model._whole_parameters = whole
         model.forward = self._forward(model.forward)
         model.generate = _refuses("generate")
+
+    def _model(self) -> Any:
+        """The model that the script holds."""
+        return self._ref()
 
     @property
     def _is_first(self) -> bool:
@@ -232,7 +236,8 @@ class PipedModel:
         """The script's own region, for a stage's forward."""
         if self._under is None:
             return nullcontext()
-        return torch.autocast(self.mesh.device.type, dtype=self._under)
+        region: AbstractContextManager[Any] = torch.autocast(self.mesh.device.type, dtype=self._under)
+        return region
 
     # -- weights that both ends hold -------------------------------------------------------------------------------
 
@@ -276,7 +281,7 @@ class PipedModel:
         return CausalLMOutputWithPast(loss=loss, logits=logits)
 
 
-class _Autocast(nn.Module):
+class _Autocast(nn.Module):  # type: ignore[misc]
     """A stage whose forward is in the script's autocast region, and its backward is not."""
 
     def __init__(self, part: Any, owner: PipedModel) -> None:

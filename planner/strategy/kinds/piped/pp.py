@@ -39,7 +39,7 @@ TRAITS = Traits(
     packages=(),
     wrapped_by=frozenset(),
     seen_as=("PipelineStage",),
-    searched=Searched(over=None, alone=()),
+    searched=Searched(over="devices", alone=()),
     compiled=Compiled(regions=None, note="what torch.compile makes of a stage is not in this version"),
     host=Host(loads="slices", saves="shards"),
     checkpoint=Checkpoint(form=Form.STAGES, made_from=()),

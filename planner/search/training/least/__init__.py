@@ -1,0 +1,5 @@
+"""What degrees that nobody asked for take at the very least: what cannot come first is not traced.
+
+together  ranks that compute one copy of the model together
+stages    ranks that hold stages of one copy
+"""

@@ -1,0 +1,67 @@
+"""The least time and memory that stages of one copy could take, from the trace of the whole model.
+
+A cut into stages takes traces of its own; what cannot come first is not traced. Of p ranks one computes at least 1/p of
+a micro batch, and holds at least 1/p of the states.
+
+The least time of m micro batches: rank r computes its own share t_r of each, and waits besides for one micro batch's
+way there and back through the ranks before it: the step takes at least m·t_r + t_0 + ... + t_(r-1), for every r.
+Where all of these are one length M, which is where the longest is least, M·(1 - (1 - 1/m)^p) is the whole micro batch.
+Ranks with several stages may begin before that: of them only m/p of the whole is sure.
+"""
+
+from dataclasses import replace
+
+from gpu_plan.planner.pipeline.classes import CUT
+from gpu_plan.planner.pipeline.stages import count_layers
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.least.together import Least
+from gpu_plan.planner.strategy.known import unsharded
+from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
+from gpu_plan.planner.strategy.registry import STRATEGIES
+from gpu_plan.planner.trace.shipped.needed import NotTraceableError
+
+
+def can_be_cut(evaluator: Evaluator, stages: int) -> bool:
+    """Whether the model's class is one that is cut, known without building it, with a layer for each stage."""
+    config = evaluator.config
+    kind = config.get("model_type") if config is not None else None
+    layers = count_layers(parameter.name for parameter in evaluator.provider.spec().parameters)
+    return kind in CUT and stages <= layers
+
+
+def least(evaluator: Evaluator, family: Family, cuts: list[Batch]) -> Least:
+    """Over the cuts, smallest micro batch first."""
+    pipeline = family.pipeline
+    assert pipeline is not None
+    name = family.strategy.traits.unpiped or unsharded(1).name
+    alone = replace(family, strategy=STRATEGIES[name], pipeline=None)
+    states = _held(alone, pipeline, evaluator.judge_states(alone, cuts[0]))
+    if states > evaluator.capacity_bytes:
+        return Least(seconds=None, bytes=states)
+    best: float | None = None
+    for batch in cuts:
+        try:
+            judged = evaluator.judge_uncounted(alone, replace(batch, accumulation_steps=1))
+        except NotTraceableError:
+            break  # larger than any shipped trace
+        time = judged.time
+        whole = time.forward_seconds + time.backward_seconds + time.recompute_seconds
+        samples = batch.micro_batch * batch.accumulation_steps * (evaluator.cluster.world_size // pipeline.degree)
+        seconds = shortest(pipeline.degree, batch.accumulation_steps, pipeline.virtual_stages, whole) / samples
+        best = seconds if best is None else min(best, seconds)
+    return Least(seconds=best, bytes=states)
+
+
+def shortest(ranks: int, micro_batches: int, virtual: int, whole: float) -> float:
+    """Seconds of a step at least; `whole` is one micro batch's way through all stages and back."""
+    if virtual > 1:
+        return max(whole, micro_batches * whole / ranks)
+    return whole / float(1 - (1 - 1 / micro_batches) ** ranks)
+
+
+def _held(alone: Family, pipeline: Pipeline, judged: StepJudgement) -> int:
+    """What is sharded over all ranks already, stages make no smaller."""
+    whole = judged.profile.peak_allocated_bytes
+    part = whole if alone.strategy.traits.shards_model else whole // pipeline.degree
+    return part + sum(term.low for term in judged.terms)
