@@ -387,4 +387,4 @@ def search_words(document: PlanDocument) -> str | None:
     if not facts.left_out:
         return words
     kinds = "kind" if len(facts.left_out) == 1 else "kinds"
-    return f"{words}; {len(facts.left_out)} {kinds} of tensor parallel not traced (--explain says why)"
+    return f"{words}; {len(facts.left_out)} {kinds} of other degrees not traced (--explain says why)"

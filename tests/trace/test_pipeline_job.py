@@ -162,15 +162,20 @@ def test_what_cannot_be_piped_is_refused_in_one_line(plan: Plan, architecture: s
     assert says in err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("words", ["--plan {plan} --execute {script}", "export {plan} --to torchrun -o {out}"])
-def test_a_plan_in_stages_is_launched_by_nobody(
-    plan: Plan, folder: Path, capsys: pytest.CaptureFixture[str], words: str
-) -> None:
-    saved, script = folder / "plan.json", folder / "train.py"
-    script.write_text("loss.backward()\n")
+def test_a_plan_in_stages_is_exported(plan: Plan, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything that ranks need of this package goes along, how a class is cut too."""
+    saved, script, out = folder / "plan.json", folder / "train.py", folder / "out"
+    script.write_text("loss = model(**batch).loss\nloss.backward()\n")
     cpu = ("--gpus", "2xcpu", "--pp", "2", "--pin", "--save", str(saved), "--force")
     assert plan("llama-3", *cpu)[0] == 0
-    code = main(words.format(plan=saved, script=script, out=folder / "out").split())
-    assert code == 2
-    assert "in 2 pipeline stages: a plan with --pp is neither executed nor exported" in capsys.readouterr().err
-    assert not (folder / "out").exists()
+    assert main(["export", str(saved), "--to", "torchrun", "-o", str(out)]) == 0
+    capsys.readouterr()
+    names = {path.stem for path in out.glob("*.py")}
+    assert {"start_rank", "piped_model", "stage_classes"} <= names
+    for path in out.glob("*.py"):
+        text = path.read_text()
+        assert "from gpu_plan" not in text, path.name
+        beside = [line.split()[1] for line in text.splitlines() if line.startswith(("from piped_", "from stage_"))]
+        assert set(beside) <= names, path.name
+    assert main(["export", str(saved), "--to", "accelerate", "-o", str(folder / "other")]) == 2
+    assert "accelerate launch runs no pipeline; use --to torchrun" in capsys.readouterr().err
