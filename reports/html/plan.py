@@ -172,8 +172,18 @@ def _stages(candidate: Candidate) -> Html:
     """What each rank of a pipeline takes, and how long they wait for one another."""
     if not candidate.stages:
         return Html("")
+    from gpu_plan.reports.plots.stages import memory_by_stage, waiting_by_stage
+
     said = tag("p", " · ".join(schedule_words(candidate)))
-    return Html(said + table(STAGE_HEADS, stage_rows(candidate), label="memory by stage"))
+    drawn = ""
+    if candidate.memory is not None and candidate.speed is not None:
+        drawn = plot("stages", lambda width: memory_by_stage(candidate, width), "Memory by stage of the pipeline")
+        drawn += plot(
+            "bubble",
+            lambda width: waiting_by_stage(candidate, width),
+            "One step of the pipeline: when each rank computes, and when it waits",
+        )
+    return Html(said + drawn + table(STAGE_HEADS, stage_rows(candidate), label="memory by stage"))
 
 
 def timeline_section(timeline: Timeline | None) -> Html:

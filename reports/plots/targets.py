@@ -12,6 +12,8 @@ OF_PLAN = {
     "timeline": "memory over one step, by category",
     "breakdown": "what fills the devices, plan by plan",
     "pareto": "memory against speed of every candidate",
+    "stages": "memory of each rank of a pipeline",
+    "bubble": "when each rank of a pipeline computes, and when it waits",
     "scaling": "memory and speed against the number of GPUs",
     "sequence": "memory against sequence length and micro batch",
 }

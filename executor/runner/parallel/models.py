@@ -147,12 +147,14 @@ def leave_as_they_are(module: Any) -> None:
     def prepare_model(self: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_spread(model):
             return original(self, model, *args, **kwargs)
-        several = kind.multi_device
+        several, known = kind.multi_device, kind.distributed_type
         kind.multi_device = property(lambda _: False)
+        if str(self.distributed_type).endswith("MULTI_CPU"):  # wrapped in DDP whatever the devices are
+            kind.distributed_type = property(lambda _: module.DistributedType.NO)
         try:
             return original(self, model, *args, **kwargs)
         finally:
-            kind.multi_device = several
+            kind.multi_device, kind.distributed_type = several, known
 
     kind.prepare_model = prepare_model
 

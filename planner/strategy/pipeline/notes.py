@@ -23,5 +23,6 @@ def pipeline_notes(context: RankContext) -> tuple[str, ...]:
     assert rank is not None
     return (
         f"stages are run by torch.distributed.pipelining ({rank.schedule.torch_class}), one after the other of"
-        " transformers' layers, with return_outputs=False; accelerate launch and the Trainer run no pipeline",
+        " transformers' layers, with return_outputs=False: plan --execute brings it about in a script's own loop,"
+        " accelerate launch runs none",
     )

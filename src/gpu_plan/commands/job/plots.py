@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpu_plan.commands.job.output import plot_targets
 from gpu_plan.commands.job.points import run, show_progress
 from gpu_plan.notes import say
+from gpu_plan.planner.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,6 +47,19 @@ def _write(args: argparse.Namespace, target: "PlotTarget", figure: "Figure") -> 
     write_bytes(target.path, as_file(figure, target.form), force=args.force)
 
 
+def _of_stages(kind: str, document: "PlanDocument") -> "Figure | None":
+    """Of the best plan; UsageError where it has no stages."""
+    from gpu_plan.reports.plots.stages import memory_by_stage, waiting_by_stage
+
+    best = document.best
+    if best is None or best.memory is None or best.speed is None:
+        return None
+    if not best.stages:
+        raise UsageError(f"--plot {kind}: the best plan has no pipeline stages; --pp asks for some")
+    draw = memory_by_stage if kind == "stages" else waiting_by_stage
+    return draw(best, titled=True)
+
+
 def _write_timeline(args: argparse.Namespace, target: "PlotTarget", answer: "Answer") -> None:
     from gpu_plan.reports.plots.timeline_file import write_timeline
 
@@ -71,6 +85,8 @@ def figure_of(
         from gpu_plan.reports.plots.memory import breakdown, pareto
 
         return breakdown(document, titled=True) if kind == "breakdown" else pareto(document, titled=True)
+    if kind in ("stages", "bubble"):
+        return _of_stages(kind, document)
     from gpu_plan.planner.options.given.named import named, overlaid, shown_words
     from gpu_plan.planner.sweep.kinds import scaling_axes, sequence_axes, sequence_values
     from gpu_plan.reports.plots.sweep import curves
