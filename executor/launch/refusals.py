@@ -49,7 +49,7 @@ def refuse_stages(saved: SavedPlan, script: Path) -> None:
     what = f"{script.name} cannot be run in {strategy.pipeline_parallel} pipeline stages"
     if not saved.plan.stages:
         raise UsageError(f"{what}: the plan does not say which layers they hold; make it again with this version")
-    if stored_precision(strategy.precision).launcher == "fp16":
+    if stored_precision(strategy.precision).scales_loss:
         raise UsageError(
             f"{what} in {strategy.precision}: the loss is scaled after its schedule has gone back already; plan with"
             " --precision bf16-mixed or fp32"

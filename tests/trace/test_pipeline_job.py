@@ -149,7 +149,7 @@ def test_without_a_number_of_micro_batches_there_are_four_for_each_stage(plan: P
         ("llama-3", "--gpus 4xH100 --pp 1 --strategy fsdp_pp", "contradict each other"),
         ("llama-3", "--gpus 4xH100 --pp 2 --tp 2", "--tp 2 together with --pp 2"),
         ("llama-3", "--gpus 2xH100 --pp 2 --peft lora", "adapters in a pipeline are not in this version"),
-        ("llama-3", "--gpus 2xH100 --pp 2 --stack trainer", "--stack trainer runs no pipeline"),
+        ("llama-3", "--gpus 2xH100 --pp 2 --stack trl", "--stack trl"),
         ("llama-3", "--gpus 2xH100 --pp 0", "--pp '0' is not a positive integer"),
         ("bert", "--gpus 2xT4 --pp 2", "no plain list of layers"),
         ("pythia", "--gpus 2xT4 --pp 2", "GPTNeoXForCausalLM"),

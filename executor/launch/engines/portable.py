@@ -46,6 +46,7 @@ _STAGES: Mapping[str, str] = {
             "spreading": "spreading",
             "evaluate": "evaluate",
             "gradients": "gradients",
+            "weights": "weights",
             "norms": "norms",
             "loaders": "loaders",
         }.items()

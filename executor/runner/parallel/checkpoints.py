@@ -21,6 +21,12 @@ def is_spread(model: Any) -> bool:
     return any(getattr(module, mark, None) is not None for module in model.modules() for mark in marks)
 
 
+def stages_of(model: Any) -> Any:
+    """What runs a model in stages (`piped.run.PipedModel`); None where nothing does."""
+    found = (getattr(module, "_pipeline", None) for module in model.modules())
+    return next((each for each in found if each is not None), None)
+
+
 def holds_spread(folder: Path) -> bool:
     """Whether a folder is a checkpoint as it is saved here."""
     return (folder / MODEL.format(0)).is_dir()
@@ -116,6 +122,9 @@ def _get_state_dict(original: Any) -> Any:
     def get_state_dict(self: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_spread(model):
             return original(self, model, *args, **kwargs)
+        stages = stages_of(model)
+        if stages is not None:
+            return stages.whole_weights()
         from transformers.distributed.utils import gather_full_state_dict
 
         return gather_full_state_dict(model)
@@ -127,6 +136,7 @@ def through_trainer(module: Any) -> None:
     """After `transformers.trainer` has been imported."""
     kind = module.Trainer
     kind.__init__ = _trainer_init(kind.__init__)
+    kind.save_model = _trainer_saves_model(kind.save_model)
     kind._save_optimizer_and_scheduler = _trainer_saves(kind._save_optimizer_and_scheduler)
     kind._load_from_checkpoint = _trainer_loads_model(kind._load_from_checkpoint)
     kind._load_optimizer_and_scheduler = _trainer_loads_optimizer(kind._load_optimizer_and_scheduler)
@@ -147,6 +157,20 @@ def _trainer_init(original: Any) -> Any:
             args.save_only_model = False
 
     return init
+
+
+def _trainer_saves_model(original: Any) -> Any:
+    """Its first rank writes the model: in stages, what all ranks have put together before."""
+
+    @functools.wraps(original)
+    def save_model(self: Any, *args: Any, **kwargs: Any) -> Any:
+        stages = stages_of(self.model)
+        if stages is None:
+            return original(self, *args, **kwargs)
+        with stages.gathered():
+            return original(self, *args, **kwargs)
+
+    return save_model
 
 
 def _trainer_saves(original: Any) -> Any:

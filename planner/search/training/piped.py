@@ -126,7 +126,7 @@ def refusal(evaluator: Judge, pipeline: Pipeline, cuts: Sequence[Batch]) -> str 
         return f"{_asked(pipeline)} are {pipeline.stages} stages, which do not divide {layers} layers"
     if pipeline.schedule is Schedule.ZERO_BUBBLE:
         return "the zero-bubble schedule is not in this version: its backward is split in two"
-    if workload.stack.traits.is_trainer:
+    if workload.stack.traits.is_trainer and workload.stack.traits.project != "transformers":
         return f"--stack {workload.stack} runs no pipeline"
     if workload.fused or workload.loss != "installed":
         return "a fused loss, Liger's kernels and other losses than transformers' own are not in this version of stages"

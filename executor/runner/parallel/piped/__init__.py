@@ -5,6 +5,7 @@
     run       a training call of such a model: one step of the schedule, all micro batches forward and backward
     evaluate  a call without gradients: the whole batch through one stage after the other
     gradients what the schedule has left is the loss's own gradient once the script asks for it
+    weights   the whole model's, put together for a file
     norms     clipping by the norm of all stages
     loaders   pipelines see samples of their own, the ranks of one the same
     install   all of it; all that the runner calls

@@ -21,6 +21,7 @@ from gpu_plan.executor.runner.parallel.piped.evaluate import evaluated
 from gpu_plan.executor.runner.parallel.piped.gradients import Step, loss_of
 from gpu_plan.executor.runner.parallel.piped.layout import Layout
 from gpu_plan.executor.runner.parallel.piped.spreading import Mesh, sharded, with_first_weights
+from gpu_plan.executor.runner.parallel.piped.weights import whole_weights
 from gpu_plan.executor.runner.parallel.samples import digest
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.trace.parallel.stages import keep, layer_list, part_of, stage_loss
@@ -67,6 +68,8 @@ class PipedModel:
         model._whole_parameters = whole
         model.forward = self._forward(model.forward)
         model.generate = _refuses("generate")
+        self._gathered: dict[str, Tensor] | None = None
+        model.save_pretrained = self._save_pretrained(model.save_pretrained)
 
     def _model(self) -> Any:
         """The model that the script holds."""
@@ -79,6 +82,37 @@ class PipedModel:
     @property
     def _is_last(self) -> bool:
         return self.numbers[-1] == len(self.layout.stages) - 1
+
+    # -- its weights ---------------------------------------------------------------------------------------------
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """Of all stages, on the first rank's host; every rank calls it."""
+        return whole_weights(self._model(), self.mesh.pipeline, self.mesh.device)
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """While all ranks save: what one of them writes is the whole model. Every rank enters."""
+        self._gathered = self.whole_weights()
+        try:
+            yield
+        finally:
+            self._gathered = None
+
+    def _save_pretrained(self, original: Any) -> Any:
+        """A rank alone has some of the layers: they would be written as if they were the model."""
+
+        @functools.wraps(original)
+        def save_pretrained(*args: Any, **kwargs: Any) -> Any:
+            if self._gathered is not None:
+                kwargs["state_dict"] = self._gathered
+            if kwargs.get("state_dict") is None:
+                raise RuntimeError(
+                    "save_pretrained on a rank of a pipeline would write its stage alone: call accelerator.save_model,"
+                    " or the Trainer's save_model, on every rank"
+                )
+            return original(*args, **kwargs)
+
+        return save_pretrained
 
     # -- the model's call ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Models in stages as launched scripts have them, run for real on gloo."""
