@@ -22,7 +22,7 @@ def test_backward_hands_them_over(divided: int, expected: float) -> None:
     loss.backward()
     assert weight.grad is not None
     assert weight.grad.tolist() == [expected, expected]
-    assert float(loss) == 2.0 / divided
+    assert loss.item() == 2.0 / divided
 
 
 def test_calls_add_up_and_cleared_ones_do_not() -> None:

@@ -1,4 +1,4 @@
-"""One rank of a launch whose models are cut as `plan --execute` cuts them: what a loop sees, beside the whole model (I/O).
+"""A rank whose models are cut as `plan --execute` cuts them: what a loop sees of them, and of the whole ones (I/O).
 
 python -m tests.support.ranks.launched.worker FOLDER RANK WORLD_SIZE
 """
