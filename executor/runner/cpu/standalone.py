@@ -33,7 +33,9 @@ def main(arguments: Sequence[str]) -> int:
         if os.environ.get(variable):
             importlib.import_module(name).install(imports)
     sys.argv[:] = arguments
+    # What needs torch is imported with the script's own import of it: last, so that nothing of the script's is hidden.
     sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
+    sys.path.append(here)
     try:
         runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as leaving:

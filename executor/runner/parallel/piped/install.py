@@ -23,9 +23,12 @@ def install(imports: PostImport, say: Callable[[str], None] = _on_stderr) -> Non
         return
 
     def transformers(module: Any) -> None:
-        from gpu_plan.executor.runner.parallel.piped.models import cut_models
+        try:
+            from gpu_plan.executor.runner.parallel.piped.models import cut_models
 
-        cut_models(module, layout, say)
+            cut_models(module, layout, say)
+        except Exception as problem:  # else every rank would train a whole model by itself
+            raise SystemExit(f"models of this transformers cannot be cut into stages: {problem!r}") from problem
 
     def accelerate(module: Any) -> None:
         by_pipeline(module, layout)
