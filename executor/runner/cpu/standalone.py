@@ -12,12 +12,12 @@ import traceback
 from collections.abc import Sequence
 
 _NEEDS = {
-    "GPU_PLAN_CPU_RANKS": "gloo_ranks",
-    "GPU_PLAN_CPU_FLOAT8": "float8_products",
-    "GPU_PLAN_DEGREES": "spread_model",
-    "GPU_PLAN_STAGES": "piped_model",
+    "GPU_PLAN_CPU_RANKS": ("gloo_ranks",),
+    "GPU_PLAN_CPU_FLOAT8": ("float8_products",),
+    "GPU_PLAN_DEGREES": ("spread_model",),
+    "GPU_PLAN_STAGES": ("spread_model", "piped_model"),
 }
-"""Module beside this one by the variable that asks for it."""
+"""Modules beside this one by the variable that asks for them."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,8 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     sys.path[:] = [here, *(entry for entry in sys.path if entry != here)]
     imports = importlib.import_module("post_import").PostImport(_failed)
     imports.install()
-    for variable, name in _NEEDS.items():
-        if os.environ.get(variable):
+    for variable, names in _NEEDS.items():
+        for name in names if os.environ.get(variable) else ():
             importlib.import_module(name).install(imports)
     sys.argv[:] = arguments
     # What needs torch is imported with the script's own import of it: last, so that nothing of the script's is hidden.

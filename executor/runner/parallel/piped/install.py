@@ -9,7 +9,7 @@ from gpu_plan.executor.runner.parallel.models import leave_as_they_are
 from gpu_plan.executor.runner.parallel.piped.layout import read_layout
 from gpu_plan.executor.runner.parallel.piped.loaders import by_pipeline, refuse_copies
 from gpu_plan.executor.runner.parallel.piped.norms import across_stages
-from gpu_plan.executor.runner.parallel.samples import share_out
+from gpu_plan.executor.runner.parallel.samples import count_groups, share_out
 
 
 def _on_stderr(text: str) -> None:
@@ -37,5 +37,6 @@ def install(imports: PostImport, say: Callable[[str], None] = _on_stderr) -> Non
     imports.when("torch", across_stages)
     imports.when("torch.utils.data.distributed", lambda module: share_out(module, layout))
     imports.when("torch.nn.parallel.distributed", refuse_copies)
+    imports.when("accelerate.scheduler", lambda module: count_groups(module, layout))
     imports.when("transformers.modeling_utils", transformers)
     imports.when("accelerate.accelerator", accelerate)
