@@ -22,7 +22,7 @@ help:
 	@echo 'make demo    plan $(MODEL) on $(GPUS)'
 	echo 'make test    the tests of every change, on all cores: no network, minutes'
 	echo 'make prove   all tests and the benchmarks that need no GPU: results go to benchmarks/'
-	echo 'make prove-engines  install SLURM here if need be (Debian, root), start it, run plans on it, stop it'
+	echo 'make prove-engines  install SLURM (Debian, root), Ray and the SDK of Kubeflow if need be, start them, run plans on them, stop them'
 	echo 'make mutants plant one fault at a time: which tests notice goes to benchmarks/results/mutants.md'
 	echo 'make pythons the project under $(PYTHONS), each in an environment of its own'
 	echo 'make check   ruff, mypy, import contracts, declared dependencies'
@@ -58,6 +58,7 @@ prove-engines: $(STAMP)
 	if ! command -v sbatch >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends slurm-wlm munge
 	fi
+	$(BIN)/python -c "import ray, kubeflow" 2>/dev/null || $(BIN)/pip install -q -c constraints.txt 'ray[default,train]' kubeflow
 	$(BIN)/python -m pytest -n0 -m '' -rs tests/engines
 
 # What is unchanged since it was last tried (the fault, its file, its tests) is not tried again.

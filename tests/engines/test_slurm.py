@@ -19,7 +19,7 @@ from tests.support import launch_plans
 from tests.support.bare_environment import bare_environment
 from tests.support.engine_runs import PLAN, Trial, at_step, ended, losses, write_plan
 from tests.support.fault_job import SCRIPT
-from tests.support.fault_runs import wait_until
+from tests.support.fault_runs import steps_done, wait_until
 from tests.support.slurm_cluster import Slurm, missing, slurm
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
@@ -139,6 +139,22 @@ def test_the_job_s_own_code_is_the_command_s(engine, tmp_path):
         trial(engine).start(tmp_path, "--max-restarts", "0", script=SCRIPT, script_words=words), tmp_path
     )
     assert (record.status, record.exit_code) == ("failed", 3), output
+
+
+def test_ctrl_c_ends_the_following_alone(engine, tmp_path):
+    process = trial(engine).start(tmp_path, script_words=("--steps", "500", "--pause", "0.5"))
+    run = at_step(tmp_path, 2)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert "Ctrl-C ends the following, not the job" in output
+    assert "no longer followed: job" in output
+    seen = steps_done(run)
+    assert wait_until(lambda: steps_done(run) > seen, 60)  # it goes on
+    done = subprocess.run(
+        (*PLAN, "cancel", "latest"), cwd=tmp_path, env=environment(engine), capture_output=True, text=True
+    )
+    assert done.stdout.split()[-1] == "interrupted", done.stderr
 
 
 def test_cancel_while_it_waits_and_while_it_runs(engine, tmp_path):

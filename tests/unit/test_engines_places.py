@@ -117,6 +117,16 @@ def test_states_of_a_train_job(status, where, words):
     assert (found.where, found.words) == (where, words)
 
 
+def test_a_controller_that_does_not_answer_is_no_refusal(tmp_path, monkeypatch):
+    said = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
+    client = tmp_path / "sbatch"
+    client.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(UnreachableError, match="SLURM does not answer: Batch job submission failed: Unable to contact"):
+        find_running("slurm").submit(tmp_path / "job.sbatch", Settings())
+
+
 def test_hosts_are_no_option():
     assert find_places("hosts").state(EngineJob(engine="hosts", job="999999999")).where == "ended"
     with pytest.raises(UsageError, match="is not an engine"):

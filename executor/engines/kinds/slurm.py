@@ -53,6 +53,7 @@ _OWN: Mapping[str, str] = {
     "srun": "more words for srun, such as --container-image=...",
 }
 _TIMEOUT = 60.0
+_NO_CONTROLLER = "Unable to contact slurm controller"  # slurm/slurm_errno.h, slurm_strerror
 _DEFAULT_SIGNAL = 120
 _ENDED = frozenset(
     (
@@ -139,7 +140,10 @@ class Slurm:
     def submit(self, file: Path, settings: Settings) -> EngineJob:
         done = _run("sbatch", "--parsable", str(file))
         if done.returncode != 0:
-            raise UsageError(f"SLURM refuses the job: {_own_words(done.stderr)}")
+            said = _own_words(done.stderr)
+            if _NO_CONTROLLER in said:
+                raise UnreachableError(f"SLURM does not answer: {said}")
+            raise UsageError(f"SLURM refuses the job: {said}")
         return EngineJob(engine=self.name, job=done.stdout.strip().partition(";")[0])
 
     def state(self, job: EngineJob) -> JobState:
