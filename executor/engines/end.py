@@ -9,6 +9,7 @@ from dataclasses import replace
 from gpu_plan.executor.engines.engine import JobState
 from gpu_plan.executor.engines.jobs import read_engine
 from gpu_plan.executor.engines.registry import find_places
+from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.executor.records.run import GOES_ON, RunRecord
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.supervise.processes.alive import supervisor_alive
@@ -17,14 +18,15 @@ from gpu_plan.planner.errors import UsageError
 _CANCELLED = 143
 """As of a job that SIGTERM ended."""
 _LOST = 125
+_TAKEN = ("interrupted", "lost", "launcher_failed")
 
 
 def cancel(folder: RunFolder) -> str:
     """Asks for the end of a run, and says what was done. UsageError for one that is over already."""
     record = folder.read_run()
-    if record.status not in GOES_ON:
-        raise UsageError(f"run {folder.run_id} is over already: {record.status.replace('_', ' ')}")
     found = read_engine(folder)
+    if record.status not in GOES_ON and not _begins_again(record, found):
+        raise UsageError(f"run {folder.run_id} is over already: {record.status.replace('_', ' ')}")
     if found is not None:
         engine = find_places(found.engine)
         engine.cancel(found)
@@ -33,6 +35,14 @@ def cancel(folder: RunFolder) -> str:
         raise UsageError(f"process {record.supervisor_pid}, which led run {folder.run_id}, is not on this host")
     os.kill(record.supervisor_pid, signal.SIGTERM)
     return f"SIGTERM was sent to process {record.supervisor_pid}, which ends the run"
+
+
+def _begins_again(record: RunRecord, found: EngineJob | None) -> bool:
+    """Whether an engine that took a run's nodes back still has its job: between two starts the record says how the
+    first one ended."""
+    if found is None or record.status not in _TAKEN:
+        return False
+    return find_places(found.engine).state(found).where in ("queued", "running")
 
 
 def settled(folder: RunFolder, seconds: float = 30.0) -> RunRecord:

@@ -13,6 +13,7 @@ from gpu_plan.executor.engines.kinds.kubeflow.client import state_of
 from gpu_plan.executor.engines.kinds.ray import client
 from gpu_plan.executor.engines.registry import find_places, find_running
 from gpu_plan.executor.records.engine import EngineJob
+from gpu_plan.executor.records.run import RunRecord
 from gpu_plan.planner.errors import InputError, UnreachableError, UsageError
 from gpu_plan.planner.hardware.engines import kubernetes, ray, registry, skypilot
 from gpu_plan.planner.hardware.engines.nodes import cluster_from
@@ -203,3 +204,34 @@ def test_jobs_and_tasks_are_known_from_inside():
     assert skypilot.task({}) is None
     assert ray.inside({"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"})
     assert not ray.inside({})
+
+
+@pytest.mark.parametrize(("where", "asked"), [("running", True), ("ended", False), ("unknown", False)])
+def test_a_run_between_two_starts_can_be_cancelled(tmp_path, monkeypatch, where, asked):
+    from gpu_plan.executor.engines import end
+    from gpu_plan.executor.engines.engine import JobState
+    from gpu_plan.executor.engines.jobs import write_engine
+    from gpu_plan.executor.run_folder import RunFolder
+
+    told: list[str] = []
+    engine = SimpleNamespace(
+        title="Ray",
+        state=lambda job: JobState(where=where, words=""),
+        cancel=lambda job: told.append(job.job),
+    )
+    monkeypatch.setattr(end, "find_places", lambda name: engine)
+    folder = RunFolder(tmp_path)
+    folder.engine.mkdir()
+    write_engine(folder, EngineJob(engine="ray", job="j"))
+    folder.write_run(
+        RunRecord(
+            run_id="r", status="interrupted", script="s", script_arguments=(), working_directory="/", world_size=2,
+            started=1.0, updated=9.0, supervisor_pid=1,
+        )
+    )  # fmt: skip
+    if asked:
+        assert end.cancel(folder) == "Ray was told to cancel job j"
+    else:
+        with pytest.raises(UsageError, match="is over already: interrupted"):
+            end.cancel(folder)
+    assert told == (["j"] if asked else [])
