@@ -13,7 +13,9 @@ import pytest
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.search.training import piped
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.least import stages
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.trace.device import device_kind
@@ -72,10 +74,14 @@ def bounds_hold(folder: Path, config: dict[str, Any], gpus: str, **given: Any) -
     """Asserts that no candidate takes less time or memory than its bound says; gives how many were compared."""
     task, looked = task_of(TrainingTask, folder, config, gpus, **given), 0
     for family in task.families():
-        if family.tensor_parallel == 1 or task.refusal(family) is not None:
+        if family.copy_ranks == 1 or task.refusal(family) is not None:
             continue
-        for batch in task.cuts_of(family):
-            least = task.bounds.least(family, [batch])
+        cuts = task.cuts_of(family)
+        for batch in cuts if family.pipeline is None else piped.runnable(family.pipeline, cuts):
+            if family.pipeline is None:
+                least = task.bounds.least(family, [batch])
+            else:
+                least = stages.least(task.evaluator, family, [batch])
             real = task.evaluator.judge(family, batch)
             assert least.bytes <= real.least_bytes, (family.title, batch)
             assert least.seconds is None or least.seconds <= real.seconds[0], (family.title, batch)
