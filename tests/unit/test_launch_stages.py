@@ -12,6 +12,9 @@ from gpu_plan.executor.names import MICRO_BATCH_SIZE
 from gpu_plan.executor.runner.options import read_options
 from gpu_plan.executor.runner.parallel.piped.layout import VARIABLE, Layout, read_layout
 from gpu_plan.executor.script.read import read_script
+from gpu_plan.executor.supervise.ladder.planner_process import asked_again
+from gpu_plan.executor.supervise.ladder.replan import abilities
+from gpu_plan.executor.supervise.ladder.rungs import rungs
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.plan.figures import AtPeak, StageFigures, StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
@@ -125,3 +128,15 @@ def test_a_plain_loop_shares_its_samples_out(tmp_path: Path) -> None:
     lines = drawn(tmp_path, staged(), PLAIN).refused
     assert any("shares its samples out to nobody: all 2 groups" in line and "--pp 8" in line for line in lines), lines
     assert not any("shares its samples" in line for line in drawn(tmp_path, staged("pp", stages=8), PLAIN).refused)
+
+
+def test_the_ladder_keeps_the_stages(tmp_path: Path) -> None:
+    """Out of memory, smaller micro batches go through the same stages; a call of the model takes as many samples."""
+    script = tmp_path / "train.py"
+    script.write_text(ACCELERATE)
+    made = staged(virtual=2)
+    options = asked_again(job(made, script), made.plan.strategy).options
+    assert (options["pp"], options["schedule"], options["vpp"]) == ("4", "interleaved", "2")
+    able, _ = abilities(job(made, script), [], tmp_path)
+    smaller = next(iter(rungs(made.plan.strategy, able)))
+    assert (smaller.micro_batch_size, smaller.gradient_accumulation_steps, smaller.loop_batch_size) == (1, 8, 8)

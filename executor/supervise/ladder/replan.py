@@ -102,10 +102,12 @@ def abilities(job: Job, ranks: Sequence[RankRecord], folder: Path) -> tuple[Abil
     told, strategy = drawn.told, job.saved.plan.strategy
     lines = []
     mine = "micro_batch_size" not in told.by_user and "gradient_accumulation_steps" not in told.by_user
-    takes_batch = told.knows("micro_batch_size") or "micro_batch_size" in drawn.set_inside
-    accumulates = told.knows("gradient_accumulation_steps") or drawn.use.accumulates
+    # In stages a call takes all micro batches of a step, however many they are: the script need not be told.
+    staged = strategy.pipeline_parallel > 1
+    takes_batch = staged or told.knows("micro_batch_size") or "micro_batch_size" in drawn.set_inside
+    accumulates = staged or told.knows("gradient_accumulation_steps") or drawn.use.accumulates
     seen = {rank.actual.micro_batch_size for rank in ranks} - {None}
-    ignores = bool(seen) and seen != {strategy.micro_batch_size}
+    ignores = bool(seen) and seen != {strategy.loop_batch_size}
     if strategy.micro_batch_size == 1:
         pass  # none is smaller, whatever the script takes
     elif not mine:
