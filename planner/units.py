@@ -64,6 +64,30 @@ def format_bytes(num_bytes: int) -> str:
     return f"{num_bytes} B"
 
 
+def format_short(value: float) -> str:
+    """A positive figure in so many digits as matter, never with an exponent: `7,502`, `4.3`, `0.35`, `0.000012`."""
+    if value >= 10 or value <= 0:
+        return f"{value:,.0f}"
+    return f"{value:.{max(1, 1 - math.floor(math.log10(value)))}f}"
+
+
+def format_dollars(value: float) -> str:
+    """`$1,234`, `$12.30`, `$0.42`, `$0.0042`: to the cent where cents matter, two digits of what is less than one."""
+    if value >= 100:
+        return f"${value:,.0f}"
+    return f"${value:.2f}" if value >= 0.1 or value <= 0 else f"${format_short(value)}"
+
+
+def format_hours(hours: float) -> str:
+    """`3.9 hours`, `4.2 minutes`; of what is long days or years beside them: `178 hours (7.4 days)`."""
+    if hours < 1:
+        return f"{format_short(hours * 60)} minutes"
+    if hours < 48:
+        return f"{hours:.1f} hours"
+    days = hours / 24
+    return f"{hours:,.0f} hours ({days:,.1f} days)" if days < 730 else f"{hours:,.0f} hours ({days / 365:,.1f} years)"
+
+
 def format_count(count: int) -> str:
     """A parameter or token count: `8.03B`, `596M`, `12.3K`."""
     for factor, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):

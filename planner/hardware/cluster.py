@@ -54,6 +54,14 @@ class Cluster:
         return self.nodes * self.gpus_per_node
 
     @property
+    def prices(self) -> tuple[Price, ...]:
+        """What one of its devices is rented for, cheapest first: its own machine's price where it is known by name,
+        for which what others ask for such a device says nothing."""
+        if self.price is not None:
+            return (self.price,)
+        return () if self.platform else tuple(sorted(self.gpu.prices, key=lambda price: price.usd_per_hour))
+
+    @property
     def spec(self) -> str:
         """The text that `parse_cluster` reads back as this cluster."""
         if self.platform:

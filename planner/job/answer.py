@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.job.alternatives import Job, alternatives, nearest
+from gpu_plan.planner.job.alternatives import Beside, Job, alternatives, beside, nearest
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -17,9 +17,13 @@ from gpu_plan.planner.plan.document import Assumption, JobFigures, PlanDocument
 from gpu_plan.planner.search.document import document
 from gpu_plan.planner.search.predicted import predicted_schedule, predicted_snapshot, predicted_timeline
 from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.search.training.conversions import widened
+from gpu_plan.planner.search.training.evaluate import StepJudgement
+from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.speed.goodput import goodput
-from gpu_plan.planner.units import format_count
+from gpu_plan.planner.strategy.saved_files import SavedFiles
+from gpu_plan.planner.units import format_count, format_dollars, format_hours
 from gpu_plan.planner.upstream.moved import moved_line
 
 
@@ -41,10 +45,13 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     job = prepared(request, cluster, source, note, openers)
     wishes = read_wishes(dict(request.words))
     found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=wishes.prefer)
-    tried = None
+    assumptions, evaluated = _assumptions(job, found), job.task.evaluator.evaluated
+    tried, other = None, Beside()
+    asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
     if request.suggest and (found.best is None or request.alternatives):
-        asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
         tried = alternatives(asked, fits=found.best is not None)
+    elif request.suggest and request.advise and not request.pinned:
+        other = beside(asked, found.best)
     answered = document(
         found,
         task=job.task,
@@ -52,15 +59,18 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         spec=job.spec,
         command=request.command,
         versions=versions(),
-        assumptions=_assumptions(job, found),
+        assumptions=assumptions,
         warnings=(*job.warnings(found), *filter(None, [moved_line()])),
         headline=job.headline,
         change=None if tried is None or found.best is not None else nearest(tried),
-        alternatives=() if tried is None else tuple(tried.found),
+        alternatives=tuple(other.found if tried is None else tried.found),
+        evaluated=evaluated,
+        for_alternatives=other.evaluated,
+        untraced=tuple(other.untraced),
         explain=request.explained if request.explain else 0,
     )
     if wishes.tokens is not None:
-        answered = replace(answered, whole_job=_whole_job(answered, wishes.tokens, cluster))
+        answered = replace(answered, whole_job=_whole_job(answered, wishes.tokens, cluster, _saved(found, job.task)))
         answered = replace(answered, warnings=(*answered.warnings, *_beyond(answered.whole_job, wishes)))
     drawn = request.plot or (request.timeline and job.replayed and not cluster.gpu.is_cpu)
     return Answer(
@@ -73,7 +83,13 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     )
 
 
-def _whole_job(answered: PlanDocument, tokens: int, cluster: Cluster) -> JobFigures | None:
+def _saved(found: Found[Any], task: AnyTask) -> SavedFiles | None:
+    """What the best plan of a training job leaves on disk."""
+    best = found.best
+    return task.saved(best) if isinstance(best, StepJudgement) and isinstance(task, TrainingTask) else None
+
+
+def _whole_job(answered: PlanDocument, tokens: int, cluster: Cluster, saved: SavedFiles | None) -> JobFigures | None:
     """What so many tokens take under the best plan; None where nothing fits, or nothing is counted in tokens."""
     speed = None if answered.best is None else answered.best.speed
     if speed is None or not speed.tokens_per_second_per_gpu:
@@ -85,7 +101,7 @@ def _whole_job(answered: PlanDocument, tokens: int, cluster: Cluster) -> JobFigu
         hours=hours,
         devices=cluster.world_size,
         nodes=cluster.nodes,
-        trained_parameters=answered.model.trainable_parameters,
+        checkpoint_bytes=0 if saved is None else saved.checkpoint_bytes,
     )
     return JobFigures(
         tokens=tokens,
@@ -95,6 +111,8 @@ def _whole_job(answered: PlanDocument, tokens: int, cluster: Cluster) -> JobFigu
         interruptions=beside.failures,
         checkpoint_every_seconds=beside.checkpoint_every_seconds,
         overhead_hours=beside.hours,
+        weights_bytes=None if saved is None else saved.weights_bytes,
+        checkpoint_bytes=None if saved is None else saved.checkpoint_bytes,
     )
 
 
@@ -107,15 +125,15 @@ def _beyond(job: JobFigures | None, wishes: Wishes) -> Iterator[str]:
     elif wishes.budget is not None and job.usd is not None and job.usd > wishes.budget:
         part = format_count(round(job.tokens * wishes.budget / job.usd))
         yield (
-            f"beyond the budget: {format_count(job.tokens)} tokens cost ${job.usd:,.2f}, ${wishes.budget:,.2f} pays for"
-            f" {part}; without --gpus machines are compared"
+            f"beyond the budget: {format_count(job.tokens)} tokens cost {format_dollars(job.usd)},"
+            f" {format_dollars(wishes.budget)} pays for {part}; without --gpus machines are compared"
         )
     if wishes.deadline_seconds is not None and job.hours * 3600 > wishes.deadline_seconds:
         hours = wishes.deadline_seconds / 3600
         times = job.hours / hours
         yield (
-            f"beyond the deadline: the job takes {job.hours:,.1f} hours and has {hours:,.1f}; {times:,.1f} times as"
-            " many such GPUs would be in time if none waited for another"
+            f"beyond the deadline: the job takes {format_hours(job.hours)} and has {format_hours(hours)};"
+            f" {times:,.1f} times as many such GPUs would be in time if none waited for another"
         )
 
 

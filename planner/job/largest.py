@@ -15,8 +15,11 @@ from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.options.training import Given
 from gpu_plan.planner.options.wishes.read import read_wishes, settled
+from gpu_plan.planner.search.search import search
+from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.units import format_gib
 
 _STEPS = {"seq-len": 128, "micro-batch": 1, "lora-rank": 8}
 """Values are multiples of these."""
@@ -38,6 +41,10 @@ class Largest:
     """Whether the search ended at the most that is asked about."""
     beyond: tuple[str, ...] = ()
     """Models that do not fit, the largest first."""
+    fails_at: int | str | None = None
+    """The next value that was tried, which does not fit."""
+    reason: str | None = None
+    """Why it does not: of the way that comes nearest."""
 
 
 def find_largest(request: Request, what: str, note: Note) -> Largest:
@@ -61,13 +68,52 @@ def find_largest(request: Request, what: str, note: Note) -> Largest:
     asked = _Asked(request=request, cluster=cluster, source=source, note=note, what=what)
     value, unbounded = bisected(asked.fits, _STEPS[what], _MOST[what])
     plan = None if value is None else asked.plans[value]
-    return Largest(option=what, value=value, plan=plan, smallest=_STEPS[what], unbounded=unbounded)
+    beyond = None if unbounded else (value or 0) + _STEPS[what]
+    return Largest(
+        option=what,
+        value=value,
+        plan=plan,
+        smallest=_STEPS[what],
+        unbounded=unbounded,
+        fails_at=beyond,
+        reason=None if beyond is None else asked.reason(beyond),
+    )
 
 
 def _largest_model(request: Request, cluster: Cluster, note: Note) -> Largest:
     found, plan, beyond = largest_model(request, cluster, note)
     smallest = beyond[-1] if beyond else request.model
-    return Largest(option=_MODEL, value=found, plan=plan, smallest=smallest, unbounded=not beyond, beyond=tuple(beyond))
+    return Largest(
+        option=_MODEL,
+        value=found,
+        plan=plan,
+        smallest=smallest,
+        unbounded=not beyond,
+        beyond=tuple(beyond),
+        fails_at=beyond[-1] if beyond else None,
+        reason=_why_not(request, beyond[-1], cluster, note) if beyond else None,
+    )
+
+
+def _why_not(request: Request, model: str, cluster: Cluster, note: Note) -> str | None:
+    """Why the smallest of the models that do not fit does not."""
+    source = resolve(model, trust_remote_code=request.trust_remote_code, revision=None)
+    return reason_of(lambda: prepared(replace(request, model=model), cluster, source, note, Openers()).task)
+
+
+def reason_of(make: Callable[[], AnyTask]) -> str | None:
+    """Why a job that does not fit does not: of the way that comes nearest; of one that makes no sense what is said."""
+    try:
+        found = search(make())
+    except (InputError, UsageError, CannotSplitError) as problem:
+        return str(problem)
+    if found.plans:
+        nearest = found.plans[0]
+        lacks = nearest.conditions[0].words if nearest.conditions else None
+        most, has = format_gib(nearest.high_bytes), format_gib(nearest.capacity_bytes)
+        return f"{nearest.full_title} {lacks or f'may not fit: its allocator takes up to {most} GiB, has {has}'}"
+    exact = [one for one in found.rejected if not one.judgement.states_only]
+    return next((one.reason for one in (exact or found.rejected)), None)
 
 
 def bisected(fits: Callable[[int], bool], step: int, most: int) -> tuple[int | None, bool]:
@@ -102,16 +148,23 @@ class _Asked:
 
     def fits(self, value: int) -> bool:
         """Whether some plan fits at `value`; what makes no sense there does not."""
-        words = tuple({**dict(self.request.words), self.what: str(value)}.items())
-        request = replace(self.request, words=words)
         try:
-            task = prepared(request, self.cluster, self.source, self.note, Openers(traces=self._opened)).task
+            task = self._task(value)
             found = task.fitting()
         except (InputError, UsageError, CannotSplitError):
             return False
         if found is not None:
             self.plans[value] = task.words(found)
         return found is not None
+
+    def reason(self, value: int) -> str | None:
+        """Why nothing fits at `value`."""
+        return reason_of(lambda: self._task(value))
+
+    def _task(self, value: int) -> AnyTask:
+        words = tuple({**dict(self.request.words), self.what: str(value)}.items())
+        request = replace(self.request, words=words)
+        return prepared(request, self.cluster, self.source, self.note, Openers(traces=self._opened)).task
 
     def _opened(
         self, request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note

@@ -65,7 +65,7 @@ def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
         # The document leaves out what a user may change about a GPU of theirs, such as its context.
         repr((cluster.gpu, cluster.price)),
         repr((request.words, request.settings, request.pinned, request.explain and request.explained)),
-        repr((request.suggest, request.alternatives)),
+        repr((request.suggest, request.alternatives, request.advise)),
         repr(kept_for(cluster).record),
     )
 

@@ -40,7 +40,9 @@ class Request:
     suggest: bool = True
     """Whether the nearest change that would fit is looked for where nothing fits."""
     alternatives: bool = False
-    """Whether what else could be done is looked for where a plan fits too."""
+    """Whether what else could be done is looked for where a plan fits too, whatever it takes."""
+    advise: bool = False
+    """Whether what else could be done is told beside a plan that fits, as far as it costs little."""
     follow: bool = False
     """Whether the user's own code is followed: a script beyond its first step, for what it never gives back."""
     script_seconds: float | None = None

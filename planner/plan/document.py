@@ -175,6 +175,10 @@ class SearchFacts:
     """Of those, with their micro batches, what was evaluated."""
     left_out: tuple[str, ...] = ()
     """Kinds that would have taken a trace of their own and cannot come first, each with the reason."""
+    for_alternatives: int = 0
+    """Candidates that were evaluated beside them, for what else could be done."""
+    untraced_alternatives: tuple[str, ...] = ()
+    """Changes that were not evaluated, since each would have taken a trace of its own; `--alternatives` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

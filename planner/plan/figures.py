@@ -321,6 +321,10 @@ class JobFigures:
     """As often as costs least with so many failures."""
     overhead_hours: float | None = None
     """Checkpoints, steps that are run again and restarts, beside `hours`. Data loading and evaluation are left out."""
+    weights_bytes: int | None = None
+    """What the trained weights, or the adapters alone, take on disk; None in plans of older versions."""
+    checkpoint_bytes: int | None = None
+    """The same with the optimizer's state: what a run goes on from."""
 
 
 def _at_least(figures: object, least: int, *names: str) -> None:

@@ -52,6 +52,9 @@ def document(
     headline: str | None = None,
     explain: int = 0,
     alternatives: tuple[Alternative, ...] = (),
+    evaluated: int | None = None,
+    for_alternatives: int = 0,
+    untraced: tuple[str, ...] = (),
 ) -> PlanDocument:
     """The document of one finished search; `explain` is how many kinds of tensors at the peak are named."""
     cluster = task.evaluator.cluster
@@ -73,7 +76,13 @@ def document(
         headline=headline,
         prices=device_prices(cluster),
         alternatives=alternatives,
-        search=SearchFacts(kinds=found.explored, candidates=task.evaluator.evaluated, left_out=tuple(found.left_out)),
+        search=SearchFacts(
+            kinds=found.explored,
+            candidates=task.evaluator.evaluated if evaluated is None else evaluated,
+            left_out=tuple(found.left_out),
+            for_alternatives=for_alternatives,
+            untraced_alternatives=untraced,
+        ),
         ranking=RankingFacts(
             prefer=str(found.ranking.prefer), rules=rules(found.ranking), why=why(found.ranking, found.plans)
         ),
@@ -121,11 +130,10 @@ def candidate_of(
 
 def device_prices(cluster: Cluster) -> tuple[DevicePrice, ...]:
     """What others rent one of its devices for, cheapest first; of a machine known by name its own price alone."""
-    prices = (
+    return tuple(
         DevicePrice(usd_per_hour=price.usd_per_hour, provider=price.provider, date=price.date, source=price.source)
-        for price in ((cluster.price,) if cluster.price else cluster.gpu.prices)
+        for price in cluster.prices
     )
-    return tuple(sorted(prices, key=lambda price: price.usd_per_hour))
 
 
 def model_facts(source: ModelSource, spec: ModelSpec) -> ModelFacts:

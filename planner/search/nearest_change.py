@@ -39,13 +39,13 @@ def grown(cluster: Cluster) -> Iterator[Cluster]:
         return
     per_node = max(cluster.gpus_per_node, node_size(cluster.gpu))
     size, nodes = cluster.gpus_per_node, cluster.nodes
-    ram = None if cluster.platform else cluster.host_ram_bytes
+    ram, price = (None, None) if cluster.platform else (cluster.host_ram_bytes, cluster.price)
     while size < per_node:
         size = min(size * 2, per_node)
-        yield replace(cluster, gpus_per_node=size, platform=None, host_ram_bytes=ram, price=None)
+        yield replace(cluster, gpus_per_node=size, platform=None, host_ram_bytes=ram, price=price)
     while nodes < _LARGEST_NODES and 2 * nodes * per_node <= MAX_GPUS:
         nodes *= 2
-        yield replace(cluster, nodes=nodes, gpus_per_node=per_node, platform=None, host_ram_bytes=ram, price=None)
+        yield replace(cluster, nodes=nodes, gpus_per_node=per_node, platform=None, host_ram_bytes=ram, price=price)
 
 
 def _fitting(task: Task[F, J]) -> J | None:

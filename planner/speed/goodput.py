@@ -18,8 +18,6 @@ HOURS_BETWEEN_FAILURES = (
 """Device-hours between two failures, and whose."""
 RESTART_SECONDS = 600.0
 """From a failure to the first step after it: noticed, nodes exchanged, processes and collectives set up; assumed."""
-CHECKPOINT_BYTES = 12
-"""Of a trained parameter: an fp32 weight and Adam's two states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +36,9 @@ class Goodput:
         return self.checkpoint_hours + self.lost_hours + self.restart_hours
 
 
-def goodput(*, hours: float, devices: int, nodes: int, trained_parameters: int) -> Goodput:
+def goodput(*, hours: float, devices: int, nodes: int, checkpoint_bytes: int) -> Goodput:
     """Of a job of `hours` without failures; checkpoints are written by all nodes at once, each to its own share."""
-    writing = max(1e-3, trained_parameters * CHECKPOINT_BYTES / (nodes * NVME_RANGE[1]))
+    writing = max(1e-3, checkpoint_bytes / (nodes * NVME_RANGE[1]))
     between = median(known for known, _ in HOURS_BETWEEN_FAILURES) * 3600 / devices
     # A job that ends before that writes one checkpoint, its last.
     every = min(max(writing, math.sqrt(2 * writing * between)), hours * 3600)

@@ -66,6 +66,8 @@ class TraceProvider:
     """As of the request: for a factory, which is the user's own code."""
     note: Callable[[str], None] = lambda _: None
     """Told about cache entries that had to be made again, and about slow work that starts."""
+    at_hand: bool = False
+    """Whether only what is at hand is given, in memory, kept or shipped: NotTraceableError for the rest."""
     twins: Twins = field(default_factory=Twins)
     """Shared with providers for other devices: a step is traced once for all whose kernels are chosen alike."""
     _traces: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
@@ -98,9 +100,11 @@ class TraceProvider:
             if found is not None:
                 return found
         try:
+            self._refuse_unless_at_hand()
             session = self._open_session()
         except NotTraceableError:
-            self._left_out.add(micro_batch)
+            if not self.at_hand:
+                self._left_out.add(micro_batch)
             raise
         made = session.trace(variant, micro_batch)
         self._traces[(variant.key(), made.samples)] = made
@@ -172,6 +176,7 @@ class TraceProvider:
 
     def _open_session(self) -> "TracingSession | WalledSession":
         if self._session is None:
+            self._refuse_unless_at_hand()
             needs_tracing(self.source.id, extra="trace" if self.adapter is None else "peft")
         if self._session is None and self.source.kind == "factory":
             self.note(f"tracing {self.source.id}, behind walls")
@@ -192,6 +197,10 @@ class TraceProvider:
 
             self._session = TracingSession(self.source, self.device, self.attention, self.adapter)
         return self._session
+
+    def _refuse_unless_at_hand(self) -> None:
+        if self.at_hand:
+            raise NotTraceableError(f"{self.source.id}: no trace of this is at hand")
 
     def _entries(self, device: str | None = None) -> Entries:
         words = (self.source.digest, device or self.device.key, self.attention, self._adapter_key)

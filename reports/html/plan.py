@@ -39,7 +39,8 @@ def verdict_head(document: PlanDocument) -> list[Child]:
         straddles = "The estimate's interval straddles the capacity: it may or may not fit."
         parts.append(tag("p", f"It {words.tight_words(shown)}." if shown.conditions else straddles))
     parts += [
-        tag("p", f"Instead: {change}", f" ({figures})") for change, figures in words.alternative_rows(document)[:3]
+        tag("p", f"{'Instead' if document.best is None else 'You could also'}: {change}", f" ({figures})")
+        for change, figures in words.alternative_rows(document)[:3]
     ]
     if document.ranking is not None and document.ranking.why is not None:
         parts.append(tag("p", document.ranking.why))

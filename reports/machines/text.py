@@ -1,10 +1,12 @@
 """The table of machines, 80 columns or more."""
 
 from gpu_plan.planner.plan.machines import Machine, MachinesDocument
-from gpu_plan.planner.units import format_count, format_gib
+from gpu_plan.planner.units import format_count, format_dollars, format_gib, format_short
 from gpu_plan.reports.clean import ascii_line, one_line
 
 _DASH = "-"
+_NAMED = 8
+"""Machines that are named of those that do not do."""
 
 
 def render_machines(document: MachinesDocument, *, top: int, ascii_only: bool) -> str:
@@ -21,14 +23,21 @@ def render_machines(document: MachinesDocument, *, top: int, ascii_only: bool) -
     if len(grouped) > top:
         lines.append(f"{len(grouped) - top} more with --top {len(grouped)}")
     if document.passed_over and document.machines:
-        lines.append(f"beyond the budget or the deadline: {', '.join(document.passed_over)}")
+        lines.append(f"beyond the budget or the deadline: {_some(document.passed_over)}")
     if document.too_small:
-        lines.append(f"too small: {', '.join(document.too_small)}")
+        lines.append(f"too small: {_some(document.too_small)}")
     sources = {f"{one.price_provider}, {one.price_date}" for one, _ in shown if one.price_provider}
     if sources:
         lines.append(f"prices on demand, for all GPUs of the machine: {'; '.join(sorted(sources))} (sources in --json)")
     clean = ascii_line if ascii_only else one_line
     return "\n".join(_indented(line, clean(line)) for line in lines) + "\n"
+
+
+def _some(specs: tuple[str, ...]) -> str:
+    """The last of them, which are the largest: what is nearest to fitting."""
+    if len(specs) <= _NAMED:
+        return ", ".join(specs)
+    return f"{', '.join(specs[-_NAMED:])} and {len(specs) - _NAMED} smaller (all in --json)"
 
 
 def _indented(line: str, clean: str) -> str:
@@ -78,11 +87,15 @@ def _row(one: Machine, jobs: bool) -> list[str]:
         _money(one.usd_per_million_tokens),
     ]
     if jobs:
-        cells += [_DASH, _DASH] if one.job is None else [f"{one.job.hours:,.1f}", _money(one.job.usd)]
+        cells += [_DASH, _DASH] if one.job is None else [_hours(one.job.hours), _money(one.job.usd)]
     return cells
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.1f}" if 1 <= value < 1000 else format_short(value)
 
 
 def _money(value: float | None) -> str:
     if value is None:
         return _DASH
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+    return format_dollars(value).removeprefix("$")

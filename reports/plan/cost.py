@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.plan.document import Candidate, PlanDocument
+from gpu_plan.planner.units import format_dollars
 
 BILLION, MILLION = 10**9, 10**6
 
@@ -56,9 +57,7 @@ def cost_lines(document: PlanDocument, candidate: Candidate) -> list[CostLine]:
 
 def dollars(value: float | None) -> str:
     """`$1,234`, `$12.30`, `$0.0042`."""
-    if value is None:
-        return "-"
-    return f"${value:,.0f}" if value >= 100 else f"${value:.2f}" if value >= 0.1 else f"${value:.2g}"
+    return "-" if value is None else format_dollars(value)
 
 
 def _seconds_per_unit(

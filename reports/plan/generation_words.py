@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gpu_plan.planner.plan.document import Candidate, InferenceFigures, Placement, SpeedFigures, StrategyChoice
-from gpu_plan.planner.units import GIB, format_bytes, format_gib
+from gpu_plan.planner.units import GIB, format_bytes, format_gib, format_short
 from gpu_plan.reports.durations import seconds
 
 _KINDS = {"cpu": "CPU RAM", "disk": "disk"}
@@ -103,4 +103,4 @@ def _gib(num_bytes: int) -> str:
 
 
 def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return format_short(value)

@@ -35,6 +35,9 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
     if document.alternatives:
         rows = [(markdown(change), markdown(figures)) for change, figures in words.alternative_rows(document)]
         blocks += ["## What else you could do", _table(("change", "what it takes and gives"), rows)]
+    untraced = words.untraced_words(document)
+    if untraced is not None:
+        blocks.append(markdown(untraced[0].upper() + untraced[1:]) + ".")
     if document.ranking is not None and document.ranking.why is not None:
         blocks += ["## Why", markdown(document.ranking.why)]
     if document.plans[1:top]:

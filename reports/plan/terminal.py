@@ -121,6 +121,9 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
     if document.alternatives:
         yield from _heading("What else you could do")
         yield _bullets((page.safe(text), page.safe(aside)) for text, aside in words.alternative_rows(document))
+    untraced = words.untraced_words(document)
+    if untraced is not None:
+        yield Padding(Text(page.safe(untraced), style="dim"), (0, 0, 0, 2))
     if document.ranking is not None and document.ranking.why is not None:
         yield from _heading("Why")
         yield Padding(Text(page.safe(document.ranking.why)), (0, 0, 0, 2))
@@ -129,7 +132,7 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
         yield _ranking(document.plans[1:top], page)
     if len(document.plans) > max(1, top):
         yield Text(f"  {len(document.plans) - max(1, top)} more with --top {len(document.plans)}", style="dim")
-    if document.ranking is not None and document.plans and not document.alternatives:
+    if document.ranking is not None and document.plans and not document.alternatives and untraced is None:
         yield Text("  What else you could do, evaluated: --alternatives", style="dim")
     yield from _losers(document, page, top)
     looked = words.search_words(document)

@@ -14,7 +14,15 @@ from gpu_plan.planner.plan.document import (
     UncertainTerm,
 )
 from gpu_plan.planner.strategy.known import known_traits, with_degree
-from gpu_plan.planner.units import GIB, format_bytes, format_count, format_gib
+from gpu_plan.planner.units import (
+    GIB,
+    format_bytes,
+    format_count,
+    format_dollars,
+    format_gib,
+    format_hours,
+    format_short,
+)
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import generation_words
 from gpu_plan.reports.plan.added import recipe_words, serving_words
@@ -140,21 +148,35 @@ def batch_words(choice: StrategyChoice) -> str:
 
 def alternative_rows(document: PlanDocument) -> list[tuple[str, str]]:
     """What else could be done: the change with its plan, and its figures."""
-    return [(f"{one.change}: {one.plan}", ", ".join(_alternative_figures(one))) for one in document.alternatives]
+    beside = document.best.speed if document.best is not None else None
+    return [
+        (f"{one.change}: {one.plan}", ", ".join(_alternative_figures(one, beside))) for one in document.alternatives
+    ]
 
 
-def _alternative_figures(one: Alternative) -> list[str]:
+def untraced_words(document: PlanDocument) -> str | None:
+    """Which changes were not evaluated, and how they are; None where there are none."""
+    changes = () if document.search is None else document.search.untraced_alternatives
+    if not changes:
+        return None
+    traces = "takes a trace of its own" if len(changes) == 1 else "each takes a trace of its own"
+    return f"not evaluated, {traces}: {', '.join(changes)} (--alternatives does)"
+
+
+def _alternative_figures(one: Alternative, beside: SpeedFigures | None) -> list[str]:
     pieces = [f"{gib(one.device_used_bytes)} of {gib(one.capacity_bytes)} GiB"]
     if one.host_bytes_per_node:
         pieces.append(f"{gib(one.host_bytes_per_node)} GiB of each node's RAM")
     if one.tokens_per_second is not None:
         pieces.append(f"{one.tokens_per_second:,.0f} tokens/s in all")
     else:
-        pieces.append(f"{one.samples_per_second:,.0f} samples/s in all")
+        pieces.append(f"{rate(one.samples_per_second)} samples/s in all")
+    if beside is not None and beside.samples_per_second:
+        pieces.append(f"{one.samples_per_second / beside.samples_per_second:.2f} times the speed")
     if one.usd_per_hour is not None:
-        pieces.append(f"${one.usd_per_hour:.2f} an hour")
+        pieces.append(f"{format_dollars(one.usd_per_hour)} an hour")
         if one.tokens_per_second:
-            pieces.append(f"${one.usd_per_hour / 3600 * 1e6 / one.tokens_per_second:.2g} a million tokens")
+            pieces.append(f"{format_dollars(one.usd_per_hour / 3600 * 1e6 / one.tokens_per_second)} a million tokens")
     return pieces
 
 
@@ -163,17 +185,25 @@ def job_figure_words(document: PlanDocument) -> list[str]:
     job = document.whole_job
     if job is None:
         return []
-    pieces = [f"{format_count(job.tokens)} tokens take {job.hours:,.1f} hours", f"{job.gpu_hours:,.0f} GPU-hours"]
+    pieces = [f"{format_count(job.tokens)} tokens take {format_hours(job.hours)}"]
+    pieces.append(f"{format_short(job.gpu_hours)} GPU-hours")
     if job.usd is not None and document.prices:
         price = document.prices[0]
-        each = f"${price.usd_per_hour:.2f} an hour and GPU, {price.provider}, {price.date}"
-        pieces.append(f"${job.usd:,.2f} ({each})")
+        told = ", ".join(dict.fromkeys((price.provider, price.date)))
+        each = f"{format_dollars(price.usd_per_hour)} an hour and GPU, {told}"
+        pieces.append(f"{format_dollars(job.usd)} ({each})")
+    if job.weights_bytes is not None and job.checkpoint_bytes is not None:
+        what = "adapters" if str(document.workload.get("peft", "none")) != "none" else "weights"
+        pieces.append(
+            f"{what} saved take {format_bytes(job.weights_bytes)}, a checkpoint to go on from"
+            f" {format_bytes(job.checkpoint_bytes)}"
+        )
     if job.overhead_hours is not None and job.interruptions is not None:
         every = seconds(job.checkpoint_every_seconds or 0.0)
         failures = f"{job.interruptions:,.0f} failures" if job.interruptions >= 1 else "hardly a failure"
         pieces.append(
-            f"{job.overhead_hours:,.1f} hours more for a checkpoint every {every} and {failures}, as published of long"
-            " runs; data loading and evaluation left out"
+            f"{format_hours(job.overhead_hours)} more for a checkpoint every {every} and {failures}, as published"
+            " of long runs; data loading and evaluation left out"
         )
     return pieces
 
@@ -343,7 +373,7 @@ def throughput(speed: SpeedFigures) -> str:
 
 def rate(value: float) -> str:
     """`7,502`, `0.35`."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return format_short(value)
 
 
 def memory_rows(memory: MemoryFigures) -> list[tuple[str, str, int]]:

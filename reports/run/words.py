@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.executor.records.run import Attempt, to_first_step
 from gpu_plan.executor.records.whole import WholeRun
-from gpu_plan.planner.units import format_bytes
+from gpu_plan.planner.units import format_bytes, format_short
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.run import inference as run_inference
@@ -110,7 +110,7 @@ def amount(value: float | None, unit: str) -> str:
         return UNKNOWN
     if unit == "bytes":
         return format_bytes(int(value))
-    return seconds(value) if unit == "seconds" else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return seconds(value) if unit == "seconds" else format_short(value)
 
 
 def rank_table(comparison: RunComparison) -> list[tuple[str, ...]]:

@@ -19,6 +19,7 @@ from gpu_plan.planner.search.training.least import stages as piped_bounds
 from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
+from gpu_plan.planner.strategy.saved_files import SavedFiles, saved_files
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.training import Workload
 
@@ -221,6 +222,12 @@ class TrainingTask:
             scaling=None if time.scaling is None else time.scaling(),
         )
 
+    def saved(self, judgement: StepJudgement) -> SavedFiles:
+        """What a run of it leaves on disk."""
+        regime = self.evaluator.variant(judgement.family).regime
+        trace = self.evaluator.provider.static_trace(regime)
+        return saved_files(trace, regime, judgement.family.strategy.traits, self._workload)
+
     def host(self, judgement: StepJudgement) -> HostFigures | None:
         """None on a CPU, whose RAM is the device."""
         if judgement.shares_host:
@@ -256,6 +263,10 @@ class TrainingTask:
         """The training script that is planned, where one is."""
         name = self.evaluator.provider.spec().id
         return name if name.endswith(".py") else None
+
+    def other(self, workload: Workload) -> "TrainingTask":
+        """The same model and devices in another job."""
+        return self._with(workload)
 
     def _with(self, workload: Workload, cluster: Cluster | None = None) -> "TrainingTask":
         evaluator = self.evaluator

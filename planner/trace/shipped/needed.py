@@ -21,7 +21,9 @@ def needs_tracing(model: str, why: str = "no trace of this is shipped", extra: s
     """
     absent = [name for name in _TRACES if find_spec(name) is None]
     if absent:
-        raise UsageError(f"{model}: {why}, and tracing needs {', '.join(absent)}: {_INSTALL.format(extra=extra)}")
+        raise NotTraceableError(
+            f"{model}: {why}, and tracing needs {', '.join(absent)}: {_INSTALL.format(extra=extra)}"
+        )
 
 
 def install_line(module: str | None) -> str | None:

@@ -38,7 +38,7 @@ def plan(
     arguments = [str(word) for word in script_arguments]
     args, words = _asked(model, gpus, options)
     check_subject(args)
-    answer = find_plans(args, words, arguments)
+    answer = find_plans(args, words, arguments, advise=True)
 
     def again(kind: str) -> object:
         return _drawn(kind, args, answer.document, words, arguments)

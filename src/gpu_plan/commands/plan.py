@@ -83,7 +83,7 @@ def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[
 
         return tell_largest(args, words)
     check_targets(args)
-    answer = find_plans(args, words, script_words)
+    answer = find_plans(args, words, script_words, advise=True)
     write_report(args, answer.document, top, answer.timeline)
     if args.snapshot is not None:
         write_snapshot_of(args, answer)

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_plan.commands.job.output import form_of, plot_targets
@@ -44,15 +45,18 @@ def asks_for_machines(args: argparse.Namespace) -> bool:
     return _verb_like(args.model) is None and args.task != "infer"
 
 
-def find_plans(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str] = ()) -> "Answer":
+def find_plans(
+    args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str] = (), *, advise: bool = False
+) -> "Answer":
     """Runs the main job for parsed options; `words` are the command line that is kept with the answer.
 
-    `script_words` are the arguments of the training script, where one is what is planned.
+    `script_words` are the arguments of the training script, where one is what is planned; `advise`: whether what else
+    could be done is told beside a plan that fits.
     """
     from gpu_plan.planner.job.run import run_job
 
     try:
-        return run_job(request_of(args, words, script_words), Notes())
+        return run_job(replace(request_of(args, words, script_words), advise=advise), Notes())
     except UnreachableError as problem:
         verb = _verb_like(args.model)
         hint = "" if verb is None else f" Or did you mean the verb: plan {verb}?"

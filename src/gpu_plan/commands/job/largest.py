@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
-    """Prints one line, or JSON; exit code 1 where nothing fits."""
+    """Prints the largest and why the next does not fit, or JSON; exit code 1 where nothing fits."""
     from gpu_plan.planner.job.largest import find_largest
 
     found = find_largest(request_of(args, words), _option(args.largest), Notes())
@@ -29,15 +29,21 @@ def tell_largest(args: argparse.Namespace, words: Sequence[str]) -> int:
             "plan": found.plan,
             "unbounded": found.unbounded,
             "beyond": list(found.beyond),
+            "fails_at": found.fails_at,
+            "reason": found.reason,
         }
         sys.stdout.write(json.dumps(document) + "\n")
     elif found.option == "model":
-        print(visible(_model_words(found, args.gpus)))
+        for line in _model_lines(found, args.gpus):
+            print(visible(line))
     elif found.value is None:
-        print(visible(f"nothing fits {args.gpus} even with --{found.option} {found.smallest}"))
+        why = "" if found.reason is None else f": {found.reason}"
+        print(visible(f"nothing fits {args.gpus} even with --{found.option} {found.smallest}{why}"))
     else:
         beyond = ": the most that is asked about" if found.unbounded else ""
         print(visible(f"--{found.option} {found.value} is the largest that fits {args.gpus}{beyond}: {found.plan}"))
+        if found.fails_at is not None and found.reason is not None:
+            print(visible(f"--{found.option} {found.fails_at} does not fit: {found.reason}"))
     return ExitCode.NOTHING_FITS if found.value is None else ExitCode.OK
 
 
@@ -46,8 +52,13 @@ def _option(word: str) -> str:
     return word.strip().lower().removeprefix("--").replace("_", "-")
 
 
-def _model_words(found: "Largest", gpus: str) -> str:
+def _model_lines(found: "Largest", gpus: str) -> list[str]:
+    why = "" if found.reason is None else f": {found.reason}"
     if found.value is None:
-        return f"no model of the family fits {gpus}: not even {found.smallest}"
-    beyond = f"; beyond it: {', '.join(reversed(found.beyond))}" if found.beyond else ", and the largest there is"
-    return f"{found.value} is the largest of its family that fits {gpus}{beyond}: {found.plan}"
+        return [f"no model of the family fits {gpus}: not even {found.smallest}{why}"]
+    there = "" if found.beyond else ", and the largest there is"
+    told = f"{found.value} is the largest of its family that fits {gpus}{there}: {found.plan}"
+    if not found.beyond:
+        return [told]
+    more = f"; nor do {', '.join(reversed(found.beyond[:-1]))}" if found.beyond[1:] else ""
+    return [told, f"{found.beyond[-1]} does not fit{why}{more}"]

@@ -1,0 +1,151 @@
+"""What else could be done beside a plan that fits, at a bounded cost.
+
+Nothing is traced for it but adapters where the plan offloads: the other changes are evaluated where their traces are at
+hand, kept from before or shipped, and named where they are not. One family is explored for each change, the plan's own.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job.alternatives.changes import (
+    Job,
+    asked,
+    fewer_devices,
+    larger_devices,
+    more_devices,
+    other_words,
+)
+from gpu_plan.planner.job.alternatives.tried import alternative_of, at_its_batch
+from gpu_plan.planner.job.alternatives.useful import Gain, most_useful
+from gpu_plan.planner.job.prepared import Openers
+from gpu_plan.planner.job.training import trace_provider
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.training import Given
+from gpu_plan.planner.plan.document import Alternative
+from gpu_plan.planner.search.training.evaluate import StepJudgement
+from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.trace.shipped.needed import NotTraceableError
+
+MOST = 3
+_STEPS = 8
+"""Of accumulation, as it is tried: what is done once a step is then an eighth of it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Beside:
+    """What was found."""
+
+    found: list[Alternative] = field(default_factory=list)
+    """At most `MOST`, the most useful first."""
+    untraced: list[str] = field(default_factory=list)
+    """Changes that would take a trace of their own."""
+    evaluated: int = 0
+    """Candidates that were judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """One change, and how its task is made."""
+
+    words: str
+    make: Callable[[], TrainingTask]
+    cluster: Cluster
+    same_family: bool = True
+    """Whether the plan's own family is looked at first."""
+
+
+def beside(job: Job, best: object) -> Beside:
+    """Of a training job of a model by name; of others nothing: a script runs as it is written."""
+    found = Beside()
+    task = job.task
+    if not isinstance(task, TrainingTask) or not isinstance(best, StepJudgement):
+        return found
+    provider = task.evaluator.provider
+    if not isinstance(provider, TraceProvider) or job.cluster.gpu.is_cpu:
+        return found
+    before, provider.at_hand = provider.at_hand, True
+    try:
+        gains = [gain for change in _changes(job, task, best, provider) if (gain := _gain(change, best, job, found))]
+    finally:
+        provider.at_hand = before
+    found.found = most_useful(gains, MOST)
+    return found
+
+
+def _gain(change: _Change, best: StepJudgement, job: Job, found: Beside) -> Gain | None:
+    """What a change comes to; None where it does not fit, makes no sense or is not at hand."""
+    try:
+        task = change.make()
+        counted = task.evaluator.evaluated
+        judgement = _judged(task, best, change)
+        found.evaluated += task.evaluator.evaluated - counted
+    except NotTraceableError:
+        found.untraced.append(change.words)
+        return None
+    except (PlanError, CannotSplitError):
+        return None
+    if judgement is None:
+        return None
+    alternative = alternative_of(change.words, task, judgement, change.cluster)
+    return Gain(alternative=alternative, cluster=change.cluster, best=best, beside=job.cluster)
+
+
+def _judged(task: TrainingTask, best: StepJudgement, change: _Change) -> StepJudgement | None:
+    """The plan's own family where it fits there too; else the simplest way that does."""
+    if change.same_family and task.refusal(best.family) is None:
+        found = task.explore(best.family, exhaustive=False).best
+        if found is not None and found.verdict == "fits":
+            return found
+    simplest = at_its_batch(task)
+    return simplest if isinstance(simplest, StepJudgement) else None
+
+
+def _changes(job: Job, task: TrainingTask, best: StepJudgement, provider: TraceProvider) -> Iterator[_Change]:
+    """Words that are not given, more steps before an update, fewer, more and larger devices."""
+    quiet = replace(job, note=lambda _: None, openers=Openers(traces=_opened(provider, best)))
+    for words, added in other_words(job.request):
+        yield _Change(
+            words=words,
+            make=lambda added=added: _training(asked(quiet, added)),  # type: ignore[misc]
+            cluster=job.cluster,
+            same_family="peft" not in added,
+        )
+    workload = task.evaluator.workload
+    if job.cluster.world_size > 1 and workload.global_batch is None and workload.grad_accum is None:
+        more = replace(workload, grad_accum=_STEPS, micro_batch=best.batch.micro_batch)
+        yield _Change(words=f"--grad-accum {_STEPS}", make=lambda: task.other(more), cluster=job.cluster)
+    for kinds in (fewer_devices(job.cluster), more_devices(job.cluster), larger_devices(job)):
+        for words, cluster in kinds:
+            yield _Change(
+                words=words,
+                make=lambda cluster=cluster: task.on(cluster),  # type: ignore[misc]
+                cluster=cluster,
+            )
+            break
+
+
+def _training(task: object) -> TrainingTask:
+    assert isinstance(task, TrainingTask)  # the job is one, and other words leave it one
+    return task
+
+
+def _opened(
+    provider: TraceProvider, best: StepJudgement
+) -> Callable[[Request, Cluster, ModelSource, Given, Note], TraceProvider]:
+    """The job's own provider where the model is the same; one that traces adapters only where the plan offloads."""
+
+    def opened(request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note) -> TraceProvider:
+        fresh = trace_provider(request, cluster, source, given, note)
+        mine = None if provider.adapter is None else provider.adapter.key()
+        theirs = None if fresh.adapter is None else fresh.adapter.key()
+        if (mine, provider.attention) == (theirs, fresh.attention):
+            return provider
+        fresh.at_hand = theirs is None or not best.offloads or source.kind == "factory"
+        return fresh
+
+    return opened

@@ -1,0 +1,118 @@
+"""What can be changed about a job: options in other words, and other devices; nothing is evaluated here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gpu_plan.planner.hardware.catalog import load_gpus
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.job.prepared import Openers
+from gpu_plan.planner.job.ready import prepared
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.search.nearest_change import grown
+from gpu_plan.planner.search.task import AnyTask
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapters_on
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
+
+_EIGHT_BIT = "-8bit"
+"""Behind an optimizer's name: the same with states of eight bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as it was asked for, and the task that it came to."""
+
+    request: Request
+    cluster: Cluster
+    source: ModelSource
+    note: Note
+    openers: Openers
+    task: AnyTask
+
+
+def other_words(request: Request) -> Iterator[tuple[str, dict[str, str]]]:
+    """Options that change how the same model is run; of a script, which runs as it is written, none."""
+    given = dict(request.words)
+    if request.model.endswith(".py"):
+        return
+    if "server" in given:
+        if given.get("quantize", "none") == "none":
+            yield "--quantize fp8", {"quantize": "fp8"}
+        return
+    if is_inference(given):
+        if given.get("quantize", "none") == "none":
+            yield "--quantize int8", {"quantize": "int8"}
+            yield "--quantize nf4", {"quantize": "nf4"}
+        return
+    peft = Peft(given.get("peft", NO_ADAPTERS))
+    if given.get("fused-loss") != "true":
+        yield "--fused-loss", {"fused-loss": "true"}
+    if given.get("attention") == "eager":
+        yield "--attention sdpa", {"attention": "sdpa"}
+    if not peft.adapts and given.get("optimizer", DEFAULT_OPTIMIZER) == DEFAULT_OPTIMIZER:
+        lean = f"{DEFAULT_OPTIMIZER}{_EIGHT_BIT}"
+        yield f"--optimizer {lean}", {"optimizer": lean}
+    for quantised in (False, True):
+        if not peft.quantises and (quantised or not peft.adapts):
+            other = str(adapters_on(quantised=quantised))
+            yield f"--peft {other}", {"peft": other}
+
+
+def asked(job: Job, added: dict[str, str]) -> AnyTask:
+    """The task of the request with other words; what it leaves open is searched."""
+    words = tuple({**dict(job.request.words), **added}.items())
+    request = replace(job.request, words=words, pinned=False)
+    task = prepared(request, job.cluster, job.source, job.note, job.openers).task
+    return task
+
+
+def more_devices(cluster: Cluster) -> Iterator[tuple[str, Cluster]]:
+    for larger in grown(cluster):
+        yield larger.spec, larger
+
+
+def fewer_devices(cluster: Cluster) -> Iterator[tuple[str, Cluster]]:
+    """Half of the nodes, or of the GPUs of the only one; of a machine that is known by name, whole machines alone."""
+    if cluster.gpu.is_cpu:
+        return
+    if cluster.nodes > 1 and cluster.nodes % 2 == 0:
+        smaller = replace(cluster, nodes=cluster.nodes // 2)
+        yield smaller.spec, smaller
+    elif cluster.nodes == 1 and cluster.platform is None and cluster.gpus_per_node % 2 == 0:
+        smaller = replace(cluster, gpus_per_node=cluster.gpus_per_node // 2)
+        yield smaller.spec, smaller
+
+
+def larger_devices(job: Job) -> Iterator[tuple[str, Cluster]]:
+    """As many of the next larger cards of the same maker, smallest first."""
+    cluster = job.cluster
+    for gpu in larger_cards(cluster.gpu):
+        other = replace(
+            cluster,
+            gpu=gpu,
+            platform=None,
+            price=None,
+            host_ram_bytes=None if cluster.platform else cluster.host_ram_bytes,
+        )
+        yield other.spec, other
+
+
+def larger_cards(gpu: Gpu) -> list[Gpu]:
+    """Cards of one maker with more memory that somebody rents out, the smallest of each size first."""
+    if gpu.is_cpu or gpu.usable_bytes is None:
+        return []
+    sizes: dict[int, Gpu] = {}
+    for other in load_gpus().values():
+        size = other.marketed_bytes
+        if (
+            other.vendor != gpu.vendor
+            or size is None
+            or other.usable_bytes is None
+            or size <= (gpu.marketed_bytes or 0)
+        ):
+            continue
+        if other.prices:
+            sizes.setdefault(size, other)
+    return [sizes[size] for size in sorted(sizes)]

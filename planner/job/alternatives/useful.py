@@ -1,0 +1,63 @@
+"""Which alternatives are worth the reader's time beside a plan that fits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.plan.document import Alternative
+from gpu_plan.planner.search.judgement import Judgement
+
+LEAST = 0.05
+"""What a change gains at least to be told: a twentieth of the cost, or of the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """An alternative beside the plan that it is measured against."""
+
+    alternative: Alternative
+    cluster: Cluster
+    best: Judgement
+    beside: Cluster
+    """Devices of the plan."""
+
+    @property
+    def cheaper(self) -> float:
+        """How much more is done for the same money; for the same device-hours where nobody printed a price."""
+        mine, theirs = self._hourly(self.cluster), self._hourly(self.beside)
+        if mine is None or theirs is None:
+            mine, theirs = float(self.cluster.world_size), float(self.beside.world_size)
+        return self.alternative.samples_per_second / mine * theirs / self.best.samples_per_second - 1
+
+    @property
+    def frees(self) -> float:
+        """Part of the same device that is freed."""
+        if self.cluster.gpu.id != self.beside.gpu.id:
+            return 0.0
+        return (self.best.expected_bytes - self.alternative.device_used_bytes) / self.best.capacity_bytes
+
+    @property
+    def spares_host(self) -> bool:
+        """Whether it does without the node's RAM that the plan keeps."""
+        return self.best.offloads and not self.alternative.host_bytes_per_node
+
+    @property
+    def rank(self) -> tuple[bool, float, str]:
+        """Smaller first: without the node's RAM, then by what is gained, in whole parts of a hundred."""
+        return (not self.spares_host, -round(max(self.cheaper, self.frees), 2), self.alternative.change)
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether it gains anything; half of the devices or more of them are an answer of their own."""
+        if self.spares_host or max(self.cheaper, self.frees) >= LEAST:
+            return True
+        return self.cluster != self.beside and self.cheaper >= -LEAST
+
+    @staticmethod
+    def _hourly(cluster: Cluster) -> float | None:
+        return cluster.prices[0].usd_per_hour * cluster.world_size if cluster.prices else None
+
+
+def most_useful(gains: Sequence[Gain], most: int) -> list[Alternative]:
+    """At most `most` of those that gain anything, what gains most first."""
+    return [gain.alternative for gain in sorted(gains, key=lambda gain: gain.rank) if gain.is_useful][:most]
