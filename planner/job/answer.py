@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.job.alternatives import Beside, Job, alternatives, beside, nearest
+from gpu_plan.planner.job.alternatives import Beside, Job, alternatives, beside, beside_generation, nearest
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -52,6 +52,11 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         tried = alternatives(asked, fits=found.best is not None)
     elif request.suggest and request.advise and not request.pinned:
         other = beside(asked, found.best)
+    if request.suggest and (request.advise or found.best is None) and not request.pinned and found.plans:
+        generated = beside_generation(asked, found.plans[0])
+        other = generated if generated.found else other
+    if tried is not None:
+        tried.found[:0] = other.found
     answered = document(
         found,
         task=job.task,

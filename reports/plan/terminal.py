@@ -118,12 +118,8 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
     if document.nearest_change is not None:
         yield from _heading("Nearest change that would fit")
         yield Padding(Text(page.safe(document.nearest_change)), (0, 0, 0, 2))
-    if document.alternatives:
-        yield from _heading("What else you could do")
-        yield _bullets((page.safe(text), page.safe(aside)) for text, aside in words.alternative_rows(document))
-    untraced = words.untraced_words(document)
-    if untraced is not None:
-        yield Padding(Text(page.safe(untraced), style="dim"), (0, 0, 0, 2))
+    if document.best is None:
+        yield from _what_else(document, page)
     if document.ranking is not None and document.ranking.why is not None:
         yield from _heading("Why")
         yield Padding(Text(page.safe(document.ranking.why)), (0, 0, 0, 2))
@@ -132,8 +128,8 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
         yield _ranking(document.plans[1:top], page)
     if len(document.plans) > max(1, top):
         yield Text(f"  {len(document.plans) - max(1, top)} more with --top {len(document.plans)}", style="dim")
-    if document.ranking is not None and document.plans and not document.alternatives and untraced is None:
-        yield Text("  What else you could do, evaluated: --alternatives", style="dim")
+    if document.best is not None:
+        yield from _what_else(document, page)
     yield from _losers(document, page, top)
     looked = words.search_words(document)
     if looked is not None:
@@ -152,6 +148,18 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
         for line in command_lines(page.safe(shown.command), page.width - 2):
             yield Text("  " + line)
     yield from _notes(document, page, explain)
+
+
+def _what_else(document: PlanDocument, page: _Page) -> Iterable[RenderableType]:
+    """Alternatives with their figures, and which were not evaluated."""
+    untraced = words.untraced_words(document)
+    if document.alternatives:
+        yield from _heading("What else you could do")
+        yield _bullets((page.safe(text), page.safe(aside)) for text, aside in words.alternative_rows(document))
+    elif document.ranking is not None and document.plans and untraced is None:
+        yield Text("  What else you could do, evaluated: --alternatives", style="dim")
+    if untraced is not None:
+        yield Padding(Text(page.safe(untraced), style="dim"), (0, 0, 0, 2))
 
 
 def _heading(text: str, style: str = "bold") -> Iterable[Text]:

@@ -149,8 +149,10 @@ def batch_words(choice: StrategyChoice) -> str:
 def alternative_rows(document: PlanDocument) -> list[tuple[str, str]]:
     """What else could be done: the change with its plan, and its figures."""
     beside = document.best.speed if document.best is not None else None
+    gpus = _integer(document.cluster["gpus"])
     return [
-        (f"{one.change}: {one.plan}", ", ".join(_alternative_figures(one, beside))) for one in document.alternatives
+        (f"{one.change}: {one.plan}", ", ".join(_alternative_figures(one, beside, gpus)))
+        for one in document.alternatives
     ]
 
 
@@ -163,7 +165,7 @@ def untraced_words(document: PlanDocument) -> str | None:
     return f"not evaluated, {traces}: {', '.join(changes)} (--alternatives does)"
 
 
-def _alternative_figures(one: Alternative, beside: SpeedFigures | None) -> list[str]:
+def _alternative_figures(one: Alternative, beside: SpeedFigures | None, gpus: int) -> list[str]:
     pieces = [f"{gib(one.device_used_bytes)} of {gib(one.capacity_bytes)} GiB"]
     if one.host_bytes_per_node:
         pieces.append(f"{gib(one.host_bytes_per_node)} GiB of each node's RAM")
@@ -171,8 +173,14 @@ def _alternative_figures(one: Alternative, beside: SpeedFigures | None) -> list[
         pieces.append(f"{one.tokens_per_second:,.0f} tokens/s in all")
     else:
         pieces.append(f"{rate(one.samples_per_second)} samples/s in all")
-    if beside is not None and beside.samples_per_second:
-        pieces.append(f"{one.samples_per_second / beside.samples_per_second:.2f} times the speed")
+    if beside is not None:
+        mine, theirs = one.samples_per_second, beside.samples_per_second
+        if one.tokens_per_second is not None and beside.tokens_per_second_per_gpu is not None:
+            mine, theirs = one.tokens_per_second, beside.tokens_per_second_per_gpu * gpus
+        if theirs:
+            pieces.append(
+                f"{format_short(mine / theirs) if mine < theirs else f'{mine / theirs:,.2f}'} times the speed"
+            )
     if one.usd_per_hour is not None:
         pieces.append(f"{format_dollars(one.usd_per_hour)} an hour")
         if one.tokens_per_second:

@@ -1,11 +1,14 @@
 """What else could be done: less asked of the job, adapters, more or fewer GPUs, a larger card; each one evaluated.
 
 `changes` says what can be changed, `tried` evaluates what is left where nothing fits, or where it was asked for;
-`beside` what can be told beside a plan that fits, from traces that are at hand; `useful` orders that by what it gains.
+`beside` what can be told beside a plan that fits, from traces that are at hand; `useful` orders that by what it gains;
+`generating` has what is told beside a generation.
 """
 
-from gpu_plan.planner.job.alternatives.beside import Beside, beside
+from gpu_plan.planner.job.alternatives.beside import beside
 from gpu_plan.planner.job.alternatives.changes import Job
+from gpu_plan.planner.job.alternatives.found import Beside
+from gpu_plan.planner.job.alternatives.generating import beside_generation
 from gpu_plan.planner.job.alternatives.tried import Tried, alternatives, at_its_batch, nearest
 
-__all__ = ["Beside", "Job", "Tried", "alternatives", "at_its_batch", "beside", "nearest"]
+__all__ = ["Beside", "Job", "Tried", "alternatives", "at_its_batch", "beside", "beside_generation", "nearest"]

@@ -5,7 +5,7 @@ hand, kept from before or shipped, and named where they are not. One family is e
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -17,6 +17,7 @@ from gpu_plan.planner.job.alternatives.changes import (
     more_devices,
     other_words,
 )
+from gpu_plan.planner.job.alternatives.found import MOST, Beside
 from gpu_plan.planner.job.alternatives.tried import alternative_of, at_its_batch
 from gpu_plan.planner.job.alternatives.useful import Gain, most_useful
 from gpu_plan.planner.job.prepared import Openers
@@ -24,28 +25,14 @@ from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.training import Given
-from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError
 
-MOST = 3
 _STEPS = 8
 """Of accumulation, as it is tried: what is done once a step is then an eighth of it."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Beside:
-    """What was found."""
-
-    found: list[Alternative] = field(default_factory=list)
-    """At most `MOST`, the most useful first."""
-    untraced: list[str] = field(default_factory=list)
-    """Changes that would take a trace of their own."""
-    evaluated: int = 0
-    """Candidates that were judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,22 @@ def limits(evaluator: GenerationEvaluator, plan: GenerationJudgement, positions:
     return Limits(max_context=context, max_batch=batch, bounds=bounds)
 
 
+def held_by_devices(evaluator: GenerationEvaluator, layout: Layout, size: str) -> GenerationJudgement | None:
+    """The largest `size` (`context` or `batch`) up to what was asked for that the devices hold alone, the other one as
+    it was asked for; None where not even the smallest fits, or nothing smaller can be asked for."""
+    workload, alone = evaluator.workload, replace(layout, offload="none")
+    step = CONTEXT_STEP if size == "context" else 1
+    least = -(-(workload.new_tokens + 1) // step) if size == "context" else 1
+    asked = -(-(workload.context if size == "context" else workload.batch) // step)
+
+    def at(units: int) -> GenerationJudgement | None:
+        return _judged(evaluator, alone, **{size: units * step})
+
+    if least >= asked or not _fits(at(least)):
+        return None
+    return at(_largest(at, least, asked))
+
+
 def _judged(evaluator: GenerationEvaluator, layout: Layout, **size: int) -> GenerationJudgement | None:
     """None where a size cannot even be laid out."""
     try:

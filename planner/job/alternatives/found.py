@@ -1,0 +1,19 @@
+"""What was found beside a plan."""
+
+from dataclasses import dataclass, field
+
+from gpu_plan.planner.plan.document import Alternative
+
+MOST = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Beside:
+    """What was found."""
+
+    found: list[Alternative] = field(default_factory=list)
+    """At most `MOST`, the most useful first."""
+    untraced: list[str] = field(default_factory=list)
+    """Changes that would take a trace of their own."""
+    evaluated: int = 0
+    """Candidates that were judged."""

@@ -1,0 +1,74 @@
+"""What else could be done about a generation: what the devices hold alone beside a plan that offloads, and a server."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gpu_plan.planner.errors import PlanError
+from gpu_plan.planner.job.alternatives.changes import Job, other_words
+from gpu_plan.planner.job.alternatives.found import MOST, Beside
+from gpu_plan.planner.job.alternatives.tried import alternative_of
+from gpu_plan.planner.job.ready import prepared
+from gpu_plan.planner.plan.document import Alternative
+from gpu_plan.planner.search.generation.judgement import GenerationJudgement
+from gpu_plan.planner.search.generation.limits import held_by_devices
+from gpu_plan.planner.search.generation.task import GenerationTask
+from gpu_plan.planner.strategy.generation.layout import Layout, layouts
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
+from gpu_plan.planner.workload.serving import SERVERS
+
+_SERVED = ("context", "precision", "kv-dtype", "quantize", "tp", "price", "host-ram")
+"""Options of a generation that say the same of a server."""
+
+
+def beside_generation(job: Job, first: object) -> Beside:
+    """`first`: the plan that goes first, whether it surely fits or may."""
+    found = Beside()
+    task = job.task
+    if not isinstance(task, GenerationTask) or not isinstance(first, GenerationJudgement) or job.cluster.gpu.is_cpu:
+        return found
+    counted = task.evaluator.evaluated
+    if first.offloads:
+        found.found += _on_devices(job, task)
+    found.evaluated = task.evaluator.evaluated - counted
+    found.found += _served(job, first)
+    found.found = found.found[:MOST]
+    found.untraced = [words for words, _ in other_words(job.request)]
+    return found
+
+
+def _on_devices(job: Job, task: GenerationTask) -> Iterator[Alternative]:
+    """The longest context and the largest batch that the plainest layout without offloading holds."""
+    workload = replace(task.evaluator.workload, offload="none", strategy=None)
+    for size in ("context", "batch"):
+        for layout in layouts(workload, job.cluster):
+            held = _held(task, layout, size)
+            if held is not None:
+                value = held.context if size == "context" else held.batch
+                yield alternative_of(f"--{size} {value}", task, held, job.cluster)
+                break
+
+
+def _held(task: GenerationTask, layout: Layout, size: str) -> GenerationJudgement | None:
+    if task.evaluator.refuses(layout) is not None:
+        return None
+    return held_by_devices(task.evaluator, layout, size)
+
+
+def _served(job: Job, first: GenerationJudgement) -> Iterator[Alternative]:
+    """The same under a server, which computes its own memory: as many requests at once as samples were asked for."""
+    given = dict(job.request.words)
+    kept = {name: given[name] for name in _SERVED if name in given}
+    context = kept.setdefault("context", str(first.context))
+    words = {"task": "infer", "server": SERVERS[0], **kept}
+    if first.samples > 1:
+        words["concurrency"] = str(first.samples)
+    request = replace(job.request, words=tuple(words.items()), settings=(), pinned=False)
+    try:
+        task = prepared(request, job.cluster, job.source, lambda _: None, job.openers).task
+        best = task.fitting()
+    except (PlanError, CannotSplitError):
+        return
+    if best is not None and best.offloads is False:
+        many = f" --concurrency {first.samples}" if first.samples > 1 else ""
+        told = "" if "context" in given else f" --context {context}"
+        yield alternative_of(f"--server {SERVERS[0]}{told}{many}", task, best, job.cluster)
