@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.job.alternatives import Beside, Job, alternatives, beside, beside_generation, nearest
+from gpu_plan.planner.job.alternatives import Beside, Job, Tried, alternatives, beside, beside_generation, nearest
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -46,17 +46,8 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     wishes = read_wishes(dict(request.words))
     found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=wishes.prefer)
     assumptions, evaluated = _assumptions(job, found), job.task.evaluator.evaluated
-    tried, other = None, Beside()
     asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
-    if request.suggest and (found.best is None or request.alternatives):
-        tried = alternatives(asked, fits=found.best is not None)
-    elif request.suggest and request.advise and not request.pinned:
-        other = beside(asked, found.best)
-    if request.suggest and (request.advise or found.best is None) and not request.pinned and found.plans:
-        generated = beside_generation(asked, found.plans[0])
-        other = generated if generated.found else other
-    if tried is not None:
-        tried.found[:0] = other.found
+    other, tried = _else(asked, found)
     answered = document(
         found,
         task=job.task,
@@ -86,6 +77,23 @@ def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         places=job.places(),
         widened=widened(found) if request.follow else {},
     )
+
+
+def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
+    """What else could be done, as far as it was asked for; what was tried where nothing fits, or all was asked for."""
+    request, other = job.request, Beside()
+    if not request.suggest:
+        return other, None
+    everything = found.best is None or request.alternatives
+    if not request.pinned and (request.advise or everything):
+        first = found.plans[0] if found.plans else found.rejected[0].judgement
+        other = beside_generation(job, first, fits=found.best is not None)
+    if everything:
+        tried = alternatives(job, fits=found.best is not None, known=other.found)
+        return replace(other, untraced=[]), tried
+    if request.advise and not request.pinned and not other.found:
+        other = beside(job, found.best)
+    return other, None
 
 
 def _saved(found: Found[Any], task: AnyTask) -> SavedFiles | None:

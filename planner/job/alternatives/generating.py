@@ -20,14 +20,14 @@ _SERVED = ("context", "precision", "kv-dtype", "quantize", "tp", "price", "host-
 """Options of a generation that say the same of a server."""
 
 
-def beside_generation(job: Job, first: object) -> Beside:
-    """`first`: the plan that goes first, whether it surely fits or may."""
+def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
+    """`first`: the plan that goes first, or what comes nearest where nothing `fits`."""
     found = Beside()
     task = job.task
     if not isinstance(task, GenerationTask) or not isinstance(first, GenerationJudgement) or job.cluster.gpu.is_cpu:
         return found
     counted = task.evaluator.evaluated
-    if first.offloads:
+    if first.offloads or not fits:
         found.found += _on_devices(job, task)
     found.evaluated = task.evaluator.evaluated - counted
     found.found += _served(job, first)

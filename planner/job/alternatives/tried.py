@@ -1,6 +1,6 @@
 """Changes of a job that fit: evaluated one after the other, the smallest first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 _SHORTER = "--seq-len"
+_SIZES = frozenset({_SHORTER, "--context", "--batch", "--micro-batch"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,12 +25,13 @@ class Tried:
     """Changes that do not help, in words."""
 
 
-def alternatives(job: Job, *, fits: bool, most: int = 5) -> Tried:
-    """Changes that fit, the smallest first; of a job that fits already, what it could be instead.
+def alternatives(job: Job, *, fits: bool, known: Sequence[Alternative] = (), most: int = 5) -> Tried:
+    """Changes that fit, the smallest first, behind those that are `known`; of a job that fits already, what it could be
+    instead.
 
     At most `most`, of which one has more GPUs and one a larger card.
     """
-    tried = Tried(found=[], refused=[])
+    tried = Tried(found=list(known), refused=[])
     for change, task in _changes(job, fits):
         if len(tried.found) >= most - 2:
             break
@@ -44,7 +46,11 @@ def alternatives(job: Job, *, fits: bool, most: int = 5) -> Tried:
 
 
 def _try(job: Job, tried: Tried, change: str, make: Any, cluster: Cluster | None = None) -> None:
-    """Evaluates one change; one that makes no sense for this job is passed over."""
+    """Evaluates one change; one that makes no sense for this job is passed over, and a further value of a size of
+    which one fits."""
+    option = change.partition(" ")[0]
+    if option in _SIZES and any(one.change.partition(" ")[0] == option for one in tried.found):
+        return
     try:
         task: AnyTask = make()
         best = at_its_batch(task)
