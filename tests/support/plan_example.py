@@ -1,8 +1,10 @@
 """Hand-made plan documents of realistic size, for tests of what reads them."""
 
 from dataclasses import replace
+from typing import Any
 
 from gpu_plan.planner.plan.document import (
+    Alternative,
     Assumption,
     AtPeak,
     Candidate,
@@ -201,6 +203,23 @@ def llama_on_8xh100() -> PlanDocument:
             Assumption(text="the CUDA context takes 516 MiB", basis="measured"),
         ),
         warnings=("the model's id is gated: its weights need an accepted licence and HF_TOKEN",),
+    )
+
+
+def other_way(change: str, **figures: Any) -> Alternative:
+    """Something else that could be done with the same job."""
+    return replace(
+        Alternative(
+            change=change,
+            plan="FSDP2, micro batch 2",
+            cluster="8xH100",
+            device_used_bytes=50 * 1024**3,
+            capacity_bytes=80 * 1024**3,
+            samples_per_second=12.0,
+            tokens_per_second=49_152.0,
+            usd_per_hour=17.52,
+        ),
+        **figures,
     )
 
 

@@ -1,5 +1,7 @@
 """The explorer driven by real keys, on hand-made answers."""
 
+from dataclasses import replace
+
 import pytest
 from textual.widgets import DataTable, Input, OptionList, Static
 
@@ -13,7 +15,7 @@ from gpu_plan.tui.widgets.plans import PlansTable
 from tests.support.explorer import LLAMA_STATE, Canned, app_of, screen_text, settled, until
 from tests.support.explorer import picture as training
 from tests.support.explorer_jobs import GENERATION_STATE, SCRIPT_STATE, generation_document, generation_picture
-from tests.support.plan_example import nothing_fits
+from tests.support.plan_example import nothing_fits, other_way
 
 pytestmark = pytest.mark.asyncio
 SIZE = (120, 40)
@@ -239,12 +241,14 @@ async def test_a_small_terminal_is_said_and_usable_again_when_enlarged():
 
 
 async def test_where_nothing_fits_the_nearest_change_is_told():
-    app = app_of(Canned(document=nothing_fits()))
+    others = (other_way("--checkpointing full"), other_way("--peft lora"))
+    app = app_of(Canned(document=replace(nothing_fits(), alternatives=others)))
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: app.session.busy is None and not app.session.searching)
         text = screen_text(app)
         assert "OOM" in text
         assert nothing_fits().nearest_change[:40] in text
+        assert "or --peft lora: FSDP2, micro batch 2" in text
 
 
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((200, 60), marks=pytest.mark.slow)])

@@ -8,13 +8,15 @@ from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 from rich.text import Text
 
-from gpu_plan.planner.plan.document import Candidate, MemoryFigures
+from gpu_plan.planner.plan.document import Candidate, MemoryFigures, PlanDocument
 from gpu_plan.reports.plan import words
 from gpu_plan.tui.picture.figures import VERDICTS, Stack, parts_of, same_choice, stack
 from gpu_plan.tui.picture.palette import BAD, COLOURS, LETTERS, VERDICT_COLOURS, ink
 from gpu_plan.tui.picture.scene import Scene
 
 KEY = "bold #b07aa1"
+_ELSE = 3
+"""Alternatives that are told where nothing fits, the nearest change among them."""
 _MARKS = {"given": "", "tried": "*", "best": "", "script": "", "default": ""}
 
 _ASIDE = re.compile(r" \([^()]*\)")
@@ -120,6 +122,7 @@ def verdict_text(scene: Scene, width: int) -> Text:
     found = scene.found
     if found is not None and not found.plans and found.nearest_change and not scene.searching:
         lines += _wrapped(scene, found.nearest_change, width, "bold")
+        lines += _what_else(scene, found, width)
     return Text("\n").join(lines)
 
 
@@ -149,8 +152,15 @@ def _without_figures(scene: Scene, width: int) -> Text:
         lines = [Text.assemble((" OOM   ", f"bold {BAD}"), ("no plan fits these machines", "bold"))]
         if scene.found.nearest_change:
             lines.append(Text(" " + scene.safe(scene.found.nearest_change)))
+        lines += _what_else(scene, scene.found, width)
         return Text("\n").join(_cut(line, width, scene.ascii_only) for line in lines)
     return Text(f" {scene.busy or 'starting'} ...", style="italic")
+
+
+def _what_else(scene: Scene, found: PlanDocument, width: int) -> list[Text]:
+    """Two more changes that would fit, each with its figures; the first is the nearest."""
+    rows = words.alternative_rows(found)[1:_ELSE]
+    return [line for change, figures in rows for line in _wrapped(scene, f"or {change} ({figures})", width, "dim")]
 
 
 def _joined(scene: Scene, pieces: list[str], width: int) -> Text:
