@@ -86,7 +86,7 @@ def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
         return other, None
     everything = found.best is None or request.alternatives
     if not request.pinned and (request.advise or everything):
-        first = found.plans[0] if found.plans else found.rejected[0].judgement
+        first = next(iter((*found.plans, *(lost.judgement for lost in found.rejected))), None)
         other = beside_generation(job, first, fits=found.best is not None)
     if everything:
         tried = alternatives(job, fits=found.best is not None, known=other.found)

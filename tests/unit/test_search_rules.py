@@ -75,6 +75,18 @@ def run(evaluator: Evaluator, *sizes: int, exhaustive: bool = False) -> Explored
     return explored(evaluator, FAMILY, cuts, exhaustive=exhaustive)  # type: ignore[arg-type]
 
 
+def test_between_one_that_fits_and_one_whose_allocator_finds_no_room_half_way_is_tried() -> None:
+    """8 fits, 12 and 13 leave room by their tensors and fail: 10 is faster than 8."""
+    evaluator = Evaluator(full=(12, 13, 14, 15))
+    found = run(evaluator)
+    assert found.best is not None
+    assert found.best.batch.micro_batch == 10
+    assert evaluator.asked.count(10) == 1
+    slower = run(Evaluator(full=(12, 13, 14, 15), rates={10: 1.0})).best
+    assert slower is not None
+    assert slower.batch.micro_batch == 8
+
+
 def test_the_fastest_that_fits_is_taken() -> None:
     found = run(Evaluator())
     assert found.best is not None
@@ -86,6 +98,9 @@ def test_the_fastest_that_fits_is_taken() -> None:
 
 def test_what_runs_out_when_it_is_simulated_leaves_the_next() -> None:
     found = run(Evaluator(full=(12, 8)))
+    assert found.best is not None
+    assert found.best.batch.micro_batch == 6, "half way to the next, which ran out"
+    found = run(Evaluator(full=(12, 8, 6)))
     assert found.best is not None
     assert found.best.batch.micro_batch == 4
 

@@ -26,6 +26,8 @@ def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaust
     if possible and failed is not None and tried is not cuts:
         possible += _between(evaluator, family, possible, failed.judgement)
     best, failed_exactly = _exact(evaluator, possible)
+    if tried is not cuts:
+        best = _better(_closer(evaluator, family, possible, best), best)
     if tried[0] is not cuts[0] and _alone_matters(best, possible, states):
         smaller, failed_smaller = _bounded(evaluator, family, cuts[:1])
         if best is None or best.device_verdict != "fits":
@@ -74,6 +76,27 @@ def _between(
             return []
     judgement = evaluator.judge(family, replace(fits.batch, micro_batch=size))
     return [judgement] if failure(evaluator, judgement) is None else []
+
+
+def _closer(
+    evaluator: Evaluator, family: Family, possible: list[StepJudgement], best: StepJudgement | None
+) -> StepJudgement | None:
+    """The micro batch halfway between the best that fits and the next, whose tensors left room and whose allocator did
+    not: it may be faster and fit. One more is simulated, and only there."""
+    if best is None or best.device_verdict != "fits":
+        return None
+    faster = [one.batch for one in possible if one.samples_per_second > best.samples_per_second]
+    larger = [batch.micro_batch for batch in faster if batch.micro_batch > best.batch.micro_batch]
+    if not larger:
+        return None
+    size = (best.batch.micro_batch + min(larger)) // 2
+    if size == best.batch.micro_batch:
+        return None
+    judgement = evaluator.judge(family, replace(best.batch, micro_batch=size))
+    if failure(evaluator, judgement) is not None:
+        return None
+    exact = evaluator.simulate(judgement)
+    return exact if exact.device_verdict == "fits" else None
 
 
 def _bounded(
