@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gpu_plan.planner.search.ranking.rules import LONGER
 from gpu_plan.planner.search.reasons import failure, fragmented, too_large
 from gpu_plan.planner.search.task import Explored, Rejected
 from gpu_plan.planner.search.training.candidates import Batch, Family
@@ -82,10 +83,11 @@ def _closer(
     evaluator: Evaluator, family: Family, possible: list[StepJudgement], best: StepJudgement | None
 ) -> StepJudgement | None:
     """The micro batch halfway between the best that fits and the next, whose tensors left room and whose allocator did
-    not: it may be faster and fit. One more is simulated, and only there."""
+    not: it may be faster and fit. One more is simulated, and only where the next gains more than what counts as a tie.
+    """
     if best is None or best.device_verdict != "fits":
         return None
-    faster = [one.batch for one in possible if one.samples_per_second > best.samples_per_second]
+    faster = [one.batch for one in possible if one.samples_per_second > LONGER * best.samples_per_second]
     larger = [batch.micro_batch for batch in faster if batch.micro_batch > best.batch.micro_batch]
     if not larger:
         return None
