@@ -98,7 +98,7 @@ def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Sche
     from transformers import PreTrainedModel
 
     from gpu_plan.planner.model.linear4bit import quantise as quantise_4bit
-    from gpu_plan.planner.model.quantization.apply import quantise
+    from gpu_plan.planner.model.quantization.apply import quantise, tell_configs
     from gpu_plan.planner.model.quantization.layers.experts import pack_experts
 
     if not isinstance(model, PreTrainedModel):
@@ -115,6 +115,7 @@ def _quantised(model: nn.Module, spec: ModelSpec, adapter: Adapter, scheme: Sche
             pack_experts(model, double_quant=adapter.double_quant, dtype=compute)
     else:
         count = quantise(model, scheme, target=target, training=True, dtype=compute).layers
+    tell_configs(model, compute)
     if adapter.peft.quantises:
         prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     return count

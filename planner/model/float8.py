@@ -39,6 +39,29 @@ def convert_linears(model: nn.Module, *, emulate: bool) -> None:
         raise InputError(f"--precision {in_float8()}: {name} has no linear layer that torchao would convert")
 
 
+_KEPT = "_plan_before_float8"
+
+
+def keep_as_built(model: nn.Module) -> None:
+    """Remembers the layers that a conversion in place swaps for others with the same parameters."""
+    kept = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
+    object.__setattr__(model, _KEPT, (kept, set(dict(model.named_buffers(recurse=False)))))
+
+
+def as_it_was_built(model: nn.Module) -> None:
+    """Puts back what a conversion has swapped since `keep_as_built`, and takes away what it added to the model: what is
+    traced next may not be in float8."""
+    kept = model.__dict__.pop(_KEPT, None)
+    if kept is None:
+        return
+    children, buffers = kept
+    for parent, name, child in children:
+        if getattr(parent, name) is not child:
+            setattr(parent, name, child)
+    for name in set(dict(model.named_buffers(recurse=False))) - buffers:
+        delattr(model, name)
+
+
 def float8_linears(model: nn.Module) -> tuple[str, ...]:
     """Names of the converted layers."""
     return tuple(name for name, module in model.named_modules() if type(module).__name__ == FLOAT8_LINEAR)

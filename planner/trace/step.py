@@ -12,7 +12,13 @@ from torch import nn
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.flash import flash_package, refuse_device, uses_flash
-from gpu_plan.planner.model.float8 import convert_linears, gathered_weights, wrapper_types
+from gpu_plan.planner.model.float8 import (
+    as_it_was_built,
+    convert_linears,
+    gathered_weights,
+    keep_as_built,
+    wrapper_types,
+)
 from gpu_plan.planner.model.transformer_engine import TeDevice, convert_to_transformer_engine
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.folding.fold import folded
@@ -310,6 +316,9 @@ def prepare(model: nn.Module, variant: StepVariant, profile: KernelProfile) -> N
     InputError when the model cannot be checkpointed, or computed in float8.
     """
     regime = variant.regime
+    as_it_was_built(model)
+    if regime.float8:
+        keep_as_built(model)
     if regime.float8 == "te":
         _use_transformer_engine(model, profile)
     elif regime.float8:

@@ -5,6 +5,10 @@ import json
 import pytest
 
 from gpu_plan.cli import main
+from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.float8 import as_it_was_built, convert_linears, keep_as_built
+from gpu_plan.planner.model.transformer_engine import TeDevice, convert_to_transformer_engine
+from tests.accuracy.architectures import ARCHITECTURES
 
 QWEN = "Qwen/Qwen2-0.5B"
 
@@ -20,6 +24,23 @@ def planned(capsys, *words, gpus="2xH100"):
     assert captured.err == ""
     document = json.loads(captured.out)
     return document, (document["plans"] + document["rejected"])[0]
+
+
+def test_what_is_traced_after_a_float8_step_is_not_in_float8():
+    """A model whose step was asked in both, as a sweep or the explorer asks."""
+    model = build_model(ARCHITECTURES["llama-3"].config(), attention="sdpa")
+    before, buffers = dict(model.named_modules()), dict(model.named_buffers())
+    for converted in (
+        lambda: convert_linears(model, emulate=True),
+        lambda: convert_to_transformer_engine(model, TeDevice((9, 0), 132)),
+    ):
+        keep_as_built(model)
+        converted()
+        assert dict(model.named_modules()) != before
+        as_it_was_built(model)
+        assert dict(model.named_modules()) == before
+        assert dict(model.named_buffers()) == buffers
+    as_it_was_built(model)
 
 
 @pytest.mark.slow

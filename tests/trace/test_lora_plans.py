@@ -62,6 +62,14 @@ def test_shards_divide_the_base(plan, strategy):
     assert frozen < only["memory"]["at_peak"]["parameters"] < (frozen + 3 * TRAINED) * 1.05
 
 
+def test_flash_attention_over_packed_weights_computes_in_16_bits(plan):
+    """fp32 norms make fp32 queries, which no packed weight's type says how to cast."""
+    words = ("--strategy", "fsdp1", "--peft", "qlora", "--precision", "bf16", "--stack", "trainer")
+    _, flash = plan("--gpus", "4xA100", *words, "--attention", "flash")
+    _, sdpa = plan("--gpus", "4xA100", *words)
+    assert flash["memory"]["at_peak"]["parameters"] == sdpa["memory"]["at_peak"]["parameters"]
+
+
 def test_four_bits_save_what_they_say(plan):
     _, lora = plan("--gpus", "1xA100", "--peft", "lora")
     _, single = plan("--gpus", "1xA100", "--peft", "qlora")

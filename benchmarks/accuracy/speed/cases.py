@@ -46,8 +46,9 @@ _OWN_CONFIGS: Mapping[str, Mapping[str, Any]] = {
 _WATTS = re.compile(r"\((?:[^)]*[ ,])?(?P<watts>[0-9]{2,4}) ?W\b")
 _LIMITED: Mapping[tuple[str, str], str] = {("torchao", "H100"): "500", ("torchtitan", "H100"): "500"}
 """Sources whose H100 take less than the usual 700 W: those of Meta (pytorch/torchtitan benchmarks/*.md)."""
-_ATTENTION: Mapping[str, str] = {"llm-foundry": "flash1"}
-"""Triton's first FlashAttention was the benchmark script's default."""
+_ATTENTION: Mapping[str, str] = {"llm-foundry": "flash1", "torchao": "flash"}
+"""Triton's first FlashAttention was the benchmark script's default; behind SDPA torch chose FlashAttention-2 before it
+named cuDNN's first (torchao's runs)."""
 _MEGATRON = ("megatron", "bigscience", "primus", "vtrain", "mlperf", "nemo")
 _DIFFERENCES = {
     "llm-foundry": "the benchmark script's default attention was Triton's: compared with the first FlashAttention",
@@ -207,9 +208,9 @@ def _adapter(row: Row) -> Adapter | None:
 
 
 def _attention(row: Row) -> Attention:
-    """FlashAttention-2 where it was asked for, and behind SDPA before torch 2.5 knew cuDNN (torchao's runs)."""
-    flash = "flash" in text(row, "attention") or software_group(row) == "torchao"
-    return Attention.FLASH if flash else Attention.SDPA
+    """FlashAttention-2's own package where it was asked for."""
+    told = text(row, "attention").lower()
+    return Attention.FLASH if "flash" in told and not told.startswith("sdpa") else Attention.SDPA
 
 
 def _strategy(row: Row) -> str:

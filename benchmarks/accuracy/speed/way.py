@@ -56,6 +56,8 @@ def way_of(row: Row, strategy: str) -> Way:
 
 def _stack(row: Row) -> Stack:
     group = software_group(row)
+    if group == "fsdp_qlora" and text(row, "quantization"):
+        return Stack.TRL  # as there, adapters of a packed base are in bf16
     if group in _STACKS:
         return _STACKS[group]
     return Stack.TRAINER if "transformers" in text(row, "software") or group == "qwen-readme" else Stack.PLAIN

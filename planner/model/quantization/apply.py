@@ -177,6 +177,18 @@ _REPLACE: dict[Method, Callable[[Any, Scheme, Target, bool], Replaced]] = {
 }
 
 
+def tell_configs(model: nn.Module, dtype: torch.dtype) -> None:
+    """Configs of a quantised model say so, and in which type it computes: by them FlashAttention casts fp32 queries.
+
+    transformers quantizers/base.py: _assign_is_quantized; integrations/flash_attention.py: get_target_dtype, which
+    otherwise takes the type of a weight, and a packed weight has none that computes.
+    """
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            module.config._is_quantized = True
+            module.config.dtype = dtype  # as from_pretrained has it: the model was built in another
+
+
 def _mark(model: Any, scheme: Scheme) -> None:
     """transformers quantizers/base.py: HfQuantizer.preprocess_model and postprocess_model."""
     model.is_quantized = True
