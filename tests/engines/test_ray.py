@@ -75,10 +75,10 @@ def test_a_rank_a_worker_and_a_node_are_lost_and_the_run_goes_on(cluster, trial,
     (line,) = json.loads(listed.stdout)["runs"]
     assert (line["status"], line["engine"].partition(" ")[0]) == ("running", "ray")
     os.kill(run.read_rank(1).pid, signal.SIGKILL)  # a new attempt in the same job
-    assert wait_until(lambda: stepping(run, 2, 9), 600)
+    assert wait_until(lambda: stepping(run, 2, 9), 1200)
     (worker,) = workers(run)
     worker.kill()  # Ray Train begins its group again
-    assert wait_until(lambda: stepping(run, 3, 15), 900)
+    assert wait_until(lambda: stepping(run, 3, 15), 1800)
     cluster.lose("n1")
     cluster.join()
     record, output = ended(process, tmp_path, 1800)

@@ -91,7 +91,7 @@ def ended(process: "subprocess.Popen[str]", folder: Path, seconds: int = 1200) -
     return record, output
 
 
-def at_step(folder: Path, step: int, seconds: int = 600) -> RunFolder:
+def at_step(folder: Path, step: int, seconds: int = 1800) -> RunFolder:
     """The run below `folder`, once it has done that step."""
     assert wait_until(lambda: list_runs(folder) and steps_done(list_runs(folder)[-1]) >= step, seconds)
     return list_runs(folder)[-1]
