@@ -162,7 +162,7 @@ def judge_pipeline(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
         )
     ranks = evaluator.kept_pipelines[key]
     profiles = tuple(measure(one.plan.stream, batch.micro_batch) for one in ranks)
-    times = [_work_time(evaluator, family, batch, traces[cut]) for cut in cuts]
+    times = [work_time(evaluator, family, batch, traces[cut]) for cut in cuts]
     timeline = _timeline(evaluator, batch, ranks, cuts, traces, times)
     step = PipedStep(ranks=ranks, profiles=profiles, timeline=timeline)
     return step, _step_time(evaluator, family, batch, step, times)
@@ -192,7 +192,7 @@ def cuts_of(evaluator: Judge, family: Family, batch: Batch, layers: int) -> tupl
     first, between, last = even[0], even[len(even) // 2] if len(even) > 2 else even[0], even[-1]
 
     def seconds(cut: StageCut) -> float:
-        time = _work_time(evaluator, family, batch, _trace(evaluator, family, cut, batch.micro_batch))
+        time = work_time(evaluator, family, batch, _trace(evaluator, family, cut, batch.micro_batch))
         return time.forward_seconds + time.backward_seconds + time.recompute_seconds
 
     layer = seconds(between) / (between.end - between.first)
@@ -250,8 +250,8 @@ def _rank(
 # -- time ------------------------------------------------------------------------------------------------------
 
 
-def _work_time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StepTime:
-    """One micro batch through one stage, nothing sent and nothing stepped."""
+def work_time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StepTime:
+    """One micro batch through one stage, or through the whole model: nothing sent and nothing stepped."""
     nothing = OptimizerWork(parameter_bytes_read_written=0)
     work = evaluator.own_work(family, replace(batch, accumulation_steps=1), trace, nothing, ())
     return evaluator.speed.step_time(work, evaluator.cluster)

@@ -16,6 +16,7 @@ from gpu_plan.planner.pipeline.stages import count_layers
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least.together import Least
+from gpu_plan.planner.search.training.piped import work_time
 from gpu_plan.planner.strategy.known import unsharded
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.registry import STRATEGIES
@@ -42,10 +43,11 @@ def least(evaluator: Evaluator, family: Family, cuts: list[Batch]) -> Least:
     best: float | None = None
     for batch in cuts:
         try:
-            judged = evaluator.judge_uncounted(alone, replace(batch, accumulation_steps=1))
+            trace = evaluator.provider.trace(evaluator.variant(alone), batch.micro_batch)
         except NotTraceableError:
             break  # larger than any shipped trace
-        time = judged.time
+        # Without what sharding issues around each unit: stages are gathered once a step.
+        time = work_time(evaluator, alone, batch, trace)
         whole = time.forward_seconds + time.backward_seconds + time.recompute_seconds
         samples = batch.micro_batch * batch.accumulation_steps * (evaluator.cluster.world_size // pipeline.degree)
         seconds = shortest(pipeline.degree, batch.accumulation_steps, pipeline.virtual_stages, whole) / samples
