@@ -114,7 +114,7 @@ class Agent:
         if self.rank == 0:
             self._start_lead(where)
         else:
-            _say(f"node {self.rank} of {self.nodes} serves the run {keys.get('folder')}")
+            _say(f"node {self.rank} of {self.nodes} serves the run {json.loads(keys.get('folder') or '[0]')[0]}")
         try:
             while True:
                 self._beat(keys)
