@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.config_reader import shown
-from gpu_plan.planner.model.config_values import check_rotation, check_value
+from gpu_plan.planner.model.config_values import check_rotation, check_routing, check_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +131,7 @@ def validate_config(config: dict[str, Any], where: str) -> None:
     for prefix, mapping in _mappings(config):
         if prefix.endswith(("rope_scaling.", "rope_parameters.")):
             check_rotation(mapping, prefix, where)
+        check_routing(mapping, prefix, where)
         for key, value in mapping.items():
             if value is None:
                 continue

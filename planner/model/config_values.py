@@ -12,7 +12,7 @@ from typing import Any
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.config_reader import shown
 
-_SHARE = re.compile(r"(?:^|_)(?:dropout|pdrop|layerdrop|drop_path_rate|dropout_rate|prob)$")
+_SHARE = re.compile(r"(?:^|_)(?<!topk_)(?:dropout|pdrop|layerdrop|drop_path_rate|dropout_rate|prob)$")
 _BASE = re.compile(r"(?:^|_)(?:theta|base_freq)$|^rotary_emb(?:edding)?_base$|^partial_rotary_factor$|^rotary_pct$")
 _NORM_EPSILON = re.compile(r"norm_(?:eps|epsilon)$|^ln_eps$")
 _EPSILON = re.compile(r"(?:^|_)(?:eps|epsilon)$")
@@ -27,6 +27,10 @@ _MAY_BE_ZERO = frozenset(
 """Sizes of parts that a model may go without."""
 _UNLIMITED = frozenset({"chunk_size", "window_size", "sliding_window_size", "group_size", "rotary_dim"})
 """Sizes for which -1 stands for the whole."""
+_STEPS = frozenset({"decoder_sparse_step"})
+"""Every how many-th layer is of a kind."""
+_WINDOWS = frozenset({"sliding_window", "attention_window_size", "local_attention"})
+"""Where -1, and in some configs 0, stands for no window."""
 _DTYPE_KEYS = ("dtype", "torch_dtype")
 DTYPES = frozenset(
     {
@@ -62,13 +66,33 @@ def check_rotation(scaling: Mapping[str, Any], name: str, where: str) -> None:
             raise InputError(f"{where}: {name}{key} is {shown(value)}: write a number above 0")
 
 
+_ROUTED = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_CHOSEN = ("num_experts_per_tok", "experts_per_token", "moe_top_k", "moe_topk", "top_k_experts")
+
+
+def check_routing(mapping: Mapping[str, Any], prefix: str, where: str) -> None:
+    """InputError where tokens go to no expert, or to more than there are; a config without experts may say anything."""
+    experts = max((mapping[key] for key in _ROUTED if type(mapping.get(key)) is int), default=0)
+    for key in _CHOSEN:
+        chosen = mapping.get(key)
+        if experts > 0 and type(chosen) is int and not 1 <= chosen <= experts:
+            raise InputError(
+                f"{where}: {prefix}{key} is {shown(chosen)} of {experts:,} experts: write a number from 1 to {experts:,}"
+            )
+
+
 def _check_number(key: str, value: object, name: str, where: str) -> None:
     number = _number(value)
     wanted = None
     if _SHARE.search(key):
         wanted = "a share from 0 to 1" if isinstance(value, str) or not _within(number, 0, 1) else None
     elif _BASE.search(key) or _NORM_EPSILON.search(key):
-        wanted = "a number above 0" if number is not None and not number > 0 else None
+        positive = number > 0 if number is not None else not isinstance(value, (str, bool))
+        wanted = None if positive else "a number above 0"
+    elif key in _STEPS:
+        wanted = "a number of at least 1" if number is not None and number < 1 else None
+    elif key in _WINDOWS:
+        wanted = "a number of at least 1, or null for none" if number is not None and number < -1 else None
     elif _EPSILON.search(key):
         wanted = "a number of 0 or more" if number is not None and not number >= 0 else None
     elif _SIZE.search(key) and "ngram" not in key and isinstance(value, int) and number is not None and number < 1:

@@ -34,6 +34,12 @@ NONSENSE = (
     ({"layer_norm_eps": -1e-5}, "layer_norm_eps is -1e-05"),
     ({"fancy_hidden_size": 0}, "fancy_hidden_size is 0: write a number of at least 1"),
     ({"num_fancy_heads": -2}, "num_fancy_heads is -2"),
+    ({"rope_theta": True}, "rope_theta is True: write a number above 0"),
+    ({"num_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok is 5 of 4 experts: write a number from 1 to 4"),
+    ({"num_local_experts": 8, "num_experts_per_tok": 0}, "write a number from 1 to 8"),
+    ({"text_config": {"n_routed_experts": 2, "moe_top_k": 3}}, "text_config.moe_top_k is 3 of 2 experts"),
+    ({"decoder_sparse_step": 0}, "decoder_sparse_step is 0: write a number of at least 1"),
+    ({"sliding_window": -5}, "sliding_window is -5: write a number of at least 1, or null for none"),
 )
 
 
@@ -49,6 +55,7 @@ def test_nonsense_is_refused_with_its_reason(values: dict[str, object], message:
     "values",
     [
         {"attention_dropout": 0}, {"attention_dropout": 1.0}, {"token_dropout": True}, {"norm_topk_prob": False},
+        {"num_experts": 0, "num_experts_per_tok": 0}, {"sliding_window": 0}, {"sliding_window": -1},
         {"dtype": "torch.bfloat16"}, {"torch_dtype": "auto"}, {"shared_expert_intermediate_size": 0},
         {"rope_scaling": {"factor": 8.0, "mscale_all_dim": 0.707}}, {"layer_rope_theta": [1e4, 0, 1e4]},
         {"intermediate_size": [4096, 0]}, {"window_size": -1}, {"encoder_no_repeat_ngram_size": 0}, {"eps": 0.0},
