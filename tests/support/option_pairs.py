@@ -214,7 +214,8 @@ def _launched(document: PlanDocument, folder: Path) -> object:
     """What is written for a launch, or why nothing can be."""
     # Without a script: what a script must do itself is among what is not applied.
     job = Job(saved=saved_plan(document), script=Path("train.py"), working_directory=folder, command="")
-    engine = "torchrun" if traits_of(job.saved.plan.strategy.name).spreads else "accelerate"
+    traits = traits_of(job.saved.plan.strategy.name)
+    engine = "torchrun" if traits.spreads or traits.pipeline_parallel else "accelerate"
     try:
         made = export(job, None, engine=engine, folder=folder)
     except PlanError as problem:

@@ -131,12 +131,9 @@ def refusal(evaluator: Judge, pipeline: Pipeline, cuts: Sequence[Batch]) -> str 
     if workload.fused or workload.loss != "installed":
         return "a fused loss, Liger's kernels and other losses than transformers' own are not in this version of stages"
     settings = dict(workload.settings)
-    odd = next((key for key in settings if key.startswith(("eval.", "compile.", "data.padding"))), None)
+    odd = next((key for key in settings if key.startswith(("eval.", "compile.", "data."))), None)
     if odd is not None:
         return f"--set {odd} in a pipeline is not in this version"
-    fed = next((key for key in settings if key.startswith("data.")), None)
-    if fed is not None:
-        return f"--set {fed} is about Accelerate's data loaders: a pipeline's schedule is given whole batches"
     every = int(settings.get("checkpoint.every", "1"))
     if every > 1 and pipeline.stages == layers:
         return (
