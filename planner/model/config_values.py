@@ -77,7 +77,8 @@ def check_routing(mapping: Mapping[str, Any], prefix: str, where: str) -> None:
         chosen = mapping.get(key)
         if experts > 0 and type(chosen) is int and not 1 <= chosen <= experts:
             raise InputError(
-                f"{where}: {prefix}{key} is {shown(chosen)} of {experts:,} experts: write a number from 1 to {experts:,}"
+                f"{where}: {prefix}{key} is {shown(chosen)} of {experts:,} experts: write a number from 1 to"
+                f" {experts:,}"
             )
 
 
