@@ -208,6 +208,12 @@ def _stays(workload: Mapping[str, object], options: ScriptOptions, optimizer: st
     return nobody and isinstance(own, str) and own not in (optimizer, *words)
 
 
+def _own(workload: Mapping[str, object], name: str) -> bool:
+    """Whether a value is what the script was seen to do by itself: nothing need be told it."""
+    basis = workload.get("basis")
+    return isinstance(basis, Mapping) and basis.get(name) == "captured"
+
+
 def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[ScriptArgument]:
     """Optimizer, attention, fused loss and compilation: the script's own to make, unless it has an option for them."""
     optimizer, attention = str(workload["optimizer"]), str(workload["attention"])
@@ -225,18 +231,22 @@ def _kernels(workload: Mapping[str, object], options: ScriptOptions) -> list[Scr
                 words=names,
                 value=word,
                 field="optimizer",
-                needed=optimizer != DEFAULT_OPTIMIZER,
+                needed=optimizer != DEFAULT_OPTIMIZER and not _own(workload, "optimizer"),
                 others=(optim or word,),
             )
         )
     else:
-        asked.append(ScriptArgument(what=f"optimizer {optimizer}", words=(), value=optimizer, needed=True))
+        asked.append(
+            ScriptArgument(
+                what=f"optimizer {optimizer}", words=(), value=optimizer, needed=not _own(workload, "optimizer")
+            )
+        )
     asked.append(
         ScriptArgument(
             what=f"attention {attention}",
             words=("attn_implementation", "attn_impl", "attention_implementation"),
             value=_ATTENTION[attention],
-            needed=attention != "sdpa",
+            needed=attention != "sdpa" and not _own(workload, "attention"),
             others=(attention,),
         )
     )

@@ -13,6 +13,7 @@ from gpu_plan.executor.launch.prepare import Drawn, draw, prepare
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.script.read import read_script
 from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.workload.training import Attention, Optimizer
 from tests.support.launch_plans import job, saved
 
 LOOP = "from accelerate import Accelerator\na = Accelerator({})\nwith a.accumulate(m):\n    pass\n"
@@ -249,3 +250,12 @@ def test_an_export_starts_nothing_of_ours(tmp_path: Path) -> None:
         folder=tmp_path,
     )
     assert "--per_device_train_batch_size" in trainer.command
+
+
+def test_what_the_script_was_seen_to_do_is_not_told_as_lost(tmp_path: Path) -> None:
+    own = {"optimizer": "captured", "attention": "captured"}
+    asked = drawn(tmp_path, LOOP.format(""), optimizer=Optimizer("sgd"), attention=Attention("eager"))
+    seen = drawn(tmp_path, LOOP.format(""), optimizer=Optimizer("sgd"), attention=Attention("eager"), basis=own)
+    said = ("optimizer sgd: the script has no option for it", "attention eager: the script has no option for it")
+    assert all(any(line.startswith(one) for line in asked.not_applied) for one in said)
+    assert not any(line.startswith(said) for line in seen.not_applied)
