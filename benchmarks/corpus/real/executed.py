@@ -1,0 +1,152 @@
+"""Public scripts under `plan --execute` on two CPU ranks: what ran against what was planned from their capture.
+
+    .venv/bin/python -m benchmarks.corpus.real.executed FOLDER [--packages FOLDER] [--scripts NAME...]
+
+FOLDER holds the checkouts (see benchmarks.corpus.listing). TRL's own scripts are the installed ones; they train a tiny
+model of a folder, with a tokenizer and data sets of a few lines laid beside it, so that nothing stands in. Compared are
+the parameters, those trained, samples of a micro batch, accumulation, the strategy and the optimizer's class, on both
+ranks, and whether the run ended well. A CPU rank has no allocator that tells a peak:
+benchmarks.corpus.real.run compares peaks. Writes benchmarks/results/executed_scripts.json and .md.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus.real.cases import TINY
+
+RESULTS = Path(__file__).parents[2] / "results" / "executed_scripts.json"
+_PLAN = Path(sys.executable).with_name("plan")
+_WORDS = "the model reads this line and learns what comes after it because every word follows another one"
+_ROWS = 64
+_DATA = {
+    "sft": {"text": _WORDS},
+    "dpo": {"prompt": "the model", "chosen": " reads this line", "rejected": " follows another one"},
+    "reward": {"chosen": "the model reads this line", "rejected": "the model follows another one"},
+    "kto": {"prompt": "the model", "completion": " reads this line", "label": True},
+}
+"""A row of the data set of each of TRL's scripts."""
+CASES = (
+    "skorch-dev/skorch:examples/accelerate-multigpu/run-no-skorch.py",
+    *(f"installed:trl/scripts/{name}.py" for name in _DATA),
+    "Lightning-AI/pytorch-lightning:examples/pytorch/bug_report/bug_report_model.py",
+)
+
+
+def lay(folder: Path) -> None:
+    """A tiny model with its tokenizer, and the data sets."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    kind, config = TINY["Qwen/Qwen2.5-0.5B"]
+    made = transformers.AutoConfig.for_model(**dict(config))
+    getattr(transformers, kind)(made).save_pretrained(folder / "tiny")
+    words = ["<unk>", "<s>", "</s>", *dict.fromkeys(_WORDS.split())]
+    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    whole = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="</s>"
+    )
+    whole.save_pretrained(folder / "tiny")
+    for name, row in _DATA.items():
+        (folder / name).mkdir()
+        rows = [{**row, "label": number % 2 == 0} if "label" in row else row for number in range(_ROWS)]
+        (folder / name / "train.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+
+
+def executed(case: str, folder: Path, packages: Path | None) -> dict[str, Any]:
+    """One row."""
+    repository, _, path = case.partition(":")
+    with tempfile.TemporaryDirectory() as scratch:
+        home, arguments = Path(scratch), []
+        if repository == "installed":
+            import trl
+
+            lay(home)
+            script, name = Path(trl.__file__).parents[1] / path, Path(path).stem
+            arguments = [
+                *("--model_name_or_path", str(home / "tiny"), "--dataset_name", str(home / name), "--max_steps", "3"),
+                *("--output_dir", "out", "--per_device_train_batch_size", "2", "--report_to", "none"),
+                *("--save_strategy", "no", "--use_cpu"),
+            ]
+        else:
+            script = home / Path(path).name
+            shutil.copy(folder / repository / path, script)
+        paths = {"PYTHONPATH": str(packages)} if packages else {}
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **paths}
+        words = [str(_PLAN), "--execute", str(script), "--gpus", "2xcpu", "--", *arguments]
+        ran = subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, check=False)
+        said = [line for line in ran.stderr.splitlines() if line.startswith("plan: ")]
+        row: dict[str, Any] = {"script": case, "code": ran.returncode, "last": said[-1][6:] if said else ""}
+        found = sorted(home.glob("runs/*/plan.json"))
+        return {**row, **_compared(found[-1].parent)} if found else row
+
+
+def _compared(run: Path) -> dict[str, Any]:
+    """What the plan of a run says, and where each rank differs from it: planned, real."""
+    plan = json.loads((run / "plan.json").read_text())
+    strategy = plan["plan"]["strategy"]
+    planned = {
+        "parameters": plan["model"]["parameters"],
+        "trainable_parameters": plan["model"]["trainable_parameters"],
+        "micro_batch_size": strategy["micro_batch_size"],
+        "gradient_accumulation_steps": strategy["gradient_accumulation_steps"],
+        "strategy": strategy["name"],
+    }
+    ranks = [json.loads(path.read_text())["actual"] for path in sorted(run.glob("rank-*.json"))]
+    differs = [{name: [value, rank.get(name)] for name, value in planned.items() if rank.get(name) != value}
+               for rank in ranks]  # fmt: skip
+    return {"planned": planned, "optimizer": plan["workload"]["optimizer"], "ranks": differs,
+            "optimizers": [rank.get("optimizers") for rank in ranks]}  # fmt: skip
+
+
+def as_markdown(rows: list[dict[str, Any]]) -> str:
+    """The rows for people."""
+    well = [row for row in rows if row["code"] == 0]
+    equal = [row for row in well if row.get("ranks") == [{}, {}]]
+    lines = [
+        "# Public scripts under `plan --execute`, two CPU ranks",
+        "",
+        f"`python -m benchmarks.corpus.real.executed`: {len(rows)} scripts, {len(well)} of which ran to their end,"
+        f" {len(equal)} of those as planned on both ranks.",
+        "",
+        "| script | exit code | planned | optimizer, planned and real | differs on the ranks | last line |",
+        "|---|---:|---|---|---|---|",
+    ]
+    for row in rows:
+        planned = ", ".join(f"{name} {value}" for name, value in row.get("planned", {}).items())
+        real = ", ".join(sorted({name for names in row.get("optimizers", []) for name in names or []}))
+        told = ["; ".join(f"{key} {a} against {b}" for key, (a, b) in rank.items()) or "nothing"
+                for rank in row.get("ranks", [])]  # fmt: skip
+        cells = (row["script"], row["code"], planned, f"{row.get('optimizer', '')}, {real}", " / ".join(told))
+        lines.append(f"| {' | '.join(map(str, cells))} | {row['last'][:160].replace('|', '/')} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(words: list[str]) -> int:
+    """Runs them one after another; what is not named keeps its earlier row."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--packages", type=Path)
+    parser.add_argument("--scripts", nargs="+", default=[])
+    asked = parser.parse_args(words)
+    for case in CASES:
+        if asked.scripts and not any(part in case for part in asked.scripts):
+            continue
+        row = executed(case, asked.folder.resolve(), asked.packages)
+        print(row, flush=True)
+        rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+        rows = [old for old in rows if old["script"] != case] + [row]
+        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+        RESULTS.with_suffix(".md").write_text(as_markdown(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
