@@ -181,6 +181,7 @@ for layer in model:
     fully_shard(layer, mp_policy=policy)
 fully_shard(model, mp_policy=policy)
 assert isinstance(model, FSDPModule) and type(model).__name__ == "Sequential"
+assert all(str(parameter.placements) == "(Shard(dim=0),)" for parameter in model.parameters())
 model.set_requires_gradient_sync(True)
 model.unshard(async_op=True).wait()
 optimizer = torch.optim.AdamW(model.parameters())
