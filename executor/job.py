@@ -60,4 +60,7 @@ class Job:
         """How many parameters the script's model must have; None where they are not to be compared."""
         # 4-bit weights are packed: their elements are not the model's parameters.
         countable = self.check_parameters and not stored_adapters(self.saved.workload.get("peft")).quantises
+        # A script's several models (one that is trained, and its reference) are counted together, and met one by one.
+        captured = self.saved.workload.get("script")
+        countable = countable and not (isinstance(captured, Mapping) and captured.get("models"))
         return self.saved.model.parameters if countable else None

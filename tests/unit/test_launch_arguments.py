@@ -259,3 +259,10 @@ def test_what_the_script_was_seen_to_do_is_not_told_as_lost(tmp_path: Path) -> N
     said = ("optimizer sgd: the script has no option for it", "attention eager: the script has no option for it")
     assert all(any(line.startswith(one) for line in asked.not_applied) for one in said)
     assert not any(line.startswith(said) for line in seen.not_applied)
+
+
+def test_several_models_of_a_script_are_not_compared_one_by_one(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(LOOP.format(""))
+    assert job(saved(), script).expected_parameters == saved().model.parameters
+    assert job(saved(script=(("models", 2),)), script).expected_parameters is None
