@@ -65,7 +65,6 @@ class Agent:
                         info = meeting.next_rendezvous()
                     finally:
                         del os.environ[_NOT_SHARED_STORE]
-                self.met = True
                 where = self._agreed(info.store, name)
                 code = self._in_round(connected(**where), where, meeting)
                 if code is not None:
@@ -111,6 +110,7 @@ class Agent:
         shared = self._shared(keys)
         if not shared:
             return NOT_SHARED
+        self.met = True
         if self.rank == 0:
             self._start_lead(where)
         else:
