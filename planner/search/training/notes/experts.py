@@ -12,13 +12,15 @@ _PACKED_BITS = 4.5
 
 
 def unpacked_experts(spec: ModelSpec, workload: Workload) -> str | None:
-    """One line where a quantised base keeps fused experts wide; None elsewhere.
+    """One line where a quantised base keeps fused experts wide, or has none to pack; None elsewhere.
 
     transformers 5 holds a layer's experts as parameters of three dimensions, and bitsandbytes packs linear layers alone
     (transformers integrations/bitsandbytes.py: replace_with_bnb_linear).
     """
     if not workload.peft.quantises:
         return None
+    if "quant.experts" in dict(workload.settings) and not any("expert" in p.name.lower() for p in spec.parameters):
+        return f"--set quant.experts is without effect: {spec.class_name} has no experts"
     regime = autocast_regime(workload.precision, workload.stack, workload.peft)
     held = [p for p in spec.parameters if len(p.shape) >= 3 and "expert" in p.name.lower() and is_floating(p.dtype)]
     elements = sum(p.numel for p in held if p.tied_to is None)
