@@ -21,6 +21,7 @@ from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.saved_files import SavedFiles, saved_files
 from gpu_plan.planner.units import format_gib
+from gpu_plan.planner.workload.prefer import Prefer
 from gpu_plan.planner.workload.training import Workload
 
 
@@ -95,21 +96,32 @@ class TrainingTask:
 
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Of degrees that nobody asked for: each takes a trace of its own, made only where it could come first."""
-        if family.pipeline is not None:
-            if self._staged:
-                return None
-        elif family.tensor_parallel == 1 or self._asked:
+        asked = self._staged if family.pipeline is not None else family.tensor_parallel == 1 or self._asked
+        return None if asked else self._uncalled_for(family, ranking, plans) or self.beaten(family, ranking, plans)
+
+    def _uncalled_for(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
+        """Why degrees are not tried while plans without them fit."""
+        if not any(standing(plan) == 0 for plan in plans):
             return None
-        if self._script is not None and any(standing(plan) == 0 for plan in plans):
+        if self._script is not None:
             option = "--tp" if family.pipeline is None else "--pp"
             return f"a script is spread so only where nothing else fits: {option} asks for it"
+        if family.pipeline is None:
+            return None
+        if not self._counts_micro_batches:
+            return "its micro batches would make a larger global batch than others have: --global-batch or --pp"
+        if self._cluster.nodes == 1 and ranking.prefer is not Prefer.SPEED:
+            # A few percent are all that stages gain there, less than any measured run has confirmed.
+            return "within a node a plan without stages is simpler: --pp or --prefer speed asks for it"
+        return None
+
+    def beaten(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
+        """Why degrees cannot come first, by proved bounds; None where they might."""
         cuts = self.cuts_of(family)
         if family.pipeline is None:
             least = self.bounds.least(family, cuts)
-        elif self._counts_micro_batches or not any(standing(plan) == 0 for plan in plans):
-            least = piped_bounds.least(self.evaluator, family, piped.runnable(family.pipeline, cuts))
         else:
-            return "its micro batches would make a larger global batch than others have: --global-batch or --pp"
+            least = piped_bounds.least(self.evaluator, family, piped.runnable(family.pipeline, cuts))
         if least.seconds is None:
             needed, capacity = format_gib(least.bytes), format_gib(self.evaluator.capacity_bytes)
             return f"needs at least {needed} GiB, has {capacity}"
