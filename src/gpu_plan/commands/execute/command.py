@@ -30,6 +30,7 @@ from gpu_plan.planner.units import format_bytes
 if TYPE_CHECKING:
     from gpu_plan.executor.job import Job
     from gpu_plan.executor.records.run import Phase
+    from gpu_plan.executor.script.read import Script
     from gpu_plan.executor.supervise.limits import Limits
     from gpu_plan.planner.plan.document import PlanDocument
     from gpu_plan.planner.plan.saved import SavedPlan
@@ -92,15 +93,7 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         return submit_and_follow(job, engine, settings, hang_seconds=args.hang_seconds, phases=clock.phases)
     if args.dry_run:
         return _show(job)
-    check_machine(saved)
-    # What the run would stumble over is said before there is one.
-    if is_inference(saved):
-        from gpu_plan.executor.inference.preflight import preflight
-
-        preflight(saved, job.arguments if args.execute == WORD else None, Path.cwd())
-    else:
-        check(draw(job, parsed, folder=Path.cwd()), job)
-    check_port(hosts, job.machine_rank, rendezvous_port(hosts))
+    _check_here(job, parsed, built_in=args.execute == WORD)
     clock.ended("checking")
     if len(hosts) > 1 and job.max_restarts and not is_inference(saved):
         from gpu_plan.commands.execute.hosts import run_on_hosts
@@ -109,6 +102,21 @@ def execute(args: argparse.Namespace, words: Sequence[str], script_words: Sequen
         if code is not None:
             return code
     return _launch(job, limits, clock.phases)
+
+
+def _check_here(job: "Job", parsed: "Script", *, built_in: bool) -> None:
+    """What the run would stumble over on this machine is said before there is one."""
+    from gpu_plan.executor.inference.job import is_inference
+    from gpu_plan.executor.launch.prepare import check, draw
+
+    check_machine(job.saved)
+    if is_inference(job.saved):
+        from gpu_plan.executor.inference.preflight import preflight
+
+        preflight(job.saved, job.arguments if built_in else None, Path.cwd())
+    else:
+        check(draw(job, parsed, folder=Path.cwd()), job)
+    check_port(job.hosts, job.machine_rank, rendezvous_port(job.hosts))
 
 
 def _say_where_it_begins(job: "Job") -> None:
