@@ -111,6 +111,16 @@ def test_recomputation_costs_time_and_no_model_flops() -> None:
     assert 0.6 * one.mfu < other.mfu < 0.9 * one.mfu
 
 
+def test_recomputation_hides_transfers_as_backward_does() -> None:
+    node, gradients = parse_cluster("8xH100"), reduce(True, bytes=10**8, count=100)
+    work = replace(BIG, phase=1, flops=MM_RATE * 10 * call_seconds(gradients, node).expected)
+    alone, again = trace_of(work), trace_of(work, replace(work, phase=2))
+    one, other = (step(trace, node, collectives=(gradients,)) for trace in (alone, again))
+    assert one.exposed_communication_seconds > other.recompute_seconds > 0
+    hidden = one.exposed_communication_seconds - other.exposed_communication_seconds
+    assert 0.5 * other.recompute_seconds < hidden <= other.recompute_seconds
+
+
 def test_overlapped_transfers_hide_up_to_their_phases_computation() -> None:
     node = parse_cluster("8xH100")
     buckets = reduce(True, bytes=10**8, count=10)
@@ -149,10 +159,12 @@ def test_transfers_hide_only_behind_their_own_phase() -> None:
 def test_micro_steps_repeat_computation_and_their_own_transfers() -> None:
     node = parse_cluster("8xH100")
     trace = trace_of(BIG, replace(BIG, phase=1))
-    once = step(trace, node, collectives=(reduce(False),))
-    four = step(trace, node, collectives=(reduce(False),), accumulation_steps=4)
+    optimizer = OptimizerWork(parameter_bytes_read_written=10**10)
+    once = step(trace, node, collectives=(reduce(False),), optimizer=optimizer)
+    four = step(trace, node, collectives=(reduce(False),), accumulation_steps=4, optimizer=optimizer)
     each = step(trace, node, collectives=(reduce(False, per="micro_step"),), accumulation_steps=4)
     assert four.forward_seconds == pytest.approx(4 * once.forward_seconds)
+    assert four.optimizer_seconds == once.optimizer_seconds > 0
     assert four.communication_seconds == pytest.approx(once.communication_seconds)
     assert each.communication_seconds == pytest.approx(4 * once.communication_seconds)
     assert each.exposed_communication_seconds == pytest.approx(4 * once.communication_seconds)
