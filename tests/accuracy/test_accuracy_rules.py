@@ -218,7 +218,7 @@ def _rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         raise SetAside("would be scored")
 
     monkeypatch.setattr(Estimator, "judge", stop)
-    monkeypatch.setattr("benchmarks.accuracy.inference.estimate.peak_of", stop)
+    monkeypatch.setattr("benchmarks.accuracy.inference.estimate.figures_of", stop)
     monkeypatch.setattr("benchmarks.accuracy.speed.estimate.SpeedLines._provider", stop)
     monkeypatch.setattr("benchmarks.accuracy.kernels.estimate.peak_bytes", stop)
 

@@ -27,11 +27,6 @@ class Rates:
     fast: float
 
 
-def peak_of(case: InferenceCase) -> dict[str, int]:
-    """Peak allocated bytes of the whole generation, and of its phases."""
-    return figures_of(case)[0]
-
-
 def figures_of(case: InferenceCase) -> tuple[dict[str, int], Rates]:
     """Peak allocated bytes of the whole generation and of its phases; its new tokens per second."""
     from gpu_plan.planner.memory.allocator.replay import simulate
