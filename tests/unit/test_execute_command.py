@@ -9,7 +9,7 @@ import pytest
 from gpu_plan.cli import main
 from gpu_plan.commands.execute.options import with_configuration
 from gpu_plan.planner.cache_dir import versions
-from gpu_plan.planner.errors import PreflightError
+from gpu_plan.planner.errors import PreflightError, UsageError
 from gpu_plan.planner.hardware.cluster import cluster_document
 from gpu_plan.planner.job.checks import check_port, machine_differences
 from gpu_plan.planner.model.source.resolve import resolve
@@ -261,3 +261,19 @@ def test_a_place_that_cannot_be_written_is_one_line(here: Path, capsys: pytest.C
     assert code == 2
     assert "runs" in err
     assert "run where you may write" in err
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [("", "no answer"), ("seq-len = 128\n", "no answer (seq-len: from {folder}/plan.toml)")],
+)
+def test_a_refusal_names_the_configuration_where_it_took_part(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], written: str, told: str
+) -> None:
+    def find_plans(*_: object) -> None:
+        raise UsageError("no answer")
+
+    monkeypatch.setattr("gpu_plan.commands.job.asking.find_plans", find_plans)
+    (here / "plan.toml").write_text(written)
+    assert main(["gpt2", "--gpus", "2xcpu", "--execute", "train.py"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"plan: error: {told.format(folder=here)}"

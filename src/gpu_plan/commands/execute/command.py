@@ -212,7 +212,9 @@ def _document(
     try:
         return find_plans(args, words, script_words if args.model.endswith(".py") else ()).document
     except UsageError as error:
-        raise UsageError(f"{error} ({taken})") from None if taken else error
+        if not taken:
+            raise
+        raise UsageError(f"{error} ({taken})") from None
 
 
 def _in_a_line(saved: "SavedPlan") -> str:
