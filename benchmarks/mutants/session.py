@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import pytest
 
+import gpu_plan.planner.memory.allocator.replay as allocator
 from benchmarks.mutants.child import EXPRESSION, Outcome
 from benchmarks.mutants.mutant import ROOT, Mutant
 from benchmarks.mutants.patch import planted
@@ -91,6 +92,7 @@ class _Keeper:
     ) -> NoReturn:
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
+            allocator.COMPILED = False  # the compiled heap would run in place of the one with the fault
             os.environ["GPU_PLAN_CACHE"] = str(folder / "cache")  # what a fault has traced is nobody else's
             done = mutant is None or planted(mutant.path, mutant.changed((ROOT / mutant.path).read_text()))
             if not done:
