@@ -100,6 +100,15 @@ def test_pipelines_beside_one_another_share_out_or_repeat(plan: Plan, strategy: 
             assert stage["at_peak"]["communication"] > whole["at_peak"]["communication"], "the buckets"
 
 
+def test_layers_of_a_stage_are_sharded_where_they_run_and_not_where_others_pass_them_by(plan: Plan) -> None:
+    """With as few micro batches as ranks the last stage has gone back before the first one does: a gradient of one
+    stage that is taken to be in the other would be freed before it is there."""
+    few = ("--gpus", "4xH100", "--pp", "2", "--pin", "--micro-batch", "2", "--strategy", "fsdp", "--grad-accum", "2")
+    code, found, err = plan("llama-3", *few, "--schedule", "interleaved")
+    assert (code, err) == (0, "")
+    assert [stage["layers"] for stage in found["plans"][0]["stages"]] == [[[0, 1], [2, 3]], [[1, 2], [3, 4]]]
+
+
 @pytest.mark.parametrize("form", ["text", "md", "html"])
 def test_reports_show_memory_by_stage_and_the_wait(plan: Plan, form: str) -> None:
     code, out, _ = plan("gpt2", *ONE, "--grad-accum", "4", "--schedule", "gpipe", form=form)

@@ -12,6 +12,7 @@ from gpu_plan.planner.trace.events import IntArray, Kind, Mark, ModuleLayout, St
 
 def joined(stages: Sequence[tuple[int, StageCut, StepTrace]]) -> tuple[StepTrace, tuple[StageSpan, ...]]:
     """The traces of a rank's stages as one: forwards first, in their order, then backwards, in the other one."""
+    stages = [(stage, cut, _without_passages(trace)) for stage, cut, trace in stages]
     if len(stages) == 1:
         stage, cut, trace = stages[0]
         turn = trace.mark_position(Mark.BACKWARD)
@@ -27,6 +28,18 @@ def joined(stages: Sequence[tuple[int, StageCut, StepTrace]]) -> tuple[StepTrace
     starts = _Starts.of(traces)
     events = _Events(traces, starts)
     return _columns(traces, starts, events), events.spans(stages)
+
+
+_OF_MODULES = (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT)
+
+
+def _without_passages(trace: StepTrace) -> StepTrace:
+    """Without the passage through what stands for layers of other stages: they may bear the names of layers that are
+    here, or in the rank's other stage, and nothing happens in them."""
+    kind, subject = trace.kind, trace.subject
+    empty = (kind[:-1] == Kind.ENTER) & (kind[1:] == Kind.EXIT) & (subject[:-1] == subject[1:])
+    gone = np.isin(kind, _OF_MODULES) & np.isin(subject, subject[:-1][empty])
+    return replace(trace, kind=kind[~gone], subject=subject[~gone])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +62,11 @@ class _Starts:
 
     def of_subjects(self) -> dict[Kind, list[int]]:
         """By what an event is of."""
-        of_modules = (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT)
         own = {Kind.OPERATOR: self.operators, Kind.GRADIENT: self.parameters}
         return {
             **dict.fromkeys((Kind.ALLOC, Kind.FREE), self.tensors),
             **own,
-            **dict.fromkeys(of_modules, self.modules),
+            **dict.fromkeys(_OF_MODULES, self.modules),
         }
 
 

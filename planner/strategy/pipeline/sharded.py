@@ -7,6 +7,7 @@ of transformers' own plan, as torchtitan's: the embedding, each layer, norm with
 """
 
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor
+from gpu_plan.planner.pipeline.places import StageSpan
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes
 from gpu_plan.planner.strategy.fsdp2.layout import Layout
@@ -35,7 +36,8 @@ def piped_shard(context: RankContext) -> RankPlan:
         if in_pass.micro_step == 0:
             unsharded = passes.forward(in_pass)
         for unit, _, leave in layout.backward_order():
-            passes.keep_gradients(in_pass, min(leave, layout.trace.num_events - 1), unit)
+            # One that a model alone would reduce at the very end is done with its own stage, which may go back first.
+            passes.keep_gradients(in_pass, min(leave, _stage_of(layout, builder, unit).backward[1] - 1), unit)
         passes.add_gradients(in_pass)
         if in_pass.last:
             _reduce(layout, passes, builder, unsharded, in_pass.iteration)
@@ -55,6 +57,12 @@ def piped_shard(context: RankContext) -> RankPlan:
     )
 
 
+def _stage_of(layout: Layout, builder: PipelineBuilder, unit: Unit) -> StageSpan:
+    """Where the stage that a unit runs in lies."""
+    start, _ = layout.forward_span(unit)
+    return next(span for span in builder.rank.spans if span.forward[0] <= start < span.forward[1])
+
+
 def _units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
     """Nothing is resharded between micro batches: it would be gathered again for each."""
     return native_units(trace, False)
@@ -69,8 +77,7 @@ def _reduce(
         reduce_input = None
         position = span.backward[1] - 1
         for unit in layout.forward_order:
-            start, _ = layout.forward_span(unit)
-            if span.forward[0] <= start < span.forward[1]:
+            if _stage_of(layout, builder, unit) is span:
                 reduce_input = passes.reduce(in_pass, position, unit, unsharded, reduce_input)
         if reduce_input is not None:
             builder.free(builder.after(in_pass, position), reduce_input)
