@@ -19,7 +19,7 @@ from gpu_plan.planner.hardware.engines import kubernetes, ray, registry, skypilo
 from gpu_plan.planner.hardware.engines.nodes import cluster_from
 
 SHAPE = Shape(name="train", nodes=2, ranks_per_node=8, gpu="H100")
-FOLDER = Path("/work/runs/20261123-000000-abcdef/engine")
+FOLDER = Path("/shared/runs/20261123-000000-abcdef/engine")
 
 
 def job_text(engine: str, settings: Settings, shape: Shape = SHAPE) -> str:
@@ -42,7 +42,7 @@ def test_ray_s_driver_of_a_run_holds_what_it_was_given():
     compile(text, "job.py", "exec")
     wanted = wanted_of(text)
     assert (wanted["nodes"], wanted["resources"], wanted["failures"]) == (2, {"CPU": 8, "GPU": 8}, 3)
-    assert (wanted["setup"], wanted["environment"]["A"], wanted["directory"]) == (["module load 'a'"], "b'c", "/work")
+    assert (wanted["setup"], wanted["environment"]["A"], wanted["directory"]) == (["module load 'a'"], "b'c", "/shared")
     assert wanted_of(job_text("ray", Settings(values={"requeue": "false"})))["failures"] == 0
     with pytest.raises(UsageError, match="a whole number"):
         job_text("ray", Settings(values={"cpus-per-node": "two"}))
@@ -89,11 +89,11 @@ def test_a_run_on_kubernetes_has_an_agent_on_each_node():
     trainer = job["spec"]["trainer"]
     assert (trainer["numNodes"], trainer["resourcesPerNode"]["limits"]) == (2, {"nvidia.com/gpu": "8"})
     assert subprocess.run(["sh", "-n"], input=trainer["command"][2], text=True, check=False).returncode == 0
-    assert trainer["command"][2].startswith(". venv/bin/activate\ncd /work\n")
+    assert trainer["command"][2].startswith(". venv/bin/activate\ncd /shared\n")
     (patch,) = job["spec"]["runtimePatches"]
     pod = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "claim"}
-    assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == "/work"
+    assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == "/shared"
     with pytest.raises(UsageError, match="has one node"):
         job_text("kubeflow", Settings(values={"backend": "local"}))
 

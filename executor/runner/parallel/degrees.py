@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 VARIABLE = "GPU_PLAN_DEGREES"
 """JSON object with the fields of `Degrees`; unset where no rank shares a copy with another."""
@@ -40,10 +41,16 @@ class Degrees:
 
 def read_degrees(environment: Mapping[str, str] | None = None) -> Degrees | None:
     """What the launching process says; None where it says nothing. ValueError for anything else than it writes."""
-    text = (os.environ if environment is None else environment).get(VARIABLE)
+    given = told(VARIABLE, environment)
+    return None if given is None else Degrees(**given)
+
+
+def told(variable: str, environment: Mapping[str, str] | None = None) -> dict[str, Any] | None:
+    """The JSON object of a variable of the launching process; None where it is not set, ValueError where it is none."""
+    text = (os.environ if environment is None else environment).get(variable)
     if not text:
         return None
     given = json.loads(text)
     if not isinstance(given, dict):
-        raise ValueError(f"{VARIABLE} is no JSON object")
-    return Degrees(**given)
+        raise ValueError(f"{variable} is no JSON object")
+    return given

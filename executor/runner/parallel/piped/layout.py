@@ -1,9 +1,9 @@
 """Which rank holds which layers, and how micro batches go through them."""
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+
+from gpu_plan.executor.runner.parallel.degrees import told
 
 VARIABLE = "GPU_PLAN_STAGES"
 """JSON object with the fields of `Layout`; unset where the plan has no stages."""
@@ -61,11 +61,8 @@ class Layout:
 
 def read_layout(environment: Mapping[str, str] | None = None) -> Layout | None:
     """What the launching process says; None where it says nothing. ValueError for anything else than it writes."""
-    text = (os.environ if environment is None else environment).get(VARIABLE)
-    if not text:
+    given = told(VARIABLE, environment)
+    if given is None:
         return None
-    given = json.loads(text)
-    if not isinstance(given, dict):
-        raise ValueError(f"{VARIABLE} is no JSON object")
     stages = tuple((int(first), int(end)) for first, end in given.pop("stages"))
     return Layout(stages=stages, **given)
