@@ -92,6 +92,7 @@ upstream: $(STAMP)
 # After any change of what tracing gives, on the pinned versions; MODELS='owner/name ...' for some of them.
 traces: $(STAMP)
 	$(BIN)/python -m tests.support.shipped_traces $(MODELS)
+	$(BIN)/python -m tests.support.shipped_traces --facts $(MODELS)
 
 clean:
 	rm -rf .venv .pythons *.egg-info src/*.egg-info build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.errors import StoppedError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.alternatives import Beside, Job, Tried, alternatives, beside, beside_generation, nearest
 from gpu_plan.planner.job.prepared import Openers, Prepared
@@ -21,33 +22,45 @@ from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.search.training.conversions import widened
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.search.underway.known import known_so_far
+from gpu_plan.planner.search.underway.watch import Watcher
 from gpu_plan.planner.speed.goodput import goodput
 from gpu_plan.planner.strategy.saved_files import SavedFiles
 from gpu_plan.planner.units import format_count, format_dollars, format_hours
 from gpu_plan.planner.upstream.moved import moved_line
 
 
-def plan_from_scratch(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Answer:
-    """Searches, and says what was found.
+def plan_from_scratch(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers, watch: Watcher
+) -> Answer:
+    """Searches, and says what was found; `watch` is told meanwhile.
 
     Without garbage collection meanwhile: it would walk everything that torch's import made, again and again.
     """
     collects = gc.isenabled()
     gc.disable()
     try:
-        return _answer(request, cluster, source, note, openers)
+        return _answer(request, cluster, source, note, openers, watch)
     finally:
         if collects:
             gc.enable()
 
 
-def _answer(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Answer:
+def _answer(
+    request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers, watch: Watcher
+) -> Answer:
     job = prepared(request, cluster, source, note, openers)
+    watch.model(job.spec)
     wishes = read_wishes(dict(request.words))
-    found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=wishes.prefer)
+    found: Found[Any] = search(job.task, exhaustive=request.pinned, prefer=wishes.prefer, watch=watch)
     assumptions, evaluated = _assumptions(job, found), job.task.evaluator.evaluated
     asked = Job(request=request, cluster=cluster, source=source, note=note, openers=openers, task=job.task)
-    other, tried = _else(asked, found)
+    watch.advises()
+    try:
+        other, tried = _else(asked, found)
+    except KeyboardInterrupt:
+        kinds = found.explored + len(found.left_out) + len(found.inapplicable)
+        raise StoppedError(known_so_far(found, kinds, kinds)) from None
     answered = document(
         found,
         task=job.task,

@@ -16,15 +16,16 @@ from gpu_plan.planner.speed.calibration.store import kept_for
 
 if TYPE_CHECKING:
     from gpu_plan.planner.job.prepared import Openers
+    from gpu_plan.planner.search.underway.watch import Watcher
 
 _MIRRORED = ("deepspeed", "bitsandbytes", "torchao")
 """Mirrored, though no trace is made with them: a plan says where another version is installed."""
 
 
-def run_job(request: Request, note: Note, openers: "Openers | None" = None) -> Answer:
+def run_job(request: Request, note: Note, openers: "Openers | None" = None, watch: "Watcher | None" = None) -> Answer:
     """The answer to a request: kept from before when nothing it rests on has changed.
 
-    `openers` give traces in place of new providers.
+    `openers` give traces in place of new providers; `watch` is told what is done where something is searched.
     """
     if is_inference(dict(request.words)) and request.script is not None:
         raise UsageError("--task infer plans a model, not a training script: leave the script out")
@@ -37,22 +38,30 @@ def run_job(request: Request, note: Note, openers: "Openers | None" = None) -> A
     if request.script is not None or "recipe" in dict(request.words):
         # What a recipe runs is TRL's, of whatever version. A script's files and the files that they read are what it
         # is compared by. The search is run, traces are kept.
-        return _searched(request, cluster, source, note, openers)
+        return _searched(request, cluster, source, note, openers, watch)
     key = _key(request, cluster, source)
     kept = _read(key, request, note)
     if kept is not None:
         return Answer(document=kept)
-    found = _searched(request, cluster, source, note, openers)
+    found = _searched(request, cluster, source, note, openers, watch)
     if request.use_cache and source.config is not None:
         write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
     return found
 
 
-def _searched(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: "Openers | None") -> Answer:
+def _searched(
+    request: Request,
+    cluster: Cluster,
+    source: ModelSource,
+    note: Note,
+    openers: "Openers | None",
+    watch: "Watcher | None",
+) -> Answer:
     from gpu_plan.planner.job.answer import plan_from_scratch
     from gpu_plan.planner.job.prepared import Openers
+    from gpu_plan.planner.search.underway.watch import Watcher
 
-    return plan_from_scratch(request, cluster, source, note, openers or Openers())
+    return plan_from_scratch(request, cluster, source, note, openers or Openers(), watch or Watcher())
 
 
 def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:

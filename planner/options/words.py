@@ -194,6 +194,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--alternatives", action="store_true", help="what else you could do, evaluated, also where a plan fits"
     )
+    group.add_argument("--quiet", action="store_true", help="nothing on stderr about what is done and how much is left")
     group.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
     group.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
 

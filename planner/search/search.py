@@ -1,5 +1,6 @@
 """Tries every family of a task's candidates, and keeps what fits and why the rest does not."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
@@ -7,8 +8,9 @@ from gpu_plan.planner.errors import StoppedError, UsageError
 from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.front import completed, front
 from gpu_plan.planner.search.ranking.rules import Ranking
-from gpu_plan.planner.search.reasons import in_short
 from gpu_plan.planner.search.task import F, Rejected, Task
+from gpu_plan.planner.search.underway.known import known_so_far
+from gpu_plan.planner.search.underway.watch import Watcher
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.workload.prefer import Prefer
 
@@ -36,18 +38,31 @@ class Found(Generic[J]):
         return self.plans[0] if self.plans and self.plans[0].verdict == "fits" else None
 
 
-def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefer.BALANCE) -> Found[J]:
+_UNWATCHED = Watcher()
+
+
+def search(
+    task: Task[F, J],
+    *,
+    exhaustive: bool = False,
+    prefer: Prefer = Prefer.BALANCE,
+    watch: Watcher = _UNWATCHED,
+) -> Found[J]:
     """The best candidate of every family and the whole front, and one of each family that fails.
 
     UsageError where no family makes sense.
 
-    `exhaustive` evaluates in full even what its model states alone rule out (a pinned configuration).
+    `exhaustive` evaluates in full even what its model states alone rule out (a pinned configuration). `watch` is told
+    what is done, first what model states alone decide. StoppedError where the user stops it: with what was found.
     """
     found: Found[J] = Found(ranking=Ranking(prefer=prefer, host_ram_bytes=task.evaluator.node_ram_bytes))
     others: list[J] = []
     known = list(task.families())
-    for place, family in enumerate(known):
-        refusal = task.refusal(family)
+    refusals = [task.refusal(family) for family in known]
+    decided = _by_states(task, known, refusals)
+    watch.decided(decided)
+    for place, (family, refusal) in enumerate(zip(known, refusals, strict=True)):
+        watch.turns(task.words_of(family), place, len(known))
         if refusal is None:
             try:
                 reason = None if exhaustive else task.hopeless(family, found.ranking, found.plans)
@@ -58,7 +73,7 @@ def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefe
             except CannotSplitError as problem:
                 refusal = str(problem)
             except KeyboardInterrupt:
-                raise StoppedError(known_so_far(found, place, len(known))) from None
+                raise StoppedError(known_so_far(found, place, len(known), decided)) from None
         if refusal is not None:
             found.inapplicable.append(f"{task.name(family)}: {refusal}")
             continue
@@ -68,6 +83,7 @@ def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefe
         if explored.best is not None:
             found.plans.append(explored.best)
             others += explored.others
+        watch.judged(explored.best, None if explored.rejected is None else explored.rejected.reason)
     if found.inapplicable and not found.plans and not found.rejected:
         raise UsageError(f"{'; '.join(dict.fromkeys(found.inapplicable))}: change that option or leave it out")
     found.plans = found.ranking.ordered([*found.plans, *completed(found.plans, others, task.evaluator.simulate)])
@@ -76,11 +92,11 @@ def search(task: Task[F, J], *, exhaustive: bool = False, prefer: Prefer = Prefe
     return found
 
 
-def known_so_far(found: Found[J], looked_at: int, of: int) -> tuple[str, ...]:
-    """What a search that is stopped has found, one line each: those that may run, then those that cannot."""
-    ordered = found.ranking.ordered(found.plans)
-    return (
-        f"stopped after {looked_at} of {of} kinds of plans; known so far, best first:",
-        *(in_short(plan) for plan in ordered),
-        *(f"does not fit: {rejected.reason}" for rejected in found.rejected),
-    )
+def _by_states(task: Task[F, J], known: Sequence[F], refusals: Sequence[str | None]) -> list[J]:
+    """What model states alone say of every title, the least of each: no step is traced for it."""
+    least: dict[str, J] = {}
+    for family, refusal in zip(known, refusals, strict=True):
+        judged = None if refusal is not None else task.by_states(family)
+        if judged is not None and (judged.title not in least or judged.least_bytes < least[judged.title].least_bytes):
+            least[judged.title] = judged
+    return list(least.values())

@@ -71,6 +71,10 @@ class Task(Protocol[F, J]):
         """Why a family cannot come before all of `plans`, in words, where finding out would cost more than a bound; or
         why it is not looked at though nobody ruled it out. None where it is explored."""
 
+    def by_states(self, family: F) -> J | None:
+        """A family judged by what stands without any step, at its smallest batch: a lower bound, and nothing is traced
+        for it. None where that tells nothing."""
+
     def explore(self, family: F, *, exhaustive: bool) -> Explored[J]:
         """A family's candidates, judged. `exhaustive`: in full, even where the model's states alone rule it out.
 

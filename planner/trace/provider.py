@@ -71,6 +71,7 @@ class TraceProvider:
     twins: Twins = field(default_factory=Twins)
     """Shared with providers for other devices: a step is traced once for all whose kernels are chosen alike."""
     _traces: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
+    _static: dict[Regime, StepTrace] = field(default_factory=dict)
     _spec: ModelSpec | None = None
     _session: "TracingSession | WalledSession | None" = None
     _shipped_traces: "ShippedTraces | Literal[False] | None" = False
@@ -118,7 +119,9 @@ class TraceProvider:
 
     def static_trace(self, regime: Regime) -> StepTrace:
         """A trace without a step, whose parameters stand as `regime` has them: needs no tracing."""
-        return static_trace(self.spec(), regime)
+        if regime not in self._static:
+            self._static[regime] = static_trace(self.spec(), regime)
+        return self._static[regime]
 
     def assumptions(self) -> tuple[list[str], list[str]]:
         """What the traces used so far were told about values, and the notes made while tracing."""

@@ -1,5 +1,7 @@
 """Makes the traces that are shipped: `python -m tests.support.shipped_traces [MODEL ...]`, `make traces` for all.
 
+With `--facts` before them what the other models of the catalog are, their parameters above all, without traces.
+
 For each model the variants that the default search asks for, on a device of every choice of attention kernels, at the
 micro batches up to 64; and the files of other projects that tracing passed through. Needs the pinned versions.
 """
@@ -11,9 +13,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.training import prepare
+from gpu_plan.planner.model.catalog_index import load_index
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.trace.device import DeviceKind, device_kind
@@ -104,6 +108,37 @@ def _provider(source: ModelSource, device: DeviceKind) -> TraceProvider:
     return TraceProvider(source=source, device=device, attention="sdpa", use_cache=False, shipped=False)
 
 
+def make_facts(model: str) -> bytes:
+    """One model's book without traces."""
+    provider = _provider(resolve(model), device_kind(parse_cluster("1xH100").gpu))
+    files: set[str] = set()
+    if (kind := _class_of(provider.source)) not in _IMPORTED:
+        _provider(provider.source, provider.device).spec()  # imports, which are not counted
+        _IMPORTED.add(kind)
+    with passed_through(files):
+        spec = provider.spec()
+    return write_book(model, _made_with(), _digests(files), spec, {})
+
+
+_IMPORTED: set[str] = set()
+"""Classes that were built in this process."""
+
+
+def _class_of(source: ModelSource) -> str:
+    config = source.config or {}
+    return f"{config.get('model_type')} {config.get('architectures')} {config.get('quantization_config')}"
+
+
+def _digests(files: set[str]) -> dict[str, str]:
+    folders = installed_folders()
+    found = {file: digest_of(folders[file.partition("/")[0]] / file.partition("/")[2]) for file in sorted(files)}
+    return {file: digest for file, digest in found.items() if digest is not None}
+
+
+def _made_with() -> dict[str, str]:
+    return {project: versions()[project] for project in COMPARED}
+
+
 def make_book(model: str) -> bytes:
     """One model's book."""
     source = resolve(model)
@@ -137,11 +172,7 @@ def make_book(model: str) -> bytes:
                     }
                     break
     assert spec is not None
-    folders = installed_folders()
-    digests = {file: digest_of(folders[file.partition("/")[0]] / file.partition("/")[2]) for file in sorted(files)}
-    known = {file: digest for file, digest in digests.items() if digest is not None}
-    made_with = {project: versions()[project] for project in COMPARED}
-    return write_book(model, made_with, known, spec, traces)
+    return write_book(model, _made_with(), _digests(files), spec, traces)
 
 
 def _kernels(gpu: str) -> str:
@@ -158,12 +189,34 @@ def _same_as(gpu: str | None, variant: StepVariant, traces: dict[str, bytes], ke
 
 def main(models: list[str]) -> int:
     """Writes the books of `models`, of all without any."""
+    if models[:1] == ["--facts"]:
+        return _write_facts(models[1:])
     for model in models or MODELS:
         content = make_book(model)
         path: Path = BOOKS / book_name(model, resolve(model).digest)
         replace_file(path, content)
+        path.with_suffix(".facts").unlink(missing_ok=True)
         book = read_book(content)
         print(f"{path.name}: {len(book.places)} traces, {len(content):,} bytes, {len(book.files)} files", flush=True)
+    return 0
+
+
+def _write_facts(models: list[str]) -> int:
+    for entry in load_index().values():
+        if not entry.native or (models and entry.id not in models):
+            continue
+        digest = resolve(entry.id).digest
+        if (BOOKS / book_name(entry.id, digest)).exists():
+            continue
+        try:
+            content = make_facts(entry.id)
+        except PlanError as problem:
+            print(f"{entry.id}: {problem}", flush=True)
+            continue
+        path: Path = BOOKS / book_name(entry.id, digest, "facts")
+        replace_file(path, content)
+        book = read_book(content)
+        print(f"{path.name}: {len(content):,} bytes, {len(book.files)} files", flush=True)
     return 0
 
 

@@ -19,7 +19,7 @@ def _cache(monkeypatch, tmp_path):
 
 
 def planned(capsys, *words, gpus="2xH100"):
-    main([QWEN, "--gpus", gpus, "--pin", "--seq-len", "512", "--json", *words])
+    main([QWEN, "--gpus", gpus, "--pin", "--seq-len", "512", "--json", "--quiet", *words])
     captured = capsys.readouterr()
     assert captured.err == ""
     document = json.loads(captured.out)

@@ -9,7 +9,7 @@ from gpu_plan.planner.trace.provider import TraceProvider
 from gpu_plan.planner.trace.shipped.book import read_book
 from gpu_plan.planner.trace.shipped.lookup import BOOKS, trace_key
 from gpu_plan.planner.trace.storage import dump
-from tests.support.shipped_traces import make_book, variants
+from tests.support.shipped_traces import make_book, make_facts, variants
 
 BOOK_FILES = sorted(BOOKS.glob("*.traces"))
 SAMPLE = {"meta-llama/Llama-3.1-8B": ("H100", 0)}
@@ -28,6 +28,27 @@ def test_a_sample_is_traced_again(model):
     shipped = book.trace(trace_key(device, "sdpa", variant, made.samples))
     assert shipped is not None, "run `make traces`"
     assert dump(shipped) == dump(made), "tracing changed: run `make traces`"
+
+
+FACTS = sorted(BOOKS.glob("*.facts"))
+
+
+def test_a_sample_of_facts_is_found_again():
+    """The smallest of a few kinds."""
+    for name in ("gpt2", "pythia-70m", "Qwen3-0.6B", "t5-small"):
+        path = next(path for path in FACTS if path.name.partition("--")[2].startswith(f"{name}."))
+        shipped = read_book(path.read_bytes())
+        again = read_book(make_facts(shipped.model))
+        assert again.spec == shipped.spec
+        # Of what is imported meanwhile a first time, functions run too.
+        assert shipped.files.items() <= again.files.items()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FACTS, ids=lambda path: path.name)
+def test_facts_are_found_again(path):
+    shipped = read_book(path.read_bytes())
+    assert read_book(make_facts(shipped.model)).spec == shipped.spec
 
 
 @pytest.mark.slow

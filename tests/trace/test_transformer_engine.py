@@ -128,7 +128,7 @@ def test_nothing_to_convert():
 
 
 def planned(capsys, *words, gpus="2xH100"):
-    main([QWEN, "--gpus", gpus, "--pin", "--seq-len", "512", "--json", "--precision", "fp8-mixed", *words])
+    main([QWEN, "--gpus", gpus, "--pin", "--seq-len", "512", "--json", "--quiet", "--precision", "fp8-mixed", *words])
     captured = capsys.readouterr()
     assert captured.err == ""
     document = json.loads(captured.out)

@@ -147,6 +147,12 @@ def test_a_search_ranks_and_tells_what_was_passed_over_once() -> None:
         def refusal(self, family: str) -> str | None:
             return None
 
+        def words_of(self, family: str) -> str:
+            return family
+
+        def by_states(self, family: str) -> None:
+            return None
+
         def explore(self, family: str, *, exhaustive: bool) -> Explored[Judged]:
             if family == "torn":
                 raise CannotSplitError("it has one layer")

@@ -146,6 +146,12 @@ class Families(Sharded):
         said = self.given[family]
         return said if isinstance(said, str) else None
 
+    def words_of(self, family: str) -> str:
+        return family
+
+    def by_states(self, family: str) -> None:
+        return None
+
     def explore(self, family: str, *, exhaustive: bool) -> Explored[Judged]:
         found = self.given[family]
         return Explored(rejected=found) if isinstance(found, Rejected) else Explored(best=found)  # type: ignore[arg-type]

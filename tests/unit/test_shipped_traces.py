@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from gpu_plan.planner.cache_dir import versions
+from gpu_plan.planner.model.catalog_index import load_index
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.shipped import lookup as module
@@ -60,7 +61,7 @@ def test_a_damaged_book_is_named_and_passed_over(path, tmp_path, damage):
         {
             "cut": sound[:-1],
             "changed": sound[:middle] + bytes([sound[middle] ^ 1]) + sound[middle + 1 :],
-            "other format": sound.replace(b"traces 1", b"traces 9", 1),
+            "other format": sound.replace(b"traces 2", b"traces 9", 1),
             "empty": b"",
             "text": b"{}",
         }[damage]
@@ -104,10 +105,25 @@ def test_devices_that_choose_alike_share_traces(capability, kernels):
 
 
 def test_every_book_stands_for_the_pinned_versions():
-    for path in BOOKS.glob("*.traces"):
+    for path in (*BOOKS.glob("*.traces"), *BOOKS.glob("*.facts")):
         book = read_book(path.read_bytes())
         assert first_difference(book.files, book.versions, versions()) is None, "run `make traces`"
-        assert path.name == module.book_name(book.model, resolve(book.model).digest)
+        assert path.name == module.book_name(book.model, resolve(book.model).digest, path.suffix[1:])
+        assert bool(book.places) == (path.suffix == ".traces")
+
+
+def test_every_model_of_the_catalog_that_has_a_class_is_known_without_it():
+    known = {path.name.partition(".")[0] for path in BOOKS.iterdir()}
+    digests = {path.name.split(".")[-2] for path in BOOKS.iterdir()}
+    native = [entry for entry in load_index().values() if entry.native]
+    assert [entry.id for entry in native if resolve(entry.id).digest[:16] not in digests] == []
+    assert len(known) <= len(native)
+
+
+def test_facts_count_what_the_catalog_counts():
+    for entry in load_index().values():
+        shipped = find_shipped(resolve(entry.id).digest, pytest.fail) if entry.native else None
+        assert shipped is None or shipped.book.spec.num_parameters == entry.meta_params, entry.id
 
 
 def without_tracing(tmp_path, *words):

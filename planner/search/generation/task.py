@@ -54,6 +54,10 @@ class GenerationTask:
         """Every layout is looked at."""
         return None
 
+    def by_states(self, family: Layout) -> GenerationJudgement | None:
+        """Weights are placed with the passes: nothing is told apart from them."""
+        return None
+
     def explore(self, family: Layout, *, exhaustive: bool) -> Explored[GenerationJudgement]:
         """The layout, judged; CannotSplitError where the model cannot be parted so."""
         judgement = self.evaluator.judge(family)

@@ -174,6 +174,10 @@ class ServingTask:
             return f"vLLM splits {query} attention heads, which {family.tensor_parallel} does not divide"
         return None
 
+    def by_states(self, family: Layout) -> ServingJudgement | None:
+        """Every layout is computed in no time."""
+        return None
+
     def explore(self, family: Layout, *, exhaustive: bool) -> Explored[ServingJudgement]:
         """The layout, judged."""
         judgement = self.evaluator.judge(family)

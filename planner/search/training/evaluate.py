@@ -123,7 +123,8 @@ class Evaluator(BaseEvaluator[Workload]):
     """dtypes in the model's checkpoint, where its headers were read."""
     config: Mapping[str, Any] | None = None
     """The model's, where it is named by one: degrees that nobody asked for are tried of such a model alone."""
-    _plans: dict[tuple[str, str, str, int, int, int, int, tuple[int, ...]], RankPlan] = field(default_factory=dict)
+    _plans: dict[tuple[object, ...], RankPlan] = field(default_factory=dict)
+    _states: dict[tuple[object, ...], StepJudgement] = field(default_factory=dict)
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     kept_pipelines: dict[Any, tuple[PipedRank, ...]] = field(default_factory=dict)
     """Ranks of pipelines, kept for every micro batch that their traces span."""
@@ -202,8 +203,11 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def judge_states(self, family: Family, batch: Batch) -> StepJudgement:
         """A lower bound without tracing: parameters, optimizer state and standing buffers alone."""
-        trace = self.provider.static_trace(self.variant(family).regime)
-        return self._judge(family, batch, trace, states_only=True)
+        key = (*_words(family), batch.micro_batch, batch.accumulation_steps)
+        if key not in self._states:
+            trace = self.provider.static_trace(self.variant(family).regime)
+            self._states[key] = self._judge(family, batch, trace, states_only=True)
+        return self._states[key]
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
         plan, profile = _worst(self._plan(family, batch, trace), batch.micro_batch)
@@ -325,9 +329,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
         accumulation = min(batch.accumulation_steps, 2)
-        words = (family.strategy.name, str(family.offload), str(family.checkpointing))
-        degrees = (family.tensor_parallel, family.expert_parallel, family.replicas or 0)
-        key = (*words, *degrees, accumulation, trace.samples)
+        key = (*_words(family), accumulation, trace.samples)
         if key not in self._plans:
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
@@ -336,6 +338,12 @@ class Evaluator(BaseEvaluator[Workload]):
             other_ranks = tuple(replace(other, notes=(*other.notes, *notes)) for other in plan.other_ranks)
             self._plans[key] = replace(plan, notes=(*plan.notes, *notes), other_ranks=other_ranks)
         return self._plans[key]
+
+
+def _words(family: Family) -> tuple[object, ...]:
+    """What tells families apart whose model is not cut into stages."""
+    degrees = (family.tensor_parallel, family.expert_parallel, family.replicas or 0)
+    return (family.strategy.name, str(family.offload), str(family.checkpointing), *degrees)
 
 
 def _worst(plan: RankPlan, micro_batch: int) -> tuple[RankPlan, MemoryProfile]:

@@ -141,6 +141,10 @@ class TrainingTask:
         """Of this job's degrees."""
         return Bounds(self.evaluator)
 
+    def by_states(self, family: Family) -> StepJudgement | None:
+        """What a rank of several holds of one copy, only its trace tells."""
+        return None if family.copy_ranks > 1 else self.evaluator.judge_states(family, self.cuts_of(family)[0])
+
     def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
         """The best micro batch, and the smallest that fails."""
         cuts = self.cuts_of(family)

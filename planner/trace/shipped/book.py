@@ -1,10 +1,13 @@
 """One model's traces in one file: a line that names the format, a checksum, an index, and the traces behind it. Pure.
 
-gpu-plan traces 1\\n | sha256 of the rest | bytes of the index | index, JSON | traces, as `storage` writes them
+gpu-plan traces 2\\n | sha256 of the rest | bytes of the index | index, deflated JSON | traces, as `storage` has them
+
+A book without traces says what the model is: its parameters are known before anything of torch is imported.
 """
 
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,9 +16,11 @@ from gpu_plan.planner.model.spec import ModelSpec, spec_from
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.storage import CorruptTraceError, load
 
-_NAME = b"gpu-plan traces 1\n"
+_NAME = b"gpu-plan traces 2\n"
 _DIGEST = hashlib.sha256().digest_size
 _SIZE = 8
+_LARGEST = 2**26
+"""Bytes of an index; that of the largest model is a tenth of it."""
 
 
 class DamagedBookError(Exception):
@@ -65,7 +70,7 @@ def write_book(
         "spec": asdict(spec),
         "places": {key: places[trace] for key, trace in sorted(traces.items())},
     }
-    text = json.dumps(index, separators=(",", ":")).encode()
+    text = zlib.compress(json.dumps(index, separators=(",", ":")).encode(), 9)
     body = len(text).to_bytes(_SIZE, "little") + text + content
     return _NAME + hashlib.sha256(body).digest() + body
 
@@ -80,7 +85,7 @@ def read_book(content: bytes) -> Book:
         raise DamagedBookError("its checksum does not hold")
     start = _SIZE + int.from_bytes(body[:_SIZE], "little")
     try:
-        index: dict[str, Any] = json.loads(body[_SIZE:start])
+        index: dict[str, Any] = json.loads(_inflated(body[_SIZE:start]))
         return Book(
             model=index["model"],
             versions=index["versions"],
@@ -89,5 +94,14 @@ def read_book(content: bytes) -> Book:
             places={key: (int(first), int(length)) for key, (first, length) in index["places"].items()},
             content=body[start:],
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as problem:
         raise DamagedBookError(str(problem)) from None
+
+
+def _inflated(content: bytes) -> bytes:
+    """At most `_LARGEST` bytes of it: a book that names more is none of ours."""
+    reader = zlib.decompressobj()
+    found = reader.decompress(content, _LARGEST)
+    if not reader.eof:
+        raise DamagedBookError("its index is cut off, or too large")
+    return found

@@ -19,9 +19,9 @@ _SPLITS_BELOW = 64
 """Longest sequence for which flash attention may split keys over multiprocessors (flash_api.cpp)."""
 
 
-def book_name(model: str, digest: str) -> str:
-    """File of a model whose config has this digest."""
-    return f"{model.replace('/', '--')}.{digest[:_DIGITS]}.traces"
+def book_name(model: str, digest: str, kind: str = "traces") -> str:
+    """File of a model whose config has this digest: its traces, or with `facts` what it is alone."""
+    return f"{model.replace('/', '--')}.{digest[:_DIGITS]}.{kind}"
 
 
 def trace_key(device: DeviceKind, attention: str, variant: StepVariant, points: tuple[int, ...]) -> str | None:
@@ -66,7 +66,7 @@ class ShippedTraces:
 
 def find_shipped(digest: str, note: Callable[[str], None], books: Path | None = None) -> ShippedTraces | None:
     """The book of a config's digest; None where there is none, or it stands for other code, which is told."""
-    path = next(iter(sorted((books or BOOKS).glob(f"*.{digest[:_DIGITS]}.traces"))), None)
+    path = max((books or BOOKS).glob(f"*.{digest[:_DIGITS]}.*"), key=lambda found: found.suffix, default=None)
     if path is None:
         return None
     try:

@@ -65,6 +65,7 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
 def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
     from gpu_plan.commands.job.asking import asks_for_machines, check_subject, find_plans
     from gpu_plan.commands.job.output import check_targets, write_report, write_schedule, write_snapshot_of
+    from gpu_plan.commands.job.progress.view import view_for
 
     if args.sweep:
         from gpu_plan.commands.sweep import sweep
@@ -83,7 +84,7 @@ def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[
 
         return tell_largest(args, words)
     check_targets(args)
-    answer = find_plans(args, words, script_words, advise=True)
+    answer = find_plans(args, words, script_words, advise=True, view=view_for(args))
     write_report(args, answer.document, top, answer.timeline)
     if args.snapshot is not None:
         write_snapshot_of(args, answer)

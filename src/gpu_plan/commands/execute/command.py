@@ -208,9 +208,11 @@ def _document(
     args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str], taken: str
 ) -> "PlanDocument":
     from gpu_plan.commands.job.asking import find_plans
+    from gpu_plan.commands.job.progress.view import view_for
 
     try:
-        return find_plans(args, words, script_words if args.model.endswith(".py") else ()).document
+        own = script_words if args.model.endswith(".py") else ()
+        return find_plans(args, words, own, view=view_for(args)).document
     except UsageError as error:
         if not taken:
             raise

@@ -16,6 +16,7 @@ from gpu_plan.planner.visible import visible
 from gpu_plan.verbs import VERBS
 
 if TYPE_CHECKING:
+    from gpu_plan.commands.job.progress.view import View
     from gpu_plan.planner.options.request import Answer, Request
 
 
@@ -46,17 +47,26 @@ def asks_for_machines(args: argparse.Namespace) -> bool:
 
 
 def find_plans(
-    args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str] = (), *, advise: bool = False
+    args: argparse.Namespace,
+    words: Sequence[str],
+    script_words: Sequence[str] = (),
+    *,
+    advise: bool = False,
+    view: "View | None" = None,
 ) -> "Answer":
     """Runs the main job for parsed options; `words` are the command line that is kept with the answer.
 
     `script_words` are the arguments of the training script, where one is what is planned; `advise`: whether what else
-    could be done is told beside a plan that fits.
+    could be done is told beside a plan that fits; `view` shows what is done meanwhile.
     """
     from gpu_plan.planner.job.run import run_job
 
+    request = replace(request_of(args, words, script_words), advise=advise)
     try:
-        return run_job(replace(request_of(args, words, script_words), advise=advise), Notes())
+        if view is None:
+            return run_job(request, Notes())
+        with view:
+            return run_job(request, Notes(view), watch=view)
     except UnreachableError as problem:
         verb = _verb_like(args.model)
         hint = "" if verb is None else f" Or did you mean the verb: plan {verb}?"
@@ -106,9 +116,10 @@ def _verb_like(word: str) -> str | None:
 
 
 class Notes:
-    """Prints each note once; progress is for people at a terminal, what was repaired is for everyone."""
+    """Prints each note once; progress is the view's, or for people at a terminal; what was repaired is for everyone."""
 
-    def __init__(self) -> None:
+    def __init__(self, view: "View | None" = None) -> None:
+        self._view = view
         self._said: set[str] = set()
 
     def __call__(self, text: str) -> None:
@@ -117,5 +128,7 @@ class Notes:
         self._said.add(text)
         if not text.startswith("tracing"):
             say(text)
+        elif self._view is not None:
+            self._view.tracing(text)
         elif sys.stderr.isatty():
             print(visible(f"plan: {text} ..."), file=sys.stderr)

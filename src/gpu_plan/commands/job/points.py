@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_plan.planner.sweep.run import MakeRequest, Progress, Swept
 
 _VALUED = ("output", "format", "plot", "save", "snapshot", "top", "sweep")
-_FLAGS = ("json", "force", "ascii")
+_FLAGS = ("json", "force", "ascii", "quiet")
 _SHOWN = (*_VALUED, *_FLAGS)
 """Options that say how a sweep is shown, and nothing of a point: with a value, and without."""
 
