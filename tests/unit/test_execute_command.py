@@ -270,7 +270,7 @@ def test_a_place_that_cannot_be_written_is_one_line(here: Path, capsys: pytest.C
 def test_a_refusal_names_the_configuration_where_it_took_part(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], written: str, told: str
 ) -> None:
-    def find_plans(*_: object) -> None:
+    def find_plans(*_: object, **__: object) -> None:
         raise UsageError("no answer")
 
     monkeypatch.setattr("gpu_plan.commands.job.asking.find_plans", find_plans)
