@@ -60,7 +60,7 @@ def _answer(
         other, tried = _else(asked, found)
     except KeyboardInterrupt:
         kinds = found.explored + len(found.left_out) + len(found.inapplicable)
-        raise StoppedError(known_so_far(found, kinds, kinds)) from None
+        raise StoppedError(known_so_far(found.plans, found.rejected, looked_at=kinds, of=kinds)) from None
     answered = document(
         found,
         task=job.task,

@@ -73,7 +73,10 @@ def search(
             except CannotSplitError as problem:
                 refusal = str(problem)
             except KeyboardInterrupt:
-                raise StoppedError(known_so_far(found, place, len(known), decided)) from None
+                plans = found.ranking.ordered(found.plans)
+                raise StoppedError(
+                    known_so_far(plans, found.rejected, looked_at=place, of=len(known), decided=decided)
+                ) from None
         if refusal is not None:
             found.inapplicable.append(f"{task.name(family)}: {refusal}")
             continue

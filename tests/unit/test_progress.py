@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from gpu_plan.cli import main
+from gpu_plan.commands.job.progress.choice import view_for
 from gpu_plan.commands.job.progress.lines import LinesView
 from gpu_plan.commands.job.progress.screen import ScreenView
-from gpu_plan.commands.job.progress.view import View, view_for
+from gpu_plan.commands.job.progress.view import View
 from gpu_plan.commands.job.progress.words import Pace, states_words
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.run import run_job

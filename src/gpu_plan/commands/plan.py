@@ -65,7 +65,7 @@ def _check_nothing_to_run(args: argparse.Namespace, script_words: Sequence[str])
 def _run(args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str]) -> int:
     from gpu_plan.commands.job.asking import asks_for_machines, check_subject, find_plans
     from gpu_plan.commands.job.output import check_targets, write_report, write_schedule, write_snapshot_of
-    from gpu_plan.commands.job.progress.view import view_for
+    from gpu_plan.commands.job.progress.choice import view_for
 
     if args.sweep:
         from gpu_plan.commands.sweep import sweep

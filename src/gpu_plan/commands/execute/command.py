@@ -208,7 +208,7 @@ def _document(
     args: argparse.Namespace, words: Sequence[str], script_words: Sequence[str], taken: str
 ) -> "PlanDocument":
     from gpu_plan.commands.job.asking import find_plans
-    from gpu_plan.commands.job.progress.view import view_for
+    from gpu_plan.commands.job.progress.choice import view_for
 
     try:
         own = script_words if args.model.endswith(".py") else ()
