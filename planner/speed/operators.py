@@ -12,6 +12,9 @@ from gpu_plan.planner.trace.events import FloatArray, IntArray, StepTrace
 FORWARD, BACKWARD, RECOMPUTE = range(3)
 NUM_PHASES = 3
 
+_STRIDED = frozenset({"clone"})
+"""They copy what does not lie together in memory: `contiguous` and `reshape` of transposed or expanded tensors."""
+_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "bool": 1, "uint8": 1}
 _GATHERS = frozenset({"embedding"})
 """They read as much of the table as they put out, not all of it."""
 _KEPT_TRACES = 16
@@ -60,6 +63,8 @@ class Operators:
     flops_per_sample: FloatArray
     bytes_fixed: FloatArray
     bytes_per_sample: FloatArray
+    item_bytes: FloatArray
+    """Bytes of an element where each has an address of its own to compute; infinite where runs of them share one."""
 
     def flops(self, micro_batch: int) -> FloatArray:
         """FLOPs of one call of each, never negative."""
@@ -116,7 +121,8 @@ def collect(trace: StepTrace) -> Operators:
     attention = tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
     told = np.array([-1 if kind is None else NUM_CLASSES + attention.index(kind) for kind in kinds], dtype=np.int64)
     rates = np.where(has_flops & (told[trace.op_name] >= 0), told[trace.op_name], classes) if len(told) else classes
-    columns = (rates, classes, trace.op_phase, flops_fixed, flops_slope, bytes_fixed, bytes_slope)
+    items = _item_bytes(trace)
+    columns = (rates, classes, trace.op_phase, flops_fixed, flops_slope, bytes_fixed, bytes_slope, items)
     first, count = _groups(columns)
     return Operators(
         operator_class=classes[first],
@@ -128,6 +134,7 @@ def collect(trace: StepTrace) -> Operators:
         flops_per_sample=flops_slope[first],
         bytes_fixed=bytes_fixed[first],
         bytes_per_sample=bytes_slope[first],
+        item_bytes=items[first],
     )
 
 
@@ -144,6 +151,17 @@ def _moved(trace: StepTrace) -> tuple[FloatArray, FloatArray]:
         fixed[operator] = 2 * trace.bytes_fixed[written].sum()
         slope[operator] = 2 * trace.bytes_per_sample[written].sum()
     return fixed, slope
+
+
+def _item_bytes(trace: StepTrace) -> FloatArray:
+    """Bytes of an element of each strided copy; infinite for every other operator."""
+    found = np.full(len(trace.op_name), np.inf)
+    strided = [index for index, name in enumerate(trace.operator_names) if name in _STRIDED]
+    for operator in np.flatnonzero(np.isin(trace.op_name, strided)) if strided else ():
+        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
+        dtypes = [trace.tensor_shape[tensor].rpartition(" ")[2] for tensor in written if tensor >= 0]
+        found[operator] = min((_ITEM_BYTES.get(dtype, np.inf) for dtype in dtypes), default=np.inf)
+    return found
 
 
 def _groups(columns: tuple[NDArray[np.generic], ...]) -> tuple[IntArray, FloatArray]:

@@ -249,12 +249,31 @@ def kernel_overhead_seconds() -> float:
     return seconds
 
 
-def host_operator_seconds() -> Rate:
-    """Seconds the host needs to issue one eager operator, as a duration: `slow` is the longest."""
-    overhead = efficiency_data()["overhead"]
-    fast, slow = overhead["host_us_fast"] * 1e-6, overhead["host_us_slow"] * 1e-6
-    note = f"the host issues an operator in {(fast + slow) / 2e-6:.0f} us (derived from one published run)"
-    return Rate(slow=slow, expected=(fast + slow) / 2, fast=fast, basis="source", note=note)
+def strided_rate(gpu: Gpu) -> Rate | None:
+    """Elements of operands per second of kernels over tensors that lie apart; None where it is not known.
+
+    Their addresses are integer arithmetic (torch aten/src/ATen/cuda/detail/OffsetCalculator.cuh), of which every
+    multiprocessor since Volta does as much in a clock (CUDA C programming guide, throughput of arithmetic
+    instructions): what was measured holds for others by multiprocessors and clock.
+    """
+    clocks = _multiprocessor_clocks(gpu)
+    if clocks is None:
+        return None
+    found = []
+    for row in efficiency_data()["strided"]:
+        own = _multiprocessor_clocks(load_gpus()[row["gpu"]])
+        assert own is not None  # a test holds it for every row
+        found.append(row["elements"] / (row["ms"] * 1e-3) / own)
+    return Rate(slow=min(found), expected=median(found), fast=max(found), basis="source", note="").times(clocks)
+
+
+def _multiprocessor_clocks(gpu: Gpu) -> float | None:
+    """Clocks per second of all multiprocessors together, out of the float32 peak: 64 or 128 lanes, two FLOP each."""
+    capability, peak = gpu.compute_capability, gpu.peak_flops.get("float32")
+    if capability is None or peak is None or capability < (7, 0):
+        return None
+    lanes = 64 if capability < (8, 6) else 128
+    return peak / (2 * lanes)
 
 
 def collective_sm_share(gpu: Gpu) -> Rate:

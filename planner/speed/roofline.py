@@ -20,6 +20,7 @@ from gpu_plan.planner.speed.calibration.rates import (
 )
 from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.collectives import call_seconds
+from gpu_plan.planner.speed.host import Issuing, host_operator_seconds
 from gpu_plan.planner.speed.model import HOST_KINDS, Collective, Kernel, Per, Phase, StepTime, StepWork
 from gpu_plan.planner.speed.operators import (
     BACKWARD,
@@ -36,12 +37,12 @@ from gpu_plan.planner.speed.rates import (
     Rate,
     collective_sm_share,
     host_memory_rate,
-    host_operator_seconds,
     intensity_share,
     kernel_overhead_seconds,
     matmul_share,
     memory_rate,
     published_peak,
+    strided_rate,
     usable_peak,
     worst_basis,
 )
@@ -81,6 +82,8 @@ class _Device:
     used: tuple[Rate, ...]
     sizes: Sizes | None = None
     """How products of this machine's own grow with their size."""
+    strided: Rate | None = None
+    """Elements per second of copies that compute an address for each; None: as fast as others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,15 +116,17 @@ class RooflineModel:
 
     name = "roofline"
 
-    def __init__(self, here: Calibration | None = None) -> None:
+    def __init__(self, here: Calibration | None = None, *, reentrant: bool = False) -> None:
+        """`reentrant`: what is computed again stands under reentrant checkpoints, transformers' default before 5."""
         self._operators = OperatorCache()
         self._here = here
+        self._reentrant = reentrant
 
     def step_time(self, work: StepWork, cluster: Cluster) -> StepTime:
         """Time of one optimizer step. A step costs microseconds once its trace has been seen."""
         operators = self._operators.of(work.trace)
         here = self._here
-        device = _device(work, cluster, operators, here)
+        device = _device(work, cluster, operators, here, self._reentrant)
         optimizer = _optimizer_rate(work, cluster, device)
         collectives = together(work.collectives)
         hooked = _hooked(work, collectives)
@@ -179,7 +184,9 @@ class RooflineModel:
 # -- computation -------------------------------------------------------------------------------------------
 
 
-def _device(work: StepWork, cluster: Cluster, operators: Operators, here: Calibration | None) -> _Device:
+def _device(
+    work: StepWork, cluster: Cluster, operators: Operators, here: Calibration | None, reentrant: bool
+) -> _Device:
     if here is not None:
         measured = _measured_device(work, cluster, operators, here)
         if measured is not None:
@@ -216,9 +223,16 @@ def _device(work: StepWork, cluster: Cluster, operators: Operators, here: Calibr
         memory=memory,
         halves=halves,
         gap=(gap, gap, gap),
-        issue=host_operator_seconds(),
+        issue=host_operator_seconds(gpu, _issuing(operators, reentrant)),
         used=tuple(used),
+        strided=strided_rate(gpu),
     )
+
+
+def _issuing(operators: Operators, reentrant: bool) -> Issuing:
+    if (operators.phase == RECOMPUTE).any():
+        return Issuing.REENTRANT if reentrant else Issuing.CHECKPOINTED
+    return Issuing.RECORDING if (operators.phase == BACKWARD).any() else Issuing.NO_GRAD
 
 
 def _measured_device(work: StepWork, cluster: Cluster, operators: Operators, here: Calibration) -> _Device | None:
@@ -283,6 +297,8 @@ def _on_device(operators: Operators, micro_batch: int, device: _Device, bound: i
         products = operators.operator_class == OperatorClass.MATMUL
         arithmetic[products] /= device.sizes.at(flops[products])
     traffic = moved / device.memory.bounds[bound]
+    if device.strided is not None:
+        traffic = np.maximum(traffic, moved / operators.item_bytes / device.strided.bounds[bound])
     each = np.maximum(arithmetic, traffic) + device.gap[bound]
     return _by_phase(operators, each)
 

@@ -11,6 +11,7 @@ import pytest
 from gpu_plan.planner.hardware.catalog import find_gpu, load_gpus
 from gpu_plan.planner.speed import collectives, rates
 from gpu_plan.planner.speed.attention import attention_share, backward_over_forward
+from gpu_plan.planner.speed.host import Issuing, host_operator_seconds
 
 GPUS = load_gpus()
 
@@ -41,6 +42,17 @@ def test_rows_name_shipped_gpus_with_the_facts_they_are_divided_by() -> None:
         lengths = [length for length, _ in row["seq_tflops"]]
         assert lengths == sorted(lengths)
         assert max(rate for _, rate in row["seq_tflops"]) * 1e12 < GPUS[row["gpu"]].peak_flops["bfloat16"]
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
+def test_every_host_has_ordered_times_and_strided_copies_a_rate_or_none(gpu: Any) -> None:
+    for issuing in Issuing:
+        rate = host_operator_seconds(gpu, issuing)
+        assert 1e-6 < rate.fast <= rate.expected <= rate.slow < 1e-4
+    strided = rates.strided_rate(gpu)
+    known = "float32" in gpu.peak_flops and (gpu.compute_capability or (0, 0)) >= (7, 0)
+    assert (strided is not None) == known
+    assert strided is None or 1e10 < strided.slow <= strided.expected <= strided.fast < 1e13
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)

@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 from torch import nn
 
+from benchmarks.accuracy.inference.older import REPEATED_UNTIL, REPEATS, repeated_heads, sampled
 from benchmarks.accuracy.machines import cluster_of
 from benchmarks.accuracy.models import Models
 from benchmarks.accuracy.row import Row, SetAside, field, needed, number, text, whole
@@ -86,6 +87,10 @@ class InferenceCase:
     gives one back; generation/utils.py of 4.38 keeps the tuple in model_kwargs while the next step runs. From 4.42 on
     generate hands the cache itself on.
     """
+    repeated_heads: bool
+    """Whether attention got keys and values copied once for each head of the query (`older.repeated_heads`)."""
+    sampled: bool
+    """Whether tokens were drawn as the model's own generation config says (`older.sampled`)."""
 
 
 def case_of(row: Row, models: Models) -> InferenceCase:
@@ -126,6 +131,8 @@ def case_of(row: Row, models: Models) -> InferenceCase:
         rotary_caches=version < _LAST_ROW,
         head_stored=bool(config.get("tie_word_embeddings")) and quantization == "AWQ" and _copies_stored(row),
         legacy_tuples=version < (4, 42),
+        repeated_heads=version < REPEATED_UNTIL and config.get("model_type") in REPEATS,
+        sampled=text(row, "group") == "qwen-speed",
     )
 
 
@@ -163,6 +170,10 @@ def as_it_was(model: Any, case: InferenceCase) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(DynamicLayer, "update", update))
+        if case.repeated_heads:
+            stack.enter_context(repeated_heads())
+        if case.sampled:
+            stack.enter_context(sampled(model))
         if case.legacy_tuples:
             stack.callback(model.register_forward_hook(lambda *_: before.clear()).remove)
         if case.whole_logits:

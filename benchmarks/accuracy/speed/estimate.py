@@ -20,6 +20,7 @@ from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.workload.training import Stack
 
 
 class SpeedLines:
@@ -33,8 +34,10 @@ class SpeedLines:
     def line(self, row: Row) -> dict[str, Any]:
         """One row of the table, times in seconds. SetAside when the row cannot be scored."""
         setup = setup_of(row, self._models)
+        # transformers made reentrant checkpoints by default before its release 5; every row is older.
+        speed = RooflineModel(reentrant=setup.workload.stack is Stack.TRAINER)
         evaluator = Evaluator(
-            provider=self._provider(setup), workload=setup.workload, cluster=setup.cluster, speed=RooflineModel()
+            provider=self._provider(setup), workload=setup.workload, cluster=setup.cluster, speed=speed
         )
         family = Family(strategy=STRATEGIES[setup.strategy], offload=Offload.NONE, checkpointing=setup.checkpointing)
         batch = Batch(micro_batch=setup.micro_batch, accumulation_steps=setup.accumulation_steps)
