@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.host_operators
 
 writes benchmarks/results/host_operators.json. A Llama so narrow that its operators compute next to nothing, with and
-without adapters; the least of several runs, in processor time, so that what else the machine does hardly counts. Only the
-ratios are used (planner/speed/efficiency.toml: issuing).
+without adapters; the least of several runs, in processor time, so that what else the machine does hardly counts. Only
+the ratios are used (planner/speed/efficiency.toml: issuing).
 """
 
 import json
@@ -24,8 +24,8 @@ RESULT = Path(__file__).parent / "results" / "host_operators.json"
 _TIMES, _RUNS = 3, 12
 _VIEWS = frozenset(
     {
-        "view", "_unsafe_view", "transpose", "t", "expand", "slice", "unsqueeze", "select", "permute", "detach", "alias",
-        "split", "split_with_sizes", "as_strided", "squeeze", "_reshape_alias", "unbind",
+        "view", "_unsafe_view", "transpose", "t", "expand", "slice", "unsqueeze", "select", "permute", "detach",
+        "alias", "split", "split_with_sizes", "as_strided", "squeeze", "_reshape_alias", "unbind",
     }
 )  # fmt: skip
 """Operators that launch nothing; a trace does not hold them either."""

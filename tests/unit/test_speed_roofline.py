@@ -25,7 +25,7 @@ MODEL: SpeedModel = RooflineModel()
 NOTHING = OptimizerWork(parameter_bytes_read_written=0)
 H100 = parse_cluster("1xH100")
 HOST = 12.2e-6 * 4.0 / 3.8
-"""Expected host seconds per operator of a pass without gradients: 12.2 us on a Xeon of 4.0 GHz, the same core at 3.8."""
+"""Expected host seconds per operator of a pass without gradients: 12.2 us at 4.0 GHz, the same core at 3.8."""
 MM_RATE = 720.8e12 * (0.93 + 0.74) / 2
 """Bursts on an H100, and what a training step keeps of them."""
 MEMORY_RATE = (2586 + 2621) / 2 * 1e9
@@ -77,7 +77,8 @@ def test_what_the_host_records_and_which_processor_it_has_count() -> None:
     operators = [Op(name="add", moved=8.0)] * 1000
     backward = [Op(name="add", moved=8.0, phase=1)]
     inferred, trained, again = (
-        step(trace_of(*operators, *more)).forward_seconds for more in ([], backward, [*backward, replace(backward[0], phase=2)])
+        step(trace_of(*operators, *more)).forward_seconds
+        for more in ([], backward, [*backward, replace(backward[0], phase=2)])
     )
     assert trained / inferred == pytest.approx(0.95)
     assert again / inferred == pytest.approx(1.68)

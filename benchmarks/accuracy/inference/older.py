@@ -13,8 +13,8 @@ REPEATED_UNTIL = (4, 48)
 REPEATS = frozenset(
     {"qwen2", "qwen2_moe", "mistral", "mixtral", "phi3", "starcoder2", "jamba", "zamba"}
 )  # fmt: skip
-"""Models whose FlashAttention-2 class of 4.38 to 4.47 calls repeat_kv (models/*/modeling_*.py: *FlashAttention2.forward);
-Llama's and Gemma's do not."""
+"""Models whose FlashAttention-2 class of 4.38 to 4.47 calls repeat_kv; Llama's and Gemma's do not
+(models/*/modeling_*.py: *FlashAttention2.forward)."""
 
 _PENALTY, _TOP_K, _TOP_P = 1.05, 20, 0.8
 """What generation_config.json of the Qwen2 and Qwen2.5 instruct models sets; their values cost nothing, their presence
@@ -33,7 +33,9 @@ def repeated_heads() -> Iterator[None]:
     name = "flash_attention_2"
     attend = known[name]
 
-    def with_all_heads(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **k: Any) -> Any:
+    def with_all_heads(
+        module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **k: Any
+    ) -> Any:
         groups = query.shape[1] // key.shape[1]
         return attend(module, query, _repeated(key, groups), _repeated(value, groups), *args, **k)
 
