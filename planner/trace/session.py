@@ -20,8 +20,10 @@ from gpu_plan.planner.trace.folding.blocks import signature_of
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.inputs.given import given_batch
 from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
+from gpu_plan.planner.trace.parallel.context import refuse_model
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.numbers import renumbered
+from gpu_plan.planner.trace.parallel.sequence import SequenceSplit
 from gpu_plan.planner.trace.parallel.stages import cut, layer_list
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.origins import Origins
@@ -73,6 +75,8 @@ class TracingSession:
                 return self._trace_stage(variant, micro_batch)
             if variant.spread > 1:
                 return self._trace_part(variant, micro_batch)
+            if variant.split is not None:
+                return self._trace_share(variant, micro_batch, variant.split)
             return self._tracer.trace(variant, micro_batch)
         except PlanError:
             raise
@@ -91,6 +95,12 @@ class TracingSession:
             model = build_model(self._source.config, attention=self._attention)
             shard(model, variant.tensor_parallel, variant.expert_parallel, apart=variant.regime.ties_apart)
             return self._traced(model).trace(variant, micro_batch)
+
+    def _trace_share(self, variant: StepVariant, micro_batch: int, split: SequenceSplit) -> StepTrace:
+        """Of a rank that computes its share of every sample's tokens, with the whole model."""
+        refuse_model(self._base, split, str(variant.attention))
+        with ranks(split.degree, split.rank):
+            return self._tracer.trace(variant, micro_batch)
 
     def _trace_stage(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Of one stage; one of equal layers is another one's under other names."""

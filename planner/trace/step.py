@@ -25,10 +25,12 @@ from gpu_plan.planner.trace.folding.fold import folded
 from gpu_plan.planner.trace.folding.units import Fold
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_loss
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
+from gpu_plan.planner.trace.kernels.attention import run_backend
 from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
 from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
+from gpu_plan.planner.trace.parallel.context import split_attention
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.experts import evenly_dispatched
 from gpu_plan.planner.trace.parallel.stages import stage_backward, stage_loss, stage_output
@@ -81,7 +83,7 @@ class Session:
             stack.enter_context(_gradient_events(self.model, recorder))
             stack.enter_context(folded(self.model, self.folds, lambda: len(recorder.raw.operators)))
             stack.enter_context(python_wrappers_open())
-            if self.variant.spread > 1:
+            if self._between_ranks:
                 stack.enter_context(as_between_devices())
             if self.variant.expert_parallel > 1:
                 stack.enter_context(evenly_dispatched(known, self.variant.regime.experts_take))
@@ -92,7 +94,10 @@ class Session:
             if uses_flash(self.model):
                 refuse_device(getattr(self.profile, "capability", None))
                 stack.enter_context(flash_package())
-            functions = stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash()))
+            split, runs = self.variant.split, run_backend
+            if split is not None:
+                runs = stack.enter_context(split_attention(self.model, split))
+            functions = stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash(), runs))
             if self.variant.compilation is not None:
                 stack.enter_context(self._compiled(regions, functions, autocast, tracker))
             if self.variant.regime.zero_linear:
@@ -105,12 +110,16 @@ class Session:
         known.forget()
         for parameter in self.model.parameters():
             parameter.grad = None
-        sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in inputs.items())
-        return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens, notes=(*assumed, *batch.notes))
+        return Recording(micro_batch=micro_batch, raw=raw, inputs=_sizes(inputs), tokens=tokens, notes=(*assumed, *batch.notes))
 
     def _wrappers(self) -> tuple[type, ...]:
         float8 = wrapper_types() if self.variant.regime.float8 in ("cast", "gathered") else ()
-        return (*float8, *(distributed_types() if self.variant.spread > 1 else ()))
+        return (*float8, *(distributed_types() if self._between_ranks else ()))
+
+    @property
+    def _between_ranks(self) -> bool:
+        """Whether the step holds tensors of several ranks, or what is sent between them."""
+        return self.variant.spread > 1 or self.variant.split is not None
 
     def _liger(self) -> contextlib.AbstractContextManager[None]:
         # Imported only where it is asked for.
@@ -151,6 +160,12 @@ class Session:
     def _forces_flash(self) -> bool:
         """Whether flash was asked of a model that only knows torch's attention: a factory's own."""
         return self.variant.attention is Attention.FLASH and not uses_flash(self.model)
+
+
+def _sizes(inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, int], ...]:
+    """Bytes of each input's storage; of one that goes by two names, once."""
+    storages = {tensor.untyped_storage()._cdata: (name, tensor) for name, tensor in reversed(inputs.items())}
+    return tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in reversed(storages.values()))
 
 
 def run_step(

@@ -15,6 +15,7 @@ from gpu_plan.planner.trace.inputs.batch import TrainingBatch
 from gpu_plan.planner.trace.inputs.padding import padded
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.layout import layout_of
+from gpu_plan.planner.trace.parallel.context import shared_out
 from gpu_plan.planner.trace.parallel.stages import stage_inputs
 from gpu_plan.planner.trace.ranges import ranges_for
 from gpu_plan.planner.trace.recording.fit import NotLinearError, Recording, fit, signature
@@ -102,9 +103,11 @@ class Tracer:
         return trace
 
     def _record(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
-        batch = self.make_batch(self.model, micro_batch, variant.seq_len)
+        batch = self.make_batch(self.model, micro_batch, variant.own_length)
         if variant.stage is not None:
             batch = _of_stage(self.model, batch, variant)
+        if variant.split is not None:
+            batch = shared_out(batch, variant.split, variant.seq_len)
         batch = in_types_of(padded(self.model, batch, variant.padding), variant)
         tokens = micro_batch * (variant.seq_len if self.has_sequence else 1)
         return session.record(batch, micro_batch, tokens)

@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.pipeline.stages import StageCut
+from gpu_plan.planner.trace.parallel.sequence import SequenceSplit
 from gpu_plan.planner.workload.stacks.registry import Part, Stack, part_of
 from gpu_plan.planner.workload.training import Attention, Checkpointing
 
@@ -124,11 +125,18 @@ class StepVariant:
     """Ranks that hold whole experts each and send each other their tokens."""
     stage: StageCut | None = None
     """The stage of a pipeline whose forward and backward are recorded; None: the whole model's."""
+    split: SequenceSplit | None = None
+    """Whose share of every sample's tokens the rank computes; None: all of them."""
 
     @property
     def spread(self) -> int:
         """Ranks that a rank's own step belongs together with; 1 where it holds the whole model."""
         return max(self.tensor_parallel, self.expert_parallel)
+
+    @property
+    def own_length(self) -> int:
+        """Tokens of each sample that the rank computes."""
+        return self.seq_len if self.split is None else self.seq_len // self.split.degree
 
     def key(self) -> str:
         """Stable text that names the variant in caches and messages."""
@@ -149,6 +157,7 @@ class StepVariant:
         fused += "" if self.tensor_parallel == 1 else f" tp={self.tensor_parallel}"
         fused += "" if self.expert_parallel == 1 else f" ep={self.expert_parallel}"
         fused += "" if self.stage is None else f" stage={self.stage.key()}"
+        fused += "" if self.split is None else f" cp={self.split.key()}"
         return (
             f"weights={regime.weights}{trained}{float8} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "

@@ -4,7 +4,7 @@ Sends attention, dropout and RMS normalisation to the operators that the device 
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -25,8 +25,15 @@ _RMS_NORM = {torch.rms_norm, torch._VF.rms_norm} if hasattr(torch, "rms_norm") e
 class DeviceFunctions(TorchFunctionMode):
     """Function mode that replaces what meta would compute otherwise than the device."""
 
-    def __init__(self, profile: KernelProfile, autocast: Autocast | None, force_flash: bool) -> None:
+    def __init__(
+        self,
+        profile: KernelProfile,
+        autocast: Autocast | None,
+        force_flash: bool,
+        runs: Callable[[AttentionBackend, AttentionCall], torch.Tensor] = run_backend,
+    ) -> None:
         super().__init__()
+        self._runs = runs
         self._profile = profile
         self._autocast = autocast
         self._force_flash = force_flash
@@ -74,9 +81,9 @@ class DeviceFunctions(TorchFunctionMode):
             grouped=enable_gqa,
         )
         backend = AttentionBackend.FLASH if self._force_flash else self._profile.attention_backend(call)
-        if backend is AttentionBackend.MATH or query.device.type != "meta":
+        if (backend is AttentionBackend.MATH and self._runs is run_backend) or query.device.type != "meta":
             return _SDPA(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        return run_backend(backend, call)
+        return self._runs(backend, call)
 
 
 def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
