@@ -142,7 +142,7 @@ def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
         "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
         "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "server", "concurrency",
         "gpu_memory_utilization", "vllm_tp", "max_num_seqs", "max_num_batched_tokens", "enforce_eager",
-        "tp", "ep", "pp", "schedule", "vpp",
+        "tp", "ep", "cp", "pp", "schedule", "vpp",
         "prefer", "host_ram", "price", "tokens", "dataset_tokens", "epochs", "budget", "deadline",
     )  # fmt: skip
     given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
@@ -308,6 +308,11 @@ def _add_spread(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--tp", metavar="N", help="ranks that compute one copy of the model together (tensor parallel)")
     group.add_argument("--ep", metavar="N", help="ranks that hold whole experts each and swap tokens (expert parallel)")
+    group.add_argument(
+        "--cp",
+        metavar="N",
+        help="ranks that share the tokens of every sample (context parallel): a ring under FSDP2, Ulysses under ZeRO",
+    )
     group.add_argument("--pp", metavar="N", help="ranks that hold stages of one copy of the model (pipeline parallel)")
     group.add_argument(
         "--schedule",
@@ -356,7 +361,6 @@ class _Later(NamedTuple):
 
 
 _LATER = (
-    _Later("--cp"),
     _Later("--sp"),
 )
 
@@ -373,7 +377,7 @@ def _dest(option: _Later) -> str:
     return "later_" + option.name.strip("-").replace("-", "_")
 
 
-_NEUTRAL = {"--cp": "1", "--sp": "1"}
+_NEUTRAL = {"--sp": "1"}
 
 
 def refuse_what_is_not_built(args: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.model.quantization.words import trainable_base
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.context.split import ROTATIONS
 from gpu_plan.planner.units import parse_bytes
 
 _LARGEST = 10**13
@@ -40,6 +41,12 @@ SETTINGS: Mapping[str, Setting] = {
         "choice",
         "type in which FSDP2 and HSDP reduce gradients, MixedPrecisionPolicy.reduce_dtype (the gradients' own)",
         choices=("float32", "bfloat16"),
+    ),
+    "cp.rotation": Setting(
+        "choice",
+        "how keys and values go round under --cp: gathered from all ranks at once, or one neighbour's after the other"
+        " (allgather)",
+        choices=ROTATIONS,
     ),
     "pipeline.split": Setting(
         "choice",

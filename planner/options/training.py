@@ -9,6 +9,7 @@ from gpu_plan.planner.model.adapter import DEFAULT_RANK, Adapter
 from gpu_plan.planner.model.quantization.words import is_bitsandbytes
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.checks import check_workload
+from gpu_plan.planner.options.degrees.context import check_context, check_ranks, check_split, pinned_context
 from gpu_plan.planner.options.degrees.pipeline import (
     check_pipeline,
     check_stages,
@@ -69,6 +70,7 @@ class Given:
     dp_replicate: int | None
     tensor_parallel: int | None
     expert_parallel: int | None
+    context_parallel: int | None
     pipeline_parallel: int | None
     schedule: Schedule | None
     virtual_stages: int | None
@@ -97,6 +99,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
         dp_replicate=positive(words.get("dp-replicate"), "--dp-replicate"),
         tensor_parallel=positive(words.get("tp"), "--tp"),
         expert_parallel=positive(words.get("ep"), "--ep"),
+        context_parallel=positive(words.get("cp"), "--cp"),
         pipeline_parallel=positive(words.get("pp"), "--pp"),
         schedule=choice(Schedule, words.get("schedule"), "--schedule"),
         virtual_stages=positive(words.get("vpp"), "--vpp"),
@@ -109,6 +112,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     inference = next((key for key, _ in given.settings if key.startswith("cache.")), None)
     if inference is not None:
         raise UsageError(f"--set {inference} is about inference: add --task infer")
+    check_context(given.context_parallel, given.strategy, _beside_context(given))
     given = _with_stages(_with_experts(_with_degrees(given)))
     _check_adapters(given)
     _check_replicas(given)
@@ -118,6 +122,11 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     _check_pinned_memory(given.offload, given.settings)
     check_stack(given.stack, given.strategy, given.precision, given.peft)
     return given
+
+
+def _beside_context(given: Given) -> dict[str, int | None]:
+    """Degrees that could stand beside `--cp`."""
+    return {"--tp": given.tensor_parallel, "--ep": given.expert_parallel, "--pp": given.pipeline_parallel}
 
 
 def _with_degrees(given: Given) -> Given:
@@ -311,12 +320,14 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         given.micro_batch,
     )
     check_stages(given.pipeline_parallel, given.strategy, cluster)
+    check_ranks(given.context_parallel, given.dp_replicate, cluster)
     if given.dp_replicate not in (None, 1):
         able = [t for t in replicating() if _is_meant(t, given)]
         strategy = strategy or able[0].name
         if cluster.world_size % int(given.dp_replicate or 1):
             raise UsageError(f"--dp-replicate {given.dp_replicate} does not divide {cluster.world_size} GPUs")
     strategy = pinned_pipeline(given.pipeline_parallel, strategy, cluster) if pinned else strategy
+    strategy = pinned_context(given.context_parallel, strategy) if pinned else strategy
     degree, replicas = given.tensor_parallel or 1, given.dp_replicate
     if cluster.world_size % degree:
         raise UsageError(f"--tp {degree} does not divide {cluster.world_size} GPUs")
@@ -361,6 +372,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         dp_replicate=replicas,
         tensor_parallel=given.tensor_parallel,
         expert_parallel=given.expert_parallel,
+        context_parallel=1 if pinned and given.context_parallel is None else given.context_parallel,
         pipeline_parallel=given.pipeline_parallel,
         schedule=_schedule(given, pinned),
         virtual_stages=given.virtual_stages,
@@ -372,6 +384,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         settings=with_even_stages(given.settings, given.pipeline_parallel) if pinned else given.settings,
     )
     check_workload(workload, cluster, spec)
+    check_split(workload)
     return workload.with_basis(**_basis(given, pinned))
 
 

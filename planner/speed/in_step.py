@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.speed.model import Collective, CollectiveKind, Phase
 from gpu_plan.planner.trace.events import StepTrace
 
@@ -17,9 +18,12 @@ _COLLECTIVES: Mapping[str, CollectiveKind] = {
     "reduce_scatter_tensor": "reduce_scatter",
     "alltoall_base_": "all_to_all",
     "all_to_all_single": "all_to_all",
+    "allgather_": "all_gather",
 }
 """Operators of a sharded model's trace that wait for other ranks."""
 
+_BACKWARD = 1
+"""Of a trace's phases: forward, backward, recomputed."""
 _PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
@@ -47,6 +51,44 @@ def collectives_of(trace: StepTrace, ranks: int, experts: int, micro_batch: int)
         )
         for (kind, nbytes, phase), count in counts.items()
     )
+
+
+def exchanges_of(
+    trace: StepTrace, split: SequenceSplit, micro_batch: int, *, across_nodes: bool
+) -> tuple[Collective, ...]:
+    """Calls of one micro step of ranks that share samples' tokens, equal ones once.
+
+    Under Ulysses the computation waits for each. A ring's rank computes one block of attention while the next one's keys
+    and values come, and while the gradients of the last one go on; the last of those it waits for (torch
+    _context_parallel/_attention.py: _templated_ring_attention, _templated_ring_attention_backward).
+    """
+    sizes = trace.tensor_bytes(micro_batch)
+    counts: Counter[tuple[CollectiveKind, int, int]] = Counter()
+    for operator, kind in _calls(trace):
+        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
+        counts[kind, int(sizes[written[written >= 0]].sum()), int(trace.op_phase[operator])] += 1
+    found = []
+    for (kind, nbytes, phase), count in counts.items():
+        goes_round = split.method == "ring" and kind == "all_to_all"
+        largest = max((size for other, size, at in counts if (other, at) == (kind, phase)), default=0)
+        gradients = goes_round and phase == _BACKWARD and nbytes == largest
+        # Keys and values that go round share a block with the gradients.
+        beside = 0.5 if phase == _BACKWARD and goes_round and split.rotation == "alltoall" else 1.0
+        call = Collective(
+            kind="broadcast" if goes_round else kind,
+            bytes=nbytes,
+            count=count,
+            phase=_PHASES[min(phase, 1)],
+            per="micro_step",
+            overlap=False,
+            ranks=2 if goes_round else split.degree,
+            across_nodes=goes_round and across_nodes,
+            beside=(phase, beside) if split.method == "ring" else (0, 0.0),
+        )
+        last = count // split.degree if gradients else 0
+        found += [replace(call, count=count - last)]
+        found += [replace(call, count=last, beside=(0, 0.0))] if last else []
+    return tuple(found)
 
 
 def computation_of(trace: StepTrace) -> StepTrace:

@@ -60,6 +60,10 @@ class Collective:
     issued: tuple[int, int] = (0, 0)
     """Operators that hooks issue around each call, fewest and most: they take the host's time, not the device's."""
 
+    beside: tuple[int, float] = (0, 0.0)
+    """Of calls that are waited for: a phase of the trace, and how many of its fused attention operators, each of the
+    mean length, run between a call and the wait for it: a ring's blocks."""
+
     def __post_init__(self) -> None:
         if self.bytes < 0 or self.count < 0 or (self.ranks is not None and self.ranks < 1):
             raise InputError(f"a {self.kind} of {self.bytes} bytes, {self.count} times, is invalid")
@@ -98,6 +102,9 @@ class StepWork:
     causal_attention: bool = True
     """Whether fused attention kernels that the trace calls causal skip the half above the diagonal; of a trace that
     does not say, whether they are (a decode's single query has nothing to skip)."""
+    attention_share: float = 1.0
+    """What the trace's attention computes of the square of a sample's scores: less where ranks that share a sample leave
+    out blocks that a mask would hide. FLOPs of the model count the square in full."""
     attention_kernel: Kernel | None = None
     """Generation of the fused kernels where it is known; None: those that torch and flash-attn choose today."""
 

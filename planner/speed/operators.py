@@ -33,6 +33,12 @@ class OperatorClass(IntEnum):
 
 
 NUM_CLASSES = len(OperatorClass)
+_FUSED_ATTENTION = (
+    OperatorClass.FLASH_FORWARD,
+    OperatorClass.FLASH_BACKWARD,
+    OperatorClass.CUDNN_FORWARD,
+    OperatorClass.CUDNN_BACKWARD,
+)
 
 _BACKWARD_SHARE_OF_MODEL = 4 / 5
 """Fused attention multiplies five matrices backward, one of which computes the scores anew (torch
@@ -74,12 +80,19 @@ class Operators:
         """Bytes moved by one call of each, never negative."""
         return np.maximum(self.bytes_fixed + self.bytes_per_sample * micro_batch, 0.0)
 
-    def model_flops(self, micro_batch: int) -> float:
-        """FLOPs of the model itself: no recomputed phase, no scores computed twice inside attention."""
+    def model_flops(self, micro_batch: int, attention_share: float = 1.0) -> float:
+        """FLOPs of the model itself: no recomputed phase, no scores computed twice inside attention, of which the
+        operators compute `attention_share`."""
         weight = np.where(self.phase == RECOMPUTE, 0.0, self.count)
         fused = np.isin(self.operator_class, (OperatorClass.FLASH_BACKWARD, OperatorClass.CUDNN_BACKWARD))
         weight = np.where(fused, weight * _BACKWARD_SHARE_OF_MODEL, weight)
+        weight = np.where(self.is_attention, weight / attention_share, weight)
         return float(weight @ self.flops(micro_batch))
+
+    @property
+    def is_attention(self) -> NDArray[np.bool_]:
+        """Which of them are fused attention."""
+        return np.isin(self.operator_class, _FUSED_ATTENTION)
 
     def uses(self, *classes: OperatorClass) -> bool:
         """Whether an operator of one of the classes occurs."""

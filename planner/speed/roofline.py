@@ -131,6 +131,7 @@ class RooflineModel:
         collectives = together(work.collectives)
         hooked = _hooked(work, collectives)
         calls = [(collective, call_seconds(collective, cluster, here)) for collective in collectives]
+        blocks = [_attention_block(operators, work.micro_batch, device, bound) for bound in (SLOW, EXPECTED, FAST)]
         transfers = [
             Transfer(
                 collective=collective,
@@ -139,6 +140,7 @@ class RooflineModel:
                     call.expected * collective.count,
                     call.fast * collective.count,
                 ),
+                hidden=_hidden(collective, (call.slow, call.expected, call.fast), blocks),
             )
             for collective, call in calls
         ]
@@ -286,6 +288,27 @@ def _fused_share(work: StepWork, gpu: Gpu, fused: OperatorClass, causal: bool, h
     return share.times(2.0 if skips else 1.0)
 
 
+def _attention_block(operators: Operators, micro_batch: int, device: _Device, bound: int) -> FloatArray:
+    """Mean seconds of a fused attention operator in each phase, (3,); 0 where there is none."""
+    among = operators.is_attention
+    each = np.where(among, operators.flops(micro_batch) / device.flops[bound, operators.rate], 0.0)
+    counts = np.bincount(operators.phase, weights=among * operators.count, minlength=NUM_PHASES)
+    return np.asarray(_by_phase(operators, each) / np.maximum(counts, 1.0), dtype=np.float64)
+
+
+def _hidden(
+    collective: Collective, calls: tuple[float, float, float], blocks: list[FloatArray]
+) -> tuple[float, float, float]:
+    """Seconds of all calls during which blocks of attention are computed, slow, expected, fast."""
+    phase, beside = collective.beside
+    if not beside:
+        return 0.0, 0.0, 0.0
+    slow, expected, fast = (
+        min(call, beside * float(block[phase])) * collective.count for call, block in zip(calls, blocks, strict=True)
+    )
+    return slow, expected, fast
+
+
 def _on_device(operators: Operators, micro_batch: int, device: _Device, bound: int) -> FloatArray:
     """Seconds of each phase if the host never lags, (3,)."""
     flops, moved = operators.flops(micro_batch), operators.bytes(micro_batch)
@@ -346,8 +369,11 @@ def _at_bounds(transfers: list[Transfer], links: int, host: int) -> list[Transfe
         return transfers
     found = []
     for transfer in transfers:
-        seconds = transfer.seconds[links if transfer.in_device else host]
-        found.append(Transfer(collective=transfer.collective, seconds=(seconds, seconds, seconds)))
+        bound = links if transfer.in_device else host
+        seconds, hidden = transfer.seconds[bound], transfer.hidden[bound]
+        found.append(
+            Transfer(collective=transfer.collective, seconds=(seconds,) * 3, hidden=(hidden,) * 3)  # whatever the bound
+        )
     return found
 
 
@@ -420,7 +446,7 @@ def _step_time(
     seconds = max(expected.total, _SHORTEST)
     replicas = work.data_parallel or cluster.world_size
     samples = work.micro_batch * work.accumulation_steps * replicas
-    model_flops = operators.model_flops(work.micro_batch) * work.accumulation_steps
+    model_flops = operators.model_flops(work.micro_batch, work.attention_share) * work.accumulation_steps
     peak = published_peak(cluster.gpu, work.compute_dtype)
     return StepTime(
         step_seconds=seconds,

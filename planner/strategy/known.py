@@ -82,6 +82,11 @@ def expert_parallel() -> tuple[Traits, ...]:
     return tuple(sorted(able, key=lambda traits: traits.expert_parallel != "must"))
 
 
+def context_parallel() -> tuple[Traits, ...]:
+    """Strategies under which ranks can share the tokens of a sample."""
+    return tuple(traits for traits in all_traits() if traits.context_parallel)
+
+
 def pipelined() -> tuple[Traits, ...]:
     """Strategies in which ranks hold stages of one copy of the model."""
     return tuple(traits for traits in all_traits() if traits.pipeline_parallel)

@@ -164,6 +164,9 @@ class Traits:
     empty: never."""
     untensored: str = ""
     """Strategy that it comes to where each rank computes its own copy, with all experts; empty where none is so."""
+    context_parallel: Literal["", "ring", "ulysses"] = ""
+    """How ranks share the tokens of every sample (`--cp`): keys and values go round (torch's `context_parallel`), or
+    heads are exchanged for tokens (DeepSpeed's); empty: each computes whole samples."""
     pipeline_parallel: Literal["", "all", "some"] = ""
     """Whether ranks hold stages of one copy of the model (`--pp`): all of them one each, or groups of some; empty: each
     holds all layers."""

@@ -63,6 +63,8 @@ class Workload(Settled):
     """Ranks that hold whole experts each (`--ep`)."""
     tensor_parallel: int | None = None
     """Ranks that compute one copy of the model together; None: one, but for strategies in which several do."""
+    context_parallel: int | None = None
+    """Ranks that share the tokens of every sample (`--cp`); None: one, or what is searched for long samples."""
     pipeline_parallel: int | None = None
     """Ranks that hold stages of one copy of the model; None: one, but for strategies in which several do."""
     schedule: str | None = None

@@ -27,6 +27,8 @@ class Family:
     """Ranks that compute one copy of the model together."""
     expert_parallel: int = 1
     """Ranks that hold whole experts each."""
+    context_parallel: int = 1
+    """Ranks that share the tokens of every sample."""
     replicas: int | None = None
     """Whole sharded copies, where another number than `--dp-replicate` or one on each node is tried."""
     pipeline: Pipeline | None = None
@@ -34,8 +36,8 @@ class Family:
 
     @property
     def copy_ranks(self) -> int:
-        """Ranks that hold one copy of the model, however they share it."""
-        return self.tensor_parallel * (1 if self.pipeline is None else self.pipeline.degree)
+        """Ranks that compute the same samples, however they share the model or the samples' tokens."""
+        return self.tensor_parallel * self.context_parallel * (1 if self.pipeline is None else self.pipeline.degree)
 
     @property
     def title(self) -> str:
@@ -47,6 +49,8 @@ class Family:
             title = with_degree(title, "TP", self.tensor_parallel)
         if self.expert_parallel > 1:
             title = with_degree(title, "EP", self.expert_parallel)
+        if self.context_parallel > 1:
+            title = with_degree(title, "CP", self.context_parallel)
         if self.replicas is not None:
             title = f"{title} of {self.replicas} replicas"
         if self.offload is Offload.NONE:
@@ -75,16 +79,17 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
                     yield Family(strategy=strategy, offload=offload, checkpointing=checkpointing, pipeline=pipeline)
         if strategy.traits.pipeline_parallel:
             continue
-        for degree, experts, replicas in spreads(strategy.traits, workload, cluster):
+        for spread in spreads(strategy.traits, workload, cluster):
             for offload in _offloads(workload, cluster, strategy):
                 for checkpointing in _checkpointing(workload, can_checkpoint):
                     yield Family(
                         strategy=strategy,
                         offload=offload,
                         checkpointing=checkpointing,
-                        tensor_parallel=degree,
-                        expert_parallel=experts,
-                        replicas=replicas,
+                        tensor_parallel=spread.tensor,
+                        expert_parallel=spread.experts,
+                        context_parallel=spread.context,
+                        replicas=spread.replicas,
                     )
 
 
@@ -93,6 +98,9 @@ def _strategies(workload: Workload, cluster: Cluster) -> list[Strategy]:
         return [find_strategy(workload.strategy)]
     if (workload.pipeline_parallel or 1) > 1:
         return [strategy for strategy in STRATEGIES.values() if strategy.traits.pipeline_parallel]
+    if (workload.context_parallel or 1) > 1:
+        able = [strategy for strategy in STRATEGIES.values() if strategy.traits.context_parallel]
+        return [s for s in able if _tried(s.traits, workload, cluster) and _of_stack(s.traits, workload)]
     together = (workload.tensor_parallel or 1) > 1
     if together or (workload.expert_parallel or 1) > 1:
         asked = [strategy for strategy in STRATEGIES.values() if bool(strategy.traits.tensor_parallel) == together]

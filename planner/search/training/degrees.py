@@ -1,19 +1,45 @@
 """Degrees that the search tries under one strategy: ranks that compute one copy together, and replicas of the whole."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.context.rules import why_uncut, why_whole
 from gpu_plan.planner.strategy.traits import Traits
 from gpu_plan.planner.workload.training import Workload
 
 
-def spreads(traits: Traits, workload: Workload, cluster: Cluster) -> Iterator[tuple[int, int, int | None]]:
-    """Degrees of tensor and of expert parallel, and numbers of replicas, None for what they are by default."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Degrees of one family."""
+
+    tensor: int = 1
+    experts: int = 1
+    context: int = 1
+    replicas: int | None = None
+    """None for what they are by default."""
+
+
+def spreads(traits: Traits, workload: Workload, cluster: Cluster) -> Iterator[Spread]:
+    """Degrees of tensor, expert and context parallel, and numbers of replicas."""
     for degree in tensor_degrees(traits, workload, cluster):
         for experts in expert_degrees(traits, workload, cluster):
-            yield degree, experts, None
-            for replicas in replica_counts(traits, workload, cluster):
-                yield degree, experts, replicas
+            for context in context_degrees(traits, workload, cluster):
+                found = Spread(tensor=degree, experts=experts, context=context)
+                yield found
+                for replicas in replica_counts(traits, workload, cluster):
+                    yield replace(found, replicas=replicas)
+
+
+def context_degrees(traits: Traits, workload: Workload, cluster: Cluster) -> list[int]:
+    """Ranks that share the tokens of a sample under a strategy: as given; else none, and every number of them within a
+    node. Which of those are looked at is the task's to say: each takes a trace of its own."""
+    if not traits.context_parallel or workload.context_parallel is not None:
+        return [workload.context_parallel or 1]
+    if cluster.gpu.is_cpu or why_whole(workload, traits.context_parallel) is not None:
+        return [1]
+    possible = [degree for degree in range(2, cluster.gpus_per_node + 1) if cluster.gpus_per_node % degree == 0]
+    return [1, *(degree for degree in possible if why_uncut(workload.seq_len, degree, traits.context_parallel) is None)]
 
 
 def expert_degrees(traits: Traits, workload: Workload, cluster: Cluster) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpu_plan.planner.context.rules import split_of
 from gpu_plan.planner.memory.evaluation import with_evaluation
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
@@ -23,7 +24,7 @@ from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_ever
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.search.training.notes.loader import loader_notes
 from gpu_plan.planner.search.training.piped import PipedRank, PipedStep, judge_pipeline
-from gpu_plan.planner.speed.in_step import collectives_of, computation_of
+from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
 from gpu_plan.planner.strategy.host_memory import HostJob, certain, host_terms
@@ -88,7 +89,7 @@ class StepJudgement(Judgement):
     @property
     def identity(self) -> tuple[Any, ...]:
         family, batch = self.family, self.batch
-        degrees = (family.tensor_parallel, family.expert_parallel, family.replicas or 0)
+        degrees = (family.tensor_parallel, family.expert_parallel, family.context_parallel, family.replicas or 0)
         words = (family.title, str(family.offload), str(family.checkpointing))
         place = (family.strategy.traits.place, *degrees, *words)
         return (*place, batch.micro_batch, batch.accumulation_steps)
@@ -144,6 +145,7 @@ class Evaluator(BaseEvaluator[Workload]):
             compilation=compilation_of(self.workload, family.strategy.name),
             tensor_parallel=family.tensor_parallel,
             expert_parallel=family.expert_parallel,
+            split=split_of(family.strategy.traits.context_parallel, family.context_parallel, self.workload),
         )
 
     def _regime(self, family: Family) -> Regime:
@@ -252,13 +254,19 @@ class Evaluator(BaseEvaluator[Workload]):
     def work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
         """What one rank does in a step."""
         work = self.own_work(family, batch, trace, plan.optimizer_work, plan.collectives)
-        if family.tensor_parallel == family.expert_parallel == 1:
+        split = self.variant(family).split
+        if family.tensor_parallel == family.expert_parallel == 1 and split is None:
             return work
         key = (self.variant(family).key(), trace.samples)
         if key not in self._computations:
             self._computations[key] = computation_of(trace)
-        inside = collectives_of(trace, family.tensor_parallel, family.expert_parallel, batch.micro_batch)
-        return replace(work, trace=self._computations[key], collectives=(*inside, *plan.collectives))
+        if split is None:
+            inside = collectives_of(trace, family.tensor_parallel, family.expert_parallel, batch.micro_batch)
+        else:
+            apart = split.degree > self.cluster.gpus_per_node
+            inside = exchanges_of(trace, split, batch.micro_batch, across_nodes=apart)
+        whole = replace(work, trace=self._computations[key], collectives=(*inside, *plan.collectives))
+        return whole if split is None else replace(whole, attention_share=split.attention_share)
 
     def own_work(
         self,
@@ -310,7 +318,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def _with_evaluation(self, family: Family, plan: RankPlan) -> RankPlan:
         """The same rank, which evaluates between its steps where the job does."""
-        asked = evaluated(self.workload, self.cluster.world_size // family.tensor_parallel)
+        asked = evaluated(self.workload, self.cluster.world_size // family.copy_ranks)
         if asked is None or not plan.stream.trace.num_events:
             return plan
         variant = replace(
@@ -334,7 +342,7 @@ class Evaluator(BaseEvaluator[Workload]):
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
             notes += compilation_notes(self.workload, family.strategy.name)
-            notes += loader_notes(self.workload, self.cluster.world_size // family.tensor_parallel)
+            notes += loader_notes(self.workload, self.cluster.world_size // family.copy_ranks)
             other_ranks = tuple(replace(other, notes=(*other.notes, *notes)) for other in plan.other_ranks)
             self._plans[key] = replace(plan, notes=(*plan.notes, *notes), other_ranks=other_ranks)
         return self._plans[key]
@@ -342,7 +350,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
 def _words(family: Family) -> tuple[object, ...]:
     """What tells families apart whose model is not cut into stages."""
-    degrees = (family.tensor_parallel, family.expert_parallel, family.replicas or 0)
+    degrees = (family.tensor_parallel, family.expert_parallel, family.context_parallel, family.replicas or 0)
     return (family.strategy.name, str(family.offload), str(family.checkpointing), *degrees)
 
 

@@ -35,14 +35,19 @@ class TrainingTask:
     every rank, or every group of `--tp`, computes."""
 
     def __post_init__(self) -> None:
-        shared = (self._workload.tensor_parallel or 1) * (self._workload.pipeline_parallel or 1)
         stages = self._workload.pipeline_parallel or 1
-        object.__setattr__(self, "cuts", batches(self._workload, self._cluster.world_size // shared, stages))
+        object.__setattr__(self, "cuts", batches(self._workload, self._cluster.world_size // self._sharing, stages))
+
+    @property
+    def _sharing(self) -> int:
+        """Ranks that compute the same samples, as far as degrees were given."""
+        given = self._workload
+        return (given.tensor_parallel or 1) * (given.context_parallel or 1) * (given.pipeline_parallel or 1)
 
     def cuts_of(self, family: Family) -> list[Batch]:
         """The same for the copies of one family."""
         stages = 1 if family.pipeline is None else family.pipeline.degree
-        if family.copy_ranks == (self._workload.tensor_parallel or 1) * (self._workload.pipeline_parallel or 1):
+        if family.copy_ranks == self._sharing:
             return self.cuts
         return batches(self._workload, self._cluster.world_size // family.copy_ranks, stages)
 
@@ -202,6 +207,7 @@ class TrainingTask:
             data_parallel=self._cluster.world_size // family.copy_ranks,
             tensor_parallel=family.tensor_parallel,
             expert_parallel=family.expert_parallel,
+            context_parallel=family.context_parallel,
             dp_replicate=self.evaluator.replicas(family),
             pipeline_parallel=1 if family.pipeline is None else family.pipeline.degree,
             schedule="" if family.pipeline is None else str(family.pipeline.schedule),

@@ -22,6 +22,8 @@ class Transfer:
 
     collective: Collective
     seconds: tuple[float, float, float]
+    hidden: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Of those, what runs beside blocks of attention before it is waited for (`Collective.beside`)."""
 
     def one_call(self, bound: int) -> float:
         """Seconds of one of its calls."""
@@ -96,7 +98,9 @@ def phase_work(
     """A phase as it is scheduled, in as many slices as there are units that are gathered or reduced."""
     bound = beside.bound
     ours = [t for t in transfers if t.collective.phase == phase and t.collective.per in pers and t.seconds[bound] > 0]
-    waited = tuple(Task(t.stream, t.seconds[bound], t.collective.kind) for t in ours if not t.collective.overlap)
+    waited = tuple(
+        Task(t.stream, t.seconds[bound] - t.hidden[bound], t.collective.kind) for t in ours if not t.collective.overlap
+    )
     overlapped = [t for t in ours if t.collective.overlap]
     if not overlapped:
         return PhaseWork(slices=(Slice(compute),), waited=waited)

@@ -39,10 +39,11 @@ TRAITS = Traits(
     one_device=False,
     replicates=True,
     unreplicated="fsdp",
+    context_parallel="ring",
     cpu_ranks=False,
     offloads=(Offload.NONE, Offload.ALL),
     settings=frozenset(
-        {"fsdp.reshard_after_forward", "dtype.reduce", "quant.storage", "fp8.backend", "fp8.all_gather"}
+        {"fsdp.reshard_after_forward", "dtype.reduce", "quant.storage", "fp8.backend", "fp8.all_gather", "cp.rotation"}
     ),
     flags=("--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
     packages=(),

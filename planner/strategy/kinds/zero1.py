@@ -35,6 +35,7 @@ TRAITS = Traits(
     stage=1,
     one_device=False,
     replicates=False,
+    context_parallel="ulysses",
     cpu_ranks=False,
     offloads=(Offload.NONE, Offload.OPTIMIZER),
     settings=frozenset({"zero.reduce_bucket_size", "zero.overlap_comm", "zero.pin_memory"}),

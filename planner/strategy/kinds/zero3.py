@@ -36,6 +36,7 @@ TRAITS = Traits(
     stage=3,
     one_device=False,
     replicates=False,
+    context_parallel="ulysses",
     cpu_ranks=False,
     offloads=(Offload.NONE, Offload.OPTIMIZER, Offload.ALL, Offload.NVME),
     settings=frozenset(

@@ -18,7 +18,7 @@ from gpu_plan.planner.trace.inputs.batch import IGNORED_LABEL, TrainingBatch
 from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS
 from gpu_plan.planner.trace.kernels.attention import AttentionBackend, AttentionCall, run_backend
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.trace.parallel.sequence import SequenceSplit
+from gpu_plan.planner.context.split import SequenceSplit
 
 _TOKENS, _HEADS = 2, 1
 """Dimensions of a query [batch, heads, sequence, head size]."""

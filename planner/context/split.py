@@ -35,6 +35,12 @@ class SequenceSplit:
         that all have as much to attend to (torch _context_parallel/_load_balancer.py: _HeadTailLoadBalancer)."""
         return 2 * self.degree if self.method == "ring" else self.degree
 
+    @property
+    def attention_share(self) -> float:
+        """What all ranks' attention operators compute of the square of scores: a ring leaves out the halves of blocks
+        that lie behind, where one kernel would mask them (_attention.py: _templated_ring_attention)."""
+        return (self.degree + 1) / (2 * self.degree) if self.method == "ring" else 1.0
+
     def positions(self, length: int) -> list[range]:
         """Positions of the rank's tokens in a sequence of `length`, which `parts` divides, in order."""
         each = length // self.parts
