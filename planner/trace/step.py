@@ -96,7 +96,7 @@ class Session:
                 stack.enter_context(flash_package())
             split, runs = self.variant.split, run_backend
             if split is not None:
-                runs = stack.enter_context(split_attention(self.model, split))
+                runs = stack.enter_context(split_attention(self.model, split, known))
             functions = stack.enter_context(DeviceFunctions(self.profile, autocast, self._forces_flash(), runs))
             if self.variant.compilation is not None:
                 stack.enter_context(self._compiled(regions, functions, autocast, tracker))

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from gpu_plan.planner.trace.inputs.batch import IGNORED_LABEL, TrainingBatch
-from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS
+from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS, KnownValues
 from gpu_plan.planner.trace.kernels.attention import AttentionBackend, AttentionCall, run_backend
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.context.split import SequenceSplit
@@ -33,10 +33,12 @@ class RunsAttention(Protocol):
 
 
 @contextlib.contextmanager
-def split_attention(model: torch.nn.Module, split: SequenceSplit) -> Iterator[RunsAttention]:
-    """Within `ranks(split.degree, split.rank)`: attention over all ranks' tokens; gives what runs the fused calls."""
+def split_attention(model: torch.nn.Module, split: SequenceSplit, known: KnownValues) -> Iterator[RunsAttention]:
+    """Within `ranks(split.degree, split.rank)`: attention over all ranks' tokens; gives what runs the fused calls.
+
+    What is received of positions is in `known`."""
     if split.method == "ulysses":
-        with _heads_for_tokens(split.degree):
+        with _heads_for_tokens(split.degree, known):
             yield run_backend
         return
     with _without_masks(model), _ring(split) as runs:
@@ -113,18 +115,18 @@ def _exchanged(value: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _heads_for_tokens(ranks: int) -> Iterator[None]:
+def _heads_for_tokens(ranks: int, known_values: KnownValues) -> Iterator[None]:
     """transformers' attention functions wrapped as UlyssesSPAttentionHF.register_with_transformers wraps them."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as known
 
     with contextlib.ExitStack() as stack:
         for name in _ULYSSES:
             mapping = known._global_mapping
-            stack.enter_context(mock.patch.dict(mapping, {name: _ulysses(mapping[name], ranks)}))
+            stack.enter_context(mock.patch.dict(mapping, {name: _ulysses(mapping[name], ranks, known_values)}))
         yield
 
 
-def _ulysses(attention: Callable[..., Any], ranks: int) -> Callable[..., Any]:
+def _ulysses(attention: Callable[..., Any], ranks: int, known: KnownValues) -> Callable[..., Any]:
     """UlyssesSPAttentionHF.forward around `attention`; queries, keys, values [batch, heads, own tokens, head size]."""
 
     def forward(module: Any, query: Any, key: Any, value: Any, mask: Any, *args: Any, **words: Any) -> Any:
@@ -133,6 +135,7 @@ def _ulysses(attention: Callable[..., Any], ranks: int) -> Callable[..., Any]:
         dist.all_gather(gathered, words["position_ids"])
         words["position_ids"] = torch.cat(gathered, dim=1)
         del gathered
+        _know_positions(known, words["position_ids"])
         # The layers stand together until all are exchanged, then each is laid out for the kernel.
         layers = [_whole_sequence(one.permute(2, 0, 1, 3), ranks) for one in (query, key, value)]
         query, key, value = (one.permute(1, 2, 0, 3).contiguous() for one in layers)
@@ -143,6 +146,12 @@ def _ulysses(attention: Callable[..., Any], ranks: int) -> Callable[..., Any]:
         return _own_tokens(out.reshape(*out.shape[:2], -1), ranks), weights
 
     return forward
+
+
+def _know_positions(known: KnownValues, positions: torch.Tensor) -> None:
+    """Of samples [batch, tokens] that are not packed: what all ranks' pieces are together."""
+    if positions.numel() <= MAX_ELEMENTS:
+        known.put(positions, torch.arange(positions.shape[1], device="cpu").expand(positions.shape).contiguous())
 
 
 def _whole_sequence(value: torch.Tensor, ranks: int) -> torch.Tensor:
