@@ -63,6 +63,7 @@ def refusals(target: Target, told: Told, seen: Seen) -> tuple[str, ...]:
         *_batch(target, told, seen),
         *_alone(target, seen),
         *_spread(target, seen),
+        *_shared_tokens(target, seen),
     )
 
 
@@ -90,6 +91,28 @@ def _spread(target: Target, seen: Seen) -> Iterator[str]:
             " on the same ones; give its DataLoader a DistributedSampler, make the loop Accelerate's, or plan with"
             f" {option} {target.strategy.world_size}"
         )
+
+
+def _shared_tokens(target: Target, seen: Seen) -> Iterator[str]:
+    """A loop of the script's own that never cuts its samples: each rank of a group would compute all of every one.
+
+    transformers' Trainer does it by itself.
+    """
+    degree = target.strategy.context_parallel
+    if degree == 1 or target.in_trainer:
+        return
+    name, words = target.script.name, seen.use.names | seen.beside
+    if target.loop != "accelerate":
+        yield f"{name} runs no loop of Accelerate's or the Trainer's, which alone share out tokens by --cp {degree}"
+        return
+    needed = "shift_labels" if target.uses_deepspeed else "maybe_context_parallel"
+    if seen.all_read and needed not in words:
+        does = (
+            "never gives its model shift_labels, in which DeepSpeed's loader hands it the labels"
+            if target.uses_deepspeed
+            else "never enters accelerator.maybe_context_parallel, which cuts its samples"
+        )
+        yield f"{name} {does}: --cp {degree} needs it around each step; add it, or plan without --cp"
 
 
 def _alone(target: Target, seen: Seen) -> Iterator[str]:

@@ -1,18 +1,23 @@
 """What has to hold where ranks share the tokens of every sample (`--cp`): why a job cannot, one line each. Pure."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from gpu_plan.planner.context.split import Method, SequenceSplit
+from gpu_plan.planner.context.split import Method, Rotation, SequenceSplit
 from gpu_plan.planner.workload.training import Attention, Workload
 
 ROTATION = "cp.rotation"
+LONG = 32_768
+"""Tokens of a sample from which on sharing it out is searched: below, attention and activations of one sample are small
+beside the states, which other strategies share out already."""
+_STATES = ("mamba", "ssm", "conv_kernel", "linear_attention", "time_mix", "rwkv", "lru_width", "xlstm")
 
 
 def split_of(method: Method | Literal[""], degree: int, workload: Workload) -> SequenceSplit | None:
     """How a rank's share is cut, of the rank that holds most; None where samples stay whole."""
     if degree == 1 or not method:
         return None
-    rotation = "alltoall" if workload.setting(ROTATION, "allgather") == "alltoall" else "allgather"
+    rotation: Rotation = "alltoall" if workload.setting(ROTATION, "allgather") == "alltoall" else "allgather"
     return SequenceSplit(degree=degree, method=method, rotation=rotation)
 
 
@@ -54,6 +59,25 @@ def why_whole(workload: Workload, method: Method | Literal[""]) -> str | None:
     return None
 
 
+def splits_tokens(class_name: str, config: Mapping[str, Any]) -> bool:
+    """Whether a model is surely one whose tokens the engines share out, by its class and configuration alone."""
+    if not class_name.endswith("ForCausalLM") or not isinstance(config.get("num_attention_heads"), int):
+        return False
+    windows = config.get("sliding_window") is not None and config.get("use_sliding_window", True)
+    kinds = config.get("layer_types")
+    full = set(kinds) <= {"full_attention"} if isinstance(kinds, list) else not windows
+    return full and not any(word in key for key in config for word in _STATES)
+
+
+def divides_heads(method: str, degree: int, config: Mapping[str, Any]) -> bool:
+    """Whether Ulysses gives each of `degree` ranks whole heads (ulysses_sp.py: UlyssesSPAttentionHF.__init__)."""
+    heads = config.get("num_attention_heads")
+    shared = config.get("num_key_value_heads") or heads
+    if method != "ulysses" or not isinstance(heads, int) or not isinstance(shared, int):
+        return method == "ring"
+    return heads % degree == 0 and (shared % degree == 0 or degree % shared == 0)
+
+
 def _or_flash(method: str) -> str:
     return " or flash" if method == "ulysses" else ""
 
@@ -61,4 +85,3 @@ def _or_flash(method: str) -> str:
 def _on_accelerate(workload: Workload) -> bool:
     """Whether the loop is Accelerate's, or transformers' Trainer on top of it."""
     return workload.stack.traits.loop in ("accelerate", "trainer")
-

@@ -35,6 +35,7 @@ _TRAINING: Mapping[str, str] = {
     "grad-accum": "",
     "dp-replicate": "",
     "ep": "",
+    "cp": "",
     "schedule": "",
     "vpp": "",
     "seq-len": ": use --context",

@@ -360,9 +360,7 @@ class _Later(NamedTuple):
     takes_value: bool = True
 
 
-_LATER = (
-    _Later("--sp"),
-)
+_LATER = (_Later("--sp"),)
 
 
 def _add_later(parser: argparse.ArgumentParser) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gpu_plan.planner.context.split import ROTATIONS
 from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.model.quantization.words import trainable_base
 from gpu_plan.planner.nearest import did_you_mean
-from gpu_plan.planner.context.split import ROTATIONS
 from gpu_plan.planner.units import parse_bytes
 
 _LARGEST = 10**13

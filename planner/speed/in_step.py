@@ -58,8 +58,8 @@ def exchanges_of(
 ) -> tuple[Collective, ...]:
     """Calls of one micro step of ranks that share samples' tokens, equal ones once.
 
-    Under Ulysses the computation waits for each. A ring's rank computes one block of attention while the next one's keys
-    and values come, and while the gradients of the last one go on; the last of those it waits for (torch
+    Under Ulysses the computation waits for each. A ring's rank computes one block of attention while the next one's
+    keys and values come, and while the gradients of the last one go on; the last of those it waits for (torch
     _context_parallel/_attention.py: _templated_ring_attention, _templated_ring_attention_backward).
     """
     sizes = trace.tensor_bytes(micro_batch)

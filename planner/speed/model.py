@@ -103,8 +103,8 @@ class StepWork:
     """Whether fused attention kernels that the trace calls causal skip the half above the diagonal; of a trace that
     does not say, whether they are (a decode's single query has nothing to skip)."""
     attention_share: float = 1.0
-    """What the trace's attention computes of the square of a sample's scores: less where ranks that share a sample leave
-    out blocks that a mask would hide. FLOPs of the model count the square in full."""
+    """What the trace's attention computes of the square of a sample's scores: less where ranks that share a sample
+    leave out blocks that a mask would hide. FLOPs of the model count the square in full."""
     attention_kernel: Kernel | None = None
     """Generation of the fused kernels where it is known; None: those that torch and flash-attn choose today."""
 

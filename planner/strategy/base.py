@@ -50,6 +50,8 @@ class RankContext:
     """Ranks that compute one copy of the model together; `trace` is the step of one of them."""
     expert_parallel: int = 1
     """Ranks that hold whole experts each and send each other their tokens; `trace` is the step of one of them."""
+    context_parallel: int = 1
+    """Ranks that share the tokens of every sample; `trace` is the step of one of them."""
     pipeline: PipelineRank | None = None
     """The rank's place in a pipeline, where `trace` is of its stages; None: the model is not cut into stages."""
     settings: tuple[tuple[str, str], ...] = ()

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.errors import InputError, PlanError
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.build.construct import build_model, from_factory
@@ -23,7 +24,6 @@ from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.parallel.context import refuse_model
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.numbers import renumbered
-from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.trace.parallel.stages import cut, layer_list
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.origins import Origins

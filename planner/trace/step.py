@@ -110,7 +110,8 @@ class Session:
         known.forget()
         for parameter in self.model.parameters():
             parameter.grad = None
-        return Recording(micro_batch=micro_batch, raw=raw, inputs=_sizes(inputs), tokens=tokens, notes=(*assumed, *batch.notes))
+        sizes = _sizes(inputs)
+        return Recording(micro_batch=micro_batch, raw=raw, inputs=sizes, tokens=tokens, notes=(*assumed, *batch.notes))
 
     def _wrappers(self) -> tuple[type, ...]:
         float8 = wrapper_types() if self.variant.regime.float8 in ("cast", "gathered") else ()

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.pipeline.stages import StageCut
-from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.workload.stacks.registry import Part, Stack, part_of
 from gpu_plan.planner.workload.training import Attention, Checkpointing
 

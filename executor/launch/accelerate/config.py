@@ -13,6 +13,9 @@ RENDEZVOUS_CONF = "join_timeout=900,read_timeout=300"
 """Seconds: how long hosts wait for each other, and for the store of one that is not up yet."""
 
 
+_ROTATION = "parallelism_config_cp_comm_strategy"
+
+
 def accelerate_config(target: Target) -> dict[str, object]:
     """Content of the YAML file, every key one that Accelerate 1.15 reads."""
     config: dict[str, object] = {
@@ -37,8 +40,8 @@ def accelerate_config(target: Target) -> dict[str, object]:
         config["fsdp_config"] = _SHARDED[target.traits.engine](target)
     if target.degrees is not None:
         config["parallelism_config"] = _spread(target.degrees)
-    elif target.traits.replicates:
-        config["parallelism_config"] = _replicas(target)
+    elif target.traits.replicates or target.strategy.context_parallel > 1:
+        config["parallelism_config"] = _shared_tokens(target) if target.uses_deepspeed else _replicas(target)
     if target.compiler is not None:
         config["dynamo_config"] = _dynamo(target, target.compiler)
     return config
@@ -146,10 +149,24 @@ def _spread(degrees: Degrees) -> dict[str, object]:
 
 
 def _replicas(target: Target) -> dict[str, object]:
-    replicas = target.replicas
+    replicas = target.replicas if target.traits.replicates else 1
+    context = target.strategy.context_parallel
+    around = {} if context == 1 else {_ROTATION: target.setting("cp.rotation", "allgather")}
     return {
         "parallelism_config_dp_replicate_size": replicas,
-        "parallelism_config_dp_shard_size": target.world_size // replicas,
+        "parallelism_config_dp_shard_size": target.world_size // replicas // context,
         "parallelism_config_tp_size": target.strategy.tensor_parallel,
-        "parallelism_config_cp_size": target.strategy.context_parallel,
+        "parallelism_config_cp_size": context,
+        **around,
+    }
+
+
+def _shared_tokens(target: Target) -> dict[str, object]:
+    """DeepSpeed makes the groups itself, and shares states out over all of their ranks (accelerate
+    parallelism_config.py: ParallelismConfig.build_device_mesh)."""
+    flash = target.saved.workload.get("attention") == "flash"
+    return {
+        "parallelism_config_sp_size": target.strategy.context_parallel,
+        "parallelism_config_sp_backend": "deepspeed",
+        "parallelism_config_sp_attn_implementation": "flash_attention_2" if flash else "sdpa",
     }

@@ -3,6 +3,8 @@
 import json
 import shlex
 
+from gpu_plan.planner.context.rules import ROTATION
+from gpu_plan.planner.context.split import ROTATIONS
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.allocator.words import allocator_variable
 from gpu_plan.planner.search.training.evaluate import StepJudgement
@@ -61,6 +63,8 @@ def _beyond_options(judgement: StepJudgement, workload: Workload, cluster: Clust
     traits = judgement.family.strategy.traits
     if traits.spreads:
         return True
+    if judgement.family.context_parallel > 1 and traits.uses_deepspeed:
+        return True  # the launcher takes such words beside FSDP2 alone, files beside DeepSpeed too
     settings = dict(workload.settings)
     own = settings.keys() - {"zero.nvme_path"} if judgement.family.offload is Offload.NVME else settings.keys()
     sized = traits.uses_deepspeed and any(key.startswith("zero.") for key in own)
@@ -109,10 +113,14 @@ def _strategy_words(judgement: StepJudgement, workload: Workload, cluster: Clust
         words += ["--fsdp_offload_params", "true"]
     if full and not workload.stack.traits.is_trainer:
         words += ["--fsdp_activation_checkpointing", "true"]
-    if traits.replicates:
-        replicas = judgement.family.replicas or workload.dp_replicate or cluster.nodes
+    replicas = (judgement.family.replicas or workload.dp_replicate or cluster.nodes) if traits.replicates else 1
+    context = judgement.family.context_parallel
+    if replicas > 1 or context > 1:
         words += ["--use_parallelism_config", "--parallelism_config_dp_replicate_size", str(replicas)]
-        words += ["--parallelism_config_dp_shard_size", str(cluster.world_size // replicas)]
+        words += ["--parallelism_config_dp_shard_size", str(cluster.world_size // replicas // context)]
+    if context > 1:
+        words += ["--parallelism_config_cp_size", str(context)]
+        words += ["--parallelism_config_cp_comm_strategy", workload.setting(ROTATION, ROTATIONS[0])]
     return words
 
 

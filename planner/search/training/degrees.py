@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.context.rules import why_uncut, why_whole
+from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.strategy.traits import Traits
 from gpu_plan.planner.workload.training import Workload
 

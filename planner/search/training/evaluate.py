@@ -21,6 +21,7 @@ from gpu_plan.planner.search.training.compilation import (
 )
 from gpu_plan.planner.search.training.evaluation import evaluated
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
+from gpu_plan.planner.search.training.notes.context import context_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.search.training.notes.loader import loader_notes
 from gpu_plan.planner.search.training.piped import PipedRank, PipedStep, judge_pipeline
@@ -181,6 +182,7 @@ class Evaluator(BaseEvaluator[Workload]):
             nodes=cluster.nodes,
             tensor_parallel=family.tensor_parallel,
             expert_parallel=family.expert_parallel,
+            context_parallel=family.context_parallel,
             pipeline=place,
             settings=workload.settings,
         )
@@ -342,6 +344,7 @@ class Evaluator(BaseEvaluator[Workload]):
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
             notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
             notes += compilation_notes(self.workload, family.strategy.name)
+            notes += context_notes(self.variant(family), self.cluster.gpus_per_node)
             notes += loader_notes(self.workload, self.cluster.world_size // family.copy_ranks)
             other_ranks = tuple(replace(other, notes=(*other.notes, *notes)) for other in plan.other_ranks)
             self._plans[key] = replace(plan, notes=(*plan.notes, *notes), other_ranks=other_ranks)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from gpu_plan.planner.context.rules import LONG, divides_heads, splits_tokens
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
@@ -20,6 +21,7 @@ from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.saved_files import SavedFiles, saved_files
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.prefer import Prefer
 from gpu_plan.planner.workload.training import Workload
@@ -56,9 +58,14 @@ class TrainingTask:
 
         Degrees that nobody asked for are those that the model's class can be split by, and that its job can be run in.
         """
-        for family in families(self._workload, self._cluster, self._can_checkpoint):
+        known = families(self._workload, self._cluster, self._can_checkpoint)
+        # What nobody asked for comes last: it is traced only where it could come first.
+        for family in sorted(known, key=lambda one: one.context_parallel > 1 and not self._cut):
             if family.pipeline is not None:
                 if self._can_be_piped(family.pipeline, family):
+                    yield family
+            elif family.context_parallel > 1:
+                if self._cut or self._may_be_cut(family):
                     yield family
             elif family.tensor_parallel == 1 or self._asked or self.bounds.splits(family.tensor_parallel):
                 yield family
@@ -70,6 +77,23 @@ class TrainingTask:
         if not self._staged and not piped_bounds.can_be_cut(self.evaluator, pipeline.stages):
             return False
         return piped.refusal(self.evaluator, pipeline, self.cuts_of(family)) is None
+
+    def _may_be_cut(self, family: Family) -> bool:
+        """Whether samples that nobody asked to share out are: of a model known to allow it, in few ways."""
+        config, spec = self.evaluator.config, self.evaluator.provider.spec()
+        if self._script is not None or config is None or not splits_tokens(spec.class_name, config):
+            return False
+        if not divides_heads(family.strategy.traits.context_parallel, family.context_parallel, config):
+            return False
+        if self._workload.seq_len >= LONG:
+            return family.offload is Offload.NONE or family.context_parallel == self._cluster.gpus_per_node
+        fullest = str(family.checkpointing) != "none" or not self._can_checkpoint
+        return fullest and family.context_parallel == self._cluster.gpus_per_node
+
+    @property
+    def _cut(self) -> bool:
+        """Whether somebody asked ranks to share samples."""
+        return (self._workload.context_parallel or 1) > 1
 
     @property
     def _staged(self) -> bool:
@@ -101,13 +125,20 @@ class TrainingTask:
 
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Of degrees that nobody asked for: each takes a trace of its own, made only where it could come first."""
-        asked = self._staged if family.pipeline is not None else family.tensor_parallel == 1 or self._asked
+        if family.context_parallel > 1:
+            asked = self._cut
+        else:
+            asked = self._staged if family.pipeline is not None else family.tensor_parallel == 1 or self._asked
         return None if asked else self._uncalled_for(family, ranking, plans) or self.beaten(family, ranking, plans)
 
     def _uncalled_for(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Why degrees are not tried while plans without them fit."""
         if not any(standing(plan) == 0 for plan in plans):
             return None
+        if family.context_parallel > 1:
+            short, offloads = self._workload.seq_len < LONG, family.offload is not Offload.NONE
+            what = f"samples of fewer than {LONG:,} tokens" if short else "samples beside offload"
+            return f"{what} are shared out where nothing else fits: --cp asks for it" if short or offloads else None
         if self._script is not None:
             option = "--tp" if family.pipeline is None else "--pp"
             return f"a script is spread so only where nothing else fits: {option} asks for it"
@@ -182,7 +213,7 @@ class TrainingTask:
         for family in trial.families():
             if trial.refusal(family) is not None:
                 continue
-            asked = self._staged if family.pipeline is not None else self._asked
+            asked = self._staged if family.pipeline is not None else self._cut or self._asked
             if family.copy_ranks > 1 and not asked:
                 continue  # a trace for each degree and each change would take longer than the search
             if family.copy_ranks == 1 and trial.evaluator.judge_states(family, batch).verdict != "fits":

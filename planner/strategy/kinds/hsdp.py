@@ -85,6 +85,11 @@ class HybridShardedDataParallel(HasTraits):
             return "HSDP replicates across nodes and there is only one: give --dp-replicate, or use fsdp"
         if context.shard_ranks == 1:
             return "every GPU would hold a whole replica: that is ddp"
+        if 1 < context.context_parallel == context.shard_ranks:
+            # accelerate 1.15 parallelism_config.py: ParallelismConfig.__post_init__.
+            return "Accelerate refuses replicas whose ranks all share one sample: give --dp-replicate, or use fsdp"
+        if context.shard_ranks % context.context_parallel:
+            return f"--cp {context.context_parallel} does not divide the {context.shard_ranks} GPUs of a replica"
         return refuses_sharding(context)
 
     def rank(self, context: "RankContext") -> "RankPlan":

@@ -14,14 +14,15 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.trace.inputs.batch import IGNORED_LABEL, TrainingBatch
 from gpu_plan.planner.trace.inputs.known import MAX_ELEMENTS, KnownValues
 from gpu_plan.planner.trace.kernels.attention import AttentionBackend, AttentionCall, run_backend
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.context.split import SequenceSplit
 
 _TOKENS, _HEADS = 2, 1
 """Dimensions of a query [batch, heads, sequence, head size]."""
+_CAUSAL = ("ForCausalLM", "LMHeadModel")
 _ULYSSES = ("sdpa", "flash_attention_2")
 """Names under which transformers knows the attention that DeepSpeed's class wraps here."""
 
@@ -78,7 +79,7 @@ def _ring(split: SequenceSplit) -> Iterator[RunsAttention]:
 
     def runs(backend: AttentionBackend, call: AttentionCall) -> torch.Tensor:
         if backend is AttentionBackend.MATH:
-            raise CannotSplitError("no fused attention kernel of this GPU takes the model's heads and type: a ring needs one")
+            raise CannotSplitError("no fused attention kernel of this GPU takes the model's heads and type for a ring")
         if not call.causal or call.mask is not None:
             raise CannotSplitError("attention that is not causal, or has a mask, is not shared out by torch's ring")
         (query, key, value), _ = shares.sdpa_input_fn(None, (call.query, call.key, call.value), {}, mesh)
@@ -160,7 +161,7 @@ def _whole_sequence(value: torch.Tensor, ranks: int) -> torch.Tensor:
     if ranks > heads:
         value, heads = value.repeat_interleave(ranks // heads, dim=2), ranks
     value = value.reshape(tokens, batch, ranks, heads // ranks, size).permute(2, 0, 1, 3, 4).contiguous()
-    out: torch.Tensor = _AllToAll.apply(value)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _AllToAll.apply(value)
     return out.reshape(ranks * tokens, *out.shape[2:]).contiguous()
 
 
@@ -168,7 +169,7 @@ def _own_tokens(value: torch.Tensor, ranks: int) -> torch.Tensor:
     """_partition_global_sequence: [tokens, batch, own width] to [batch, own tokens, width]."""
     tokens, batch, width = value.shape
     value = value.reshape(ranks, tokens // ranks, batch, width).contiguous()
-    out: torch.Tensor = _AllToAll.apply(value)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _AllToAll.apply(value)
     out = out.permute(1, 2, 0, 3)
     return out.reshape(*out.shape[:2], -1).contiguous().transpose(0, 1)
 
@@ -184,18 +185,21 @@ def _check_shapes(module: Any, query: Any, key: Any, value: Any, words: dict[str
     if heads % ranks:
         raise CannotSplitError(f"{name} has {heads} attention heads, which {ranks} GPUs do not divide")
     if shared % ranks and ranks % shared:
-        raise CannotSplitError(f"{name} has {shared} key-value heads, which do not go into {ranks} GPUs, nor they into them")
+        raise CannotSplitError(
+            f"{name} has {shared} key-value heads, which do not go into {ranks} GPUs, nor they into them"
+        )
 
 
 def refuse_model(model: Any, split: SequenceSplit, attention: str) -> None:
     """CannotSplitError, in one line, for a class that the engines do not split by tokens.
 
-    accelerate 1.15 big_modeling.py: _attach_context_parallel_hooks, _refuse_recurrent_layers_under_sequence_parallelism.
+    accelerate 1.15 big_modeling.py: _attach_context_parallel_hooks,
+    _refuse_recurrent_layers_under_sequence_parallelism.
     """
     name = type(model).__name__
     config = getattr(model, "config", None)
-    if config is None or "ForCausalLM" not in name or getattr(config, "is_encoder_decoder", False):
-        raise CannotSplitError(f"{name} is no causal language model of transformers, of which alone tokens are shared out")
+    if config is None or not name.endswith(_CAUSAL) or getattr(config, "is_encoder_decoder", False):
+        raise CannotSplitError(f"{name} is no causal language model of transformers, whose tokens alone are shared out")
     text = config.get_text_config()
     kinds = getattr(text, "layer_types", None)
     if kinds is None:

@@ -48,7 +48,7 @@ class Bounds:
 
     def least(self, family: Family, cuts: list[Batch]) -> Least:
         """Over the cuts, smallest micro batch first. Traces the whole model at most, never a part."""
-        alone, degree = self.alone(family), family.tensor_parallel
+        alone, degree = self.alone(family), family.tensor_parallel * family.context_parallel
         states = self._held(alone, degree, self.evaluator.judge_states(alone, cuts[0]))
         if states > self.evaluator.capacity_bytes:
             return Least(seconds=None, bytes=states)
@@ -63,12 +63,14 @@ class Bounds:
             first = held if first is None else first
             if held > self.evaluator.capacity_bytes:
                 break
-            seconds = self._seconds(alone, degree, batch, judged)
+            seconds = self._seconds(alone, degree, batch, judged, tokens=family.context_parallel > 1)
             best = seconds if best is None else min(best, seconds)
         return Least(seconds=best, bytes=first or states)
 
     def alone(self, family: Family) -> Family:
-        """The family that it comes to where each rank computes its own copy."""
+        """The family that it comes to where each rank computes its own copy, or whole samples."""
+        if family.context_parallel > 1:
+            return replace(family, context_parallel=1)
         name = family.strategy.traits.untensored or unsharded(1).name
         return replace(family, strategy=STRATEGIES[name], tensor_parallel=1, expert_parallel=1)
 
@@ -79,28 +81,30 @@ class Bounds:
         part = whole if divided else whole // degree
         return part + sum(term.low for term in judged.terms)
 
-    def _seconds(self, alone: Family, degree: int, batch: Batch, judged: StepJudgement) -> float:
+    def _seconds(self, alone: Family, degree: int, batch: Batch, judged: StepJudgement, *, tokens: bool) -> float:
+        """Of one sample. Ranks that share its `tokens` compute at least their part of every operator, a ring's of
+        attention more, step what they step anyway, and wait for nothing that is counted here."""
         evaluator, trace = self.evaluator, judged.plan.stream.trace
         optimizer = judged.plan.optimizer_work
-        if not alone.strategy.traits.shards_model:
+        if not alone.strategy.traits.shards_model and not tokens:
             touched = optimizer.parameter_bytes_read_written // degree
             optimizer = replace(optimizer, parameter_bytes_read_written=touched, elements=optimizer.elements // degree)
         copies = evaluator.cluster.world_size // degree
         work = replace(
             evaluator.work(alone, batch, trace, judged.plan),
-            trace=self._part(trace, degree, evaluator.variant(alone).key()),
-            collectives=tuple(self._waits(degree, batch.micro_batch * trace.tokens_per_sample)),
+            trace=self._part(trace, degree, evaluator.variant(alone).key(), tokens=tokens),
+            collectives=() if tokens else tuple(self._waits(degree, batch.micro_batch * trace.tokens_per_sample)),
             optimizer=optimizer,
             data_parallel=copies,
         )
         step = evaluator.speed.step_time(work, evaluator.cluster).step_seconds
         return step / (batch.micro_batch * batch.accumulation_steps * copies)
 
-    def _part(self, trace: StepTrace, degree: int, key: str) -> StepTrace:
-        name = (key, trace.samples, degree)
+    def _part(self, trace: StepTrace, degree: int, key: str, *, tokens: bool) -> StepTrace:
+        name = (f"{key} tokens" if tokens else key, trace.samples, degree)
         if name not in self._parts:
             layout = trace.layout
-            whole = replicated(trace.modules, layout.blocks, layout.final_norm, self._plan)
+            whole = set() if tokens else replicated(trace.modules, layout.blocks, layout.final_norm, self._plan)
             places = [place for place, module in enumerate(trace.modules) if module in whole]
             share = np.where(np.isin(trace.op_module, places), 1.0, 1.0 / degree)
             self._parts[name] = replace(
