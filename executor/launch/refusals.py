@@ -105,14 +105,12 @@ def _shared_tokens(target: Target, seen: Seen) -> Iterator[str]:
     if target.loop != "accelerate":
         yield f"{name} runs no loop of Accelerate's or the Trainer's, which alone share out tokens by --cp {degree}"
         return
-    needed = "shift_labels" if target.uses_deepspeed else "maybe_context_parallel"
-    if seen.all_read and needed not in words:
-        does = (
-            "never gives its model shift_labels, in which DeepSpeed's loader hands it the labels"
-            if target.uses_deepspeed
-            else "never enters accelerator.maybe_context_parallel, which cuts its samples"
+    # Without the labels that DeepSpeed's loader has moved on, the first step has no loss and ends by itself.
+    if not target.uses_deepspeed and seen.all_read and "maybe_context_parallel" not in words:
+        yield (
+            f"{name} never enters accelerator.maybe_context_parallel, which cuts its samples: every rank would compute"
+            f" whole ones; put each step into it, or plan without --cp {degree}"
         )
-        yield f"{name} {does}: --cp {degree} needs it around each step; add it, or plan without --cp"
 
 
 def _alone(target: Target, seen: Seen) -> Iterator[str]:

@@ -99,8 +99,14 @@ class TracingSession:
     def _trace_share(self, variant: StepVariant, micro_batch: int, split: SequenceSplit) -> StepTrace:
         """Of a rank that computes its share of every sample's tokens, with the whole model."""
         refuse_model(self._base, split, str(variant.attention))
-        with ranks(split.degree, split.rank):
-            return self._tracer.trace(variant, micro_batch)
+        try:
+            with ranks(split.degree, split.rank):
+                return self._tracer.trace(variant, micro_batch)
+        except RuntimeError as problem:
+            first = str(problem).strip().splitlines() or [""]
+            raise CannotSplitError(
+                f"{type(self._base).__name__} does not run on a share of its tokens: {first[0][:160]}"
+            ) from None
 
     def _trace_stage(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Of one stage; one of equal layers is another one's under other names."""

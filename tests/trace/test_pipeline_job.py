@@ -162,7 +162,7 @@ def test_without_a_number_of_micro_batches_there_are_four_for_each_stage(plan: P
         ("llama-3", "--gpus 2xH100 --pp 0", "--pp '0' is not a positive integer"),
         ("bert", "--gpus 2xT4 --pp 2", "no plain list of layers"),
         ("pythia", "--gpus 2xT4 --pp 2", "GPTNeoXForCausalLM"),
-        ("llama-3", "--gpus 4xH100 --cp 2", "--cp 2"),
+        ("llama-3", "--gpus 4xH100 --pp 2 --cp 2", "--pp 2 together with --cp 2"),
     ],
 )
 def test_what_cannot_be_piped_is_refused_in_one_line(plan: Plan, architecture: str, words: str, says: str) -> None:

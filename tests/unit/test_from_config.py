@@ -369,7 +369,7 @@ REFUSED = {
     "prediction of LLaMA-Factory": (HEAD + "finetuning_type: lora\ndo_predict: true\n", "nothing is trained"),
     "context parallel of LLaMA-Factory v1": (
         "model: x\ntrain_dataset: d\ndist_config: {name: fsdp2}\ncp_size: 2\n",
-        "cp_size above 1, --cp is not built yet",
+        "cp_size above 1, --cp as LLaMA-Factory has it is not built yet",
     ),
     "export of LLaMA-Factory v1": ("model: x\npeft_config: {name: lora, export_dir: d}\n", "no train_dataset"),
     "a part of verl's": ("_target_: verl.workers.config.FSDPOptimizerConfig\nlr: 1e-3\n", "is a verl configuration"),

@@ -82,6 +82,7 @@ def asked_again(job: Job, strategy: StrategyChoice) -> Named:
             "pin": True,
             "strategy": strategy.name,
             "tp": strategy.tensor_parallel if strategy.tensor_parallel > 1 else None,
+            "cp": strategy.context_parallel if strategy.context_parallel > 1 else None,
             "ep": strategy.expert_parallel if strategy.expert_parallel > 1 else None,
             "pp": strategy.pipeline_parallel if strategy.pipeline_parallel > 1 else None,
             "schedule": strategy.schedule or None,

@@ -1,5 +1,7 @@
 """Accelerate's YAML or JSON file. Meanings: accelerate commands/config/config_args.py, commands/launch.py (1.15)."""
 
+from collections.abc import Mapping
+
 from gpu_plan.planner.errors import NotBuiltError
 from gpu_plan.planner.from_config.formats.deepspeed import read_deepspeed, say_swapping
 from gpu_plan.planner.from_config.formats.fsdp import read_fsdp, version_of
@@ -162,13 +164,14 @@ def _parallel(reading: Reading, table: Table | None, kind: str) -> None:
         name: table.count(f"parallelism_config_{name}_size") or 1
         for name in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
     }
-    for name, what in (("tp", "--tp"), ("cp", "--cp"), ("sp", "--cp")):
-        if sizes[name] > 1:
-            raise NotBuiltError(f"parallelism_config_{name}_size {sizes[name]}, {what}")
-    product = sizes["dp_replicate"] * sizes["dp_shard"]
-    if reading.processes is not None and product not in (1, reading.processes):
+    if sizes["tp"] > 1:
+        raise NotBuiltError(f"parallelism_config_tp_size {sizes['tp']}, --tp")
+    _shared_tokens(reading, table, kind, sizes)
+    product = sizes["dp_replicate"] * sizes["dp_shard"] * sizes["cp"]
+    if reading.processes is not None and product not in (1, reading.processes) and sizes["sp"] == 1:
+        cut = f" x cp_size {sizes['cp']}" if sizes["cp"] > 1 else ""
         raise reading.contradiction(
-            f"dp_replicate_size {sizes['dp_replicate']} x dp_shard_size {sizes['dp_shard']} is {product}, and"
+            f"dp_replicate_size {sizes['dp_replicate']} x dp_shard_size {sizes['dp_shard']}{cut} is {product}, and"
             f" num_processes is {reading.processes}"
         )
     if sizes["dp_replicate"] > 1 and kind == "FSDP":
@@ -178,3 +181,23 @@ def _parallel(reading: Reading, table: Table | None, kind: str) -> None:
         source = f"dp_replicate_size: {sizes['dp_replicate']}"
         reading.say("strategy", strategy_by(Engine.FSDP2, replicates=True).name, source)
         reading.say("dp-replicate", sizes["dp_replicate"], source)
+
+
+def _shared_tokens(reading: Reading, table: Table, kind: str, sizes: Mapping[str, int]) -> None:
+    """`cp_size` is torch's ring beside FSDP2, `sp_size` DeepSpeed's Ulysses beside ZeRO; never both."""
+    rotation = table.word("parallelism_config_cp_comm_strategy")
+    for key in ("cp_backend", "sp_backend", "sp_seq_length", "sp_seq_length_is_variable"):
+        table.raw(f"parallelism_config_{key}")  # each has one value here, or says nothing of memory
+    attention = table.word("parallelism_config_sp_attn_implementation")
+    for name, engine, words in (("cp", "FSDP", "fsdp_version 2"), ("sp", "DEEPSPEED", "DeepSpeed")):
+        if sizes[name] == 1:
+            continue
+        if kind != engine or reading.value("strategy") == strategy_by(Engine.FSDP1).name:
+            raise reading.contradiction(f"parallelism_config_{name}_size {sizes[name]} needs {words}")
+        reading.say("cp", sizes[name], f"parallelism_config_{name}_size: {sizes[name]}")
+    if sizes["cp"] > 1 and sizes["sp"] > 1:
+        raise reading.contradiction("cp_size and sp_size exclude each other")
+    if sizes["cp"] > 1 and rotation == "alltoall":
+        reading.set("cp.rotation", rotation, "parallelism_config_cp_comm_strategy: alltoall")
+    if sizes["sp"] > 1 and attention == "flash_attention_2":
+        reading.say("attention", "flash", "parallelism_config_sp_attn_implementation: flash_attention_2")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from gpu_plan.planner.context.rules import LONG, divides_heads, splits_tokens
+from gpu_plan.planner.context.rules import LONG, divides_heads, splits_tokens, why_uncut, why_whole
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
@@ -121,6 +121,11 @@ class TrainingTask:
             problem = piped.refusal(self.evaluator, family.pipeline, self.cuts_of(family))
             if problem is not None:
                 return problem
+        if family.context_parallel > 1:
+            method, length = family.strategy.traits.context_parallel, self._workload.seq_len
+            problem = why_whole(self._workload, method) or why_uncut(length, family.context_parallel, method)
+            if problem is not None:
+                return f"--cp {family.context_parallel}: {problem}"
         return family.strategy.refuses(self.evaluator.context(family, self.cuts[0].accumulation_steps, trace))
 
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:

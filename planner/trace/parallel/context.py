@@ -205,21 +205,27 @@ def refuse_model(model: Any, split: SequenceSplit, attention: str) -> None:
     if kinds is None:
         kinds = ["sliding_attention"] if getattr(text, "sliding_window", None) else []
     other = sorted({kind for kind in kinds if kind != "full_attention"})
+    if not getattr(text, "num_attention_heads", None) or any(_carries_state(kind) for kind in (*other, *_classes(model))):
+        raise CannotSplitError(f"{name} has layers that carry a state along the sequence, which ranks would begin anew")
     windows_kept = split.method == "ulysses" and attention == "flash" and set(other) <= {"sliding_attention"}
     if other and not windows_kept:
         raise CannotSplitError(
             f"{name} has layers of {' and '.join(other)}, whose masks are dropped where tokens are shared out:"
             " only full causal attention is split"
         )
-    if not getattr(text, "num_attention_heads", None) or not _has_attention(model):
-        raise CannotSplitError(f"{name} has layers that carry a state along the sequence, which ranks would begin anew")
 
 
-def _has_attention(model: Any) -> bool:
-    """Whether transformers' attention interface stands in every kind of block: what carries a state does without."""
-    names = [type(module).__name__ for module in model.modules()]
-    recurrent = ("Mamba", "Mixer", "Recurrent", "Rwkv", "DeltaNet", "SSM", "XLSTM")
-    return not any(word in name for name in names for word in recurrent if "Attention" not in name)
+_RECURRENT = ("mamba", "linear_attention", "recurrent", "rwkv", "deltanet", "ssm", "xlstm", "hyena", "conv")
+
+
+def _carries_state(name: str) -> bool:
+    """Whether a kind of layer, or a class of modules, goes along the sequence token by token."""
+    return any(word in name.lower() for word in _RECURRENT)
+
+
+def _classes(model: Any) -> set[str]:
+    """Of its modules, but for GPT-2's linear layers, which are called Conv1D."""
+    return {type(module).__name__ for module in model.modules()} - {"Conv1D"}
 
 
 def shared_out(batch: TrainingBatch, split: SequenceSplit, length: int) -> TrainingBatch:

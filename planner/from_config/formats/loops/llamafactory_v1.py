@@ -43,7 +43,7 @@ def read(reading: Reading) -> None:
     if not table.has("train_dataset"):
         raise reading.contradiction("there is no train_dataset: nothing is trained")
     if (table.count("cp_size") or 1) > 1:
-        raise NotBuiltError("cp_size above 1, --cp")
+        raise NotBuiltError("cp_size above 1, --cp as LLaMA-Factory has it")
     kind = table.word("model_class") or "llm"
     if kind != "llm":
         raise NotBuiltError(f"model_class: {kind}")

@@ -20,8 +20,8 @@ SIGNS = first(together("model", "training", "parallelism"), together("model", "t
 
 _WHOSE = "torchtitan"
 _DEGREES = {
-    "tensor_parallel_degree": "--tp", "pipeline_parallel_degree": "--pp", "context_parallel_degree": "--cp",
-    "expert_parallel_degree": "--ep",
+    "tensor_parallel_degree": "--tp", "pipeline_parallel_degree": "--pp", "expert_parallel_degree": "--ep",
+    "context_parallel_degree": "--cp of torchtitan's own models",
 }  # fmt: skip
 _OF_DEGREES = (
     "enable_async_tensor_parallel", "expert_tensor_parallel_degree", "pipeline_parallel_schedule",

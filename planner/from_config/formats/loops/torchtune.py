@@ -33,7 +33,7 @@ _TARGETS = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "output_
 _MLP = ("gate_proj", "up_proj", "down_proj")
 _FUSED_WEIGHTS = ("phi3", "phi4")
 """Builders whose q, k, v and MLP are single matrices on the hub."""
-_DEGREES = {"tensor_parallel_dim": "--tp", "context_parallel_dim": "--cp"}
+_DEGREES = {"tensor_parallel_dim": "--tp", "context_parallel_dim": "--cp of torchtune's own loop"}
 _TYPES = {"bf16": "bfloat16", "fp32": "float32"}
 _OTHERWISE = {
     "quantizer": "planned without the fake quantisation of weights and activations",

@@ -44,8 +44,8 @@ _FLAGS = {
 }
 _DEGREES = {
     "tensor_parallel_size": "--tp",
-    "context_parallel_size": "--cp",
-    "sequence_parallel_degree": "--cp",
+    "context_parallel_size": "--cp by ring-flash-attn",
+    "sequence_parallel_degree": "--cp by ring-flash-attn",
     "expert_parallel_size": "--ep",
 }
 _OTHERWISE = {
