@@ -51,9 +51,9 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
-def written(strategy: str, gpus: str, more: dict, folder: Path) -> tuple[Job, LaunchFiles]:
+def written(strategy: str, gpus: str, more: dict, folder: Path, text: str = SCRIPT) -> tuple[Job, LaunchFiles]:
     script = folder / "train.py"
-    script.write_text(SCRIPT)
+    script.write_text(text)
     plan = saved(strategy, gpus, **more)
     hosts = ("127.0.0.1", "127.0.0.1") if plan.cluster["nodes"] == 2 else ()
     # On the second machine no port is looked for.
@@ -170,6 +170,35 @@ def test_the_mesh_of_hsdp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setenv(name, value)
     mesh = ParallelismConfig()
     assert (mesh.dp_replicate_size, mesh.dp_shard_size, mesh.tp_size, mesh.cp_size) == (2, 8, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gpus", "sizes", "handler"),
+    [
+        ("fsdp", "8xH100", (1, 2, 1, 4, 1), ("cp_handler", "cp_comm_strategy", "alltoall")),
+        ("hsdp", "2x8xH100", (2, 2, 1, 4, 1), ("cp_handler", "cp_comm_strategy", "alltoall")),
+        ("zero3", "8xH100", (1, 1, 1, 1, 4), ("sp_handler", "sp_attn_implementation", "sdpa")),
+    ],
+)
+def test_ranks_that_share_samples(
+    strategy: str,
+    gpus: str,
+    sizes: tuple[int, ...],
+    handler: tuple[str, str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from accelerate.parallelism_config import ParallelismConfig
+
+    rotation = {} if strategy == "zero3" else {"cp.rotation": "alltoall"}
+    text = f"{SCRIPT}\naccelerator.maybe_context_parallel(buffers=[])\n"
+    _, launch = written(strategy, gpus, {"context_parallel": 4, "settings": rotation}, tmp_path, text)
+    for name, value in parsed(launch, monkeypatch)[1].items():
+        monkeypatch.setenv(name, value)
+    made = ParallelismConfig()
+    assert (made.dp_replicate_size, made.dp_shard_size, made.tp_size, made.cp_size, made.sp_size) == sizes
+    where, field, value = handler
+    assert getattr(getattr(made, where), field) == value
 
 
 @pytest.mark.parametrize(("strategy", "gpus", "more"), [case for case in CASES if case[0].startswith("zero")])

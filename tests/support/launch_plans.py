@@ -54,6 +54,7 @@ def saved(
     precision: str = "bf16-mixed",
     stack: str = "accelerate",
     tensor_parallel: int = 1,
+    context_parallel: int = 1,
     settings: Mapping[str, str] | None = None,
     versions: Mapping[str, str] | None = None,
     **workload: object,
@@ -69,8 +70,9 @@ def saved(
     )
     choice = StrategyChoice(
         name=strategy,
-        data_parallel=cluster.world_size // tensor_parallel,
+        data_parallel=cluster.world_size // tensor_parallel // context_parallel,
         tensor_parallel=tensor_parallel,
+        context_parallel=context_parallel,
         zero_stage=STAGES[strategy],
         offload=offload,
         micro_batch_size=micro,

@@ -63,6 +63,8 @@ def _plans() -> Iterator[SavedPlan]:
     for offload in ("optimizer", "all"):
         yield saved("zero3", "8xH100", offload=offload)
         yield saved("fsdp", "8xH100", offload=offload)
+    for strategy in ("fsdp", "zero3"):
+        yield saved(strategy, "8xH100", context_parallel=4)
     for settings in SWAPS:
         yield saved("zero3", "8xH100", offload="nvme", settings=settings)
 
