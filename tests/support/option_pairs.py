@@ -39,7 +39,7 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
     "offload": ("optimizer", "all", "nvme"), "seq-len": (64,), "micro-batch": (2,), "global-batch": (16,),
     "grad-accum": (2,), "context": (64,), "batch": (2,), "new-tokens": (8,), "kv-dtype": ("fp8",),
     "quantize": ("int8",), "peft": ("lora", "qlora"), "lora-rank": (8,), "lora-targets": ("q_proj",),
-    "dp-replicate": (4,), "tp": (4,), "pp": (2,), "ep": (4,), "schedule": ("gpipe",), "vpp": (4,),
+    "dp-replicate": (4,), "tp": (4,), "pp": (2,), "ep": (4,), "cp": (2,), "schedule": ("gpipe",), "vpp": (4,),
     "host-ram": ("1GiB",),
 }  # fmt: skip
 """Values that are no defaults, by option."""

@@ -205,7 +205,9 @@ def refuse_model(model: Any, split: SequenceSplit, attention: str) -> None:
     if kinds is None:
         kinds = ["sliding_attention"] if getattr(text, "sliding_window", None) else []
     other = sorted({kind for kind in kinds if kind != "full_attention"})
-    if not getattr(text, "num_attention_heads", None) or any(_carries_state(kind) for kind in (*other, *_classes(model))):
+    if not getattr(text, "num_attention_heads", None) or any(
+        _carries_state(kind) for kind in (*other, *_classes(model))
+    ):
         raise CannotSplitError(f"{name} has layers that carry a state along the sequence, which ranks would begin anew")
     windows_kept = split.method == "ulysses" and attention == "flash" and set(other) <= {"sliding_attention"}
     if other and not windows_kept:
