@@ -1,5 +1,7 @@
 """Element types by their torch name, sized in bits so that sub-byte types have a place."""
 
+from functools import cache
+
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.units import ceil_div
 
@@ -23,13 +25,16 @@ BITS: dict[str, int] = {
 
 def element_bits(dtype: str) -> int:
     """Bits of one element of the torch dtype called `dtype` (`bfloat16`, `torch.bfloat16`)."""
-    name = dtype.removeprefix("torch.")
+    known = BITS.get(dtype)
+    if known is not None:
+        return known
     try:
-        return BITS[name]
+        return BITS[dtype.removeprefix("torch.")]
     except KeyError:
         raise InputError(f"element type {dtype!r} is unknown; known: {', '.join(BITS)}") from None
 
 
+@cache
 def is_floating(dtype: str) -> bool:
     """Whether the torch dtype holds floating-point numbers; 4-bit weights are packed into integers."""
     return dtype.removeprefix("torch.").startswith(("float", "bfloat"))

@@ -7,12 +7,14 @@ of the step. `RankStream.live` is then a cumulative sum for any micro batch.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Moment, Schedule, Waits
 from gpu_plan.planner.trace.events import CATEGORIES, CATEGORY_INDEX, Category, IntArray, Kind, Mark, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
 
 BLOCK = 512
 """CUDA's caching allocator rounds every request up to this many bytes (pytorch c10/cuda/CUDACachingAllocator.cpp)."""
@@ -33,16 +35,14 @@ class Phase(StrEnum):
 TRAINING_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """A moment: segment of the run, and place inside it."""
 
     segment: int
     key: int
 
 
-@dataclass(frozen=True, slots=True)
-class Handle:
+class Handle(NamedTuple):
     """A storage that a strategy placed."""
 
     tensor: int
@@ -88,10 +88,9 @@ class StreamBuilder:
         self.passes: list[Pass] = []
         self.steps: list[int] = []
         self._lay_out(accumulation_steps)
-        self._marks = {mark: trace.mark_position(mark) for mark in Mark}
+        self._marks = _marks(trace)
         self._gradient_at = _gradient_positions(trace)
-        made = np.flatnonzero(trace.tensor_parameter >= 0)
-        self._gradient_tensor = {int(trace.tensor_parameter[tensor]): int(tensor) for tensor in made}
+        self._gradient_tensor = _gradient_tensors(trace)
         self._hand_over_inputs()
 
     def _lay_out(self, accumulation_steps: int) -> None:
@@ -181,7 +180,10 @@ class StreamBuilder:
         placed.cuda_stream.append(cuda_stream)
         placed.label.append(label)
         placed.module.append(module)
-        self._event(at, 1, tensor)
+        placed.event_segment.append(at.segment)
+        placed.event_key.append(at.key)
+        placed.event_sign.append(1)
+        placed.event_tensor.append(tensor)
         return Handle(tensor)
 
     def free(self, at: Point, handle: Handle, waits: Waits | None = None) -> None:
@@ -277,15 +279,28 @@ class TracedEvents:
         self.tensors.append(tensors)
 
 
+@of_trace
 def allocations(trace: StepTrace) -> tuple[IntArray, IntArray, IntArray]:
     """Position, sign and tensor of every allocation and free of a trace."""
     at = np.flatnonzero((trace.kind == Kind.ALLOC) | (trace.kind == Kind.FREE))
     return at, np.where(trace.kind[at] == Kind.ALLOC, 1, -1), trace.subject[at]
 
 
+@of_trace
+def _marks(trace: StepTrace) -> dict[Mark, int]:
+    return {mark: trace.mark_position(mark) for mark in Mark}
+
+
+@of_trace
 def _gradient_positions(trace: StepTrace) -> dict[int, int]:
     at = np.flatnonzero(trace.kind == Kind.GRADIENT)
     return {int(trace.subject[position]): int(position) for position in at}
+
+
+@of_trace
+def _gradient_tensors(trace: StepTrace) -> dict[int, int]:
+    made = np.flatnonzero(trace.tensor_parameter >= 0)
+    return {int(trace.tensor_parameter[tensor]): int(tensor) for tensor in made}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -399,6 +414,7 @@ def _column(values: list[int], length: int) -> IntArray:
     return column.reshape(length)
 
 
+@of_trace
 def carried_storages(trace: StepTrace) -> IntArray:
     """Storages that the loop still holds when a pass is over: outputs and loss, not gradients."""
     alive = np.zeros(trace.num_tensors, dtype=np.int64)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_plan.planner.trace.events import Kind, Mark, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,7 @@ class ModuleTimes:
     backward_exit: dict[str, int]
 
 
+@of_trace
 def module_times(trace: StepTrace) -> ModuleTimes:
     """Positions of first forward entry, last forward exit, first backward entry and last backward exit."""
     backward_at = trace.mark_position(Mark.BACKWARD)

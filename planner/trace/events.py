@@ -132,7 +132,7 @@ class ModuleLayout:
     """Linear layers that compute in float8."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, weakref_slot=True, kw_only=True)
 class StepTrace:
     """One forward and backward pass of a rank that holds the whole model.
 

@@ -260,6 +260,24 @@ def test_the_worst_rank_touches_at_least_its_share(group: FlatGroup) -> None:
     assert worst.touched == sum(dict(zip(group.parameters, group.numels, strict=True))[i] for i in worst.parameters)
 
 
+@given(st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=12), min_size=1, max_size=3), st.integers(1, 40))
+def test_the_worst_rank_is_the_one_that_counting_slice_by_slice_finds(sizes: list[list[int]], world: int) -> None:
+    groups, first = [], 0
+    for numels in sizes:
+        groups.append(FlatGroup(tuple(range(first, first + len(numels))), (*numels[:-1], numels[-1] + 1), world))
+        first += len(numels)
+    touched, largest = [0] * world, [0] * world
+    for group in groups:
+        whole = dict(zip(group.parameters, group.numels, strict=True))
+        for part in group.slices():
+            touched[part.rank] += whole[part.parameter]
+            largest[part.rank] = max(largest[part.rank], part.numel)
+    rank = max(range(world), key=lambda index: (touched[index], largest[index], -index))
+    worst = worst_rank(groups)
+    assert (worst.rank, worst.touched, worst.largest) == (rank, touched[rank], largest[rank])
+    assert worst.slices == tuple(tuple(part for part in group.slices() if part.rank == rank) for group in groups)
+
+
 @given(GROUPS, st.integers(1, 10_000))
 def test_copies_of_a_bucket_never_exceed_it(group: FlatGroup, limit: int) -> None:
     slices = list(group.slices())

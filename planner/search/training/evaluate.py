@@ -30,7 +30,7 @@ from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, Step
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
 from gpu_plan.planner.strategy.host_memory import HostJob, certain, host_terms
 from gpu_plan.planner.strategy.traits import Offload
-from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
 from gpu_plan.planner.trace.provider import Provider
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Checkpointing, Workload
@@ -127,6 +127,7 @@ class Evaluator(BaseEvaluator[Workload]):
     """The model's, where it is named by one: degrees that nobody asked for are tried of such a model alone."""
     _plans: dict[tuple[object, ...], RankPlan] = field(default_factory=dict)
     _states: dict[tuple[object, ...], StepJudgement] = field(default_factory=dict)
+    _hosts: dict[tuple[object, ...], tuple[tuple[Term, ...], list[ParameterInfo]]] = field(default_factory=dict)
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     kept_pipelines: dict[Any, tuple[PipedRank, ...]] = field(default_factory=dict)
     """Ranks of pipelines, kept for every micro batch that their traces span."""
@@ -302,6 +303,14 @@ class Evaluator(BaseEvaluator[Workload]):
         return (uncompiled_term(peak - profile.peak_allocated_bytes),)
 
     def _host_terms(self, family: Family, context: RankContext, step_bytes: int) -> tuple[Term, ...]:
+        """Once for all micro batches of a family: what is loaded, kept and saved does not depend on them."""
+        key = (*_words(family), family.pipeline, context.pipeline, id(context.trace.parameters), step_bytes)
+        if key not in self._hosts:
+            # The parameters are kept beside: another list could have their id once they were gone.
+            self._hosts[key] = self._made_host_terms(family, context, step_bytes), context.trace.parameters
+        return self._hosts[key][0]
+
+    def _made_host_terms(self, family: Family, context: RankContext, step_bytes: int) -> tuple[Term, ...]:
         job = HostJob(
             host=family.strategy.traits.host,
             parameters=[parameter for parameter in context.trace.parameters if not parameter.tied_to],

@@ -10,11 +10,24 @@ from gpu_plan.planner.memory.stream import StreamBuilder
 from gpu_plan.planner.strategy.base import MASTER, RankContext, nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
 from gpu_plan.planner.strategy.fsdp2.packed import packed_dtype, stored_as_floats
-from gpu_plan.planner.strategy.fsdp2.units import ROOT, Unit, Wrapping, shard, wrap_units
+from gpu_plan.planner.strategy.fsdp2.units import ROOT, Sharding, Unit, Wrapping, shard, wrap_units
 from gpu_plan.planner.strategy.module_times import ModuleTimes, module_times
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Kind, Mark, ParameterInfo
 from gpu_plan.planner.trace.variant import Regime
+
+
+def _shards(context: RankContext) -> list[Sharding]:
+    """Of each parameter; layers of a kind have the same ones."""
+    known: dict[tuple[tuple[int, ...], int], Sharding] = {}
+    found = []
+    for parameter in context.trace.parameters:
+        ranks = context.expert_ranks if parameter.experts else context.shard_ranks
+        key = (tuple(parameter.shape), ranks)
+        if key not in known:
+            known[key] = shard(parameter, ranks)
+        found.append(known[key])
+    return found
 
 
 class Layout:
@@ -39,10 +52,7 @@ class Layout:
         self.float8 = fsdp_float8.gathered(context)
         reshard = context.setting("fsdp.reshard_after_forward", "true") == "true"
         self.units = wrap(trace, reshard)
-        self.shards = [
-            shard(parameter, context.expert_ranks if parameter.experts else context.shard_ranks)
-            for parameter in trace.parameters
-        ]
+        self.shards = _shards(context)
         self.times: ModuleTimes = module_times(trace)
         self.on_host = context.offload is Offload.ALL
 
@@ -52,7 +62,28 @@ class Layout:
 
     def gathered(self, unit: Unit) -> int:
         """Bytes of the flat all-gather output."""
-        return sum(self.unsharded_bytes[i] for i in unit.parameters)
+        return self._gathered[unit.name]
+
+    @cached_property
+    def _gathered(self) -> dict[str, int]:
+        return {unit.name: sum(self.unsharded_bytes[i] for i in unit.parameters) for unit in self.units}
+
+    def cast_in(self, unit: Unit) -> int:
+        """Bytes of the shards that are gathered in another type than they are stored in, in the type of the gathering;
+        without those that are cast to float8."""
+        return self._cast_in[unit.name]
+
+    @cached_property
+    def _cast_in(self) -> dict[str, int]:
+        return {
+            unit.name: sum(
+                nbytes(self.shards[i].shard_numel, gathered)
+                for i in unit.parameters
+                for gathered, stored in (self._dtypes[i],)
+                if i not in self.float8 and stored != gathered
+            )
+            for unit in self.units
+        }
 
     @cached_property
     def unsharded_bytes(self) -> tuple[int, ...]:
@@ -99,7 +130,11 @@ class Layout:
 
     def reduced(self, unit: Unit) -> list[int]:
         """Parameters of the unit that get a gradient."""
-        return [i for i in unit.parameters if self.steps(i)]
+        return self._reduced[unit.name]
+
+    @cached_property
+    def _reduced(self) -> dict[str, list[int]]:
+        return {unit.name: [i for i in unit.parameters if self.steps(i)] for unit in self.units}
 
     def steps(self, index: int) -> bool:
         """Whether a parameter gets a gradient, and so optimizer state; a trace without a step knows no gradients."""

@@ -150,11 +150,7 @@ class Passes:
             return fsdp_host.copy_in(self._builder, at, shards, unit.name, ALL_GATHER_STREAM)
         cast = [self._layout.shards[i].shard_numel for i in unit.parameters if i in self._layout.float8]
         made = fsdp_float8.cast_shards(self._builder, at, cast, unit.name, ALL_GATHER_STREAM)
-        size = sum(
-            nbytes(self._layout.shards[i].shard_numel, self._layout.gathered_dtype(i))
-            for i in unit.parameters
-            if i not in self._layout.float8 and self._layout.stored_dtype(i) != self._layout.gathered_dtype(i)
-        )
+        size = self._layout.cast_in(unit)
         if not size:
             return made
         category, label = Category.COMMUNICATION, "all-gather input"

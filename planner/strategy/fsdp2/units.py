@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
 from gpu_plan.planner.units import ceil_div
 
 ROOT = ""
@@ -48,6 +49,7 @@ def shard(parameter: ParameterInfo, world_size: int) -> Sharding:
     return Sharding(shard_numel=shard_numel, unsharded_numel=shard_numel * world_size)
 
 
+@of_trace
 def wrap_units(trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
     """Units in the order in which accelerate makes them, the root last; parameters go to the innermost.
 

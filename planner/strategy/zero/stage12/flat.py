@@ -5,16 +5,19 @@ get_partition_info, average_tensor.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
+
+from gpu_plan.planner.trace.events import IntArray
 from gpu_plan.planner.units import round_up
 
 _ALIGNMENT = 2
 """nccl_start_alignment_factor: elements, times the world size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """Part of a parameter inside one rank's partition."""
 
     parameter: int
@@ -29,16 +32,14 @@ class FlatGroup:
     parameters: tuple[int, ...]
     numels: tuple[int, ...]
     world_size: int
+    numel: int = field(init=False, compare=False)
+    """Elements without padding."""
+    padded: int = field(init=False, compare=False)
+    """Elements of the flat buffer."""
 
-    @property
-    def numel(self) -> int:
-        """Elements without padding."""
-        return sum(self.numels)
-
-    @property
-    def padded(self) -> int:
-        """Elements of the flat buffer."""
-        return round_up(self.numel, _ALIGNMENT * self.world_size)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numel", sum(self.numels))
+        object.__setattr__(self, "padded", round_up(self.numel, _ALIGNMENT * self.world_size))
 
     @property
     def partition(self) -> int:
@@ -51,14 +52,23 @@ class FlatGroup:
 
     def slices(self) -> Iterator[Slice]:
         """All slices, in the order of the flat buffer."""
-        start = 0
+        start, size = 0, self.partition
         for parameter, numel in zip(self.parameters, self.numels, strict=True):
             end = start + numel
             while start < end:
-                rank = start // self.partition
-                stop = min(end, (rank + 1) * self.partition)
+                rank = start // size
+                stop = min(end, (rank + 1) * size)
                 yield Slice(parameter, rank, stop - start)
                 start = stop
+
+    def of_rank(self, rank: int) -> Iterator[Slice]:
+        """One rank's slices, in the same order."""
+        start, first, last = 0, rank * self.partition, (rank + 1) * self.partition
+        for parameter, numel in zip(self.parameters, self.numels, strict=True):
+            held = min(start + numel, last) - max(start, first)
+            if held > 0:
+                yield Slice(parameter, rank, held)
+            start += numel
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +98,38 @@ def worst_rank(groups: Sequence[FlatGroup]) -> Ownership:
     Ties go to the larger slice (its norm is taken in fp64), then to the lowest rank.
     """
     world = groups[0].world_size
-    touched, largest = [0] * world, [0] * world
+    touched, largest = np.zeros(world, dtype=np.int64), np.zeros(world, dtype=np.int64)
     for group in groups:
-        numels = dict(zip(group.parameters, group.numels, strict=True))
-        for part in group.slices():
-            touched[part.rank] += numels[part.parameter]
-            largest[part.rank] = max(largest[part.rank], part.numel)
-    return ownership(groups, max(range(world), key=lambda index: (touched[index], largest[index], -index)))
+        _count(group, touched, largest)
+    order = np.lexsort((-np.arange(world), largest, touched))
+    return ownership(groups, int(order[-1]))
+
+
+def _count(group: FlatGroup, touched: IntArray, largest: IntArray) -> None:
+    """Adds a group to what each rank's partition touches, and to its largest slice: without a step for each slice, of
+    which thousands of ranks have thousands."""
+    numels = np.asarray(group.numels, dtype=np.int64)
+    ends = np.cumsum(numels)
+    starts, ends, numels = (ends - numels)[numels > 0], ends[numels > 0], numels[numels > 0]
+    if not len(numels):
+        return
+    size = group.partition
+    first, last = starts // size, (ends - 1) // size
+    reach = np.zeros((2, len(touched) + 1), dtype=np.int64)
+    np.add.at(reach[0], first, numels)
+    np.add.at(reach[0], last + 1, -numels)
+    # Between its first and last rank a parameter fills partitions whole.
+    np.add.at(reach[1], first + 1, (last > first).astype(np.int64))
+    np.add.at(reach[1], last, -(last > first).astype(np.int64))
+    touched += np.cumsum(reach[0])[:-1]
+    np.maximum(largest, np.where(np.cumsum(reach[1])[:-1] > 0, size, 0), out=largest)
+    np.maximum.at(largest, first, np.minimum(ends, (first + 1) * size) - starts)
+    np.maximum.at(largest, last, ends - np.maximum(starts, last * size))
 
 
 def ownership(groups: Sequence[FlatGroup], rank: int) -> Ownership:
     """What one rank owns of all groups."""
-    slices = tuple(tuple(part for part in group.slices() if part.rank == rank) for group in groups)
+    slices = tuple(tuple(group.of_rank(rank)) for group in groups)
     numels = [dict(zip(group.parameters, group.numels, strict=True)) for group in groups]
     touched = sum(sizes[part.parameter] for sizes, parts in zip(numels, slices, strict=True) for part in parts)
     return Ownership(rank, slices, touched)

@@ -6,11 +6,13 @@ no hooks, and stage3.py: create_reduce_and_remove_grad_hooks reduces its gradien
 """
 
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
 
 _BLOCKS = frozenset({"MixtralDecoderLayer", "Qwen2MoeDecoderLayer", "Qwen3MoeDecoderLayer"})
 """transformers' layers whose `mlp` is, where it has experts, of a class that DeepSpeed lists."""
 
 
+@of_trace
 def leaf_modules(trace: StepTrace) -> frozenset[str]:
     """Names of the model's leaf modules."""
     known = set(trace.modules)
@@ -27,6 +29,7 @@ def leaf_of(module: str, leaves: frozenset[str]) -> str | None:
     return None
 
 
+@of_trace
 def leaf_parameters(trace: StepTrace) -> dict[int, tuple[int, ...]]:
     """Parameters of every leaf module, by the module's number."""
     leaves = leaf_modules(trace)

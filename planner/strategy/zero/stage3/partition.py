@@ -14,6 +14,7 @@ from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.zero.common import ZeroConfig, model_dtype, optimizer_groups
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_modules, leaf_of
 from gpu_plan.planner.trace.events import Kind, ParameterInfo, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
 from gpu_plan.planner.units import ceil_div
 
 _MATRIX_PRODUCTS = ("mm", "addmm", "linear")
@@ -69,14 +70,17 @@ def _sub_groups(group: Sequence[int], share: Sequence[int], limit: int) -> list[
         return [tuple(group)]
     parts: list[tuple[int, ...]] = []
     current: list[int] = []
+    held = 0
     for index in group:
         current.append(index)
-        if sum(share[member] for member in current) >= limit:
+        held += share[index]
+        if held >= limit:
             parts.append(tuple(current))
-            current = []
+            current, held = [], 0
     return [*parts, tuple(current)] if current else parts
 
 
+@of_trace
 def holders(trace: StepTrace) -> dict[int, list[int]]:
     """Parameters by the module whose hooks gather them.
 

@@ -214,24 +214,25 @@ class Stage3:
         kinds, subjects = trace.kind[places].tolist(), trace.subject[places].tolist()
         before = builder.passes.index(in_pass) * int(self.kernels[-1]) if len(self.kernels) else 0
         launches = (before + self.kernels[places]).tolist()
+        gradient, enter, leave, backward = int(Kind.GRADIENT), int(Kind.ENTER), int(Kind.EXIT), int(Kind.BACKWARD_ENTER)
         for position, kind, subject, launched in zip(places.tolist(), kinds, subjects, launches, strict=True):
             if position > bound:
                 coordinator.drop_graphs(builder.at_mark(in_pass, Mark.OUTPUTS_BOUND), but=1)
                 bound = trace.num_events
-            if kind == Kind.BACKWARD_ENTER and not root_entered:
+            if kind == backward and not root_entered:
                 # Backward of the outputs enters the root first, of which traces, as of nothing to be gathered, say no
                 # more.
                 coordinator.fetch(builder.after(in_pass, position), 0, backward=True)
                 root_entered = True
             at = builder.after(in_pass, position)
             self.queue.launched(launched, builder.moment(at))
-            if kind == Kind.GRADIENT:
+            if kind == gradient:
                 coordinator.forget_view(at, subject)
                 if subject not in self.delayed:
                     self._arrive(at, in_pass, subject)
-            elif kind == Kind.ENTER:
+            elif kind == enter:
                 coordinator.fetch(at, subject, backward=False)
-            elif kind == Kind.EXIT:
+            elif kind == leave:
                 coordinator.release(
                     at,
                     subject,
@@ -239,7 +240,7 @@ class Stage3:
                     recorded=position in self.recorded,
                     recomputed=position > backward_begins,
                 )
-            elif kind == Kind.BACKWARD_ENTER:
+            elif kind == backward:
                 coordinator.fetch(at, subject, backward=True)
             elif subject in self.leaves:
                 for parameter in self.leaves[subject]:

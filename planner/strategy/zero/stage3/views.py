@@ -10,11 +10,13 @@ import numpy as np
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.trace.events import Kind, StepTrace
+from gpu_plan.planner.trace.remembered import of_trace
 
 _PRODUCTS = frozenset({"_grouped_mm", "mm", "addmm", "bmm", "baddbmm", "linear"})
 _LOOKUPS = frozenset({"embedding"})
 
 
+@of_trace
 def viewed_parameters(trace: StepTrace) -> frozenset[int]:
     """Parameters that matrix products of their own module use through views: stacks of matrices."""
     multiplying = _modules_with(trace, _PRODUCTS)
@@ -26,11 +28,13 @@ def viewed_parameters(trace: StepTrace) -> frozenset[int]:
     )
 
 
+@of_trace
 def lookup_modules(trace: StepTrace) -> frozenset[int]:
     """Modules that look rows up by integers: their inputs have no gradient."""
     return _modules_with(trace, _LOOKUPS)
 
 
+@of_trace
 def recorded_exits(trace: StepTrace) -> frozenset[int]:
     """Events at which a module's forward ends that autograd has recorded: the last one before its backward is over.
 
@@ -62,6 +66,7 @@ def _modules_with(trace: StepTrace, operators: frozenset[str]) -> frozenset[int]
     return frozenset(np.unique(trace.op_module[(trace.op_phase == 0) & named[trace.op_name]]).tolist())
 
 
+@of_trace
 def packed_in_graph(trace: StepTrace) -> frozenset[int]:
     """Packed 4-bit weights of modules that backward passes through: their products name them in the graph."""
     entered = {trace.modules[int(module)] for module in trace.subject[trace.kind == Kind.BACKWARD_ENTER]}
