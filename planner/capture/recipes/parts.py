@@ -83,6 +83,11 @@ class Job:
 
 def job(*more: tuple[str, dict[str, Any]]) -> Job:
     """The script's arguments; `more`: those of one recipe alone."""
+    return Job(parsed(*more))
+
+
+def parsed(*more: tuple[str, dict[str, Any]]) -> argparse.Namespace:
+    """The script's arguments as they are."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--output", default="recipe-output")
@@ -95,7 +100,7 @@ def job(*more: tuple[str, dict[str, Any]]) -> Job:
     parser.add_argument("--no-checkpointing", action="store_true")
     for name, options in more:
         parser.add_argument(name, **options)
-    return Job(parser.parse_args())
+    return parser.parse_args()
 
 
 def _words(count: int) -> str:

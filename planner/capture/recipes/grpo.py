@@ -1,0 +1,22 @@
+"""Group relative policy optimisation: TRL's GRPOTrainer."""
+
+from trl import GRPOConfig, GRPOTrainer
+
+from gpu_plan.planner.capture.recipes.rollouts import rollout_job
+
+
+def main() -> None:
+    """Trains."""
+    own = rollout_job()
+    GRPOTrainer(
+        model=own.given.model,
+        reward_funcs=own.rewards(),
+        args=GRPOConfig(**own.rollout_arguments()),
+        train_dataset=own.data(prompt=own.prompt),
+        processing_class=own.tokenizer(),
+        peft_config=own.adapters(),
+    ).train()
+
+
+if __name__ == "__main__":
+    main()
