@@ -109,6 +109,33 @@ class ShardingFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stood:
+    """One storage at the peak of a passage: bytes for any number of rows."""
+
+    fixed: int
+    per_row: int = 0
+    category: str = "activations"
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Something that runs before the step, in every iteration: what stands at its peak beside what stood before."""
+
+    name: str
+    """`prefill`, `decode`, `log-probabilities`."""
+    model: int = 0
+    """Which of the job's models computes."""
+    rows: int = 0
+    """Samples of the pass that was recorded; 0 where bytes are a line over the rows."""
+    standing: tuple[Stood, ...] = ()
+
+    def nbytes(self, rows: int) -> int:
+        """Of all that stands."""
+        return sum(one.fixed + one.per_row * rows for one in self.standing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedFacts:
     """What the script turned out to do, beside the trace."""
 
@@ -153,6 +180,10 @@ class CapturedFacts:
     """Norm to which gradients are clipped before the step; None where they are not."""
     compiled: bool = False
     models: int = 1
+    passages: tuple[Passage, ...] = ()
+    """What ran before the step in the same iteration: a rollout, log-probabilities."""
+    rolled_out_rows: int = 0
+    """Samples that were generated at once, for so many passes of the accumulation."""
     walls: Literal["namespaces", "landlock", "none"] = "none"
     """What stood around it."""
     notes: tuple[str, ...] = ()

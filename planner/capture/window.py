@@ -146,7 +146,7 @@ class Window:
         when_imported("transformers.configuration_utils", lambda _: stack.enter_context(weightless_models(configs)))
         stack.enter_context(loaders(self._request.micro_batch))
         stack.enter_context(longest_first(self._lengths))
-        stack.enter_context(completions(self._generated))
+        stack.enter_context(completions(self._generated, self._recorder.passages.roll_out))
         stack.enter_context(parameters_on_meta())
         stack.enter_context(ranks_as_devices())
         stack.enter_context(python_wrappers_open())
@@ -290,6 +290,8 @@ class Window:
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
             models=len(models),
+            passages=self._recorder.passages.of(models),
+            rolled_out_rows=self._generated.rows,
             notes=(
                 *_notes(self._observed, models, self._recorder.evaluations.left_out, self._evaluators.left_out),
                 *_upper_bound(self._known.unknown_masks),

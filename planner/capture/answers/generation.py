@@ -5,7 +5,7 @@ part of the step; the notes say so.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 
 from gpu_plan.planner.capture.imports import when_imported
 
+RollOut = Callable[[Any, Callable[..., Any], torch.Tensor, Any, int], bool]
 _DEFAULT_TOKENS = 20
 """transformers generation/configuration_utils.py: max_length, where nothing is said."""
 
@@ -22,6 +23,10 @@ class Generated:
     """What was asked for."""
 
     passes: int = 0
+    rows: int = 0
+    """Most samples at once."""
+    counted: bool = False
+    """Whether what it holds was recorded."""
     tokens: int = 0
     """Of the longest completion."""
 
@@ -29,6 +34,11 @@ class Generated:
         """For people."""
         if not self.passes:
             return ()
+        if self.counted:
+            return (
+                f"completions of {self.tokens:,} tokens, all of full length: the model's own generate is run over the"
+                " prompt and at the last token, and between them the cache grows",
+            )
         return (
             f"completions of up to {self.tokens:,} tokens were not generated, only trained on: what generating them"
             " holds on the device is not counted",
@@ -36,8 +46,11 @@ class Generated:
 
 
 @contextlib.contextmanager
-def completions(generated: Generated) -> Iterator[None]:
-    """Within, `generate` gives prompts with the longest completions at once. For the rest of the process."""
+def completions(generated: Generated, roll_out: RollOut) -> Iterator[None]:
+    """Within, `generate` gives prompts with the longest completions at once. For the rest of the process.
+
+    `roll_out(model, generate, ids, config, tokens)` runs the original where it wants to see it, and says whether.
+    """
 
     def take(module: Any) -> None:
         original = module.GenerationMixin.generate
@@ -52,6 +65,8 @@ def completions(generated: Generated) -> Iterator[None]:
             times = kwargs.get("num_return_sequences") or config.num_return_sequences or 1
             generated.passes += 1
             generated.tokens = max(generated.tokens, most)
+            generated.rows = max(generated.rows, ids.shape[0] * times)
+            generated.counted = roll_out(model, original, ids, config, most)
             new = torch.full((ids.shape[0] * times, most), 5, dtype=ids.dtype).to(ids.device)
             found = torch.cat([ids.repeat_interleave(times, dim=0) if times > 1 else ids, new], dim=1)
             if kwargs.get("return_dict_in_generate", config.return_dict_in_generate):

@@ -1,7 +1,7 @@
 """Watches the script's loop and records its first training step: forward, loss and backward, as the user wrote them."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -13,6 +13,7 @@ from gpu_plan.planner.capture.answers.host_values import HostValues
 from gpu_plan.planner.capture.answers.placement import Placement, settle
 from gpu_plan.planner.capture.watch.evaluations import Evaluations
 from gpu_plan.planner.capture.watch.names import other_name
+from gpu_plan.planner.capture.watch.passages import Passages
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.inputs.known import KnownValues
@@ -65,6 +66,7 @@ class StepRecorder:
         self._aside: list[nn.Module] = []
         """Models that ran without training before the step: a teacher's place on the device is taken as well."""
         self.evaluations = Evaluations()
+        self.passages = Passages(known, reads, profile, origin, prepare, self._awake)
         self.backward_passes = 0
         self.forward_passes = 0
         self.afterwards: Callable[[], None] | None = None
@@ -125,9 +127,26 @@ class StepRecorder:
             self._idle.__exit__(None, None, None)
             self._idle = None
 
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        """For a recording between passes: what answers there steps aside."""
+        self._wake()
+        self._placement.recording = True
+        try:
+            yield
+        finally:
+            self._placement.recording = False
+            self._rest()
+
     def _run(self, module: nn.Module, call: Callable[[], Any], given: Any) -> Any:
         """`call()`; before the step an evaluation that was seen may be left out."""
-        return call() if self.model is not None else self.evaluations.run(module, call, given)
+        if self.model is not None:
+            return call()
+        root = inner_model(module)
+        if torch.is_grad_enabled() or next(root.parameters(), None) is None:
+            return self.evaluations.run(module, call, given)
+        rows = micro_batch_of(dict(_named_tensors(*given)))
+        return self.passages.run(root, lambda: self.evaluations.run(module, call, given), rows)
 
     # -- hooks ---------------------------------------------------------------------------------------
 
