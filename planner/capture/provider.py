@@ -9,7 +9,7 @@ from pathlib import Path
 from gpu_plan.planner.cache_dir import cache_dir, entry_name, read_entry, write_entry
 from gpu_plan.planner.capture.files import project_files
 from gpu_plan.planner.capture.parent import CaptureError, capture
-from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, Passage
 from gpu_plan.planner.capture.workload import natural_regime
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.foreign.files import read_bytes
@@ -55,16 +55,9 @@ class CapturedProvider:
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """The script's step under `variant`; it holds at `micro_batch` alone."""
-        facts = self.facts()
         if variant.spread > 1:
             return self._parts().trace(variant, micro_batch)
-        request = self.request
-        if variant.regime != natural_regime(facts):
-            request = replace(request, regime=variant.regime)
-        if variant.checkpointing != facts.checkpointing:
-            request = replace(request, checkpointing=variant.checkpointing)
-        if micro_batch != facts.micro_batch:
-            request = replace(request, micro_batch=micro_batch)
+        request = self.request_of(variant, micro_batch)
         made = self._captured(request)[1]
         if made.samples != (micro_batch,):
             raise CaptureError(
@@ -72,6 +65,23 @@ class CapturedProvider:
                 f" --micro-batch {made.samples[0]}, or without it"
             )
         return made
+
+    def request_of(self, variant: StepVariant, micro_batch: int) -> CaptureRequest:
+        """The run of the script that answers."""
+        facts, request = self.facts(), self.request
+        if variant.regime != natural_regime(facts):
+            request = replace(request, regime=variant.regime)
+        if variant.checkpointing != facts.checkpointing:
+            request = replace(request, checkpointing=variant.checkpointing)
+        return request if micro_batch == facts.micro_batch else self.of_batch(request, micro_batch)
+
+    def of_batch(self, request: CaptureRequest, micro_batch: int) -> CaptureRequest:
+        """The same run with another number of samples."""
+        return replace(request, micro_batch=micro_batch)
+
+    def passages(self, variant: StepVariant, micro_batch: int) -> tuple[Passage, ...]:
+        """What runs before the script's step in each iteration."""
+        return self._captured(self.request_of(variant, micro_batch))[0].passages
 
     def _parts(self) -> TraceProvider:
         """Traces of one rank's part of the script's model, which are of its configuration: the script is not run in

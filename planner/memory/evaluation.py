@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpu_plan.planner.memory.appended import Appended, joined, next_segment
 from gpu_plan.planner.memory.stream import RankStream, carried_storages
-from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category, IntArray
+from gpu_plan.planner.trace.events import CATEGORY_INDEX, Category
 
 _LOSS = 4
 """Bytes of one loss."""
@@ -35,42 +36,12 @@ class Evaluated:
     """Whether what is kept is one tensor, copied for every batch; otherwise it is a list."""
 
 
-@dataclass(slots=True)
-class _Appended:
-    """Events and storages behind those of a stream."""
-
-    tensors: int
-    """Storages of the stream."""
-    sign: list[int]
-    tensor: list[int]
-    fixed: list[int]
-    category: list[int]
-    cuda_stream: list[int]
-    label: list[str]
-    module: list[str]
-
-    def alloc(self, size: int, category: int, label: str, module: str, cuda_stream: int = 0) -> int:
-        tensor = self.tensors + len(self.fixed)
-        self.fixed.append(size)
-        self.category.append(category)
-        self.cuda_stream.append(cuda_stream)
-        self.label.append(label)
-        self.module.append(module)
-        self.sign.append(1)
-        self.tensor.append(tensor)
-        return tensor
-
-    def free(self, tensor: int) -> None:
-        self.sign.append(-1)
-        self.tensor.append(tensor)
-
-
 def with_evaluation(training: RankStream, evaluation: RankStream, asked: Evaluated) -> RankStream:
     """`training` followed by an evaluation.
 
     `evaluation` is the same rank's stream of a step without backward: its second pass is what a batch takes.
     """
-    added = _Appended(len(training.fixed), [], [], [], [], [], [], [])
+    added = Appended(len(training.fixed))
     run = _Pass(evaluation, asked.batch)
     trained = carried_storages(training.trace) + training.trace.num_tensors * (training.num_passes - 1)
     if not asked.concatenates:
@@ -90,10 +61,10 @@ def with_evaluation(training: RankStream, evaluation: RankStream, asked: Evaluat
         _add(added, last, run, asked)
     for tensor in (*kept, *last, *run.inputs):
         added.free(tensor)
-    return _joined(training, added)
+    return replace(joined(training, added), evaluation_segment=next_segment(training))
 
 
-def _keep(added: _Appended, held: list[int], run: "_Pass", asked: Evaluated) -> tuple[list[int], list[int]]:
+def _keep(added: Appended, held: list[int], run: "_Pass", asked: Evaluated) -> tuple[list[int], list[int]]:
     """Everything kept before the last batch, and what the loop's variable names beside: the batch before that.
 
     Of two batches the first is kept as it is. Labels and losses are kept as well.
@@ -111,7 +82,7 @@ def _keep(added: _Appended, held: list[int], run: "_Pass", asked: Evaluated) -> 
     return kept, named
 
 
-def _add(added: _Appended, held: list[int], run: "_Pass", asked: Evaluated) -> None:
+def _add(added: Appended, held: list[int], run: "_Pass", asked: Evaluated) -> None:
     """The last batch's logits are gathered and put to the others; then all goes to the host."""
     gathered = run.outputs_bytes * asked.ranks
     new = [_logits(added, gathered, "logits of all ranks")] if asked.ranks > 1 else []
@@ -129,7 +100,7 @@ def _losses(asked: Evaluated, batches: int) -> int:
     return _LOSS * asked.batch * asked.ranks * batches
 
 
-def _logits(added: _Appended, size: int, label: str) -> int:
+def _logits(added: Appended, size: int, label: str) -> int:
     return added.alloc(size, CATEGORY_INDEX[Category.ACTIVATIONS], label, "")
 
 
@@ -159,7 +130,7 @@ class _Pass:
         self.inputs: list[int] = []
         """The batch that the loop's variable names."""
 
-    def play(self, added: _Appended, held: list[int]) -> list[int]:
+    def play(self, added: Appended, held: list[int]) -> list[int]:
         """One batch; `held` goes where the loop's variable is bound anew. Returns what it then holds."""
         placed: dict[int, int] = {}
         for sign, tensor in zip(self._signs.tolist(), self._tensors.tolist(), strict=True):
@@ -187,7 +158,7 @@ class _Pass:
     def _is_input(self, tensor: int) -> bool:
         return int(self._stream.category[tensor]) == CATEGORY_INDEX[Category.INPUTS]
 
-    def _made(self, added: _Appended, tensor: int) -> int | None:
+    def _made(self, added: Appended, tensor: int) -> int | None:
         stream = self._stream
         trace = stream.trace
         own = tensor - trace.num_tensors * stream.num_passes
@@ -201,36 +172,3 @@ class _Pass:
             module = trace.modules[int(trace.tensor_module[index])]
         size, category = int(self._sizes[tensor]), int(stream.category[tensor])
         return added.alloc(size, category, label, module, int(stream.cuda_stream[tensor]))
-
-
-def _appended_returns(training: RankStream, count: int) -> IntArray | None:
-    """What is evaluated comes back at once; what training left waiting does when the host reads the first loss."""
-    if training.event_return is None:
-        return None
-    before = training.event_return.shape[1]
-    own = np.tile(np.arange(before, before + count), (len(training.event_return), 1))
-    return np.concatenate([training.event_return, own], axis=1)
-
-
-def _joined(training: RankStream, added: _Appended) -> RankStream:
-    count = len(added.sign)
-    segment = int(training.event_segment.max(initial=0)) + 1
-
-    def column(before: IntArray, more: list[int]) -> IntArray:
-        return np.concatenate([before, np.asarray(more, dtype=np.int64)])
-
-    return replace(
-        training,
-        event_sign=column(training.event_sign, added.sign),
-        event_tensor=column(training.event_tensor, added.tensor),
-        event_segment=column(training.event_segment, [segment] * count),
-        event_return=_appended_returns(training, count),
-        event_in_backward=np.concatenate([training.event_in_backward, np.zeros(count, dtype=np.bool_)]),
-        fixed=column(training.fixed, added.fixed),
-        per_sample=column(training.per_sample, [0] * len(added.fixed)),
-        cuda_stream=column(training.cuda_stream, added.cuda_stream),
-        category=column(training.category, added.category),
-        labels=[*training.labels, *added.label],
-        label_modules=[*training.label_modules, *added.module],
-        evaluation_segment=segment,
-    )

@@ -83,6 +83,8 @@ def phase_at(stream: RankStream, position: int) -> Phase:
         return Phase.LOAD
     if segment == stream.evaluation_segment:
         return Phase.EVALUATION
+    if segment in dict(stream.between):
+        return dict(stream.between)[segment]
     if segment in stream.step_segments:
         return Phase.STEP
     return Phase.BACKWARD if stream.event_in_backward[position] else Phase.FORWARD
@@ -94,12 +96,15 @@ def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.i
     step = np.isin(segments, stream.step_segments)
     load = segments == 0
     evaluates = (segments == stream.evaluation_segment) & ~load
+    others = {phase: np.isin(segments, _segments(stream, phase)) for _, phase in stream.between}
+    aside = np.isin(segments, [segment for segment, _ in stream.between])
     masks = {
         Phase.LOAD: load,
-        Phase.FORWARD: ~step & ~load & ~evaluates & ~stream.event_in_backward,
+        Phase.FORWARD: ~step & ~load & ~evaluates & ~aside & ~stream.event_in_backward,
         Phase.BACKWARD: stream.event_in_backward,
         Phase.STEP: step,
         **({Phase.EVALUATION: evaluates} if stream.evaluation_segment else {}),
+        **others,
     }
     before = np.concatenate([[0], live])
     passes = np.setdiff1d(np.arange(1, stream.step_segments[-1]), stream.step_segments)
@@ -113,11 +118,17 @@ def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.i
         Phase.BACKWARD: np.asarray(forward_ends, dtype=np.int64),
         Phase.STEP: np.searchsorted(segments, stream.step_segments),
         Phase.EVALUATION: np.searchsorted(segments, [stream.evaluation_segment]),
+        **{phase: np.searchsorted(segments, _segments(stream, phase)) for phase in others},
     }
     return {
         phase: max(int(before[entries[phase]].max(initial=0)), int(live[mask].max(initial=0)))
         for phase, mask in masks.items()
     }
+
+
+def _segments(stream: RankStream, phase: Phase) -> list[int]:
+    """Where the job does something else than train."""
+    return [segment for segment, own in stream.between if own == phase]
 
 
 def _generation_peaks(stream: RankStream, live: IntArray) -> dict[Phase, int]:

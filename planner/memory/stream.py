@@ -30,6 +30,10 @@ class Phase(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     EVALUATION = "evaluation"
+    ROLLOUT = "rollout"
+    SCORING = "log-probabilities"
+    REWARDS = "rewards"
+    SYNC = "weight sync"
 
 
 TRAINING_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
@@ -326,6 +330,8 @@ class RankStream:
     from which on a freed block can be handed out again. None where none waits."""
     evaluation_segment: int = 0
     """Segment in which batches are evaluated, after all training; 0 where none are."""
+    between: tuple[tuple[int, Phase], ...] = ()
+    """Segments behind all training in which the job does something else, and what."""
     phases: tuple[Phase, ...] = ()
     """Of a generation: the phase of each segment. Empty for training, whose events tell it."""
 

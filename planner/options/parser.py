@@ -137,7 +137,8 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     """Name without dashes and value of every job option that was given."""
     names = (
-        "recipe", "prompt_len", "completion_len", "reference", "teacher",
+        "recipe", "prompt_len", "completion_len", "reference", "teacher", "generations", "reward_model", "vllm",
+        "vllm_sleep",
         "precision", "optimizer", "checkpointing", "attention", "stack", "strategy", "offload",
         "dp_replicate", "seq_len", "micro_batch", "global_batch", "grad_accum", "peft", "lora_rank", "lora_targets",
         "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "server", "concurrency",
@@ -238,9 +239,21 @@ def _add_recipe(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--reference",
         metavar="R",
-        help="kept (a second model), adapters (the model without them), precomputed (before the first step)",
+        help="none, kept (a second model), adapters (the model without them), precomputed (before the first step)",
     )
     group.add_argument("--teacher", metavar="MODEL", help="the frozen model that --recipe distill learns from")
+    group.add_argument("--generations", metavar="N", help="completions of each prompt under grpo, rloo; default: 8")
+    group.add_argument("--reward-model", metavar="MODEL", help="a frozen model that rewards completions; default: code")
+    group.add_argument(
+        "--vllm", metavar="MODE", help="colocate (vLLM on the GPUs that train), server (on some of its own)"
+    )
+    group.add_argument(
+        "--vllm-sleep",
+        action="store_const",
+        const="true",
+        dest="vllm_sleep",
+        help="vLLM's weights and cache go meanwhile",
+    )
 
 
 def _add_batch(group: argparse._ArgumentGroup) -> None:
@@ -275,7 +288,7 @@ def _add_serving(group: argparse._ArgumentGroup) -> None:
         "--gpu-memory-utilization",
         "--vllm-memory",
         metavar="SHARE",
-        help="share of each GPU that vLLM may take; default: 0.92",
+        help="share of each GPU that vLLM may take; default: 0.92; beside a trainer 0.3, for its server 0.9",
     )
     group.add_argument("--vllm-tp", metavar="N", help="GPUs that hold one copy of the server; searched unless given")
     group.add_argument("--max-num-seqs", metavar="N", help="sequences that vLLM computes at once; default: its own")

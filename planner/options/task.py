@@ -19,7 +19,9 @@ def is_inference(words: Mapping[str, str]) -> bool:
             if name in words and "server" not in words:
                 raise UsageError(f"--{name} is about a server: add --server vllm")
         return True
-    own = ("server", *SERVING, "context", "batch", "new-tokens", "kv-dtype", "quantize")
+    own: tuple[str, ...] = ("server", *SERVING, "context", "batch", "new-tokens", "kv-dtype", "quantize")
+    if "recipe" in words:
+        own = tuple(name for name in own if name not in ("vllm-tp", "gpu-memory-utilization", "enforce-eager"))
     neutral = {"quantize": "none"}
     for name in own:
         if name in words and words[name] != neutral.get(name):

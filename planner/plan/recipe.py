@@ -41,6 +41,35 @@ class JobPhase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFigures:
+    """vLLM beside a trainer; bytes of one of its ranks."""
+
+    mode: str
+    """`colocate`: on the GPUs that train; `server`: on GPUs of its own."""
+    version: str
+    """The release whose rules these are."""
+    gpus: int
+    """Devices that it takes: all that train, or those of its own."""
+    tensor_parallel: int
+    share: float
+    """Of each of its devices."""
+    sleeps: bool
+    requested_bytes: int
+    """The share in bytes: weights, cache, graphs and what a batch takes."""
+    weight_bytes: int
+    cache_bytes: int
+    """Of its blocks, all of them."""
+    blocks: int
+    cache_tokens: int
+    concurrency: float
+    """Requests of prompt and completion that one copy holds at once."""
+    update_bytes: int
+    """What it holds of a training device while the update runs; 0 for a server."""
+    rollout_seconds: float
+    """Reading weights and cache for every token of a step's completions: no engine is faster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeFigures:
     """A job of several models under one plan."""
 
@@ -48,13 +77,17 @@ class RecipeFigures:
     trainer: str
     """TRL's class, whose own code was traced."""
     reference: str | None
-    """`kept`, `adapters` or `precomputed`; None where none is asked."""
+    """`none`, `kept`, `adapters` or `precomputed`; None where the recipe has none."""
     prompt_len: int
     completion_len: int
     models: tuple[JobModel, ...]
     phases: tuple[JobPhase, ...]
     worst_phase: str
     """The phase with the highest peak: it decides."""
+    generations: int = 1
+    """Completions of each prompt."""
+    engine: EngineFigures | None = None
+    """What generates, where it is none of the models."""
 
     def __post_init__(self) -> None:
         if self.worst_phase not in {phase.name for phase in self.phases}:

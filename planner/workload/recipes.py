@@ -1,6 +1,6 @@
 """Recipes: one entry for each job of several models that a trainer of TRL runs, with all that the planner knows of it.
 
-trl 1.16: trainer/{sft,dpo,kto,reward}_trainer.py, experimental/{orpo,gkd}.
+trl 1.16: trainer/{sft,dpo,kto,reward,grpo,rloo}_trainer.py, experimental/{orpo,gkd}.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,10 @@ class Recipe(NamedTuple):
     """Samples of the smallest micro batch that the trainer takes."""
     adapts: str = "CAUSAL_LM"
     """peft's name of the task."""
+    rolls_out: bool = False
+    """Whether it generates the completions that it trains on."""
+    weighs_reference: bool = True
+    """Whether the reference counts in its loss unless somebody says so: `beta` above 0 in the trainer's config."""
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -34,13 +38,25 @@ RECIPES: Mapping[str, Recipe] = {
         # KTOTrainer: "Actual (not effective) batch size must be > 1", for its estimate of the divergence.
         Recipe(name="kto", trainer="KTOTrainer", roles=("policy", "reference"), refers=True, least_batch=2),
         Recipe(name="reward", trainer="RewardTrainer", roles=("reward model",), adapts="SEQ_CLS"),
+        Recipe(
+            name="grpo",
+            trainer="GRPOTrainer",
+            roles=("policy", "reference"),
+            refers=True,
+            rolls_out=True,
+            weighs_reference=False,  # GRPOConfig.beta is 0
+        ),
+        Recipe(name="rloo", trainer="RLOOTrainer", roles=("policy", "reference"), refers=True, rolls_out=True),
         Recipe(name="distill", trainer="GKDTrainer", roles=("student", "teacher"), taught=True),
     )
 }
-LATER = ("grpo", "ppo", "rloo")
-"""Recipes whose rollouts are not in this version."""
-REFERENCES = ("kept", "adapters", "precomputed")
-"""Where the reference is: a model of its own beside the policy; the policy without its adapters; asked beforehand."""
+GONE = {"ppo": "TRL 1.16 has no PPO trainer any more: --recipe grpo or rloo trains without a critic"}
+"""What earlier releases of TRL had."""
+REFERENCES = ("none", "kept", "adapters", "precomputed")
+"""Where the reference is: nowhere; a model of its own beside the policy; the policy without its adapters; asked
+beforehand."""
+ENGINES = ("colocate", "server")
+"""Where vLLM generates: on the GPUs that train, or on some of its own (`vllm_mode`)."""
 
 
 def recipe_help() -> str:

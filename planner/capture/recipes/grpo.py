@@ -11,7 +11,7 @@ def main() -> None:
     GRPOTrainer(
         model=own.given.model,
         reward_funcs=own.rewards(),
-        args=GRPOConfig(**own.rollout_arguments()),
+        args=own.config(GRPOConfig),
         train_dataset=own.data(prompt=own.prompt),
         processing_class=own.tokenizer(),
         peft_config=own.adapters(),

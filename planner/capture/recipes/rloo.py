@@ -11,7 +11,7 @@ def main() -> None:
     RLOOTrainer(
         model=own.given.model,
         reward_funcs=own.rewards(),
-        args=RLOOConfig(**own.rollout_arguments()),
+        args=own.config(RLOOConfig),
         train_dataset=own.data(prompt=own.prompt),
         processing_class=own.tokenizer(),
         peft_config=own.adapters(),

@@ -1,5 +1,6 @@
 """What GRPO's and RLOO's scripts share: a rollout of the asked lengths, rewards, and an engine that is not there."""
 
+import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -17,7 +18,7 @@ class RolloutJob(Job):
         """What a config of a trainer that rolls out is given; the rest is its default."""
         given = self.given
         found = self.arguments(
-            num_generations=given.generations,
+            num_generations=self._group,
             max_completion_length=given.completion_len,
             use_vllm=given.engine != "none",
         )
@@ -26,6 +27,28 @@ class RolloutJob(Job):
             found["beta"] = given.beta
         if given.engine != "none":
             found["vllm_mode"] = given.engine
+        return found
+
+    @property
+    def _group(self) -> int:
+        """Generations of a prompt that a lone rank's batch holds whole: several ranks may share a group."""
+        rows = int(self.given.batch) * int(self.given.accumulation)
+        return (
+            math.gcd(rows, int(self.given.generations))
+            if rows % int(self.given.generations)
+            else self.given.generations
+        )
+
+    def config(self, kind: Any) -> Any:
+        """The trainer's config. A lone completion is what one of many ranks may have of a group."""
+        words = self.rollout_arguments()
+        if self._group > 1:
+            return kind(**words)
+        steps = words.pop("gradient_accumulation_steps")
+        found = kind(**{**words, "num_generations": 2, "gradient_accumulation_steps": 2 * steps})
+        found.gradient_accumulation_steps = found.steps_per_generation = steps
+        found.generation_batch_size = self.given.batch * steps
+        found.num_generations = 1
         return found
 
     def rewards(self) -> Any:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.capture.request import Passage, Stood
+from gpu_plan.planner.capture.watch.names import DECODE, PREFILL, SCORING
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.events import CATEGORIES, Category, Kind
 from gpu_plan.planner.trace.inputs.known import KnownValues
@@ -19,7 +20,6 @@ from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.modules import ModuleTracker
 from gpu_plan.planner.trace.recording.recorder import RawTensor, RawTrace, Recorder
 
-SCORING, PREFILL, DECODE = "log-probabilities", "prefill", "decode"
 _ROWS = (2, 3)
 """Samples of the two rollouts that are run: a single one is computed otherwise by some models."""
 _TOKEN = 5
@@ -77,9 +77,9 @@ class Passages:
             self.known.put(given[name], value)
         self.busy = True
         try:
-            with self._recording(model) as recorder, _marked(model, recorder, steps):
-                with mock.patch.object(model, "generation_config", standard):
-                    generate(model, **given, generation_config=own)
+            replaced = mock.patch.object(model, "generation_config", standard)
+            with replaced, self._recording(model) as recorder, _marked(model, recorder, steps):
+                generate(model, **given, generation_config=own)
         finally:
             self.busy = False
         raw = recorder.finish()
@@ -160,5 +160,3 @@ def _over_rows(fewer: list[RawTensor], more: list[RawTensor]) -> tuple[Stood, ..
         return None
     slopes = [large.nbytes - small.nbytes for small, large in zip(fewer, more, strict=True)]
     return tuple(_stood(small, slope) for small, slope in zip(fewer, slopes, strict=True))
-
-

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from gpu_plan.planner.capture.watch.names import other_name
+from gpu_plan.planner.job.recipe.rollouts import RolloutEvaluator
 from gpu_plan.planner.memory.profile import standing
-from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.memory.stream import Phase, RankStream
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.options.recipe.read import RecipeGiven
-from gpu_plan.planner.plan.recipe import JobModel, JobPhase, RecipeFigures
+from gpu_plan.planner.plan.recipe import EngineFigures, JobModel, JobPhase, RecipeFigures
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.task import Details
+from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 
 _MOST_MODELS = 8
@@ -34,10 +36,23 @@ class RecipeTask(TrainingTask):
         found = TrainingTask.details(self, judgement, lost=lost, best=best)
         if self.given is None or self.spec is None or judgement.states_only:
             return found
-        return replace(found, command=None, recipe=recipe_figures(judgement, self.given, self.spec))
+        return replace(
+            found, command=None, recipe=recipe_figures(judgement, self.given, self.spec, self._engine(judgement))
+        )
+
+    def _engine(self, judgement: StepJudgement) -> EngineFigures | None:
+        if not isinstance(self.evaluator, RolloutEvaluator):
+            return None
+        engine, batch = self.evaluator.engine_of(judgement.batch), judgement.batch
+        if engine is None:
+            return None
+        samples = batch.micro_batch * batch.accumulation_steps
+        return engine.figures(samples * (self.evaluator.cluster.world_size if not engine.beside else engine.gpus))
 
 
-def recipe_figures(judgement: Judgement, given: RecipeGiven, spec: ModelSpec) -> RecipeFigures:
+def recipe_figures(
+    judgement: Judgement, given: RecipeGiven, spec: ModelSpec, engine: EngineFigures | None = None
+) -> RecipeFigures:
     """Models and phases of a candidate."""
     numbers = range(_MOST_MODELS)
     parts = [(number, [p for p in spec.parameters if _model_of(p.name) == number]) for number in numbers]
@@ -70,11 +85,13 @@ def recipe_figures(judgement: Judgement, given: RecipeGiven, spec: ModelSpec) ->
         models=models,
         phases=phases,
         worst_phase=max(phases, key=lambda phase: phase.peak_bytes).name,
+        generations=given.generations,
+        engine=engine,
     )
 
 
 def _role(given: RecipeGiven, place: int) -> str:
-    roles = given.recipe.roles
+    roles = given.roles
     return roles[place] if place < len(roles) else f"model {place + 1}"
 
 
@@ -83,11 +100,23 @@ def _phases(judgement: Judgement, given: RecipeGiven, roles: tuple[str, ...]) ->
     found = []
     for phase, peak in judgement.profile.phase_peaks.items():
         once = str(phase) == "load"
-        computing = roles if str(phase) in ("load", "forward") else roles[:1]
+        computing = _computing(phase, given, roles)
         found.append(
             JobPhase(name=str(phase), roles=computing, repeats="once" if once else "every step", peak_bytes=peak)
         )
     return tuple(found)
+
+
+def _computing(phase: Phase, given: RecipeGiven, roles: tuple[str, ...]) -> tuple[str, ...]:
+    """Which models a phase runs."""
+    if phase is Phase.REWARDS:
+        return tuple(role for role in roles if role == "reward model")
+    if phase is Phase.SCORING:
+        own = roles[:1] if given.engine is not None or given.reference == "adapters" else ()
+        return (*own, *(role for role in roles if role == "reference"))
+    if phase is Phase.LOAD or (phase is Phase.FORWARD and not given.recipe.rolls_out):
+        return roles
+    return roles[:1]
 
 
 def _running(stream: RankStream, micro_batch: int) -> dict[int, int]:

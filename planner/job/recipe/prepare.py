@@ -6,10 +6,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from gpu_plan.planner.capture.job import capture_request
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
+from gpu_plan.planner.job.recipe.engine import engines
 from gpu_plan.planner.job.recipe.figures import RecipeTask
+from gpu_plan.planner.job.recipe.provider import RecipeProvider
+from gpu_plan.planner.job.recipe.spread import batch_words, rolling, training_part
 from gpu_plan.planner.job.training import prepare as prepare_training
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.recipe.read import RecipeGiven, read_recipe
@@ -17,7 +21,11 @@ from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.values import choice
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.training.notes.stack import stack_notes
+from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.workload.precisions import Precision, default_precision
+
+_BETA = 0.04
+"""Any weight of the reference: what it takes of memory does not depend on it."""
 
 
 def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
@@ -27,15 +35,17 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     _check_models(given, source)
     precision = choice(Precision, words.get("precision"), "--precision") or default_precision(cluster.gpu.supports_bf16)
     script = Path(str(resources.files("gpu_plan.planner.capture.recipes").joinpath(f"{given.recipe.name}.py")))
-    inner = replace(
-        request,
-        model=str(script),
-        words=given.words,
-        script_words=_arguments(given, source, precision),
-    )
     captured = replace(resolve(str(script)), id=f"--recipe {given.recipe.name}")
-    found = prepare_training(inner, cluster, captured, note, openers)
+    trains = cluster
+    beside = None if given.engine is None else engines(given, request, cluster, source, note)
+    if beside is not None and given.engine is not None and given.engine.mode == "server":
+        trains = training_part(given.engine, cluster, beside)
+    left = batch_words(given, dict(given.words), trains.world_size) if given.recipe.rolls_out else given.words
+    inner = replace(request, model=str(script), words=left, script_words=_arguments(given, source, precision))
+    found = prepare_training(inner, trains, captured, note, replace(openers, captures=openers.captures or _provider))
     evaluator: Any = found.task.evaluator
+    if given.recipe.rolls_out:
+        evaluator = rolling(evaluator, given, cluster, beside)
     return replace(
         found,
         task=RecipeTask(evaluator, given=given, spec=found.spec),
@@ -45,6 +55,12 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     )
 
 
+def _provider(request: Request, cluster: Cluster, script: Path, note: Note) -> RecipeProvider:
+    """What runs the recipe's script."""
+    asked = capture_request(request, cluster, script)
+    return RecipeProvider(request=asked, device=device_kind(cluster.gpu), use_cache=request.use_cache, note=note)
+
+
 def _check_models(given: RecipeGiven, source: ModelSource) -> None:
     """InputError for a model that TRL cannot be given, and for models of different vocabularies."""
     missing = [name for name in ("trl", "datasets") if importlib.util.find_spec(name) is None]
@@ -52,6 +68,8 @@ def _check_models(given: RecipeGiven, source: ModelSource) -> None:
         raise UsageError(f"--recipe runs TRL's own trainers, and {missing[0]} is not installed: pip install trl")
     if source.config is None:
         raise UsageError(f"--recipe trains models of transformers: {source.id} is not one (name an id or a folder)")
+    if given.reward_model is not None and resolve(given.reward_model, read_headers=False).config is None:
+        raise UsageError(f"--reward-model {given.reward_model} is no model of transformers: name an id or a folder")
     if given.teacher is None:
         return
     teacher = resolve(given.teacher, read_headers=False)
@@ -87,16 +105,42 @@ def _named(source: ModelSource) -> str:
 def _arguments(given: RecipeGiven, source: ModelSource, precision: Precision) -> tuple[str, ...]:
     words = ["--model", _named(source), "--prompt-len", str(given.prompt_len)]
     words += ["--completion-len", str(given.completion_len), "--batch", str(given.micro_batch)]
-    words += ["--accumulation", str(given.grad_accum)]
+    # Steps of an accumulation are alike: one is enough where the search tells the trainer how many there are.
+    words += ["--accumulation", "1" if given.recipe.rolls_out else str(given.grad_accum)]
     words += ["--compute", precision.compute_dtype, "--weights", precision.traits.weights]
     if given.reference == "precomputed":
         words.append("--precompute")
+    if given.recipe.rolls_out:
+        words += ["--generations", str(given.generations), "--beta", "0" if given.reference == "none" else str(_BETA)]
+        words += ["--engine", given.engine.mode] if given.engine is not None else []
+        if given.reward_model is not None:
+            words += ["--reward-model", _named(resolve(given.reward_model, read_headers=False))]
     if given.teacher is not None:
         words += ["--teacher", _named(resolve(given.teacher, read_headers=False))]
     if given.lora_rank is not None:
         words += ["--lora-rank", str(given.lora_rank)]
         words += ["--lora-targets", given.lora_targets] if given.lora_targets else []
     return tuple(words)
+
+
+def _rollout_texts(given: RecipeGiven) -> list[tuple[str, str]]:
+    engine = given.engine
+    told = [("what a rollout leaves in the allocator's cache is used by the update, or given back", "assumed")]
+    if given.reward_model is None:
+        told.append(("rewards are computed on the host", "assumed"))
+    if engine is None:
+        return told
+    told.append(
+        (
+            "vLLM does not run: TRL's own side is given completions of full length, with their log-probabilities; its"
+            " memory is computed by its rules, for --max-model-len of prompt and completion together"
+            " (vllm_max_model_length; left out, TRL lets it take all positions of the model)",
+            "source",
+        )
+    )
+    if engine.sleeps:
+        told.append(("asleep (level 2) its weights and cache are gone; graphs and buffers stay", "source"))
+    return told
 
 
 def _fixed(given: RecipeGiven) -> tuple[Assumption, ...]:
@@ -108,6 +152,7 @@ def _fixed(given: RecipeGiven) -> tuple[Assumption, ...]:
             "traced",
         )
     ]
+    texts += _rollout_texts(given) if recipe.rolls_out else []
     if given.reference == "precomputed":
         texts.append(("the reference is asked before the first step, which is not counted", "source"))
     if given.lora_rank is not None:

@@ -5,14 +5,20 @@ from dataclasses import dataclass
 
 from gpu_plan.planner.errors import NotBuiltError, UsageError
 from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, read_engine
 from gpu_plan.planner.options.values import positive
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
-from gpu_plan.planner.workload.recipes import LATER, RECIPES, REFERENCES, Recipe
+from gpu_plan.planner.workload.recipes import GONE, RECIPES, REFERENCES, Recipe
 
-RECIPE_WORDS = ("prompt-len", "completion-len", "reference", "teacher")
+_ROLLOUTS = ("generations", "reward-model")
+RECIPE_WORDS = ("prompt-len", "completion-len", "reference", "teacher", *_ROLLOUTS, "vllm", "vllm-sleep")
 """Options that only a recipe has."""
-_SCRIPTS = ("recipe", *RECIPE_WORDS, "seq-len", "peft", "lora-rank", "lora-targets", "stack", "grad-accum")
-"""What the recipe's own script is told, and nobody else."""
+_SCRIPTS = (
+    "recipe", *RECIPE_WORDS, *ENGINE_WORDS, "seq-len", "peft", "lora-rank", "lora-targets", "stack", "grad-accum",
+)  # fmt: skip
+"""What the recipe's own script and its engine are told, and nobody else."""
+DEFAULT_GENERATIONS = 8
+"""GRPOConfig.num_generations; RLOOConfig has 2."""
 _STACK = "trl"
 DEFAULT_LEN = 512
 """Tokens of prompt and of completion each, where neither is given."""
@@ -29,10 +35,25 @@ class RecipeGiven:
     teacher: str | None
     micro_batch: int
     grad_accum: int
+    accumulates: bool
+    """Whether somebody said how many steps there are."""
     lora_rank: int | None
     lora_targets: str
-    words: tuple[tuple[str, str], ...]
+    generations: int = 1
+    """Completions of one prompt."""
+    reward_model: str | None = None
+    engine: EngineGiven | None = None
+    """What generates beside the trainer; None: the model's own `generate`, or nothing."""
+    words: tuple[tuple[str, str], ...] = ()
     """What is left for the search."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What its models are called, the one that is trained first."""
+        if not self.recipe.rolls_out:
+            return self.recipe.roles
+        reference = self.recipe.roles[1:] if self.reference == "kept" else ()
+        return (*self.recipe.roles[:1], *reference, *(("reward model",) if self.reward_model else ()))
 
 
 def refuse_strays(words: Mapping[str, str]) -> None:
@@ -58,6 +79,7 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
     if not Peft(peft).adapts and (rank is not None or "lora-targets" in words):
         raise UsageError("--lora-rank and --lora-targets are about adapters: add --peft lora")
     prompt, completion = _lengths(words)
+    generations = _generations(words, recipe)
     batch = positive(words.get("micro-batch"), "--micro-batch") or recipe.least_batch
     if batch < recipe.least_batch:
         raise UsageError(f"--recipe {recipe.name}: {recipe.trainer} takes micro batches from {recipe.least_batch} on")
@@ -69,20 +91,36 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
         teacher=_teacher(words.get("teacher"), recipe),
         micro_batch=batch,
         grad_accum=positive(words.get("grad-accum"), "--grad-accum") or 1,
+        accumulates="grad-accum" in words,
         lora_rank=(rank or 16) if Peft(peft).adapts else None,
         lora_targets=words.get("lora-targets", ""),
+        generations=generations,
+        reward_model=words.get("reward-model"),
+        engine=read_engine(words, recipe.name) if recipe.rolls_out else None,
         words=tuple((name, value) for name, value in words.items() if name not in _SCRIPTS),
     )
 
 
 def _recipe(word: str) -> Recipe:
     name = word.lower()
-    if name in LATER:
-        raise NotBuiltError(f"--recipe {name}")
+    if name in GONE:
+        raise UsageError(f"--recipe {name}: {GONE[name]}")
     if name not in RECIPES:
-        known = (*RECIPES, *LATER)
-        raise UsageError(f"--recipe {word[:40]!r} is unknown: use {', '.join(RECIPES)}.{did_you_mean(name, known)}")
+        raise UsageError(f"--recipe {word[:40]!r} is unknown: use {', '.join(RECIPES)}.{did_you_mean(name, RECIPES)}")
     return RECIPES[name]
+
+
+def _generations(words: Mapping[str, str], recipe: Recipe) -> int:
+    """Completions of a prompt; 1 where nothing is generated."""
+    if not recipe.rolls_out:
+        for name in (*_ROLLOUTS, "vllm", "vllm-sleep", *ENGINE_WORDS):
+            if name in words:
+                raise UsageError(f"--recipe {recipe.name} generates nothing: leave --{name} out")
+        return 1
+    found = positive(words.get("generations"), "--generations") or DEFAULT_GENERATIONS
+    if found < 2:
+        raise UsageError("--generations 1: completions of a prompt are compared with each other, so 2 at least")
+    return found
 
 
 def _lengths(words: Mapping[str, str]) -> tuple[int, int]:
@@ -112,11 +150,15 @@ def _reference(word: str | None, recipe: Recipe, *, adapts: bool) -> str | None:
         if word is not None:
             raise UsageError(f"--recipe {recipe.name} asks no reference: leave --reference out")
         return None
-    found = (word or ("adapters" if adapts else "kept")).lower()
+    usual = ("adapters" if adapts else "kept") if recipe.weighs_reference else "none"
+    found = (word or usual).lower()
     if found not in REFERENCES:
         raise UsageError(
             f"--reference {word!r} is unknown: use {', '.join(REFERENCES)}.{did_you_mean(found, REFERENCES)}"
         )
+    if found == ("precomputed" if recipe.rolls_out else "none"):
+        instead = "its completions are new in every step" if recipe.rolls_out else "its loss compares with one"
+        raise UsageError(f"--reference {found}: {recipe.trainer} has no such thing, {instead}")
     if found == "adapters" and not adapts:
         raise UsageError("--reference adapters is the model without its adapters: add --peft lora")
     if found == "kept" and adapts:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from gpu_plan.planner.context.rules import split_of
+from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.evaluation import with_evaluation
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
@@ -131,6 +132,11 @@ class Evaluator(BaseEvaluator[Workload]):
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
     kept_pipelines: dict[Any, tuple[PipedRank, ...]] = field(default_factory=dict)
     """Ranks of pipelines, kept for every micro batch that their traces span."""
+
+    def of(self, workload: Workload, cluster: Cluster) -> Self:
+        """What judges the same model in another job, or on other devices."""
+        fresh: dict[str, Any] = {"_plans": {}, "_computations": {}, "kept_pipelines": {}, "evaluated": 0}
+        return replace(self, workload=workload, cluster=cluster, host_limit=cluster.host_ram_bytes, **fresh)
 
     def variant(self, family: Family) -> StepVariant:
         """The trace that a family replays."""

@@ -327,15 +327,4 @@ class TrainingTask:
         return self._with(workload)
 
     def _with(self, workload: Workload, cluster: Cluster | None = None) -> "TrainingTask":
-        evaluator = self.evaluator
-        return TrainingTask(
-            Evaluator(
-                provider=evaluator.provider,
-                workload=workload,
-                cluster=cluster or evaluator.cluster,
-                speed=evaluator.speed,
-                host_limit=(cluster or evaluator.cluster).host_ram_bytes,
-                stored=evaluator.stored,
-                config=evaluator.config,
-            )
-        )
+        return replace(self, evaluator=self.evaluator.of(workload, cluster or self.evaluator.cluster))

@@ -1,10 +1,11 @@
 """A job of several models in words, the same in every report. Nothing here knows a format."""
 
 from gpu_plan.planner.plan.document import Candidate
-from gpu_plan.planner.plan.recipe import JobModel, RecipeFigures
+from gpu_plan.planner.plan.recipe import EngineFigures, JobModel, RecipeFigures
 from gpu_plan.planner.units import GIB, format_count, format_gib
 
 _REFERENCES = {
+    "none": "no reference",
     "kept": "reference kept beside it",
     "adapters": "reference is the policy without its adapters",
     "precomputed": "reference asked before the first step",
@@ -16,7 +17,8 @@ def lines(candidate: Candidate) -> list[list[str]]:
     figures = candidate.recipe
     if figures is None:
         return []
-    return [about(figures), phase_words(figures), *([model_words(one)] for one in figures.models)]
+    engine = [] if figures.engine is None else [engine_words(figures.engine)]
+    return [about(figures), phase_words(figures), *([model_words(one)] for one in figures.models), *engine]
 
 
 def about(figures: RecipeFigures) -> list[str]:
@@ -25,6 +27,8 @@ def about(figures: RecipeFigures) -> list[str]:
         f"{figures.recipe} by TRL's {figures.trainer}",
         f"prompts of {figures.prompt_len:,} and completions of {figures.completion_len:,} tokens",
     ]
+    if figures.generations > 1:
+        pieces.append(f"{figures.generations} completions a prompt")
     return pieces if figures.reference is None else [*pieces, _REFERENCES[figures.reference]]
 
 
@@ -32,6 +36,21 @@ def phase_words(figures: RecipeFigures) -> list[str]:
     """Most allocated in each phase; the worst decides."""
     peaks = ", ".join(f"{phase.name} {_gib(phase.peak_bytes)}" for phase in figures.phases)
     return [f"peak GiB: {peaks}", f"{figures.worst_phase} decides"]
+
+
+def engine_words(engine: EngineFigures) -> list[str]:
+    """Where vLLM lies, its share, what it holds of it, and what it keeps while the update runs."""
+    ranks = f", tensor parallel {engine.tensor_parallel}" if engine.tensor_parallel > 1 else ""
+    place = "on the GPUs that train" if engine.mode == "colocate" else f"on {engine.gpus} GPUs of its own"
+    asleep = ", asleep meanwhile" if engine.sleeps else ""
+    kept = [f"{_gib(engine.update_bytes)} GiB of a GPU during the update{asleep}"] if engine.mode == "colocate" else []
+    return [
+        f"vLLM {engine.version} {place}{ranks}: {engine.share:g} of each, {_gib(engine.requested_bytes)} GiB",
+        f"weights {_gib(engine.weight_bytes)}, cache {_gib(engine.cache_bytes)} GiB in {engine.blocks:,} blocks",
+        f"{engine.concurrency:.1f} requests at once",
+        *kept,
+        f"a step's completions take {engine.rollout_seconds:.1f} s at least",
+    ]
 
 
 def model_words(one: JobModel) -> str:

@@ -1,0 +1,126 @@
+"""What a job that rolls out does between its updates: rollout, log-probabilities, rewards, weight sync, by phase.
+
+trl 1.16: trainer/grpo_trainer.py (_prepare_inputs, _generate_and_score_completions): generation takes a micro batch for
+every step of the accumulation at once, log-probabilities a micro batch at a time, rewards all of them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from gpu_plan.planner.capture.request import Passage
+from gpu_plan.planner.capture.watch.names import DECODE, PREFILL
+from gpu_plan.planner.job.recipe.engine import Engine
+from gpu_plan.planner.memory.phases import Between, Standing, gathered_bytes, with_phases
+from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.options.recipe.read import RecipeGiven
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.strategy.base import RankPlan
+from gpu_plan.planner.trace.events import Category, StepTrace
+from gpu_plan.planner.trace.variant import StepVariant
+
+Passages = Callable[[StepVariant, int], tuple[Passage, ...]]
+
+
+@dataclass(slots=True, kw_only=True)
+class RolloutEvaluator(Evaluator):
+    """Judges candidates whose steps begin with a rollout: what stands meanwhile, and what an engine keeps."""
+
+    given: RecipeGiven
+    passages: Passages
+    engine: Callable[[int], Engine] | None = None
+    """The engine for so many completions of one rank; None where the model itself generates."""
+
+    def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
+        # A class with slots is made anew: `super()` without arguments would still mean the first one.
+        found = Evaluator._judge(self, family, batch, trace, states_only)
+        engine = self.engine_of(batch)
+        return found if engine is None or not engine.held_bytes else _beside(found, engine)
+
+    def engine_of(self, batch: Batch) -> Engine | None:
+        """Of a candidate."""
+        return None if self.engine is None else self.engine(batch.micro_batch * batch.accumulation_steps)
+
+    def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
+        plan = Evaluator._plan(self, family, batch, trace)
+        if not trace.num_events:
+            return plan
+        others = tuple(
+            replace(other, stream=self._rolled(family, batch, trace, other.stream)) for other in plan.other_ranks
+        )
+        return replace(plan, stream=self._rolled(family, batch, trace, plan.stream), other_ranks=others)
+
+    def _rolled(self, family: Family, batch: Batch, trace: StepTrace, stream: RankStream) -> RankStream:
+        passages = {(one.model, one.name): one for one in self.passages(self.variant(family), batch.micro_batch)}
+        shards = family.strategy.traits.shards_model
+        gathered = gathered_bytes(stream, batch.micro_batch) if shards else 0
+        whole = sum(p.numel for p in trace.parameters if not p.tied_to and not _of_other(p.name))
+        element = _element(self.workload.precision.compute_dtype)
+        job = _Between(
+            rows=batch.micro_batch * batch.accumulation_steps,
+            roles=self.given.roles,
+            passages=passages,
+            engine=self.engine_of(batch),
+            gathered=gathered,
+            # trl's ds3_gather_for_generation, on unless it is switched off: the whole model, for generate and no other.
+            gathered_whole=whole * element if shards and family.strategy.traits.uses_deepspeed else gathered,
+            largest=max((p.numel for p in trace.parameters), default=0) * element if shards else 0,
+        )
+        return with_phases(stream, job.phases())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Between:
+    rows: int
+    roles: tuple[str, ...]
+    passages: dict[tuple[int, str], Passage]
+    engine: Engine | None
+    gathered: int
+    gathered_whole: int
+    largest: int
+
+    def phases(self) -> Iterator[Between]:
+        """Those of one iteration, in order."""
+        if self.engine is not None:
+            gathered = _parameters(self.largest, "a parameter, gathered for vLLM")
+            yield Between(phase=Phase.SYNC, standing=(*self.engine.waking(), gathered))
+            yield Between(phase=Phase.ROLLOUT, standing=self.engine.generating())
+        else:
+            rollouts = [self.passages[0, name] for name in (PREFILL, DECODE) if (0, name) in self.passages]
+            if rollouts:
+                most = max(rollouts, key=lambda one: one.nbytes(self.rows))
+                weights = _parameters(self.gathered_whole, "weights gathered for generate")
+                yield Between(phase=Phase.ROLLOUT, standing=(weights, *_standing(most, self.rows)))
+        for (model, name), one in self.passages.items():
+            if name in (PREFILL, DECODE):
+                continue
+            rewards = model < len(self.roles) and self.roles[model] == "reward model"
+            weights = _parameters(self.gathered, "weights gathered for a forward pass")
+            scale = self.rows / one.rows if rewards and one.rows else 1.0
+            phase = Phase.REWARDS if rewards else Phase.SCORING
+            yield Between(phase=phase, standing=(weights, *_standing(one, 0, scale)))
+
+
+def _parameters(nbytes: int, label: str) -> Standing:
+    return Standing(nbytes=nbytes, category=Category.COMMUNICATION, label=label)
+
+
+def _standing(passage: Passage, rows: int, scale: float = 1.0) -> tuple[Standing, ...]:
+    return tuple(
+        Standing(
+            nbytes=round((one.fixed + one.per_row * rows) * scale), category=Category(one.category), label=one.what
+        )
+        for one in passage.standing
+    )
+
+
+def _beside(found: StepJudgement, engine: Engine) -> StepJudgement:
+    return replace(found, terms=(*found.terms, engine.term))
+
+
+def _of_other(name: str) -> bool:
+    return name.startswith("models.")
+
+
+def _element(dtype: str) -> int:
+    return 2 if dtype in ("bfloat16", "float16") else 4
