@@ -51,7 +51,7 @@ def _appended_returns(training: RankStream, count: int) -> IntArray | None:
 
 def next_segment(training: RankStream) -> int:
     """The segment that stands behind all of a stream."""
-    return int(training.event_segment.max(initial=0)) + 1
+    return max(int(training.event_segment.max(initial=0)), training.step_segments[-1]) + 1
 
 
 def joined(training: RankStream, added: Appended) -> RankStream:

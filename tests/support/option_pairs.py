@@ -55,7 +55,10 @@ NO_PAIR = {
     "tokens": "about the whole job's time and cost", "epochs": "about the whole job's time and cost",
     "dataset-tokens": "about the whole job's time and cost", "budget": "about the whole job's time and cost",
     **dict.fromkeys(
-        ("recipe", "prompt-len", "completion-len", "reference", "teacher"),
+        (
+            "recipe", "prompt-len", "completion-len", "reference", "teacher", "generations", "reward-model", "vllm",
+            "vllm-sleep",
+        ),
         "of a job of several models, captured as a script: tests/capture/test_recipe_jobs.py",
     ),
     **dict.fromkeys(

@@ -113,9 +113,11 @@ class RealRun:
         }
         # A reference under no_grad is trained by nothing, though its parameters would take gradients.
         trained = [model for model in self._models if any(p.grad is not None for p in model.parameters())]
+        # A wrapper and what it wraps may both have been called from outside.
+        owned = {p: p.numel() for model in trained for p in model.parameters() if p.requires_grad}
         document = {
             "parameters": sum(p.numel() for model in self._models for p in model.parameters()),
-            "trainable": sum(p.numel() for model in trained for p in model.parameters() if p.requires_grad),
+            "trainable": sum(owned.values()),
             "state_bytes": sum(state.values()),
             "inputs": self._inputs,
             "wrapped": self._wrapped,

@@ -29,6 +29,8 @@ from gpu_plan.planner.units import ceil_div, format_gib
 _BATCHED_TOKENS = 4096
 """max_num_batched_tokens, as TRL sets it beside a trainer."""
 _SHARES = 100
+VLLM = "vLLM"
+"""In the place of a module: what is the engine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +88,16 @@ class Engine:
         """Its weights while they are written."""
         if not self.beside or not self.given.sleeps:
             return ()
-        return (Standing(nbytes=self.memory.weights.nbytes, category=Category.PARAMETERS, label="vLLM's weights"),)
+        return (_own(self.memory.weights.nbytes, Category.PARAMETERS, "weights"),)
 
     def generating(self) -> tuple[Standing, ...]:
         """What it takes beside what it keeps."""
         if not self.beside:
             return ()
-        batch = Standing(nbytes=self.memory.run.transient, category=Category.ACTIVATIONS, label="vLLM's largest batch")
+        batch = _own(self.memory.run.transient, Category.ACTIVATIONS, "largest batch")
         if not self.given.sleeps:
             return (batch,)
-        cache = Standing(nbytes=self.memory.cache_bytes, category=Category.KV_CACHE, label="vLLM's cache")
+        cache = _own(self.memory.cache_bytes, Category.KV_CACHE, "cache")
         return (*self.waking(), cache, batch)
 
     def rollout_seconds(self, completions: int) -> float:
@@ -126,6 +128,10 @@ class Engine:
             update_bytes=self.held_bytes,
             rollout_seconds=self.rollout_seconds(completions),
         )
+
+
+def _own(nbytes: int, category: Category, what: str) -> Standing:
+    return Standing(nbytes=nbytes, category=category, label=f"vLLM's {what}", module=VLLM)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpu_plan.planner.capture.watch.names import other_name
+from gpu_plan.planner.job.recipe.engine import VLLM
 from gpu_plan.planner.job.recipe.rollouts import RolloutEvaluator
 from gpu_plan.planner.memory.profile import standing
 from gpu_plan.planner.memory.stream import Phase, RankStream
@@ -19,6 +20,8 @@ from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 
 _MOST_MODELS = 8
+_ENGINE = _MOST_MODELS
+"""In the place of a model's number: vLLM's copy of the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,19 @@ def recipe_figures(
         )
         for number, own in parts
     )
-    phases = _phases(judgement, given, tuple(model.role for model in models))
+    if at_peak[_ENGINE]:
+        copy = sum(p.numel for p in parts[0][1] if p.tied_to is None)
+        models += (
+            JobModel(
+                role=VLLM,
+                parameters=copy,
+                trained=0,
+                dtype="auto",
+                at_peak_bytes=at_peak[_ENGINE],
+                running_peak_bytes=judgement.profile.phase_peaks.get(Phase.ROLLOUT, 0),
+            ),
+        )
+    phases = _phases(judgement, given, tuple(roles.values()))
     return RecipeFigures(
         recipe=given.recipe.name,
         trainer=given.recipe.trainer,
@@ -134,6 +149,8 @@ def _running(stream: RankStream, micro_batch: int) -> dict[int, int]:
 
 def _model_of(name: str) -> int:
     """Which of the captured models a module or parameter belongs to, by its name's first parts; 0 the first."""
+    if name == VLLM:
+        return _ENGINE
     for number in range(1, _MOST_MODELS):
         if name == other_name(number) or name.startswith(f"{other_name(number)}."):
             return number

@@ -125,7 +125,10 @@ def _arguments(given: RecipeGiven, source: ModelSource, precision: Precision) ->
 
 def _rollout_texts(given: RecipeGiven) -> list[tuple[str, str]]:
     engine = given.engine
-    told = [("what a rollout leaves in the allocator's cache is used by the update, or given back", "assumed")]
+    told = [
+        ("seconds are those of the update: rollout, log-probabilities and rewards take longer", "assumed"),
+        ("what a rollout leaves in the allocator's cache is used by the update, or given back", "assumed"),
+    ]
     if given.reward_model is None:
         told.append(("rewards are computed on the host", "assumed"))
     if engine is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gpu_plan.planner.capture.request import Passage
-from gpu_plan.planner.capture.watch.names import DECODE, PREFILL
+from gpu_plan.planner.capture.watch.names import DECODE, PREFILL, other_name
 from gpu_plan.planner.job.recipe.engine import Engine
 from gpu_plan.planner.memory.phases import Between, Standing, gathered_bytes, with_phases
 from gpu_plan.planner.memory.stream import Phase, RankStream
@@ -108,7 +108,10 @@ def _parameters(nbytes: int, label: str) -> Standing:
 def _standing(passage: Passage, rows: int, scale: float = 1.0) -> tuple[Standing, ...]:
     return tuple(
         Standing(
-            nbytes=round((one.fixed + one.per_row * rows) * scale), category=Category(one.category), label=one.what
+            nbytes=round((one.fixed + one.per_row * rows) * scale),
+            category=Category(one.category),
+            label=one.what,
+            module=other_name(passage.model) if passage.model else "",
         )
         for one in passage.standing
     )
