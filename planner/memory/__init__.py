@@ -5,6 +5,7 @@
     allocator/           CUDA's caching allocator, simulated
     profile              `measure`: peak, phase, composition, the tensors that stand there
     evaluation           the stream of a job that evaluates between its steps
+    phases, appended     of one that does something else between them; events behind those of a stream
     overheads            what torch's counters do not show: visible terms with intervals
     snapshot, timeline   a simulated run in PyTorch's snapshot format, and event by event
 

@@ -5,7 +5,8 @@
     host_values                values that meta does not have: by named policy, each site listed
     pretrained, quantised      `from_pretrained` without weights, in 4 bits too
     placement, precision       what is meant for a GPU goes to meta; autocast as the script opens it
-    generation                 completions that are trained on, without generating them
+    generation                 completions that are trained on, without generating every token
+    tiled                      TRL's tiled log-probabilities as Triton computes them: in place
     lengths                    the longest samples of the script's own loaders first
     loaders                    data loaders in this process, of the planned micro batch
 

@@ -2,6 +2,7 @@
 
     observe      what is set up around the model: optimizers, schedulers, clipping, who runs the loop
     recording    the first training step: forward, loss, backward, as the user wrote them
+    passages     what runs before it in every iteration: a rollout, log-probabilities
     evaluations  passes before the first step that need not be run again
     evaluators   evaluations of sentence-transformers, which are not run at all
     bystanders   models on the planned device that the step never runs
