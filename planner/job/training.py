@@ -48,6 +48,11 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         stored=None if source.stored is None else frozenset(source.stored.by_dtype),
         config=_config_of(source, provider),
     )
+    if source.kind == "script":
+        # What a capture saw takes what reads captures.
+        from gpu_plan.planner.job.rollouts import with_rollouts
+
+        evaluator = with_rollouts(evaluator)
     warned = _warnings(workload, cluster, spec, source)
 
     def warnings(found: Found[StepJudgement]) -> tuple[str, ...]:

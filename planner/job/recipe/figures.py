@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from gpu_plan.planner.capture.watch.names import other_name
-from gpu_plan.planner.job.recipe.engine import VLLM
-from gpu_plan.planner.job.recipe.rollouts import RolloutEvaluator
+from gpu_plan.planner.job.recipe.engine import VLLM, Engine
+from gpu_plan.planner.job.rollouts import RolloutEvaluator
 from gpu_plan.planner.memory.profile import standing
 from gpu_plan.planner.memory.stream import Phase, RankStream
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
@@ -47,7 +47,7 @@ class RecipeTask(TrainingTask):
         if not isinstance(self.evaluator, RolloutEvaluator):
             return None
         engine, batch = self.evaluator.engine_of(judgement.batch), judgement.batch
-        if engine is None:
+        if not isinstance(engine, Engine):
             return None
         samples = batch.micro_batch * batch.accumulation_steps
         return engine.figures(samples * (self.evaluator.cluster.world_size if not engine.beside else engine.gpus))

@@ -13,7 +13,8 @@ from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.recipe.engine import engines
 from gpu_plan.planner.job.recipe.figures import RecipeTask
 from gpu_plan.planner.job.recipe.provider import RecipeProvider
-from gpu_plan.planner.job.recipe.spread import batch_words, rolling, training_part
+from gpu_plan.planner.job.recipe.spread import batch_words, engine_for, training_part
+from gpu_plan.planner.job.rollouts import rolling
 from gpu_plan.planner.job.training import prepare as prepare_training
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.recipe.read import RecipeGiven, read_recipe
@@ -45,7 +46,8 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     found = prepare_training(inner, trains, captured, note, replace(openers, captures=openers.captures or _provider))
     evaluator: Any = found.task.evaluator
     if given.recipe.rolls_out:
-        evaluator = rolling(evaluator, given, cluster, beside)
+        engine = None if beside is None else engine_for(given, cluster, beside)
+        evaluator = rolling(evaluator, evaluator.provider.passages, given.roles, engine)
     return replace(
         found,
         task=RecipeTask(evaluator, given=given, spec=found.spec),

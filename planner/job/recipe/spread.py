@@ -1,17 +1,15 @@
 """How a job that rolls out is spread: its batches, and which devices train and which generate."""
 
 import math
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.recipe.engine import Engine, Engines
-from gpu_plan.planner.job.recipe.rollouts import RolloutEvaluator
 from gpu_plan.planner.options.recipe.engine import EngineGiven
 from gpu_plan.planner.options.recipe.read import RecipeGiven
-from gpu_plan.planner.search.training.evaluate import Evaluator
 
 _DEGREES = (1, 2, 4, 8)
 
@@ -62,19 +60,8 @@ def server_ranks(asked: EngineGiven, cluster: Cluster, beside: Engines) -> int:
     raise UsageError(problem)
 
 
-def rolling(evaluator: Evaluator, given: RecipeGiven, cluster: Cluster, beside: Engines | None) -> RolloutEvaluator:
-    """The evaluator of training, with what happens between updates."""
-    provider: Any = evaluator.provider
-    own = {one.name: getattr(evaluator, one.name) for one in fields(evaluator)}
-    return RolloutEvaluator(
-        **own,
-        given=given,
-        passages=provider.passages,
-        engine=None if beside is None else _engine_of(given, cluster, beside),
-    )
-
-
-def _engine_of(given: RecipeGiven, cluster: Cluster, beside: Engines) -> Any:
+def engine_for(given: RecipeGiven, cluster: Cluster, beside: Engines) -> Callable[[int], Engine]:
+    """The engine by completions of one rank, as the trainer would make it."""
     asked = given.engine
     assert asked is not None
     if asked.mode == "server":

@@ -5,14 +5,15 @@ every step of the accumulation at once, log-probabilities a micro batch at a tim
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
 
+from gpu_plan.planner.capture.provider import CapturedProvider
 from gpu_plan.planner.capture.request import Passage
 from gpu_plan.planner.capture.watch.names import DECODE, PREFILL, other_name
-from gpu_plan.planner.job.recipe.engine import Engine
+from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.phases import Between, Standing, gathered_bytes, with_phases
 from gpu_plan.planner.memory.stream import Phase, RankStream
-from gpu_plan.planner.options.recipe.read import RecipeGiven
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.strategy.base import RankPlan
@@ -22,12 +23,31 @@ from gpu_plan.planner.trace.variant import StepVariant
 Passages = Callable[[StepVariant, int], tuple[Passage, ...]]
 
 
+class Engine(Protocol):
+    """What generates in a model's place, as far as training devices go; bytes of one."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it keeps whatever runs there; 0 where it lies elsewhere."""
+
+    @property
+    def term(self) -> Term:
+        """The same as it is shown beside the allocator."""
+
+    def waking(self) -> tuple[Standing, ...]:
+        """What it takes while its weights are written."""
+
+    def generating(self) -> tuple[Standing, ...]:
+        """What it takes beside what it keeps."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RolloutEvaluator(Evaluator):
     """Judges candidates whose steps begin with a rollout: what stands meanwhile, and what an engine keeps."""
 
-    given: RecipeGiven
     passages: Passages
+    roles: tuple[str, ...] = ()
+    """What its models are called, where that is known."""
     engine: Callable[[int], Engine] | None = None
     """The engine for so many completions of one rank; None where the model itself generates."""
 
@@ -58,7 +78,7 @@ class RolloutEvaluator(Evaluator):
         element = _element(self.workload.precision.compute_dtype)
         job = _Between(
             rows=batch.micro_batch * batch.accumulation_steps,
-            roles=self.given.roles,
+            roles=self.roles,
             passages=passages,
             engine=self.engine_of(batch),
             gathered=gathered,
@@ -67,6 +87,27 @@ class RolloutEvaluator(Evaluator):
             largest=max((p.numel for p in trace.parameters), default=0) * element if shards else 0,
         )
         return with_phases(stream, job.phases())
+
+
+def with_rollouts(evaluator: Evaluator) -> Evaluator:
+    """Of a script that trains on completions: what generating them holds is counted."""
+    provider = evaluator.provider
+    if not isinstance(provider, CapturedProvider):
+        return evaluator
+    if not any(one.name == PREFILL for one in provider.facts().passages):
+        return evaluator
+    return rolling(evaluator, provider.passages)
+
+
+def rolling(
+    evaluator: Evaluator,
+    passages: Passages,
+    roles: tuple[str, ...] = (),
+    engine: Callable[[int], Engine] | None = None,
+) -> RolloutEvaluator:
+    """The evaluator of training, with what happens between updates."""
+    own = {one.name: getattr(evaluator, one.name) for one in fields(Evaluator)}
+    return RolloutEvaluator(**own, passages=passages, roles=roles, engine=engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
