@@ -75,6 +75,12 @@ def _left_to_the_script(target: Target) -> Iterator[str]:
     if strategy.checkpointing == "full" and target.checkpoint_every > 1 and not target.in_trainer:
         every = target.checkpoint_every
         yield f"one layer in {every} checkpointed: model.gradient_checkpointing_enable(every_n_layers={every})"
+    if (
+        target.setting("checkpoint.offload") == "true"
+        and strategy.checkpointing == "full"
+        and not target.checkpoints_on_host
+    ):
+        yield "--set checkpoint.offload=true: the script checkpoints by itself, and Accelerate wraps nothing"
     if stored_adapters(workload.get("peft")).adapts:
         yield f"--peft {workload['peft']}: the script wraps its model with peft itself"
     neutral = _NEUTRAL | (_SPREAD_NEUTRAL if target.spreads_model and not target.precision.is_pure else frozenset())

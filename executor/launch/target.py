@@ -224,6 +224,11 @@ class Target:
         return full and self.uses_fsdp and not self.in_trainer and not self.script_checkpoints
 
     @property
+    def checkpoints_on_host(self) -> bool:
+        """Whether Accelerate's FSDP plugin has what it checkpoints wait in host memory."""
+        return self.wrapper_checkpoints and self.setting("checkpoint.offload") == "true"
+
+    @property
     def data_loader(self) -> dict[str, bool]:
         """Fields of Accelerate's DataLoaderConfiguration that `--set data.*` gives."""
         given = {name: self.setting(key) for key, name in DATA_LOADER.items()}

@@ -78,6 +78,9 @@ SETTINGS: Mapping[str, Setting] = {
         "norm", "norm to which the run clips its gradients, 0: not at all (as the script does; nothing is imposed)"
     ),
     "checkpoint.every": Setting("count", "checkpoint every N-th layer (1)", 1),
+    "checkpoint.offload": Setting(
+        "flag", "whether the inputs of checkpointed layers wait in pinned host memory, as Accelerate has it (false)"
+    ),
     "kernels.liger": Setting(
         "flag", "whether Liger's norms, gated products, rotation and loss replace the model's own (false)"
     ),

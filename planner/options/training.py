@@ -116,7 +116,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     given = _with_stages(_with_experts(_with_degrees(given)))
     _check_adapters(given)
     _check_replicas(given)
-    _check_every(given.checkpointing, given.settings)
+    _check_every(given.checkpointing, given.settings, given.stack)
     _check_strategy_settings(given.strategy, given.settings)
     _check_swapping(given)
     _check_pinned_memory(given.offload, given.settings)
@@ -218,9 +218,20 @@ def _fused_loss(given: Given) -> bool:
     return given.fused_loss
 
 
-def _check_every(checkpointing: Checkpointing | None, settings: Sequence[tuple[str, str]]) -> None:
+def _check_every(checkpointing: Checkpointing | None, settings: Sequence[tuple[str, str]], stack: Stack | None) -> None:
     if checkpointing is Checkpointing.NONE and "checkpoint.every" in dict(settings):
         raise UsageError("--set checkpoint.every needs --checkpointing full or selective: nothing is checkpointed")
+    given = dict(settings)
+    if given.get("checkpoint.offload") != "true":
+        return
+    if checkpointing not in (None, Checkpointing.FULL) or given.get("checkpoint.every", "1") != "1":
+        raise UsageError(
+            "--set checkpoint.offload needs --checkpointing full of every layer: Accelerate wraps them all"
+        )
+    if stack is not None and stack.traits.loop != "accelerate":
+        raise UsageError(
+            f"--set checkpoint.offload is Accelerate's own checkpointing, which --stack {stack} does not use"
+        )
 
 
 def _check_replicas(given: Given) -> None:
@@ -345,7 +356,7 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         strategy = next(t.name for t in tensor_parallel() if t.tensor_parallel == ("all" if whole else "some"))
     if pinned:
         checkpointing = checkpointing or Checkpointing.NONE
-        _check_every(checkpointing, given.settings)
+        _check_every(checkpointing, given.settings, given.stack)
         offload = offload or Offload.NONE
         strategy = strategy or unsharded(cluster.world_size).name
         micro_batch = micro_batch or (None if given.global_batch else 1)

@@ -22,6 +22,8 @@ _COLLECTIVES: Mapping[str, CollectiveKind] = {
 }
 """Operators of a sharded model's trace that wait for other ranks."""
 
+_TO_HOST, _FROM_HOST = "to_host", "from_host"
+"""Copies of what waits in host memory (planner.trace.setup.host_inputs)."""
 _BACKWARD = 1
 """Of a trace's phases: forward, backward, recomputed."""
 _PHASES: tuple[Phase, ...] = ("forward", "backward")
@@ -89,6 +91,40 @@ def exchanges_of(
         found += [replace(call, count=count - last)]
         found += [replace(call, count=last, beside=(0, 0.0))] if last else []
     return tuple(found)
+
+
+def host_copies_of(trace: StepTrace, micro_batch: int) -> tuple[Collective, ...]:
+    """Copies between device and host of one micro step, on the stream that computes; equal ones once."""
+    return tuple(
+        Collective(
+            kind="device_to_host" if to_host else "host_to_device",
+            bytes=nbytes,
+            count=count,
+            phase="forward" if to_host else "backward",
+            per="micro_step",
+            overlap=False,
+        )
+        for to_host in (True, False)
+        for nbytes, count in _copied(trace, micro_batch, to_host=to_host).items()
+    )
+
+
+def kept_on_host(trace: StepTrace, micro_batch: int) -> int:
+    """Bytes that wait in pinned host memory between forward and backward."""
+    return sum(nbytes * count for nbytes, count in _copied(trace, micro_batch, to_host=True).items())
+
+
+def _copied(trace: StepTrace, micro_batch: int, *, to_host: bool) -> Counter[int]:
+    """How often so many bytes are copied: what comes back is what went."""
+    name = _TO_HOST if to_host else _FROM_HOST
+    found: Counter[int] = Counter()
+    if _FROM_HOST not in trace.operator_names or name not in trace.operator_names:
+        return found
+    sizes = trace.tensor_bytes(micro_batch)
+    for operator in np.flatnonzero(trace.op_name == trace.operator_names.index(_FROM_HOST)):
+        written = trace.op_writes[trace.op_writes_at[operator] : trace.op_writes_at[operator + 1]]
+        found[int(sizes[written[written >= 0]].sum())] += 1
+    return found
 
 
 def computation_of(trace: StepTrace) -> StepTrace:

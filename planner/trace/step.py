@@ -43,6 +43,7 @@ from gpu_plan.planner.trace.recording.modules import ModuleTracker
 from gpu_plan.planner.trace.recording.recorder import Recorder
 from gpu_plan.planner.trace.setup.autocast import Autocast
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
+from gpu_plan.planner.trace.setup.host_inputs import wait_on_host
 from gpu_plan.planner.trace.setup.loss_variants import older_loss
 from gpu_plan.planner.trace.setup.parameters import cast
 from gpu_plan.planner.trace.variant import Regime, StepVariant, is_one_graph
@@ -341,6 +342,7 @@ def prepare(model: nn.Module, variant: StepVariant, profile: KernelProfile) -> N
         convert_linears(model, emulate=not isinstance(profile, CudaProfile))
     cast(model, regime)
     set_checkpointing(model, variant.checkpointing, variant.checkpoint_every, variant.stack.traits)
+    wait_on_host(model, variant.checkpoints_on_host)
 
 
 def _use_transformer_engine(model: nn.Module, profile: KernelProfile) -> None:

@@ -57,7 +57,7 @@ class Tracer:
         raise AssertionError("a single recording is always linear")
 
     def _prepare(self, variant: StepVariant) -> None:
-        key = f"{variant.regime} {variant.checkpointing} {variant.checkpoint_every}"
+        key = f"{variant.regime} {variant.checkpointing} {variant.checkpoint_every} {variant.checkpoints_on_host}"
         if key != self._prepared:
             prepare(self.model, variant, self.profile)
             self._prepared = key

@@ -106,6 +106,8 @@ class StepVariant:
     attention: Attention
     stack: Stack
     seq_len: int
+    checkpoints_on_host: bool = False
+    """Whether the inputs of checkpointed layers wait in host memory."""
     checkpoint_every: int = 1
     """Of the layers that can be checkpointed, each such one is."""
     fused: tuple[str, ...] = ()
@@ -149,6 +151,7 @@ class StepVariant:
         float8 += " ties=apart" if regime.ties_apart else ""
         float8 += f" experts={regime.experts_take}" if regime.experts_take else ""
         every = "" if self.checkpoint_every == 1 else f" every={self.checkpoint_every}"
+        every += " inputs=host" if self.checkpoints_on_host else ""
         fused = f" liger={'+'.join(self.fused)}" if self.fused else ""
         fused += "" if self.loss == "installed" else f" loss={self.loss}"
         fused += "" if self.padding == "none" else f" padding={self.padding}"

@@ -71,7 +71,7 @@ NO_PAIR = {
 """Options that stand in no pair, and why."""
 SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "fsdp.reshard_after_forward": ("false",), "dtype.params": ("bfloat16",), "dtype.reduce": ("float32", "bfloat16"),
-    "pipeline.split": ("balanced",), "cp.rotation": ("alltoall",),
+    "pipeline.split": ("balanced",), "cp.rotation": ("alltoall",), "checkpoint.offload": ("true",),
     "ddp.gradient_as_bucket_view": ("true",), "zero.reduce_bucket_size": (3000,),
     "zero.prefetch_bucket_size": (3000,), "zero.param_persistence_threshold": (0,), "zero.max_live_parameters": (3000,),
     "zero.max_reuse_distance": (0,), "zero.sub_group_size": (100000,), "zero.overlap_comm": ("true", "false"),
@@ -102,7 +102,7 @@ BESIDE: Mapping[str, Values] = {
     "zero.param_buffer_count": SWAPPED, "zero.param_buffer_size": SWAPPED, "zero.optimizer_buffer_count": SWAPPED,
     "data.padding": {"micro-batch": 4}, "schedule": {"pp": 2}, "vpp": {"pp": 2, "schedule": "interleaved"},
     "pipeline.split": {"pp": 2}, "quant.storage": {"peft": "qlora"}, "quant.upcast": {"peft": "qlora"},
-    "cp.rotation": {"cp": 2}, "quant.experts": {"peft": "qlora"},
+    "cp.rotation": {"cp": 2}, "checkpoint.offload": {"checkpointing": "full"}, "quant.experts": {"peft": "qlora"},
 }  # fmt: skip
 """What an option says something about, given beside it in a further pair."""
 

@@ -65,6 +65,7 @@ def _plans() -> Iterator[SavedPlan]:
         yield saved("fsdp", "8xH100", offload=offload)
     for strategy in ("fsdp", "zero3"):
         yield saved(strategy, "8xH100", context_parallel=4)
+    yield saved("fsdp", "8xH100", checkpointing="full", settings={"checkpoint.offload": "true"})
     for settings in SWAPS:
         yield saved("zero3", "8xH100", offload="nvme", settings=settings)
 

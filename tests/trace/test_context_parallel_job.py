@@ -168,6 +168,8 @@ def test_samples_are_one_for_each_group(plan: Plan, strategy: str, words: tuple[
         ("gemma-2", "--gpus 4xH100 --cp 2 --pin", "only full causal attention is split"),
         ("bert", "--gpus 4xH100 --cp 2 --pin", "is no causal language model"),
         ("llama-3", "--gpus 2xT4 --cp 2 --pin", "no fused attention kernel"),
+        ("gpt2", "--gpus 4xH100 --cp 2 --strategy zero3", "does not run on a share of its tokens"),
+        ("mamba", "--gpus 4xH100 --cp 2 --pin", "carry a state along the sequence"),
     ],
 )
 def test_what_cannot_be_split_is_refused_in_one_line(plan: Plan, architecture: str, words: str, says: str) -> None:

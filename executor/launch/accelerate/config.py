@@ -104,6 +104,7 @@ def _fsdp2(target: Target) -> dict[str, object]:
         "fsdp_cpu_ram_efficient_loading": not target.precision.float8,
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_activation_checkpointing": target.wrapper_checkpoints,
+        **({"fsdp_activation_checkpointing_offload": True} if target.checkpoints_on_host else {}),
     }
 
 

@@ -20,6 +20,7 @@ _FSDP: Mapping[str, str] = {
     "fsdp_cpu_ram_efficient_loading": "FSDP_CPU_RAM_EFFICIENT_LOADING",
     "fsdp_sync_module_states": "FSDP_SYNC_MODULE_STATES",
     "fsdp_activation_checkpointing": "FSDP_ACTIVATION_CHECKPOINTING",
+    "fsdp_activation_checkpointing_offload": "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD",
 }
 
 

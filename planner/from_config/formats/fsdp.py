@@ -33,6 +33,8 @@ def read_fsdp(reading: Reading, table: Table, version: int, sharding: str | None
         key = _either(table, name)
         if key is not None and table.flag(key):
             reading.say("checkpointing", "full", f"{table.name(key)}: true")
+            if name.endswith("offload") and version != 1:
+                reading.set("checkpoint.offload", "true", f"{table.name(key)}: true")
     _prefetching(reading, table)
     policy = _either_word(table, "auto_wrap_policy")
     if policy is not None and policy.upper() not in _WRAPS:

@@ -8,7 +8,7 @@ from gpu_plan.planner.context.split import ROTATIONS
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.allocator.words import allocator_variable
 from gpu_plan.planner.search.training.evaluate import StepJudgement
-from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
+from gpu_plan.planner.search.training.notes.checkpointing import ON_HOST, checkpoint_every
 from gpu_plan.planner.search.training.notes.liger import liger_words
 from gpu_plan.planner.strategy.fsdp2.units import blocks_around_embeddings
 from gpu_plan.planner.strategy.traits import Engine, Offload
@@ -113,6 +113,8 @@ def _strategy_words(judgement: StepJudgement, workload: Workload, cluster: Clust
         words += ["--fsdp_offload_params", "true"]
     if full and not workload.stack.traits.is_trainer:
         words += ["--fsdp_activation_checkpointing", "true"]
+        if workload.setting(ON_HOST, "false") == "true":
+            words += ["--fsdp_activation_checkpointing_offload", "true"]
     replicas = (judgement.family.replicas or workload.dp_replicate or cluster.nodes) if traits.replicates else 1
     context = judgement.family.context_parallel
     if replicas > 1 or context > 1:

@@ -34,8 +34,9 @@ def spreads(traits: Traits, workload: Workload, cluster: Cluster) -> Iterator[Sp
 def context_degrees(traits: Traits, workload: Workload, cluster: Cluster) -> list[int]:
     """Ranks that share the tokens of a sample under a strategy: as given; else none, and every number of them within a
     node. Which of those are looked at is the task's to say: each takes a trace of its own."""
-    if not traits.context_parallel or workload.context_parallel is not None:
-        return [workload.context_parallel or 1]
+    given = workload.context_parallel
+    if not traits.context_parallel or given is not None:
+        return [given or 1] if cluster.world_size % (given or 1) == 0 else []
     if cluster.gpu.is_cpu or why_whole(workload, traits.context_parallel) is not None:
         return [1]
     possible = [degree for degree in range(2, cluster.gpus_per_node + 1) if cluster.gpus_per_node % degree == 0]

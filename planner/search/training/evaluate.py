@@ -21,12 +21,12 @@ from gpu_plan.planner.search.training.compilation import (
     uncompiled_term,
 )
 from gpu_plan.planner.search.training.evaluation import evaluated
-from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
+from gpu_plan.planner.search.training.notes.checkpointing import ON_HOST, checkpoint_every, checkpointing_notes
 from gpu_plan.planner.search.training.notes.context import context_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.search.training.notes.loader import loader_notes
 from gpu_plan.planner.search.training.piped import PipedRank, PipedStep, judge_pipeline
-from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of
+from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of, host_copies_of, kept_on_host
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
 from gpu_plan.planner.strategy.host_memory import HostJob, certain, host_terms
@@ -146,6 +146,7 @@ class Evaluator(BaseEvaluator[Workload]):
             attention=self.workload.attention,
             stack=self.workload.stack,
             seq_len=self.workload.seq_len,
+            checkpoints_on_host=self._checkpoints_on_host(family),
             checkpoint_every=checkpoint_every(family.checkpointing, self.workload),
             fused=self.workload.fused,
             loss=self.workload.loss,
@@ -155,6 +156,11 @@ class Evaluator(BaseEvaluator[Workload]):
             expert_parallel=family.expert_parallel,
             split=split_of(family.strategy.traits.context_parallel, family.context_parallel, self.workload),
         )
+
+    def _checkpoints_on_host(self, family: Family) -> bool:
+        """Whether the inputs of checkpointed layers wait in host memory, where the strategy's engine can."""
+        asked = self.workload.setting(ON_HOST, "false") == "true" and ON_HOST in family.strategy.traits.settings
+        return asked and family.checkpointing is Checkpointing.FULL
 
     def _regime(self, family: Family) -> Regime:
         regime = family.strategy.regime(self.workload.precision, self.workload.stack, self.workload.peft)
@@ -224,19 +230,20 @@ class Evaluator(BaseEvaluator[Workload]):
         plan, profile = _worst(self._plan(family, batch, trace), batch.micro_batch)
         time = self.speed.step_time(self.work(family, batch, trace, plan), self.cluster)
         uncompiled = () if states_only else self._uncompiled(family, batch, profile)
+        host_bytes = plan.host_bytes + kept_on_host(trace, batch.micro_batch)
         return StepJudgement(
             family=family,
             batch=batch,
             profile=profile,
             terms=(cuda_context(self.cluster), nccl(self.cluster), *plan.outside, *uncompiled),
-            host_bytes=plan.host_bytes,
+            host_bytes=host_bytes,
             nvme_bytes=plan.nvme_bytes,
             capacity_bytes=self.capacity_bytes,
             time=time,
             plan=plan,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,
-            host_terms=self._host_terms(family, self.context(family, 1, trace), plan.host_bytes),
+            host_terms=self._host_terms(family, self.context(family, 1, trace), host_bytes),
             usual_host_bytes=self.usual_host_bytes,
             states_only=states_only,
         )
@@ -262,7 +269,8 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
         """What one rank does in a step."""
-        work = self.own_work(family, batch, trace, plan.optimizer_work, plan.collectives)
+        copies = host_copies_of(trace, batch.micro_batch)
+        work = self.own_work(family, batch, trace, plan.optimizer_work, (*copies, *plan.collectives))
         split = self.variant(family).split
         if family.tensor_parallel == family.expert_parallel == 1 and split is None:
             return work
@@ -274,7 +282,7 @@ class Evaluator(BaseEvaluator[Workload]):
         else:
             apart = split.degree > self.cluster.gpus_per_node
             inside = exchanges_of(trace, split, batch.micro_batch, across_nodes=apart)
-        whole = replace(work, trace=self._computations[key], collectives=(*inside, *plan.collectives))
+        whole = replace(work, trace=self._computations[key], collectives=(*inside, *work.collectives))
         return whole if split is None else replace(whole, attention_share=split.attention_share)
 
     def own_work(

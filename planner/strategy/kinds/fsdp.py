@@ -35,7 +35,15 @@ TRAITS = Traits(
     cpu_ranks=False,
     offloads=(Offload.NONE, Offload.ALL),
     settings=frozenset(
-        {"fsdp.reshard_after_forward", "dtype.reduce", "quant.storage", "fp8.backend", "fp8.all_gather", "cp.rotation"}
+        {
+            "fsdp.reshard_after_forward",
+            "dtype.reduce",
+            "quant.storage",
+            "fp8.backend",
+            "fp8.all_gather",
+            "cp.rotation",
+            "checkpoint.offload",
+        }
     ),
     flags=("--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
     packages=(),

@@ -3,6 +3,9 @@
 from gpu_plan.planner.trace.kernels.saved_operators import SAVED_OPERATORS
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Workload
 
+ON_HOST = "checkpoint.offload"
+"""accelerate 1.15 utils/fsdp_utils.py: fsdp2_apply_ac, `activation_checkpointing_offload`."""
+
 
 def checkpointing_notes(checkpointing: Checkpointing, workload: Workload) -> tuple[str, ...]:
     """One line of code for selective checkpointing and for one layer in several; empty for everything else.
