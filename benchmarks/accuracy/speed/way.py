@@ -56,11 +56,17 @@ def way_of(row: Row, strategy: str) -> Way:
 
 def _stack(row: Row) -> Stack:
     group = software_group(row)
-    if group == "fsdp_qlora" and text(row, "quantization"):
-        return Stack.TRL  # as there, adapters of a packed base are in bf16
+    if text(row, "quantization") and (group == "fsdp_qlora" or _prepares_nothing(row, group)):
+        return Stack.TRL  # as there, what is not packed and the adapters are in bf16
     if group in _STACKS:
         return _STACKS[group]
     return Stack.TRAINER if "transformers" in text(row, "software") or group == "qwen-readme" else Stack.PLAIN
+
+
+def _prepares_nothing(row: Row, group: str) -> bool:
+    """fms-acceleration's own plugin makes nothing fp32, where its baseline calls prepare_model_for_kbit_training
+    (plugins/accelerated-peft/src/fms_acceleration_peft/framework_plugin_bnb.py)."""
+    return group == "fms-acceleration" and "prepare_model_for_kbit_training" not in text(row, "notes")
 
 
 def _quantised(row: Row) -> tuple[bool, bool]:
