@@ -169,7 +169,8 @@ def _data_loader(target: Target, options: ScriptOptions) -> list[ScriptArgument]
 def _checkpointing(saved: SavedPlan, options: ScriptOptions) -> list[ScriptArgument]:
     checkpointing = saved.plan.strategy.checkpointing
     settings = saved.workload.get("settings")
-    every = int(str(settings.get("checkpoint.every", 1))) if isinstance(settings, Mapping) else 1
+    given = settings if isinstance(settings, Mapping) else {}
+    every = int(str(given.get("checkpoint.every", saved.plan.chosen.get("checkpoint.every", 1))))
     if checkpointing == "selective":
         return []
     full = checkpointing == "full"

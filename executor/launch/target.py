@@ -241,9 +241,10 @@ class Target:
         return self.strategy.loop_batch_size * (self.strategy.data_parallel if split else 1)
 
     def setting(self, key: str, default: str | None = None) -> str | None:
-        """Value of a `--set` key, or `default`."""
+        """Value of a `--set` key, given or chosen by the planner, or `default`."""
         settings = self.saved.workload.get("settings")
         value = settings.get(key) if isinstance(settings, Mapping) else None
+        value = self.chosen.get(key) if value is None else value
         return default if value is None else str(value)
 
     @property

@@ -34,6 +34,10 @@ class StrategyChoice:
     """Samples per forward pass on one data-parallel rank."""
     gradient_accumulation_steps: int = 1
     checkpointing: str = "none"
+    checkpoint_every: int = 1
+    """Of so many layers one is checkpointed; 1, all of them, also where none is and in older files."""
+    reshards: bool = True
+    """Whether ranks that share a model's weights give up what they gathered after forward; FSDP2's alone may not."""
     precision: str
     schedule: str = ""
     """Of a pipeline, as in `--schedule`; empty without one, and in older files."""

@@ -88,6 +88,11 @@ class Judgement(DeviceUse):
         return 0
 
     @property
+    def tuned(self) -> bool:
+        """Whether it has settings other than the engine's own that nobody asked for."""
+        return False
+
+    @property
     def offloads(self) -> bool:
         """Whether what a device would hold stands in a node's RAM or on its disk instead."""
         return False

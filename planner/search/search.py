@@ -1,5 +1,6 @@
 """Tries every family of a task's candidates, and keeps what fits and why the rest does not."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic
@@ -8,7 +9,7 @@ from gpu_plan.planner.errors import StoppedError, UsageError
 from gpu_plan.planner.search.evaluator import J
 from gpu_plan.planner.search.front import completed, front
 from gpu_plan.planner.search.ranking.rules import Ranking
-from gpu_plan.planner.search.task import F, Rejected, Task
+from gpu_plan.planner.search.task import Explored, F, Rejected, Task
 from gpu_plan.planner.search.underway.known import known_so_far
 from gpu_plan.planner.search.underway.watch import Watcher
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
@@ -61,32 +62,20 @@ def search(
     refusals = [task.refusal(family) for family in known]
     decided = _by_states(task, known, refusals)
     watch.decided(decided)
-    for place, (family, refusal) in enumerate(zip(known, refusals, strict=True)):
-        watch.turns(task.words_of(family), place, len(known))
-        if refusal is None:
-            try:
-                reason = None if exhaustive else task.hopeless(family, found.ranking, found.plans)
-                if reason is not None:
-                    found.left_out.append(f"{task.words_of(family)}: {reason}")
-                    continue
-                explored = task.explore(family, exhaustive=exhaustive)
-            except CannotSplitError as problem:
-                refusal = str(problem)
-            except KeyboardInterrupt:
-                plans = found.ranking.ordered(found.plans)
-                raise StoppedError(
-                    known_so_far(plans, found.rejected, looked_at=place, of=len(known), decided=decided)
-                ) from None
-        if refusal is not None:
-            found.inapplicable.append(f"{task.name(family)}: {refusal}")
-            continue
-        found.explored += 1
-        if explored.rejected is not None:
-            found.rejected.append(explored.rejected)
-        if explored.best is not None:
-            found.plans.append(explored.best)
-            others += explored.others
-        watch.judged(explored.best, None if explored.rejected is None else explored.rejected.reason)
+    tried = zip(known, refusals, strict=True)
+    more = ((family, task.refusal(family)) for family in ([] if exhaustive else task.finer(found.ranking, found.plans)))
+    for place, (family, refusal) in enumerate(itertools.chain(tried, more)):
+        watch.turns(task.words_of(family), place, max(place, len(known)))
+        try:
+            explored = _looked_at(task, family, refusal, found, exhaustive)
+        except KeyboardInterrupt:
+            plans = found.ranking.ordered(found.plans)
+            raise StoppedError(
+                known_so_far(plans, found.rejected, looked_at=place, of=max(place, len(known)), decided=decided)
+            ) from None
+        if explored is not None:
+            others += explored.others if explored.best is not None else ()
+            watch.judged(explored.best, None if explored.rejected is None else explored.rejected.reason)
     if found.inapplicable and not found.plans and not found.rejected:
         raise UsageError(f"{'; '.join(dict.fromkeys(found.inapplicable))}: change that option or leave it out")
     found.plans = found.ranking.ordered([*found.plans, *completed(found.plans, others, task.evaluator.simulate)])
@@ -103,3 +92,28 @@ def _by_states(task: Task[F, J], known: Sequence[F], refusals: Sequence[str | No
         if judged is not None and (judged.title not in least or judged.least_bytes < least[judged.title].least_bytes):
             least[judged.title] = judged
     return list(least.values())
+
+
+def _looked_at(
+    task: Task[F, J], family: F, refusal: str | None, found: Found[J], exhaustive: bool
+) -> Explored[J] | None:
+    """Adds to `found` what a family comes to; None where it was not explored."""
+    explored = None
+    if refusal is None:
+        try:
+            reason = None if exhaustive else task.hopeless(family, found.ranking, found.plans)
+            if reason is not None:
+                found.left_out.append(f"{task.words_of(family)}: {reason}")
+                return None
+            explored = task.explore(family, exhaustive=exhaustive)
+        except CannotSplitError as problem:
+            refusal = str(problem)
+    if explored is None:
+        found.inapplicable.append(f"{task.name(family)}: {refusal}")
+        return None
+    found.explored += 1
+    if explored.rejected is not None:
+        found.rejected.append(explored.rejected)
+    if explored.best is not None:
+        found.plans.append(explored.best)
+    return explored

@@ -94,6 +94,11 @@ class TraceProvider:
                 self._spec = self._entries().spec(lambda: self._open_session().spec())
         return self._spec
 
+    def ships(self, variant: StepVariant, micro_batch: int) -> bool:
+        """Whether the trace that holds there comes with this program: nothing of the model has to be built for it."""
+        points = ranges_for(micro_batch, alone=variant.compilation is not None)
+        return any(self._from_shelf(variant, samples) is not None for samples in points)
+
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """A trace that holds at `micro_batch`."""
         for points in ranges_for(micro_batch, alone=variant.compilation is not None):

@@ -130,6 +130,7 @@ def strategy_words(choice: StrategyChoice) -> str:
         title += f" {choice.schedule}"
     expert = f" EP {choice.expert_parallel}" if choice.expert_parallel > 1 else ""
     expert += f" of {choice.dp_replicate} replicas" if choice.dp_replicate > 1 else ""
+    expert += "" if choice.reshards else " without resharding"
     kind = "full" if choice.offload == "all" else choice.offload
     offload = "" if kind == "none" else f" + {kind} offload"
     return title + expert + offload
@@ -258,7 +259,8 @@ def ranking_words(candidate: Candidate) -> tuple[str, str]:
     if candidate.serving is not None:
         return f"{choice.micro_batch_size}×{choice.data_parallel}", f"{candidate.serving.max_concurrency:.1f}"
     if figures is None:
-        return f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}", choice.checkpointing
+        every = "" if choice.checkpoint_every == 1 else f", 1 in {choice.checkpoint_every}"
+        return f"{choice.micro_batch_size}×{choice.gradient_accumulation_steps}", choice.checkpointing + every
     prefill = "" if figures.prefill_seconds is None else seconds(figures.prefill_seconds)
     return f"{choice.micro_batch_size}×{choice.data_parallel}", prefill
 
@@ -276,8 +278,9 @@ def rate_words(candidate: Candidate) -> list[str]:
 
 
 def checkpointing_words(choice: StrategyChoice) -> str:
-    """`full checkpointing`, `no checkpointing`."""
-    return f"{'no' if choice.checkpointing == 'none' else choice.checkpointing} checkpointing"
+    """`full checkpointing`, `no checkpointing`, `full checkpointing of one layer in 2`."""
+    words = f"{'no' if choice.checkpointing == 'none' else choice.checkpointing} checkpointing"
+    return words if choice.checkpoint_every == 1 else f"{words} of one layer in {choice.checkpoint_every}"
 
 
 def memory_words(memory: MemoryFigures) -> list[str]:
@@ -425,4 +428,4 @@ def search_words(document: PlanDocument) -> str | None:
     if not facts.left_out:
         return words
     kinds = "kind" if len(facts.left_out) == 1 else "kinds"
-    return f"{words}; {len(facts.left_out)} {kinds} of other degrees not traced (--explain says why)"
+    return f"{words}; {len(facts.left_out)} {kinds} not traced (--explain says why)"

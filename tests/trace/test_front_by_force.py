@@ -3,7 +3,7 @@
 With a global batch the space is finite: every family, every way to cut the batch.
 """
 
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.search.front import axes, front
+from gpu_plan.planner.search.ranking.rules import Ranking
 from gpu_plan.planner.search.search import search
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
@@ -50,9 +51,9 @@ def task_of(provider: TraceProvider, gpus: str, optimizer: str, share: int, rese
 
 def by_force(task: TrainingTask) -> list[StepJudgement]:
     """Every candidate that fits, each simulated."""
-    fitting = []
-    for family in task.families():
-        if task.refusal(family) is not None:
+    fitting: list[StepJudgement] = []
+    for family in chain(task.families(), task.finer(Ranking(), fitting)):
+        if task.refusal(family) is not None or task.hopeless(family, Ranking(), fitting) is not None:
             continue
         for batch in task.cuts_of(family):
             exact = task.evaluator.simulate(task.evaluator.judge(family, batch))

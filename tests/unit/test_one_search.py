@@ -67,6 +67,9 @@ class Sharded:
         self.replicated = replicated
         self.asked: list[Cluster] = []
 
+    def finer(self, ranking: object, plans: object) -> Iterator[object]:
+        return iter(())
+
     def hopeless(self, family: object, ranking: object, plans: object) -> None:
         return None
 

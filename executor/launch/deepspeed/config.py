@@ -61,7 +61,7 @@ def _zero(target: Target) -> dict[str, object]:
         if third_only and stage != 3:
             continue
         otherwise = _AUTO if target.in_trainer and name in _FROM_HIDDEN else default
-        given = target.setting(key) or target.chosen.get(key)
+        given = target.setting(key)
         zero[name] = otherwise if given is None else int(given)
     zero["overlap_comm"] = target.setting("zero.overlap_comm", str(stage == 3).lower()) == "true"
     offload = target.strategy.offload
@@ -100,8 +100,5 @@ def _swapped(target: Target, pinned: bool) -> tuple[dict[str, object], dict[str,
         return optimizer, None
     if device == "cpu":
         return optimizer, {"device": "cpu", "pin_memory": pinned}
-    sizes = {
-        name: int(target.setting(key) or target.chosen.get(key) or default)
-        for key, (name, default) in _PARAMETER_SIZES.items()
-    }
+    sizes = {name: int(target.setting(key) or default) for key, (name, default) in _PARAMETER_SIZES.items()}
     return optimizer, {"device": "nvme", "nvme_path": path, "pin_memory": pinned, **sizes}

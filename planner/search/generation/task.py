@@ -38,6 +38,10 @@ class GenerationTask:
             raise UsageError(_none_left(self._workload.strategy, self._cluster.world_size))
         return iter(wanted)
 
+    def finer(self, ranking: Ranking, plans: Sequence[GenerationJudgement]) -> Iterator[Layout]:
+        """None: the layouts are all that there is."""
+        return iter(())
+
     def name(self, family: Layout) -> str:
         """The layout's title."""
         return family.title

@@ -94,10 +94,13 @@ class Ranking:
         return seconds >= fastest and (self.host_tenths(first), first.moving_parts) < (0, parts)
 
     def counted(self, plan: Judgement) -> tuple[float, ...]:
-        """A plan's seconds as they are compared: of one that offloads `OFFLOADED` times, unless time alone matters."""
-        if self.prefer is not Prefer.BALANCE or not plan.offloads:
+        """A plan's seconds as they are compared, unless time alone matters: of one that offloads `OFFLOADED` times, of
+        one with settings that nobody asked for `LONGER` times: engines' own are what is used and measured most, and
+        what leaves them has to gain more than a tie."""
+        if self.prefer is not Prefer.BALANCE:
             return plan.seconds
-        return tuple(OFFLOADED * seconds for seconds in plan.seconds)
+        times = (OFFLOADED if plan.offloads else 1) * (LONGER if plan.tuned else 1)
+        return tuple(times * seconds for seconds in plan.seconds)
 
     def key(self, plan: Judgement) -> tuple[Any, ...]:
         """What is compared, smaller first; a plan's name last, so that no two are equal by chance of their order."""
@@ -108,7 +111,7 @@ class Ranking:
         if name == "host":
             return self.host_tenths(plan)
         if name == "parts":
-            return plan.moving_parts
+            return plan.moving_parts + (0.5 if plan.tuned else 0)
         if name == "headroom":
             return -(_TENTHS * plan.room_bytes // max(1, plan.capacity_bytes))
         return plan.seconds[0]

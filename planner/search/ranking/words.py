@@ -34,7 +34,11 @@ def rules(ranking: Ranking) -> tuple[str, ...]:
             f"the time of a plan that offloads counts {OFFLOADED} times beside one that does not: the node's RAM is for"
             f" what does not fit without it, or takes less than 1/{OFFLOADED} of the time with it"
         )
-        return (first, host, tie, f"among those that tie: {compared}")
+        tuned = (
+            f"the time of a plan with settings of its engine that nobody asked for counts {LONGER} times: they have to"
+            " gain more than a tie"
+        )
+        return (first, host, tuned, tie, f"among those that tie: {compared}")
     cost = " (an hour of the same machines costs the same)" if ranking.prefer is Prefer.COST else ""
     return (first, f"--prefer {ranking.prefer}: {compared}{cost}")
 
@@ -55,6 +59,8 @@ def why(ranking: Ranking, plans: Sequence[Judgement]) -> str | None:
         if second.offloads and not first.offloads and times.expected < 1:
             kept = format_gib(second.kept_host_bytes)
             return f"{told}, but keeps {kept} GiB in the node's RAM, which goes first only where it halves the time"
+        if second.tuned and not first.tuned and times.expected < 1:
+            return f"{told}, but with settings that nobody asked for, which have to gain more than {LONGER - 1:.0%}"
         return told
     deciding = next(
         (name for name in ranking.order if ranking.measure(name, first) != ranking.measure(name, second)), "time"

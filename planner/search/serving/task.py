@@ -142,6 +142,10 @@ class ServingTask:
             raise UsageError(f"--strategy {self._workload.strategy} needs a degree: add --vllm-tp 2 or more")
         return iter(wanted)
 
+    def finer(self, ranking: Ranking, plans: Sequence[ServingJudgement]) -> Iterator[Layout]:
+        """None: the layouts are all that there is."""
+        return iter(())
+
     def _layouts(self) -> list[Layout]:
         workload, world = self._workload, self._cluster.world_size
         given = workload.tensor_parallel

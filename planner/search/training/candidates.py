@@ -1,7 +1,7 @@
 """What the search tries: combinations of strategy, offload, checkpointing and batch."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -33,6 +33,12 @@ class Family:
     """Whole sharded copies, where another number than `--dp-replicate` or one on each node is tried."""
     pipeline: Pipeline | None = None
     """How the model is cut into stages; None: it is not."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """`--set` keys that the search gives it, where the user left them open."""
+
+    def own(self, workload: Workload) -> Workload:
+        """The job with the family's own settings."""
+        return replace(workload, settings=(*workload.settings, *self.settings)) if self.settings else workload
 
     @property
     def copy_ranks(self) -> int:
@@ -53,10 +59,19 @@ class Family:
             title = with_degree(title, "CP", self.context_parallel)
         if self.replicas is not None:
             title = f"{title} of {self.replicas} replicas"
+        if ("fsdp.reshard_after_forward", "false") in self.settings:
+            title += " without resharding"
         if self.offload is Offload.NONE:
             return title
         words = {Offload.ALL: "full offload", Offload.NVME: "NVMe offload"}
         return f"{title} with {words.get(self.offload, f'{self.offload} offload')}"
+
+    @property
+    def checkpointing_words(self) -> str:
+        """`no checkpointing`, `full checkpointing of one layer in 2`."""
+        words = f"{'no' if self.checkpointing is Checkpointing.NONE else self.checkpointing} checkpointing"
+        every = dict(self.settings).get("checkpoint.every")
+        return words if every is None else f"{words} of one layer in {every}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ def launch_command(judgement: StepJudgement, workload: Workload, cluster: Cluste
 
     Where no options of the launcher say what is planned, the saved plan is executed instead.
     """
-    script = captured or "train.py"
+    script, workload = captured or "train.py", judgement.family.own(workload)
     if _beyond_options(judgement, workload, cluster):
         return f"plan --plan plan.json --execute {shlex.quote(script)}"
     words = ["accelerate", "launch", "--num_processes", str(cluster.world_size)]

@@ -60,7 +60,7 @@ class StepJudgement(Judgement):
     def full_title(self) -> str:
         steps = self.batch.accumulation_steps
         words = f"{self.title}, micro batch {self.batch.micro_batch}" + (f" x {steps} steps" if steps > 1 else "")
-        return f"{words}, {'no' if self.family.checkpointing == 'none' else self.family.checkpointing} checkpointing"
+        return f"{words}, {self.family.checkpointing_words}"
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -75,6 +75,10 @@ class StepJudgement(Judgement):
     @property
     def moving_parts(self) -> int:
         return self.family.strategy.traits.moving_parts + (_OFFLOADING if self.offloads else 0)
+
+    @property
+    def tuned(self) -> bool:
+        return bool(self.family.settings)
 
     @property
     def offloads(self) -> bool:
@@ -94,7 +98,7 @@ class StepJudgement(Judgement):
         degrees = (family.tensor_parallel, family.expert_parallel, family.context_parallel, family.replicas or 0)
         words = (family.title, str(family.offload), str(family.checkpointing))
         place = (family.strategy.traits.place, *degrees, *words)
-        return (*place, batch.micro_batch, batch.accumulation_steps)
+        return (*place, family.settings, batch.micro_batch, batch.accumulation_steps)
 
     @property
     def stream(self) -> RankStream:
@@ -147,7 +151,7 @@ class Evaluator(BaseEvaluator[Workload]):
             stack=self.workload.stack,
             seq_len=self.workload.seq_len,
             checkpoints_on_host=self._checkpoints_on_host(family),
-            checkpoint_every=checkpoint_every(family.checkpointing, self.workload),
+            checkpoint_every=checkpoint_every(family.checkpointing, family.own(self.workload)),
             fused=self.workload.fused,
             loss=self.workload.loss,
             padding=self.workload.setting("data.padding", "none"),
@@ -197,7 +201,7 @@ class Evaluator(BaseEvaluator[Workload]):
             expert_parallel=family.expert_parallel,
             context_parallel=family.context_parallel,
             pipeline=place,
-            settings=workload.settings,
+            settings=family.own(workload).settings,
         )
 
     def replicas(self, family: Family) -> int:
@@ -365,7 +369,8 @@ class Evaluator(BaseEvaluator[Workload]):
         key = (*_words(family), accumulation, trace.samples)
         if key not in self._plans:
             plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
-            notes = (*checkpointing_notes(family.checkpointing, self.workload), *liger_notes(self.workload))
+            own = family.own(self.workload)
+            notes = (*checkpointing_notes(family.checkpointing, own), *liger_notes(self.workload))
             notes += compilation_notes(self.workload, family.strategy.name)
             notes += context_notes(self.variant(family), self.cluster.gpus_per_node)
             notes += loader_notes(self.workload, self.cluster.world_size // family.copy_ranks)
@@ -377,7 +382,7 @@ class Evaluator(BaseEvaluator[Workload]):
 def _words(family: Family) -> tuple[object, ...]:
     """What tells families apart whose model is not cut into stages."""
     degrees = (family.tensor_parallel, family.expert_parallel, family.context_parallel, family.replicas or 0)
-    return (family.strategy.name, str(family.offload), str(family.checkpointing), *degrees)
+    return (family.strategy.name, str(family.offload), str(family.checkpointing), *degrees, *family.settings)
 
 
 def _worst(plan: RankPlan, micro_batch: int) -> tuple[RankPlan, MemoryProfile]:

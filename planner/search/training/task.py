@@ -16,15 +16,17 @@ from gpu_plan.planner.search.training.candidates import Batch, Family, batches, 
 from gpu_plan.planner.search.training.command import launch_command, wrapped_classes
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
+from gpu_plan.planner.search.training.finer import sparser, too_slow, unresharded
 from gpu_plan.planner.search.training.least import stages as piped_bounds
 from gpu_plan.planner.search.training.least.together import Bounds
+from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
 from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.saved_files import SavedFiles, saved_files
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.prefer import Prefer
-from gpu_plan.planner.workload.training import Workload
+from gpu_plan.planner.workload.training import Checkpointing, Workload
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,14 @@ class TrainingTask:
             elif family.tensor_parallel == 1 or self._asked or self.bounds.splits(family.tensor_parallel):
                 yield family
 
+    def finer(self, ranking: Ranking, plans: Sequence[StepJudgement]) -> Iterator[Family]:
+        """What is gathered stays; fewer layers are checkpointed, unless the loop is the user's, to which nothing from
+        outside says how many."""
+        families = list(self.families())
+        yield from unresharded(self.evaluator, families, plans)
+        if self._script is None:
+            yield from sparser(self.evaluator, families, ranking, plans)
+
     def _can_be_piped(self, pipeline: Pipeline, family: Family) -> bool:
         """Whether a cut into stages is looked at: one that was asked for always, if only to say why it cannot be."""
         if self._staged and (pipeline.schedule is Schedule.ONE_F_ONE_B or self._workload.schedule is not None):
@@ -112,7 +122,7 @@ class TrainingTask:
 
     def words_of(self, family: Family) -> str:
         """`FSDP2 × TP 2, full checkpointing`."""
-        return f"{family.title}, {'no' if family.checkpointing == 'none' else family.checkpointing} checkpointing"
+        return f"{family.title}, {family.checkpointing_words}"
 
     def refusal(self, family: Family) -> str | None:
         """What the real implementation would say, before any step is traced."""
@@ -129,7 +139,10 @@ class TrainingTask:
         return family.strategy.refuses(self.evaluator.context(family, self.cuts[0].accumulation_steps, trace))
 
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
-        """Of degrees that nobody asked for: each takes a trace of its own, made only where it could come first."""
+        """Of degrees and settings that nobody asked for: each takes a trace of its own, made if it might be first."""
+        slow = too_slow(self.evaluator, family, self.cuts_of(family), ranking, plans)
+        if slow is not None:
+            return slow
         if family.context_parallel > 1:
             asked = self._cut
         else:
@@ -231,13 +244,13 @@ class TrainingTask:
 
     def words(self, judgement: StepJudgement) -> str:
         """`FSDP2, micro batch 1, full checkpointing`."""
-        checkpointing = str(judgement.family.checkpointing)
-        extra = "" if checkpointing == "none" else f", {checkpointing} checkpointing"
+        family = judgement.family
+        extra = "" if family.checkpointing is Checkpointing.NONE else f", {family.checkpointing_words}"
         return f"{judgement.title}, micro batch {judgement.batch.micro_batch}{extra}"
 
     def choice(self, judgement: StepJudgement) -> StrategyChoice:
         """Strategy, offload, batch and checkpointing."""
-        family, batch = judgement.family, judgement.batch
+        family, batch, own = judgement.family, judgement.batch, judgement.family.own(self._workload)
         return StrategyChoice(
             name=family.strategy.name,
             data_parallel=self._cluster.world_size // family.copy_ranks,
@@ -253,6 +266,8 @@ class TrainingTask:
             micro_batch_size=batch.micro_batch,
             gradient_accumulation_steps=batch.accumulation_steps,
             checkpointing=str(family.checkpointing),
+            checkpoint_every=checkpoint_every(family.checkpointing, own),
+            reshards=own.setting("fsdp.reshard_after_forward", "true") == "true",
             precision=str(self._workload.precision),
         )
 
@@ -300,7 +315,7 @@ class TrainingTask:
         return Details(
             command=command,
             units=() if judgement.states_only else wrapped_classes(judgement),
-            chosen=dict(judgement.plan.chosen),
+            chosen=dict((*judgement.family.settings, *judgement.plan.chosen)),
             stages=() if judgement.piped is None or judgement.states_only else judgement.piped.figures(),
         )
 

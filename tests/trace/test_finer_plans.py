@@ -1,0 +1,91 @@
+"""Settings that the search tries by itself: weights that stay gathered, one layer in several checkpointed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.search.ranking.rules import Ranking
+from gpu_plan.planner.search.search import Found, search
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.speed.roofline import RooflineModel
+from gpu_plan.planner.trace.device import device_kind
+from gpu_plan.planner.trace.provider import TraceProvider
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Optimizer, Precision, Stack, Workload
+
+MODEL = str(Path(__file__).parents[2] / "examples" / "tiny-llama")
+CLUSTER = parse_cluster("2xH100")
+JOB = Workload(
+    seq_len=128,
+    precision=Precision("bf16-mixed"),
+    optimizer=Optimizer("adamw"),
+    attention=Attention.SDPA,
+    stack=Stack.ACCELERATE,
+    strategy="fsdp",
+    offload="none",
+)
+
+
+@pytest.fixture(scope="module")
+def provider() -> TraceProvider:
+    return TraceProvider(source=resolve(MODEL), device=device_kind(CLUSTER.gpu), attention="sdpa")
+
+
+def task_of(provider: TraceProvider, workload: Workload) -> TrainingTask:
+    return TrainingTask(Evaluator(provider=provider, workload=workload, cluster=CLUSTER, speed=RooflineModel()))
+
+
+def settings_of(found: Found[StepJudgement]) -> set[tuple[tuple[str, str], ...]]:
+    return {plan.family.settings for plan in found.plans}
+
+
+def test_weights_that_stay_gathered_are_tried_unless_it_was_said(provider: TraceProvider) -> None:
+    kept = (("fsdp.reshard_after_forward", "false"),)
+    found = search(task_of(provider, JOB))
+    assert kept in settings_of(found)
+    one, other = (
+        next(plan for plan in found.plans if plan.family.settings == settings and plan.family.checkpointing == "none")
+        for settings in ((), kept)
+    )
+    task = task_of(provider, JOB)
+    assert task.choice(one).reshards
+    assert not task.choice(other).reshards
+    assert task.details(other, lost=False, best=False).chosen == dict(kept)
+    assert "--fsdp_reshard_after_forward false" in str(task.details(other, lost=False, best=False).command)
+    said = replace(JOB, settings=(("fsdp.reshard_after_forward", "true"),))
+    assert settings_of(search(task_of(provider, said))) == {()}
+
+
+def test_fewer_layers_are_checkpointed_where_a_sample_may_take_less(provider: TraceProvider) -> None:
+    """On a device that holds one sample whole, and eight with all layers checkpointed."""
+    job = replace(JOB, global_batch=8 * CLUSTER.world_size)
+    wide = task_of(provider, job)
+    alone = wide.evaluator
+    full = next(family for family in wide.families() if family.checkpointing is Checkpointing.FULL)
+    eight = alone.simulate(alone.judge(full, wide.cuts_of(full)[-1]))
+    assert eight.batch.micro_batch == 8
+    reserve = alone.capacity_bytes - int(eight.high_bytes * 1.1)
+    task = task_of(provider, replace(job, settings=(("memory.reserve", str(reserve)),)))
+    families = list(task.finer(Ranking(), [eight]))
+    assert (("checkpoint.every", "2"),) in [family.settings for family in families]
+    judged = [
+        task.evaluator.judge(replace(full, settings=settings), eight.batch)
+        for settings in ((), (("checkpoint.every", "2"),), (("checkpoint.every", "4"),))
+    ]
+    peaks = [one.profile.peak_allocated_bytes for one in judged]
+    times = [one.seconds[0] for one in judged]
+    assert peaks == sorted(peaks)
+    assert times == sorted(times, reverse=True)
+    assert [task.choice(one).checkpoint_every for one in judged] == [1, 2, 4]
+    assert judged[1].full_title.endswith("full checkpointing of one layer in 2")
+
+
+def test_a_distance_is_not_tried_where_it_was_said_or_gains_nothing(provider: TraceProvider) -> None:
+    found = search(task_of(provider, JOB))
+    assert all("checkpoint.every" not in dict(settings) for settings in settings_of(found))
+    assert any("hardly faster" in reason for reason in found.left_out)
+    said = replace(JOB, checkpointing=Checkpointing.FULL)
+    assert not any("checkpointing of one layer" in reason for reason in search(task_of(provider, said)).left_out)
