@@ -3,16 +3,17 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpu_plan.planner.errors import NotBuiltError
 from gpu_plan.planner.from_config.harmless import harmless
+from gpu_plan.planner.from_config.jobs import as_recipe, job_of
 from gpu_plan.planner.from_config.kinds import Kind, find_kind, recognise
 from gpu_plan.planner.from_config.reading import Fetch, Reading, Said
 from gpu_plan.planner.from_config.table import Table
-from gpu_plan.planner.from_config.unread import JOBS, STAGES, first_of
 from gpu_plan.planner.strategy.known import unsharded
 
 _ORDER = (
-    "strategy", "dp-replicate", "offload", "precision", "optimizer", "micro-batch", "grad-accum", "global-batch",
+    "recipe", "generations", "prompt-len", "completion-len", "reference", "vllm",
+    "gpu-memory-utilization", "vllm-tp", "vllm-sleep", "strategy", "dp-replicate", "offload", "precision", "optimizer",
+    "micro-batch", "grad-accum", "global-batch",
     "seq-len", "checkpointing", "attention", "peft", "lora-rank", "lora-targets", "fused-loss", "stack",
 )  # fmt: skip
 
@@ -57,25 +58,14 @@ def convert(
     NotBuiltError for parallelism that this version does not plan.
     """
     found, signs = (find_kind(kind), ()) if kind else recognise(content, path)
-    _one_model(content, path)
+    job = job_of(content, found.name, path)
     reading = Reading(table=Table(content, path), fetch=fetch, asked=world, otherwise=otherwise)
     found.read(reading)
+    if job is not None:
+        as_recipe(reading, job)
     _plain(reading)
     _whole_batch(reading)
     return _converted(reading, found, signs, path)
-
-
-def _one_model(content: Mapping[str, object], path: str) -> None:
-    """NotBuiltError for a job that is more than supervised steps of one model."""
-    job = first_of(JOBS, content)
-    named = next((key for key in ("rl", "stage") if str(content.get(key)).lower() in STAGES), None)
-    if named is not None:
-        what, sign = STAGES[str(content[named]).lower()], f"{named}: {content[named]}"
-    elif job is not None:
-        what, sign = job[0].title, ", ".join(job[1][:3])
-    else:
-        return
-    raise NotBuiltError(f"{path}: {what} ({sign}), a job of several models: planning for it")
 
 
 def _converted(reading: Reading, kind: Kind, signs: Iterable[str], path: str) -> Converted:

@@ -4,7 +4,6 @@ Many of their keys are TrainingArguments' or DeepSpeed's too. A guess would be a
 confidence: such files are refused by name.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.from_config.signs import Content, Signs, first, given, keys, table_of, together
@@ -105,12 +104,3 @@ def first_of(kinds: tuple[Unread, ...], content: Content) -> tuple[Unread, tuple
         if signs:
             return kind, signs
     return None
-
-
-STAGES: Mapping[str, str] = {
-    "rm": "reward modelling", "ppo": "reinforcement learning", "dpo": "preference training",
-    "kto": "preference training", "orpo": "preference training", "simpo": "preference training",
-    "ipo": "preference training", "grpo": "reinforcement learning", "gdpo": "reinforcement learning",
-    "ebft": "reinforcement learning",
-}  # fmt: skip
-"""Job by the word that axolotl's `rl` and LLaMA-Factory's `stage` have for it."""

@@ -242,7 +242,7 @@ def _add_recipe(group: argparse._ArgumentGroup) -> None:
         help="none, kept (a second model), adapters (the model without them), precomputed (before the first step)",
     )
     group.add_argument("--teacher", metavar="MODEL", help="the frozen model that --recipe distill learns from")
-    group.add_argument("--generations", metavar="N", help="completions of each prompt under grpo, rloo; default: 8")
+    group.add_argument("--generations", metavar="N", help="completions of each prompt: grpo (default: 8), rloo (2)")
     group.add_argument("--reward-model", metavar="MODEL", help="a frozen model that rewards completions; default: code")
     group.add_argument(
         "--vllm", metavar="MODE", help="colocate (vLLM on the GPUs that train), server (on some of its own)"

@@ -25,6 +25,8 @@ class Recipe(NamedTuple):
     """peft's name of the task."""
     rolls_out: bool = False
     """Whether it generates the completions that it trains on."""
+    generations: int = 1
+    """Completions of a prompt unless somebody says otherwise."""
     weighs_reference: bool = True
     """Whether the reference counts in its loss unless somebody says so: `beta` above 0 in the trainer's config."""
 
@@ -44,9 +46,17 @@ RECIPES: Mapping[str, Recipe] = {
             roles=("policy", "reference"),
             refers=True,
             rolls_out=True,
+            generations=8,
             weighs_reference=False,  # GRPOConfig.beta is 0
         ),
-        Recipe(name="rloo", trainer="RLOOTrainer", roles=("policy", "reference"), refers=True, rolls_out=True),
+        Recipe(
+            name="rloo",
+            trainer="RLOOTrainer",
+            roles=("policy", "reference"),
+            refers=True,
+            rolls_out=True,
+            generations=2,
+        ),
         Recipe(name="distill", trainer="GKDTrainer", roles=("student", "teacher"), taught=True),
     )
 }

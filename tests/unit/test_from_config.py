@@ -381,7 +381,7 @@ REFUSED = {
         "model: {_component_: torchtune.models.qwen2.qwen2_0_5b}\nteacher_model: {_component_: x}\n",
         "distillation (teacher_model), a job of several models",
     ),
-    "reward modelling of axolotl": ("base_model: x\nreward_model: true\n", "reward modelling (reward_model)"),
+    "processes of axolotl": ("base_model: x\nprocess_reward_model: true\n", "reward modelling (process_reward_model)"),
     "rates alone": (
         "model_name_or_path: x\nlearning_rate: 1e-4\nlr_scheduler_type: cosine\n",
         "is not a configuration of a known kind",
@@ -394,12 +394,18 @@ REFUSED = {
         HEAD + "use_slow_tokenizer: true\nnum_epochs: 3\n",
         "preference training (num_ep",
     ),
-    "DPO by its loss": (HEAD + "loss_type: apo_zero\n", "preference training (loss_type)"),
-    "ebft of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: ebft\n", "reinforcement learning (rl: ebft)"),
-    "ORPO of alignment-handbook": (HEAD + "beta: 0.05\nmax_prompt_length: 1792\n", "preference training (max_prompt"),
-    "GRPO of TRL": (HEAD + "num_generations: 8\n", "reinforcement learning (num_generations), a job of several models"),
-    "rl of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: dpo\n", "preference training (rl: dpo)"),
-    "stage of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: ppo\n", "reinforcement learning (stage: ppo)"),
+    "ebft of axolotl": (
+        "base_model: x\nmicro_batch_size: 1\nrl: ebft\n",
+        "rl: ebft, a job of several models: no trainer",
+    ),
+    "SimPO of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: simpo\n", "its trainer is CPOTrainer"),
+    "TRL's, nobody says whose": (HEAD + "beta: 0.05\nmax_prompt_length: 1792\n", "could be DPO's, KTO's or ORPO's"),
+    "PPO of TRL": (HEAD + "num_ppo_epochs: 4\n", "reinforcement learning (num_ppo_epochs), a job of several models"),
+    "stage of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: ppo\n", "TRL 1.16 has no PPO trainer any more"),
+    "DPO on a base in 4 bits": (
+        "base_model: x\nmicro_batch_size: 1\nrl: dpo\nadapter: qlora\nload_in_4bit: true\n",
+        "rl: dpo on a quantised base",
+    ),
     "8 bits without adapters": (HEAD + "load_in_8bit: true\n", "8-bit weights cannot be trained"),
     "not yaml": ("a: [1, 2", "is not valid YAML"),
     "a list": ("- 1\n- 2\n", "holds no keys"),
@@ -561,3 +567,46 @@ def test_spoilt_files_end_in_one_line_or_in_a_table() -> None:
             continue
         ends["read"] += 1
     assert min(ends.values()) > 300
+
+
+PREFERENCES = {
+    "DPO by its loss": (HEAD + "loss_type: apo_zero\n", {"recipe": "dpo", "seq-len": "1024"}),
+    "DPO of alignment-handbook": (
+        HEAD.replace(": o\n", ": data/zephyr-7b-dpo-full\n") + "beta: 0.01\nmax_length: 1024\nmax_prompt_length: 512\n",
+        {"recipe": "dpo", "seq-len": "1024", "prompt-len": "512", "stack": None},
+    ),
+    "DPO that asks first": (HEAD + "precompute_ref_log_probs: true\n", {"recipe": "dpo", "reference": "precomputed"}),
+    "KTO of TRL": (HEAD + "desirable_weight: 1.0\nmax_length: 2048\n", {"recipe": "kto", "seq-len": "2048"}),
+    "rewards of TRL": (HEAD + "center_rewards_coefficient: 0.01\n", {"recipe": "reward"}),
+    "GRPO of TRL": (
+        HEAD + "num_generations: 16\nmax_completion_length: 2048\nuse_vllm: true\nvllm_gpu_memory_utilization: 0.25\n",
+        {
+            "recipe": "grpo", "generations": "16", "prompt-len": "512", "completion-len": "2048", "vllm": "colocate",
+            "gpu-memory-utilization": "0.25", "reference": None, "seq-len": None,
+        },
+    ),
+    "GRPO with a reference": (HEAD + "num_generations: 8\nbeta: 0.04\n", {"recipe": "grpo", "reference": "kept"}),
+    "RLOO by its folder": (HEAD.replace(": o\n", ": my-rloo\n") + "num_generations: 4\n", {"recipe": "rloo", "generations": "4"}),
+    "rl of axolotl": (
+        "base_model: x\nmicro_batch_size: 1\nsequence_len: 2048\nrl: ipo\n", {"recipe": "dpo", "seq-len": "2048"},
+    ),
+    "GRPO of axolotl": (
+        "base_model: x\nmicro_batch_size: 2\nrl: grpo\ntrl: {beta: 0.001, max_completion_length: 256, use_vllm: true}\n",
+        {"recipe": "grpo", "completion-len": "256", "reference": "kept", "vllm": "colocate"},
+    ),
+    "rewards of axolotl": ("base_model: x\nreward_model: true\n", {"recipe": "reward"}),
+    "stage of LLaMA-Factory": (
+        HEAD + "finetuning_type: lora\nstage: dpo\ncutoff_len: 2048\n", {"recipe": "dpo", "seq-len": "2048", "peft": "lora"},
+    ),
+    "ORPO of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: dpo\npref_loss: orpo\n", {"recipe": "orpo"}),
+    "rewards of LLaMA-Factory": (HEAD + "finetuning_type: full\nstage: rm\n", {"recipe": "reward"}),
+    "KTO of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: kto\n", {"recipe": "kto"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PREFERENCES)
+def test_a_job_of_several_models_is_a_recipe(tmp_path: Path, name: str) -> None:
+    content, expected = PREFERENCES[name]
+    found = convert(yaml.safe_load(content), str(tmp_path / "job.yaml"), lambda *_: {})
+    options = {said.option: said.value for said in found.options}
+    assert {key: options.get(key) for key in expected} == expected

@@ -17,8 +17,6 @@ _SCRIPTS = (
     "recipe", *RECIPE_WORDS, *ENGINE_WORDS, "seq-len", "peft", "lora-rank", "lora-targets", "stack", "grad-accum",
 )  # fmt: skip
 """What the recipe's own script and its engine are told, and nobody else."""
-DEFAULT_GENERATIONS = 8
-"""GRPOConfig.num_generations; RLOOConfig has 2."""
 _STACK = "trl"
 DEFAULT_LEN = 512
 """Tokens of prompt and of completion each, where neither is given."""
@@ -117,7 +115,7 @@ def _generations(words: Mapping[str, str], recipe: Recipe) -> int:
             if name in words:
                 raise UsageError(f"--recipe {recipe.name} generates nothing: leave --{name} out")
         return 1
-    found = positive(words.get("generations"), "--generations") or DEFAULT_GENERATIONS
+    found = positive(words.get("generations"), "--generations") or recipe.generations
     if found < 2:
         raise UsageError("--generations 1: completions of a prompt are compared with each other, so 2 at least")
     return found

@@ -1,7 +1,7 @@
 """Judges one candidate: memory of its worst rank against the device, and its expected speed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Self
 
 from gpu_plan.planner.context.rules import split_of
@@ -139,8 +139,11 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def of(self, workload: Workload, cluster: Cluster) -> Self:
         """What judges the same model in another job, or on other devices."""
-        fresh: dict[str, Any] = {"_plans": {}, "_computations": {}, "kept_pipelines": {}, "evaluated": 0}
-        return replace(self, workload=workload, cluster=cluster, host_limit=cluster.host_ram_bytes, **fresh)
+        kept = [one for one in fields(self) if one.default_factory is not MISSING]
+        fresh: dict[str, Any] = {one.name: one.default_factory() for one in kept if callable(one.default_factory)}
+        return replace(
+            self, workload=workload, cluster=cluster, host_limit=cluster.host_ram_bytes, evaluated=0, **fresh
+        )
 
     def variant(self, family: Family) -> StepVariant:
         """The trace that a family replays."""

@@ -51,8 +51,8 @@ def read(reading: Reading) -> None:
     length = table.count("cutoff_len")
     reading.say("seq-len", length or 2048, f"cutoff_len: {length}" if length else f"{_WHOSE}'s default")
     stage = table.word("stage") or "sft"
-    if stage not in ("pt", "sft"):
-        raise table.wrong("stage", "pt or sft")
+    if stage not in ("pt", "sft", "dpo", "kto", "rm"):
+        raise table.wrong("stage", "pt, sft, dpo, kto or rm")
     read_batch(reading, table)
     _precision(reading, table)
     _optimizer(reading, table)

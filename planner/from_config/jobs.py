@@ -1,0 +1,213 @@
+"""Jobs of several models that a file names: which recipe they are, and what it is told. Those without one are refused.
+
+Meanings and defaults: trl 1.16 trainer/{dpo,kto,reward,grpo,rloo}_config.py; axolotl 0.18 utils/schemas/{config,
+trl}.py, core/builders/rl.py; LLaMA-Factory 0.9.5 hparams/finetuning_args.py, train/{dpo,kto,rm,ppo}; ms-swift 3
+pipelines/train.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpu_plan.planner.errors import InputError, NotBuiltError
+from gpu_plan.planner.from_config.reading import Reading
+from gpu_plan.planner.from_config.signs import Content
+from gpu_plan.planner.from_config.table import Table
+from gpu_plan.planner.from_config.unread import JOBS, first_of
+from gpu_plan.planner.workload.adapters import ADAPTERS
+from gpu_plan.planner.workload.recipes import GONE, RECIPES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedJob:
+    """A recipe, and what in the file says so."""
+
+    recipe: str
+    source: str
+
+
+_RL = {
+    "dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "grpo": "grpo", "gdpo": "grpo",
+}  # fmt: skip
+"""Recipe by the word of axolotl's `rl`: gdpo is GRPO that adds its rewards up otherwise."""
+_STAGES = {"dpo": "dpo", "kto": "kto", "rm": "reward"}
+_RLHF = {"dpo": "dpo", "kto": "kto", "orpo": "orpo", "rm": "reward"}
+_WITHOUT = {
+    "simpo": "its trainer is CPOTrainer, and no recipe runs it",
+    "cpo": "its trainer is CPOTrainer, and no recipe runs it",
+    "ebft": "no trainer of TRL's does it",
+    "ppo": GONE["ppo"],
+    "gkd": "its student generates, and the recipe distill trains on given completions",
+}
+_OWN_LOOPS = {
+    "open-instruct": "open-instruct's own loop does it, not TRL's trainer",
+    "torchtune": "torchtune's own loop does it, not TRL's trainer",
+    "unsloth": "unsloth's own trainer does it",
+    "litgpt": "no trainer of TRL's does it",
+}
+_TRL_KEYS = {
+    "kto": ("desirable_weight", "undesirable_weight"),
+    "reward": ("center_rewards_coefficient",),
+    "dpo": ("precompute_ref_log_probs", "ref_model_init_kwargs", "rpo_alpha", "f_divergence_type", "sync_ref_model"),
+    "grpo": (
+        "num_generations", "reward_funcs", "reward_weights", "max_completion_length", "use_vllm", "vllm_mode",
+        "epsilon",
+    ),
+}  # fmt: skip
+"""Keys that one of TRL's configs has and the others have not; rloo shares grpo's."""
+_NAMES = ("output_dir", "hub_model_id", "run_name", "wandb_project")
+_SHARED = ("beta", "max_prompt_length", "loss_type", "generate_during_eval")
+_WORDS = ("rl", "stage", "rlhf_type", "pref_loss", "pref_beta", "rl_beta", "reward_model", "loss_type")
+"""Read: what they say is the recipe, or a number that changes no memory."""
+_USUAL_LENGTH = 1024
+"""max_length of DPOConfig, KTOConfig and RewardConfig, and of ORPOConfig."""
+
+
+def job_of(content: Content, kind: str, path: str) -> NamedJob | None:
+    """The recipe that a file of this kind names; None for supervised steps of one model.
+
+    NotBuiltError or InputError in one line for a job that no recipe is.
+    """
+    found = _by_word(content, kind, path) or (_of_trl(content, path) if kind == "trainer" else None)
+    if found is not None:
+        return found
+    other = first_of(JOBS, content)
+    if other is None:
+        return None
+    what, signs = other[0].title, ", ".join(other[1][:3])
+    because = _OWN_LOOPS.get(kind)
+    job = f"{what} ({signs}), a job of several models"
+    raise NotBuiltError(f"{path}: {job}: {because}: planning for it" if because else f"{path}: {job}: planning for it")
+
+
+def _by_word(content: Content, kind: str, path: str) -> NamedJob | None:
+    """Tools that say their job in a word."""
+    if kind == "axolotl" and content.get("reward_model") is True:
+        return NamedJob(recipe="reward", source="reward_model: true")
+    key, known = {"axolotl": ("rl", _RL), "llamafactory": ("stage", _STAGES), "ms-swift": ("rlhf_type", _RLHF)}.get(
+        kind, ("", {})
+    )
+    word = str(content.get(key) or "").lower()
+    if not word or word in ("sft", "pt", "none"):
+        return None
+    loss = str(content.get("pref_loss") or "").lower()
+    if kind == "llamafactory" and word == "dpo" and loss in ("orpo", "simpo"):
+        key, word, known = "pref_loss", loss, {"orpo": "orpo"}
+    if word in known:
+        return NamedJob(recipe=known[word], source=f"{key}: {word}")
+    because = _WITHOUT.get(word, "no recipe is known for it")
+    raise NotBuiltError(f"{path}: {key}: {word}, a job of several models: {because}: planning for it")
+
+
+def _of_trl(content: Content, path: str) -> NamedJob | None:
+    """TRL's own files, which leave the trainer to the command: by keys of one of them, else by how it is called."""
+    if any(key in content for key in ("teacher_model_name_or_path", "teacher_model")):
+        return None
+    said = _called(content, path)
+    signs = {recipe: [key for key in keys if content.get(key) is not None] for recipe, keys in _TRL_KEYS.items()}
+    for recipe, keys in signs.items():
+        if keys:
+            rloo = recipe == "grpo" and said is not None and said.recipe == "rloo"
+            return said if rloo else NamedJob(recipe=recipe, source=f"{keys[0]} is {RECIPES[recipe].trainer}'s")
+    shared = [key for key in _SHARED if content.get(key) is not None]
+    if not shared or (shared == ["loss_type"] and content["loss_type"] in ("nll", "dft", "chunked_nll")):
+        return None
+    if said is not None:
+        return said
+    if "loss_type" in shared:
+        return NamedJob(recipe="dpo", source=f"loss_type: {content['loss_type']}")
+    raise InputError(
+        f"{path}: {', '.join(shared)} could be DPO's, KTO's or ORPO's, and nothing says which: name it in output_dir,"
+        " or plan it with --recipe"
+    )
+
+
+def _called(content: Content, path: str) -> NamedJob | None:
+    """A recipe's name in the names that a file gives or has."""
+    for key, text in (*((key, content.get(key)) for key in _NAMES), ("the file's name", path.rpartition("/")[2])):
+        words = str(text or "").lower().replace("-", "_").replace("/", "_").replace(".", "_").split("_")
+        for recipe in ("rloo", "grpo", "orpo", "kto", "dpo", "reward"):
+            if recipe in words:
+                return NamedJob(recipe=recipe, source=f"{recipe} by {key}")
+    return None
+
+
+def as_recipe(reading: Reading, job: NamedJob) -> None:
+    """Puts the recipe's options in the place of those that say who runs the loop."""
+    table, recipe = reading.table, RECIPES[job.recipe]
+    adapters = ADAPTERS.get(reading.value("peft") or "")
+    if adapters is not None and adapters.quantises:
+        raise NotBuiltError(f"{table.where}: {job.source} on a quantised base, --recipe {job.recipe} with it: planning")
+    stack = reading.said.pop("stack", None)
+    if stack is not None and stack.value != "trl":
+        reading.approximate(f"{job.source}: planned as TRL's own {recipe.trainer} runs it")
+    for key in [key for key, said in reading.said.items() if key == "fused-loss" or _of_one_model(key, said.setting)]:
+        said = reading.said.pop(key)
+        if said.value not in ("false", "none"):
+            reading.approximate(f"{said.source}: a recipe is planned without it")
+    reading.say("recipe", job.recipe, job.source)
+    for key in _WORDS:
+        table.raw(key)
+    rl = _table(reading, "trl")
+    if recipe.rolls_out:
+        _rollouts(reading, rl, job.recipe)
+    else:
+        _lengths(reading, table)
+    _reference(reading, rl, job.recipe)
+
+
+def _of_one_model(key: str, setting: bool) -> bool:
+    return setting and key.startswith(("kernels.", "loss.", "eval.", "data.padding"))
+
+
+def _table(reading: Reading, key: str) -> Table:
+    """axolotl's own table of TRL's words; the top level of every other file."""
+    inner = reading.table.raw(key) if isinstance(reading.table.peek(key), Mapping) else None
+    return reading.inner(inner, key) if isinstance(inner, Mapping) else reading.table
+
+
+def _lengths(reading: Reading, table: Table) -> None:
+    prompt = table.count("max_prompt_length")
+    length = table.count("max_length") or int(reading.value("seq-len") or _USUAL_LENGTH)
+    source = f"max_length: {length}" if table.has("max_length") else "TRL's default"
+    before = reading.said.pop("seq-len", None)
+    reading.say("seq-len", length, source if before is None or table.has("max_length") else before.source)
+    if prompt is not None and prompt < length - 1:
+        reading.say("prompt-len", prompt, f"max_prompt_length: {prompt}")
+
+
+def _rollouts(reading: Reading, table: Table, recipe: str) -> None:
+    reading.said.pop("seq-len", None)
+    for option, key, usual in (
+        ("prompt-len", "max_prompt_length", 512),
+        ("completion-len", "max_completion_length", 512),
+        ("generations", "num_generations", RECIPES[recipe].generations),
+    ):
+        found = table.count(key)
+        reading.say(option, found or usual, f"{key}: {found}" if found else "TRL's default")
+    if not table.flag("use_vllm"):
+        return
+    mode = table.word("vllm_mode") or "colocate"
+    if mode not in ("colocate", "server"):
+        raise table.wrong("vllm_mode", "colocate or server")
+    reading.say("vllm", mode, "use_vllm: true")
+    share, ranks = table.rate("vllm_gpu_memory_utilization"), table.count("vllm_tensor_parallel_size")
+    if share is not None:
+        reading.say("gpu-memory-utilization", f"{share:g}", f"vllm_gpu_memory_utilization: {share:g}")
+    if ranks is not None:
+        reading.say("vllm-tp", ranks, f"vllm_tensor_parallel_size: {ranks}")
+    if table.flag("vllm_enable_sleep_mode") and mode == "colocate":
+        reading.say("vllm-sleep", True, "vllm_enable_sleep_mode: true")
+
+
+def _reference(reading: Reading, table: Table, recipe: str) -> None:
+    if not RECIPES[recipe].refers:
+        return
+    adapts = "peft" in reading.said and reading.value("peft") != "none"
+    if table.flag("precompute_ref_log_probs"):
+        reading.say("reference", "precomputed", "precompute_ref_log_probs: true")
+    elif RECIPES[recipe].rolls_out and table.peek("beta") is not None:
+        beta = table.rate("beta")
+        where = ("adapters" if adapts else "kept") if beta else "none"
+        reading.say("reference", where, f"beta: {beta:g}")
+    else:
+        table.raw("beta")
