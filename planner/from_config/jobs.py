@@ -94,7 +94,8 @@ def _by_word(content: Content, kind: str, path: str) -> NamedJob | None:
         key, word, known = "pref_loss", loss, {"orpo": "orpo"}
     if word in known:
         return NamedJob(recipe=known[word], source=f"{key}: {word}")
-    because = _WITHOUT.get(word, "no recipe is known for it")
+    own = "its GRPO trainer is its own" if word == "grpo" else "no recipe is known for it"
+    because = _WITHOUT.get(word, own)
     raise NotBuiltError(f"{path}: {key}: {word}, a job of several models: {because}: planning for it")
 
 

@@ -46,7 +46,7 @@ CASES = (
     Case(recipe="grpo", words=("--generations", "2")),
     Case(recipe="grpo", words=("--generations", "2", "--beta", "0.04", "--lora-rank", "4")),
     Case(recipe="rloo", words=("--generations", "2", "--beta", "0.05")),
-    Case(recipe="distill", words=("--teacher", "MODEL")),
+    Case(recipe="distill", words=("--teacher", "MODEL"), more=2 * 63 * 8),
 )
 
 

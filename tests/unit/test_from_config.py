@@ -365,7 +365,7 @@ REFUSED = {
         HEAD + "finetuning_type: full\npipeline_model_parallel_size: 4\n",
         "is a Megatron-LM job (by pipeline_model_parallel_size)",
     ),
-    "rlhf of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: grpo\n", "reinforcement learning (rlhf_type)"),
+    "rlhf of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: grpo\n", "its GRPO trainer is its own"),
     "prediction of LLaMA-Factory": (HEAD + "finetuning_type: lora\ndo_predict: true\n", "nothing is trained"),
     "context parallel of LLaMA-Factory v1": (
         "model: x\ntrain_dataset: d\ndist_config: {name: fsdp2}\ncp_size: 2\n",
@@ -396,7 +396,7 @@ REFUSED = {
     ),
     "ebft of axolotl": (
         "base_model: x\nmicro_batch_size: 1\nrl: ebft\n",
-        "rl: ebft, a job of several models: no trainer",
+        "rl: ebft, a job of several models",
     ),
     "SimPO of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: simpo\n", "its trainer is CPOTrainer"),
     "TRL's, nobody says whose": (HEAD + "beta: 0.05\nmax_prompt_length: 1792\n", "could be DPO's, KTO's or ORPO's"),
@@ -586,17 +586,19 @@ PREFERENCES = {
         },
     ),
     "GRPO with a reference": (HEAD + "num_generations: 8\nbeta: 0.04\n", {"recipe": "grpo", "reference": "kept"}),
-    "RLOO by its folder": (HEAD.replace(": o\n", ": my-rloo\n") + "num_generations: 4\n", {"recipe": "rloo", "generations": "4"}),
+    "RLOO by its folder": (HEAD.replace(": o\n", ": my-rloo\n") + "num_generations: 4\n", {"recipe": "rloo"}),
     "rl of axolotl": (
         "base_model: x\nmicro_batch_size: 1\nsequence_len: 2048\nrl: ipo\n", {"recipe": "dpo", "seq-len": "2048"},
     ),
     "GRPO of axolotl": (
-        "base_model: x\nmicro_batch_size: 2\nrl: grpo\ntrl: {beta: 0.001, max_completion_length: 256, use_vllm: true}\n",
+        "base_model: x\nmicro_batch_size: 2\nrl: grpo\n"
+        "trl: {beta: 0.001, max_completion_length: 256, use_vllm: true}\n",
         {"recipe": "grpo", "completion-len": "256", "reference": "kept", "vllm": "colocate"},
     ),
     "rewards of axolotl": ("base_model: x\nreward_model: true\n", {"recipe": "reward"}),
     "stage of LLaMA-Factory": (
-        HEAD + "finetuning_type: lora\nstage: dpo\ncutoff_len: 2048\n", {"recipe": "dpo", "seq-len": "2048", "peft": "lora"},
+        HEAD + "finetuning_type: lora\nstage: dpo\ncutoff_len: 2048\n",
+        {"recipe": "dpo", "seq-len": "2048", "peft": "lora"},
     ),
     "ORPO of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: dpo\npref_loss: orpo\n", {"recipe": "orpo"}),
     "rewards of LLaMA-Factory": (HEAD + "finetuning_type: full\nstage: rm\n", {"recipe": "reward"}),
