@@ -13,7 +13,6 @@ from gpu_plan.planner.from_config.reading import Reading
 from gpu_plan.planner.from_config.signs import Content
 from gpu_plan.planner.from_config.table import Table
 from gpu_plan.planner.from_config.unread import JOBS, first_of
-from gpu_plan.planner.workload.adapters import ADAPTERS
 from gpu_plan.planner.workload.recipes import GONE, RECIPES
 
 
@@ -67,6 +66,8 @@ def job_of(content: Content, kind: str, path: str) -> NamedJob | None:
 
     NotBuiltError or InputError in one line for a job that no recipe is.
     """
+    if kind == "llamafactory-v1" and (named := _called(content, path)) is not None:
+        raise NotBuiltError(f"{path}: {named.source}, a job of several models: its own loop does it: planning for it")
     found = _by_word(content, kind, path) or (_of_trl(content, path) if kind == "trainer" else None)
     if found is not None:
         return found
@@ -135,11 +136,8 @@ def _called(content: Content, path: str) -> NamedJob | None:
 def as_recipe(reading: Reading, job: NamedJob) -> None:
     """Puts the recipe's options in the place of those that say who runs the loop."""
     table, recipe = reading.table, RECIPES[job.recipe]
-    adapters = ADAPTERS.get(reading.value("peft") or "")
-    if adapters is not None and adapters.quantises:
-        raise NotBuiltError(f"{table.where}: {job.source} on a quantised base, --recipe {job.recipe} with it: planning")
     stack = reading.said.pop("stack", None)
-    if stack is not None and stack.value != "trl":
+    if stack is not None and stack.value not in ("trl", "trainer"):
         reading.approximate(f"{job.source}: planned as TRL's own {recipe.trainer} runs it")
     for key in [key for key, said in reading.said.items() if key == "fused-loss" or _of_one_model(key, said.setting)]:
         said = reading.said.pop(key)

@@ -402,10 +402,6 @@ REFUSED = {
     "TRL's, nobody says whose": (HEAD + "beta: 0.05\nmax_prompt_length: 1792\n", "could be DPO's, KTO's or ORPO's"),
     "PPO of TRL": (HEAD + "num_ppo_epochs: 4\n", "reinforcement learning (num_ppo_epochs), a job of several models"),
     "stage of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: ppo\n", "TRL 1.16 has no PPO trainer any more"),
-    "DPO on a base in 4 bits": (
-        "base_model: x\nmicro_batch_size: 1\nrl: dpo\nadapter: qlora\nload_in_4bit: true\n",
-        "rl: dpo on a quantised base",
-    ),
     "8 bits without adapters": (HEAD + "load_in_8bit: true\n", "8-bit weights cannot be trained"),
     "not yaml": ("a: [1, 2", "is not valid YAML"),
     "a list": ("- 1\n- 2\n", "holds no keys"),
@@ -594,6 +590,10 @@ PREFERENCES = {
         "base_model: x\nmicro_batch_size: 2\nrl: grpo\n"
         "trl: {beta: 0.001, max_completion_length: 256, use_vllm: true}\n",
         {"recipe": "grpo", "completion-len": "256", "reference": "kept", "vllm": "colocate"},
+    ),
+    "DPO of axolotl on 4 bits": (
+        "base_model: x\nmicro_batch_size: 1\nrl: dpo\nadapter: qlora\nload_in_4bit: true\n",
+        {"recipe": "dpo", "peft": "qlora"},
     ),
     "rewards of axolotl": ("base_model: x\nreward_model: true\n", {"recipe": "reward"}),
     "stage of LLaMA-Factory": (

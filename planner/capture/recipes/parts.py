@@ -52,8 +52,13 @@ class Job:
         found["fp16"] = given.compute == "float16" and not pure
         # Nobody steps a frozen base: under adapters it is loaded in the type of the computation.
         stored = given.compute if given.lora_rank else given.weights
-        if stored != "float32":
-            found["model_init_kwargs"] = {"dtype": stored}
+        how: dict[str, Any] = {"dtype": stored} if stored != "float32" else {}
+        if given.attention:
+            how["attn_implementation"] = given.attention
+        if given.four_bits:
+            how["quantization_config"] = _packed(given.compute)
+        if how:
+            found["model_init_kwargs"] = how
         if given.no_checkpointing:
             found["gradient_checkpointing"] = False
         return found
@@ -98,9 +103,20 @@ def parsed(*more: tuple[str, dict[str, Any]]) -> argparse.Namespace:
     parser.add_argument("--compute", default="bfloat16", help="torch dtype of autocast; float32: none")
     parser.add_argument("--weights", default="float32", help="torch dtype in which the models are loaded")
     parser.add_argument("--no-checkpointing", action="store_true")
+    parser.add_argument("--attention", default="", help="as transformers names it; empty: its own choice")
+    parser.add_argument("--four-bits", action="store_true", help="the frozen base in NF4")
     for name, options in more:
         parser.add_argument(name, **options)
     return parser.parse_args()
+
+
+def _packed(compute: str) -> Any:
+    """NF4, its constants in fp32: what `--peft qlora` means elsewhere."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    dtype = getattr(torch, compute)
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
 
 def _words(count: int) -> str:

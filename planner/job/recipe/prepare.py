@@ -112,6 +112,8 @@ def _arguments(given: RecipeGiven, source: ModelSource, precision: Precision) ->
     words += ["--compute", precision.compute_dtype, "--weights", precision.traits.weights]
     if given.reference == "precomputed":
         words.append("--precompute")
+    words += ["--attention", given.attention] if given.attention else []
+    words += ["--four-bits"] if given.four_bits else []
     if given.recipe.rolls_out:
         words += ["--generations", str(given.generations), "--beta", "0" if given.reference == "none" else str(_BETA)]
         words += ["--engine", given.engine.mode] if given.engine is not None else []
@@ -161,7 +163,8 @@ def _fixed(given: RecipeGiven) -> tuple[Assumption, ...]:
     if given.reference == "precomputed":
         texts.append(("the reference is asked before the first step, which is not counted", "source"))
     if given.lora_rank is not None:
-        texts.append(("the frozen base is loaded in the type of the computation", "assumed"))
+        packed = "in NF4, its constants in fp32" if given.four_bits else "in the type of the computation"
+        texts.append((f"the frozen base is loaded {packed}", "assumed"))
     if given.reference == "adapters":
         texts.append(("the reference is the policy with its adapters switched off: no second model stands", "source"))
     return tuple(Assumption(text=text, basis=basis) for text, basis in texts)  # type: ignore[arg-type]

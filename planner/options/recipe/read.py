@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.options.recipe.engine import ENGINE_WORDS, EngineGiven, read_engine
-from gpu_plan.planner.options.values import positive
+from gpu_plan.planner.options.values import choice, positive
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
 from gpu_plan.planner.workload.recipes import GONE, RECIPES, REFERENCES, Recipe
+from gpu_plan.planner.workload.training import Attention
 
 _ROLLOUTS = ("generations", "reward-model")
 RECIPE_WORDS = ("prompt-len", "completion-len", "reference", "teacher", *_ROLLOUTS, "vllm", "vllm-sleep")
@@ -37,6 +38,10 @@ class RecipeGiven:
     """Whether somebody said how many steps there are."""
     lora_rank: int | None
     lora_targets: str
+    four_bits: bool = False
+    """Whether the frozen base is packed."""
+    attention: str = ""
+    """As transformers names it; empty: its own choice."""
     generations: int = 1
     """Completions of one prompt."""
     reward_model: str | None = None
@@ -72,8 +77,6 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
     rank = positive(words.get("lora-rank"), "--lora-rank")
     if peft not in Peft.names():
         raise UsageError(f"--peft {words['peft']!r} is unknown: use {', '.join(Peft.names())}")
-    if Peft(peft).quantises:
-        raise NotBuiltError(f"--peft {peft} with --recipe {recipe.name}")
     if not Peft(peft).adapts and (rank is not None or "lora-targets" in words):
         raise UsageError("--lora-rank and --lora-targets are about adapters: add --peft lora")
     prompt, completion = _lengths(words)
@@ -92,6 +95,8 @@ def read_recipe(words: Mapping[str, str], settings: Sequence[str]) -> RecipeGive
         accumulates="grad-accum" in words,
         lora_rank=(rank or 16) if Peft(peft).adapts else None,
         lora_targets=words.get("lora-targets", ""),
+        four_bits=Peft(peft).quantises,
+        attention=_attention(words.get("attention")),
         generations=generations,
         reward_model=words.get("reward-model"),
         engine=read_engine(words, recipe.name) if recipe.rolls_out else None,
@@ -106,6 +111,14 @@ def _recipe(word: str) -> Recipe:
     if name not in RECIPES:
         raise UsageError(f"--recipe {word[:40]!r} is unknown: use {', '.join(RECIPES)}.{did_you_mean(name, RECIPES)}")
     return RECIPES[name]
+
+
+def _attention(word: str | None) -> str:
+    """UsageError for a word that `--attention` has not."""
+    if word is None:
+        return ""
+    name = str(choice(Attention, word.lower(), "--attention"))
+    return "flash_attention_2" if name == "flash" else name
 
 
 def _generations(words: Mapping[str, str], recipe: Recipe) -> int:
