@@ -8,7 +8,7 @@ from typing import Any
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.errors import StoppedError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.job.alternatives import Beside, Job, Tried, alternatives, beside, beside_generation, nearest
+from gpu_plan.planner.job.alternatives import Beside, Job, Tried, alternatives, beside, nearest
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -98,7 +98,9 @@ def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
     if not request.suggest:
         return other, None
     everything = found.best is None or request.alternatives
-    if not request.pinned and (request.advise or everything):
+    if not request.pinned and (request.advise or everything) and not isinstance(job.task, TrainingTask):
+        from gpu_plan.planner.job.alternatives.generating import beside_generation
+
         first = next(iter((*found.plans, *(lost.judgement for lost in found.rejected))), None)
         other = beside_generation(job, first, fits=found.best is not None)
     if everything:

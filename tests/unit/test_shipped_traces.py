@@ -140,6 +140,16 @@ def test_without_torch_a_shipped_model_is_planned(tmp_path):
     assert any("not installed here: torch" in line["text"] for line in found["assumptions"])
 
 
+def test_without_torch_micro_batches_that_are_not_shipped_are_left_out(tmp_path):
+    """Mistral's step is of another structure at each small micro batch: 3, between 2 and 4, has no trace."""
+    words = ("--strategy", "fsdp", "--checkpointing", "none", "--json")
+    done = without_tracing(tmp_path, "mistralai/Mistral-7B-v0.1", "--gpus", "8xH100", *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["plans"][0]["strategy"]["micro_batch_size"] == 2
+    assert any(line["text"].endswith("not shipped: micro batches 3") for line in found["assumptions"])
+
+
 def test_without_torch_another_model_is_one_line(tmp_path):
     done = without_tracing(tmp_path, "EleutherAI/pythia-70m", "--gpus", "1xT4")
     assert (done.returncode, done.stdout) == (2, "")

@@ -2,13 +2,12 @@
 
 `changes` says what can be changed, `tried` evaluates what is left where nothing fits, or where it was asked for;
 `beside` what can be told beside a plan that fits, from traces that are at hand; `useful` orders that by what it gains;
-`generating` has what is told beside a generation.
+`generating` has what is told beside a generation, and is imported for one alone.
 """
 
 from gpu_plan.planner.job.alternatives.beside import beside
 from gpu_plan.planner.job.alternatives.changes import Job
 from gpu_plan.planner.job.alternatives.found import Beside
-from gpu_plan.planner.job.alternatives.generating import beside_generation
 from gpu_plan.planner.job.alternatives.tried import Tried, alternatives, at_its_batch, nearest
 
-__all__ = ["Beside", "Job", "Tried", "alternatives", "at_its_batch", "beside", "beside_generation", "nearest"]
+__all__ = ["Beside", "Job", "Tried", "alternatives", "at_its_batch", "beside", "nearest"]

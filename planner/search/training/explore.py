@@ -75,8 +75,16 @@ def _between(
         grown = (fits.least_bytes - before.least_bytes) / (fits.batch.micro_batch - before.batch.micro_batch)
         if fits.least_bytes + grown * (size - fits.batch.micro_batch) > fits.capacity_bytes:
             return []
-    judgement = evaluator.judge(family, replace(fits.batch, micro_batch=size))
-    return [judgement] if failure(evaluator, judgement) is None else []
+    judgement = _at_hand(evaluator, family, replace(fits.batch, micro_batch=size))
+    return [] if judgement is None or failure(evaluator, judgement) is not None else [judgement]
+
+
+def _at_hand(evaluator: Evaluator, family: Family, batch: Batch) -> StepJudgement | None:
+    """One more candidate between others; None where its step would have to be traced and cannot be."""
+    try:
+        return evaluator.judge(family, batch)
+    except NotTraceableError:
+        return None
 
 
 def _closer(
@@ -94,8 +102,8 @@ def _closer(
     size = (best.batch.micro_batch + min(larger)) // 2
     if size == best.batch.micro_batch:
         return None
-    judgement = evaluator.judge(family, replace(best.batch, micro_batch=size))
-    if failure(evaluator, judgement) is not None:
+    judgement = _at_hand(evaluator, family, replace(best.batch, micro_batch=size))
+    if judgement is None or failure(evaluator, judgement) is not None:
         return None
     exact = evaluator.simulate(judgement)
     return exact if exact.device_verdict == "fits" else None

@@ -53,14 +53,15 @@ class ShippedTraces:
             return None
 
     def assumptions(self, left_out: Collection[int] = ()) -> list[str]:
-        """What stands behind the traces where it is not installed here, and from which micro batch on none is there."""
+        """What stands behind the traces where it is not installed here, and which micro batches were not there."""
         absent = [project for project in COMPARED if project not in installed_folders()]
         if not absent:
             return []
         named = ", ".join(f"{project} {self.book.versions.get(project, '')}" for project in COMPARED)
         lines = [f"the step is a shipped trace, made with {named}; not installed here: {', '.join(absent)}"]
         if left_out:
-            lines.append(f"micro batches from {min(left_out)} on were not tried under every strategy: not shipped")
+            tried = ", ".join(map(str, sorted(left_out)))
+            lines.append(f"not tried under every strategy, since their traces are not shipped: micro batches {tried}")
         return lines
 
 
