@@ -12,8 +12,8 @@ from gpu_plan.planner.strategy.known import unsharded
 
 _ORDER = (
     "recipe", "generations", "prompt-len", "completion-len", "reference", "vllm",
-    "gpu-memory-utilization", "vllm-tp", "vllm-sleep", "strategy", "dp-replicate", "offload", "precision", "optimizer",
-    "micro-batch", "grad-accum", "global-batch",
+    "gpu-memory-utilization", "vllm-tp", "vllm-sleep", "strategy", "dp-replicate", "cp", "offload", "precision",
+    "optimizer", "micro-batch", "grad-accum", "global-batch",
     "seq-len", "checkpointing", "attention", "peft", "lora-rank", "lora-targets", "fused-loss", "stack",
 )  # fmt: skip
 

@@ -17,6 +17,8 @@ class JobOptions(TypedDict, total=False):
     offload: str
     dp_replicate: int | str
     tp: int | str
+    ep: int | str
+    cp: int | str
     pp: int | str
     schedule: str
     vpp: int | str
