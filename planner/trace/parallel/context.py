@@ -135,14 +135,16 @@ def _ulysses(attention: Callable[..., Any], ranks: int, known: KnownValues) -> C
         gathered = [torch.empty_like(words["position_ids"]) for _ in range(ranks)]
         dist.all_gather(gathered, words["position_ids"])
         words["position_ids"] = torch.cat(gathered, dim=1)
-        del gathered
         _know_positions(known, words["position_ids"])
-        # The layers stand together until all are exchanged, then each is laid out for the kernel.
-        layers = [_whole_sequence(one.permute(2, 0, 1, 3), ranks) for one in (query, key, value)]
-        query, key, value = (one.permute(1, 2, 0, 3).contiguous() for one in layers)
-        if key.shape[_HEADS] < query.shape[_HEADS] or hasattr(module, "num_key_value_groups"):
-            module.num_key_value_groups = query.shape[_HEADS] // key.shape[_HEADS]
-        out, weights = attention(module, query, key, value, None, *args, **words)
+        # All three are exchanged before the first is laid out for the kernel; what was given lives on in the caller.
+        queries, keys, values = (_whole_sequence(one.permute(2, 0, 1, 3), ranks) for one in (query, key, value))
+        queries = queries.permute(1, 2, 0, 3).contiguous()
+        keys = keys.permute(1, 2, 0, 3).contiguous()
+        values = values.permute(1, 2, 0, 3).contiguous()
+        groups = {"num_key_value_groups": queries.shape[_HEADS] // keys.shape[_HEADS]}
+        # There for good, here for the call: the same model is traced with whole samples too.
+        with mock.patch.multiple(module, **groups) if ranks > key.shape[_HEADS] else contextlib.nullcontext():
+            out, weights = attention(module, queries, keys, values, None, *args, **words)
         out = out.transpose(0, 1)
         return _own_tokens(out.reshape(*out.shape[:2], -1), ranks), weights
 
