@@ -96,6 +96,8 @@ def _model(saved: SavedPlan, actual: Actual) -> Iterator[str]:
         ("parameters", saved.model.parameters, actual.parameters),
         ("trainable parameters", saved.model.trainable_parameters, actual.trainable_parameters),
     ):
+        if saved.model.several and name == "parameters" and found is not None and found < planned:
+            continue  # a frozen model beside the one that is trained is called by no training step, and not seen
         if found is not None and found != planned and not _tokens_added(actual, found - planned):
             yield f"the model has {found:,} {name}, the planned one {planned:,}"
 

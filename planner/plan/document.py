@@ -109,6 +109,11 @@ class ModelFacts:
     stored: StoredFacts | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def several(self) -> bool:
+        """Whether it is several models of one job, whose parameters are counted together: `A + B`."""
+        return " + " in self.class_name
+
     def __post_init__(self) -> None:
         if not 0 <= self.trainable_parameters <= self.parameters:
             raise ValueError(f"{self.trainable_parameters} trainable parameters of {self.parameters} are invalid")

@@ -106,6 +106,41 @@ def test_a_recipe_in_json_and_words(model: str, capsys: pytest.CaptureFixture[st
     assert "dpo by TRL's DPOTrainer" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_rollout_beside_an_engine_in_json(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "--recipe",
+        "grpo",
+        "--generations",
+        "4",
+        "--prompt-len",
+        "16",
+        "--completion-len",
+        "32",
+        "--gpus",
+        "1xH100",
+    )
+    asked = (model, *words, "--strategy", "single", "--json")
+    assert main(asked) == 0
+    alone = json.loads(capsys.readouterr().out)["plans"][0]
+    assert [phase["name"] for phase in alone["recipe"]["phases"]][-1] == "rollout"
+    assert alone["strategy"]["gradient_accumulation_steps"] == 4
+    assert main([*asked, "--vllm", "colocate", "--vllm-memory", "0.5"]) == 0
+    awake = json.loads(capsys.readouterr().out)["plans"][0]
+    engine = awake["recipe"]["engine"]
+    # Awake it keeps its share, but for what its largest batch takes while it runs.
+    extra = awake["memory"]["device_used_bytes"] - alone["memory"]["device_used_bytes"]
+    assert engine["update_bytes"] <= extra <= engine["requested_bytes"] + 2**28
+    assert "log-probabilities" in [phase["name"] for phase in awake["recipe"]["phases"]]
+    assert main([*asked, "--vllm", "colocate", "--vllm-memory", "0.5", "--vllm-sleep"]) == 0
+    asleep = json.loads(capsys.readouterr().out)["plans"][0]
+    assert asleep["recipe"]["worst_phase"] == "rollout" == asleep["memory"]["phase_of_peak"]
+    assert asleep["recipe"]["engine"]["update_bytes"] < engine["update_bytes"] // 4
+    at_peak = asleep["memory"]["at_peak"]
+    assert at_peak["kv_cache"] == pytest.approx(asleep["recipe"]["engine"]["cache_bytes"], abs=2**20)
+    assert sum(one["at_peak_bytes"] for one in asleep["recipe"]["models"]) == asleep["memory"]["peak_allocated_bytes"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -101,6 +101,16 @@ def test_each_is_one_line(name):
     assert found[0].startswith(line)
 
 
+def test_a_frozen_model_beside_the_trained_one_is_none():
+    plan = tiny_plan()
+    beside = replace(plan.model, class_name=f"{plan.model.class_name} + Reference", parameters=2 * PARAMETERS)
+    assert deviations(replace(plan, model=beside), both()) == ()
+    alone = replace(plan.model, parameters=2 * PARAMETERS)
+    assert len(deviations(replace(plan, model=alone), both())) == 1
+    (line,) = deviations(replace(plan, model=beside), both(trainable_parameters=7))
+    assert line.startswith("the model has 7 trainable parameters")
+
+
 def test_clipping_that_was_asked_for_is_none():
     assert deviations(tiny_plan(), both(clipping_asked=0.5)) == (), "the script clips itself"
     assert deviations(tiny_plan(), both(clipping_asked=0.5, clipping_of_engine=0.5)) == ()

@@ -18,6 +18,7 @@ from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.task import Details
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
+from gpu_plan.planner.trace.events import IntArray
 
 _MOST_MODELS = 8
 _ENGINE = _MOST_MODELS
@@ -39,9 +40,10 @@ class RecipeTask(TrainingTask):
         found = TrainingTask.details(self, judgement, lost=lost, best=best)
         if self.given is None or self.spec is None or judgement.states_only:
             return found
-        return replace(
-            found, command=None, recipe=recipe_figures(judgement, self.given, self.spec, self._engine(judgement))
-        )
+        # Large blocks are charged whole: what the models have of the peak sums to it.
+        blocks = self.evaluator.simulate_blocks(judgement)[1] if judgement.simulated is not None else None
+        figures = recipe_figures(judgement, self.given, self.spec, self._engine(judgement), blocks)
+        return replace(found, command=None, recipe=figures)
 
     def _engine(self, judgement: StepJudgement) -> EngineFigures | None:
         if not isinstance(self.evaluator, RolloutEvaluator):
@@ -54,9 +56,13 @@ class RecipeTask(TrainingTask):
 
 
 def recipe_figures(
-    judgement: Judgement, given: RecipeGiven, spec: ModelSpec, engine: EngineFigures | None = None
+    judgement: Judgement,
+    given: RecipeGiven,
+    spec: ModelSpec,
+    engine: EngineFigures | None = None,
+    blocks: IntArray | None = None,
 ) -> RecipeFigures:
-    """Models and phases of a candidate."""
+    """Models and phases of a candidate; `blocks`: what the allocator charges for each storage."""
     numbers = range(_MOST_MODELS)
     parts = [(number, [p for p in spec.parameters if _model_of(p.name) == number]) for number in numbers]
     parts = [(number, own) for number, own in parts if own]
@@ -64,7 +70,7 @@ def recipe_figures(
     parts.sort(key=lambda part: not any(p.trainable for p in part[1]))
     roles = {number: _role(given, place) for place, (number, _) in enumerate(parts)}
     at_peak: Counter[int] = Counter()
-    for tensor in standing(judgement.stream, judgement.replayed):
+    for tensor in standing(judgement.stream, judgement.replayed, blocks=blocks):
         at_peak[_model_of(tensor.module)] += tensor.nbytes
     running = _running(judgement.stream, judgement.replayed)
     models = tuple(
