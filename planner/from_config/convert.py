@@ -59,7 +59,8 @@ def convert(
     """
     found, signs = (find_kind(kind), ()) if kind else recognise(content, path)
     job = job_of(content, found.name, path)
-    reading = Reading(table=Table(content, path), fetch=fetch, asked=world, otherwise=otherwise)
+    table = Table(content, path)
+    reading = Reading(table=table, fetch=fetch, asked=world, otherwise=otherwise, several=job is not None)
     found.read(reading)
     if job is not None:
         as_recipe(reading, job)

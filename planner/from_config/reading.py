@@ -42,6 +42,8 @@ class Reading:
     """Whether the number of processes alone says how the model is spread: one device, or all of them by `many`."""
     many: str | None = None
     """The strategy of several processes where it is not DDP."""
+    several: bool = False
+    """Whether it is a job of several models, which a trainer of TRL's runs: its configs share SFTConfig's defaults."""
     asked: int | None = None
     """Processes that the user has named."""
     otherwise: int | None = None

@@ -634,6 +634,7 @@ PREFERENCES = {
         HEAD + "num_generations: 16\nmax_completion_length: 2048\nuse_vllm: true\nvllm_gpu_memory_utilization: 0.25\n",
         {
             "recipe": "grpo", "generations": "16", "prompt-len": "512", "completion-len": "2048", "vllm": "colocate",
+            "checkpointing": "full", "precision": "bf16-mixed",
             "gpu-memory-utilization": "0.25", "reference": None, "seq-len": None,
         },
     ),

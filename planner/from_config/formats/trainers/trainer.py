@@ -54,7 +54,7 @@ def read(reading: Reading) -> None:
     if all(key in _SPREAD or key.startswith("_") for key in table.listed()):
         read_parallel(reading, table)  # a file of presets, such as ms-swift's fsdp2.json: the rest stands elsewhere
         return
-    sft = any(table.has(key) for key in _TRL)
+    sft = reading.several or any(table.has(key) for key in _TRL)  # trl trainer/base_config.py is behind them all
     say_stack(reading, Stack.TRL if sft else Stack.TRAINER, "SFTConfig" if sft else _WHOSE)
     reading.model = table.word("model_name_or_path")
     read_batch(reading, table)
