@@ -216,8 +216,8 @@ def _link_shares(cluster: Cluster, ranks: int) -> tuple[float, float, float]:
     rows = [row for row in collectives_data()["intra"] if row["link"] == wanted]
     if wanted == "staged":
         share = median(row["share"] for row in rows)
-        slots: float = collectives_data()["staged"]["slots"]
-        return share * slots, share, share / slots
+        staged = collectives_data()["staged"]
+        return share * staged["slots_slow"], share, share / staged["slots"]
     tabled = sorted({row.get("ranks", ranks) for row in rows})
     nearest = next((known for known in tabled if known >= ranks), tabled[-1])
     shares = [row["share"] for row in rows if row.get("ranks", ranks) == nearest]

@@ -52,7 +52,7 @@ named cuDNN's first (torchao's runs)."""
 _MEGATRON = ("megatron", "bigscience", "primus", "vtrain", "mlperf", "nemo")
 _DIFFERENCES = {
     "llm-foundry": "the benchmark script's default attention was Triton's: compared with the first FlashAttention",
-    "fsdp_qlora": "adapters in bf16 there, in fp32 here, with casts around them",
+    "fsdp_qlora": "LoRA on a bf16 base: compared with LitGPT's stack, whose adapters are in bf16 as well",
     "internevo": "InternEvo overlaps the transfers of its own ZeRO-1; compared with DeepSpeed's, which waits",
 }
 _TARGETS = {
@@ -174,7 +174,7 @@ def _differences(row: Row, group: str, own: bool) -> Iterator[str]:
         yield "the run's fused kernels are compared with Liger's"
     if own:
         yield "architecture by its sizes in the nearest class of transformers"
-    if group in _DIFFERENCES:
+    if group in _DIFFERENCES and not text(row, "quantization"):
         yield _DIFFERENCES[group]
 
 

@@ -58,6 +58,8 @@ def _stack(row: Row) -> Stack:
     group = software_group(row)
     if text(row, "quantization") and (group == "fsdp_qlora" or _prepares_nothing(row, group)):
         return Stack.TRL  # as there, what is not packed and the adapters are in bf16
+    if group == "fsdp_qlora":
+        return Stack.LITGPT  # as there, adapters of a bf16 base are in bf16 (train.py: setup_lora)
     if group in _STACKS:
         return _STACKS[group]
     return Stack.TRAINER if "transformers" in text(row, "software") or group == "qwen-readme" else Stack.PLAIN
