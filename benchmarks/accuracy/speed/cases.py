@@ -12,6 +12,7 @@ from benchmarks.accuracy.speed.way import way_of
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.units import GIB
 from gpu_plan.planner.workload.training import (
     MOST_TOKENS,
     Attention,
@@ -46,6 +47,9 @@ _OWN_CONFIGS: Mapping[str, Mapping[str, Any]] = {
 _WATTS = re.compile(r"\((?:[^)]*[ ,])?(?P<watts>[0-9]{2,4}) ?W\b")
 _LIMITED: Mapping[tuple[str, str], str] = {("torchao", "H100"): "500", ("torchtitan", "H100"): "500"}
 """Sources whose H100 take less than the usual 700 W: those of Meta (pytorch/torchtitan benchmarks/*.md)."""
+_MEMORY: Mapping[tuple[str, str], float] = {("torchao", "H100"): 2.4e12, ("torchtitan", "H100"): 2.4e12}
+"""Theirs of 96 GB have HBM2e, bytes per second (pytorch/ao torchao/testing/training/roofline_utils.py; torchtitan's
+own pages name it)."""
 _ATTENTION: Mapping[str, str] = {"llm-foundry": "flash1", "torchao": "flash"}
 """Triton's first FlashAttention was the benchmark script's default; behind SDPA torch chose FlashAttention-2 before it
 named cuDNN's first (torchao's runs)."""
@@ -235,6 +239,9 @@ def _strategy(row: Row) -> str:
 
 def _cluster(row: Row, group: str) -> Cluster:
     cluster = cluster_of(row)
+    memory = _MEMORY.get((group, text(row, "gpu.model").partition("-")[0]))
+    if memory is not None and cluster.gpu.marketed_bytes == 96 * GIB:
+        cluster = replace(cluster, gpu=replace(cluster.gpu, bandwidth_bytes_per_s=memory))
     node_rate = _NODE_BYTES_PER_S.get(group)
     if node_rate is None:
         return cluster
