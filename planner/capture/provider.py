@@ -55,7 +55,7 @@ class CapturedProvider:
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """The script's step under `variant`; it holds at `micro_batch` alone."""
-        if variant.spread > 1:
+        if variant.spread > 1 or variant.split is not None:
             return self._parts().trace(variant, micro_batch)
         request = self.request_of(variant, micro_batch)
         made = self._captured(request)[1]
@@ -90,8 +90,8 @@ class CapturedProvider:
             facts, script = self.facts(), self.request.script
             if not facts.config or facts.models > 1:
                 raise UsageError(
-                    f"--tp: {Path(script).name} trains {facts.class_name}, and only one model of transformers, without"
-                    " adapters, has a plan for tensor parallel"
+                    f"--tp, --cp: {Path(script).name} trains {facts.class_name}, and only one model of transformers,"
+                    " without adapters, is computed by several ranks together"
                 )
             config = parse_config(facts.config, script)
             if facts.class_name not in (config.get("architectures") or [facts.class_name]):
@@ -112,7 +112,11 @@ class CapturedProvider:
         if self._whole is not None:
             more, said = self._whole.assumptions()
             sites = list(dict.fromkeys([*sites, *more]))
-            notes = [*notes, *said, "under --tp the step is that of the model's configuration, not the script's own"]
+            notes = [
+                *notes,
+                *said,
+                "under --tp, --ep and --cp the step is that of the model's configuration, not the script's own",
+            ]
         return sites, [*notes, *(self._facts.notes if self._facts else ())]
 
     def places(self) -> dict[str, str]:
