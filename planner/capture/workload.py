@@ -163,6 +163,7 @@ def _check_own(given: Given, facts: CapturedFacts, script: str) -> None:
 
 _OF_A_MODEL = (
     "checkpoint.every",
+    "checkpoint.offload",
     "kernels.liger",
     "loss.variant",
     "data.padding",
