@@ -14,7 +14,8 @@ from gpu_plan.planner.capture.request import CaptureRequest, PlannedDevice
 from gpu_plan.planner.plan.document import from_json
 from gpu_plan.planner.trace.storage import load
 from gpu_plan.planner.workload.recipes import RECIPES
-from tests.support.replay_cpu import replayed
+from tests.support.cpu_reference import measure
+from tests.support.replay_cpu import counted, replayed
 from tests.support.script_reference import real_run
 
 CPU = PlannedDevice(name="CPU", total_bytes=2**34, capability_major=None)
@@ -85,6 +86,45 @@ def test_a_recipe_as_captured_is_the_recipe_as_run(case: Case, model: str, tmp_p
     # run's figures begin, and is no input of the model: the capture sees it as the loss splits it, and counts it.
     assert figures.backward_end - real["backward_end"] == case.more
     assert figures.peak - real["peak"] == case.more
+
+
+@pytest.mark.slow
+def test_a_rollout_as_recorded_is_generate_as_run(model: str, tmp_path: Path) -> None:
+    import numpy as np
+    import torch
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    script = Path(str(resources.files("gpu_plan.planner.capture.recipes").joinpath("grpo.py")))
+    words = ("--model", model, "--prompt-len", "4", "--completion-len", "120", "--compute", "float32")
+    request = CaptureRequest(
+        script=str(script),
+        arguments=(*words, "--batch", "4", "--generations", "4"),
+        working_directory=str(tmp_path),
+        device=CPU,
+        seconds=1200.0,
+    )
+    facts = capture(request)[0].facts
+    assert facts is not None
+    recorded = {one.name: one.nbytes(4) for one in facts.passages}
+    real = AutoModelForCausalLM.from_pretrained(model).eval()
+    real.generation_config.eos_token_id = None
+    ids = torch.full((4, 4), 5)
+
+    def peak(tokens: int) -> int:
+        config = GenerationConfig(
+            max_new_tokens=tokens, do_sample=True, pad_token_id=2, eos_token_id=None, disable_compile=True
+        )
+
+        def run() -> torch.Tensor:
+            with torch.no_grad():
+                return real.generate(input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=config)
+
+        run()
+        return int(np.cumsum(counted(np.asarray([one.nbytes for one in measure(run).changes]))).max())
+
+    assert recorded["prefill"] == peak(1) - ids.nbytes  # the mask that is made here
+    # The cache is all but a few vectors of whole numbers as long as the answer.
+    assert abs(recorded["decode"] - peak(120)) < 4 * 124 * 8
 
 
 @pytest.mark.slow

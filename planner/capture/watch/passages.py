@@ -79,6 +79,7 @@ class Passages:
         try:
             replaced = mock.patch.object(model, "generation_config", standard)
             with replaced, self._recording(model) as recorder, _marked(model, recorder, steps):
+                recorder.know(given.values())  # the trainer's, and at the last token longer than a prompt
                 generate(model, **given, generation_config=own)
         finally:
             self.busy = False
