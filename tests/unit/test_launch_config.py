@@ -51,6 +51,14 @@ def test_what_accelerate_would_drop_or_refuse_is_a_value_error(change: dict[str,
         check_config({"distributed_type": "FSDP", **change})
 
 
+def test_a_setting_that_the_search_chose_is_written_unless_another_was_given() -> None:
+    for given, written in (({}, False), ({"fsdp.reshard_after_forward": "true"}, True)):
+        found = target("fsdp", settings=given)
+        plan = replace(found.saved.plan, chosen={"fsdp.reshard_after_forward": "false"})
+        config = accelerate_config(replace(found, saved=replace(found.saved, plan=plan)))
+        assert config["fsdp_config"]["fsdp_reshard_after_forward"] is written  # type: ignore[index]
+
+
 def swapping(settings: dict[str, str], chosen: dict[str, str]) -> dict[str, object]:
     """DeepSpeed's table of a plan with swap files."""
     found = target("zero3", offload="nvme", settings=settings)
