@@ -18,6 +18,7 @@ from gpu_plan.tui.shell import Shell
 if TYPE_CHECKING:
     from gpu_plan.tui.screens.form import Applied
     from gpu_plan.tui.screens.launch import Launch
+    from gpu_plan.tui.screens.otherwise import Taken
     from gpu_plan.tui.screens.runs import Watch
     from gpu_plan.tui.widgets.plans import PlansTable
 
@@ -162,6 +163,16 @@ class ExplorerApp(Shell):
 
         self.session.ask_tensors()
         self.push_screen(DrillScreen(self.scene(), self.session.tensors))
+
+    def action_otherwise(self) -> None:
+        """What else could be done."""
+        from gpu_plan.tui.screens.otherwise import OtherwiseScreen
+
+        self.push_screen(OtherwiseScreen(self.scene(), self.session.ask_otherwise))
+
+    def on_taken(self, message: "Taken") -> None:
+        """A change of what else could be done."""
+        self.session.change(message.state)
 
     def action_pin(self) -> None:
         """Remembers the configuration in the picture, or forgets it."""

@@ -9,7 +9,7 @@ LETTERS = tuple(
 )
 """Keys that move an option; which one depends on the kind of job."""
 
-EXTRA = frozenset({"filter", "sort", "runs", "launch"})
+EXTRA = frozenset({"filter", "sort", "runs", "launch", "otherwise"})
 """Actions that the footer shows where there is room."""
 
 
@@ -26,6 +26,7 @@ BINDINGS: list[BindingType] = [
     Binding("e", "form", "Edit", tooltip="every option in a form"),
     Binding("b", "best", "Best", tooltip="follow the best plan"),
     Binding("d", "drill", "Why", tooltip="what stands at the peak"),
+    Binding("f", "otherwise", "What else", tooltip="what else you could do, with figures: Enter takes it"),
     Binding("v", "pin", "Pin", tooltip="remember this one, to compare others with it"),
     Binding("v", "compare", "Compare", tooltip="every difference from the one that is pinned"),
     Binding("x", "leave", "Export", tooltip="copy, save, report"),
@@ -56,6 +57,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Follow the best plan", "b", "best"),
     ("Undo", "Backspace", "undo"),
     ("Why: what stands at the peak", "d", "drill"),
+    ("What else you could do", "f", "otherwise"),
     ("Pin this configuration", "v", "pin"),
     ("Compare with what is pinned", "v", "compare"),
     ("Copy the command", "y", "copy"),

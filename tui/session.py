@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine
 from gpu_plan.reports.plan.words import focus
 from gpu_plan.tui.ahead import Move, neighbours
@@ -146,8 +147,15 @@ class Session:
 
         `timeline`: with the step event by event, where the device has a caching allocator.
         """
-        self._waiting[self._ask("document", self._search, timeline=timeline)] = then
+        asked = replace(self.state.focus_request, timeline=timeline)
+        self._waiting[self._ask("document", self._search, asked)] = then
         self._begin("evaluating")
+
+    def ask_otherwise(self, then: Callable[[Reply], None]) -> None:
+        """The search's answer with what else could be done."""
+        asked = replace(self.state.search_request, advise=True)
+        self._waiting[self._ask("document", self._search, asked)] = then
+        self._begin("evaluating what else could be done")
 
     @property
     def pinning(self) -> bool:
@@ -282,13 +290,13 @@ class Session:
         self._ask("search", self._search)
         self._begin("searching")
 
-    def _ask(self, kind: Kind, where: Channel | None, timeline: bool = False) -> int:
+    def _ask(self, kind: Kind, where: Channel | None, asked: Request | None = None) -> int:
+        """`asked`: another request than that of the search or of the picture."""
         self._number += 1
         self._asked[kind] = self._number
         request = self.state.search_request if kind == "search" else self.state.focus_request
         if where is not None:
-            asked = replace(request, timeline=True) if timeline else request
-            where.send(Ask(number=self._number, kind=kind, request=asked))
+            where.send(Ask(number=self._number, kind=kind, request=asked or request))
         return self._number
 
     def _begin(self, words: str) -> None:

@@ -41,6 +41,8 @@ class State:
     unwalled: bool = False
     focus: Words = ()
     """Searched options of the configuration in the picture; what is missing is neutral there."""
+    focus_settings: tuple[str, ...] = ()
+    """`KEY=VALUE` words that the search gave it, where `settings` leave them open."""
     following: bool = True
     """Whether the picture is of the best plan, whichever that is."""
 
@@ -61,12 +63,13 @@ class State:
     @property
     def search_words(self) -> tuple[str, ...]:
         """Words after `plan` of the search."""
-        return (*self._job_words(dict(self.given)), *self._finer_words(), *self._script_words())
+        return (*self._job_words(dict(self.given)), *self._finer_words(self.settings), *self._script_words())
 
     @property
     def focus_words(self) -> tuple[str, ...]:
         """Words after `plan` of the configuration in the picture."""
-        return (*self._job_words(self._focused()), "--pin", *self._finer_words(), *self._script_words())
+        finer = self._finer_words(self._focused_settings)
+        return (*self._job_words(self._focused()), "--pin", *finer, *self._script_words())
 
     @property
     def command(self) -> str:
@@ -81,12 +84,12 @@ class State:
     @property
     def search_request(self) -> Request:
         """The search, as the main job asks it."""
-        return self._request(dict(self.given), pinned=False, command=self.command)
+        return self._request(dict(self.given), self.settings, pinned=False, command=self.command)
 
     @property
     def focus_request(self) -> Request:
         """The configuration in the picture, as the main job asks it."""
-        return self._request(self._focused(), pinned=True, command=self.focus_command)
+        return self._request(self._focused(), self._focused_settings, pinned=True, command=self.focus_command)
 
     def with_option(self, name: str, value: str | None) -> "State":
         """The option given as `value`, or no longer given. A searched one is then no longer tried otherwise."""
@@ -102,16 +105,19 @@ class State:
             return self
         kept = {name: value for name, value in self.given if name == "attention"}
         given = kept if task is None else {"task": task, **kept}
-        return replace(self, given=_ordered(given), focus=(), following=True)
+        return replace(self, given=_ordered(given), focus=(), focus_settings=(), following=True)
 
     def trying(self, name: str, value: str) -> "State":
         """Another value in the picture alone: the table of plans stays what it was."""
         focus = {**dict(self.focus), name: value}
         if self.task == "infer":
             focus = spread(focus, name, alone=self.devices == 1)
-        elif name == "strategy" and not _replicates(value):
-            focus.pop("dp-replicate", None)
-        return replace(self, focus=_ordered(focus), following=False)
+        elif name == "strategy":
+            # Degrees of one strategy say nothing of another.
+            stays = {"dp-replicate"} if _replicates(value) else set()
+            focus = {key: old for key, old in focus.items() if key in stays or key not in (*_DEGREES, "schedule")}
+        kept = self.focus_settings if name in _BATCH else ()
+        return replace(self, focus=_ordered(focus), focus_settings=kept, following=False)
 
     def stepped(self, name: str, forward: bool = True, shown: str | None = None) -> "State":
         """The option's next or previous value after `shown`, what the picture has now."""
@@ -145,11 +151,15 @@ class State:
     def with_model(self, model: str) -> "State":
         """Another model; what was chosen for the old one no longer says anything."""
         words = self.script_words if model == self.model else ()
-        return replace(self, model=model, focus=(), following=True, revision=None, script_words=words)
+        return replace(
+            self, model=model, focus=(), focus_settings=(), following=True, revision=None, script_words=words
+        )
 
     def with_script_words(self, words: tuple[str, ...]) -> "State":
         """The training script with other arguments: what it does by itself is another then."""
-        return self if words == self.script_words else replace(self, script_words=words, focus=(), following=True)
+        if words == self.script_words:
+            return self
+        return replace(self, script_words=words, focus=(), focus_settings=(), following=True)
 
     def with_setting(self, key: str, value: str | None) -> "State":
         """A `--set` key given as `value`, or no longer given."""
@@ -158,11 +168,13 @@ class State:
 
     def at(self, choice: StrategyChoice) -> "State":
         """The picture at a plan of the table."""
-        return replace(self, focus=self._focus_of(choice), following=False)
+        return replace(self, focus=self._focus_of(choice), focus_settings=_settings_of(choice), following=False)
 
     def following_best(self, choice: StrategyChoice | None) -> "State":
         """The picture at the best plan, now and after every change."""
-        return replace(self, focus=self.focus if choice is None else self._focus_of(choice), following=True)
+        if choice is None:
+            return replace(self, following=True)
+        return replace(self, focus=self._focus_of(choice), focus_settings=_settings_of(choice), following=True)
 
     def _focus_of(self, choice: StrategyChoice) -> Words:
         if self.task == "infer":
@@ -175,8 +187,9 @@ class State:
             "checkpointing": choice.checkpointing,
             "micro-batch": str(choice.micro_batch_size),
         }
-        if choice.tensor_parallel > 1:
-            found["tp"] = str(choice.tensor_parallel)
+        found |= {name: str(getattr(choice, field)) for name, field in _DEGREES.items() if getattr(choice, field) > 1}
+        if choice.pipeline_parallel > 1:
+            found["schedule"] = choice.schedule
         if choice.gradient_accumulation_steps > 1:
             found["grad-accum"] = str(choice.gradient_accumulation_steps)
         return _ordered(found)
@@ -199,8 +212,13 @@ class State:
                 words += [f"--{name}", value]
         return tuple(words)
 
-    def _finer_words(self) -> tuple[str, ...]:
-        words = [word for setting in self.settings for word in ("--set", setting)]
+    @property
+    def _focused_settings(self) -> tuple[str, ...]:
+        given = {word.partition("=")[0] for word in self.settings}
+        return (*self.settings, *(word for word in self.focus_settings if word.partition("=")[0] not in given))
+
+    def _finer_words(self, settings: tuple[str, ...]) -> tuple[str, ...]:
+        words = [word for setting in settings for word in ("--set", setting)]
         if self.trust_remote_code:
             words.append("--trust-remote-code")
         if self.revision is not None:
@@ -216,12 +234,12 @@ class State:
     def _script_words(self) -> tuple[str, ...]:
         return ("--", *self.script_words) if self.script_words else ()
 
-    def _request(self, options: Mapping[str, str], *, pinned: bool, command: str) -> Request:
+    def _request(self, options: Mapping[str, str], settings: tuple[str, ...], *, pinned: bool, command: str) -> Request:
         return Request(
             model=self.model,
             gpus=self.gpus,
             words=tuple(_ordered(options)),
-            settings=self.settings,
+            settings=settings,
             pinned=pinned,
             explain=False,
             trust_remote_code=self.trust_remote_code,
@@ -232,6 +250,27 @@ class State:
             script_seconds=self.script_seconds,
             unwalled=self.unwalled,
         )
+
+
+_BATCH = frozenset({"micro-batch", "grad-accum"})
+"""Options that leave the search's own settings as they are."""
+
+
+_DEGREES = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+    "dp-replicate": "dp_replicate",
+    "virtual-stages": "virtual_stages",
+}
+"""Options of degrees, and where a plan holds them."""
+
+
+def _settings_of(choice: StrategyChoice) -> tuple[str, ...]:
+    """What the search may have set of a plan beside its options."""
+    every = [f"checkpoint.every={choice.checkpoint_every}"] if choice.checkpoint_every > 1 else []
+    return (*every, *([] if choice.reshards else ["fsdp.reshard_after_forward=false"]))
 
 
 _ORDER = ("task", *dict.fromkeys((*TRAINING.choices, *GENERATION.choices)))

@@ -96,7 +96,8 @@ class Canned:
         elif ask.kind == "search":
             self.session.on_reply(Reply(number=ask.number, kind="found", document=self.search(ask.request)))
         elif ask.kind == "document":
-            self.session.on_reply(Reply(number=ask.number, kind="found", document=self.picture(ask.request).document))
+            asked = self.search(ask.request) if ask.request.advise else self.picture(ask.request).document
+            self.session.on_reply(Reply(number=ask.number, kind="found", document=asked))
 
 
 LLAMA_STATE = State(model="meta-llama/Llama-3.1-8B", gpus="8xH100", given=(("global-batch", "64"),))

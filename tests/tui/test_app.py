@@ -15,7 +15,7 @@ from gpu_plan.tui.widgets.plans import PlansTable
 from tests.support.explorer import LLAMA_STATE, Canned, app_of, screen_text, settled, until
 from tests.support.explorer import picture as training
 from tests.support.explorer_jobs import GENERATION_STATE, SCRIPT_STATE, generation_document, generation_picture
-from tests.support.plan_example import nothing_fits, other_way
+from tests.support.plan_example import llama_on_8xh100, nothing_fits, other_way
 
 pytestmark = pytest.mark.asyncio
 SIZE = (120, 40)
@@ -490,3 +490,34 @@ async def test_the_table_of_plans_is_in_sight_whatever_stands_above_it(size):
             assert app.plans.region.bottom <= status.region.y
         await pilot.resize_terminal(120, 50)
         await until(pilot, lambda: app.screen.query_one("#timeline").size.height == 18)
+
+
+async def test_what_else_could_be_done_is_evaluated_when_asked_and_taken_with_enter():
+    others = (other_way("--optimizer adamw-8bit"), other_way("2x8xH100"))
+    canned = Canned(document=replace(llama_on_8xh100(), alternatives=others))
+    app = app_of(canned)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        assert not any(ask.request.advise for ask in canned.asked)
+        await pilot.press("f")
+        await until(pilot, lambda: app.screen.query("#otherwise") and app.screen.query_one(DataTable).row_count == 2)
+        assert canned.asked[-1].request.advise
+        await pilot.press("enter")
+        await until(pilot, lambda: not app.screen.query("#otherwise") and settled(app))
+        assert "--optimizer adamw-8bit" in app.session.state.command
+        assert app.session.undo()
+        assert "--optimizer" not in app.session.state.command
+
+
+async def test_a_configuration_that_the_search_has_not_is_a_row_of_its_own():
+    app = app_of(Canned())
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: settled(app))
+        table = app.screen.query_one(PlansTable)
+        before = len(table.shown)
+        await pilot.press("m", "m")
+        await until(pilot, lambda: settled(app) and len(table.shown) == before + 1)
+        (own,) = [row for row in table.shown if row.focused]
+        assert own.batch == "16×1"
+        await pilot.press("b")
+        await until(pilot, lambda: settled(app) and len(table.shown) == before)

@@ -1,6 +1,7 @@
 """The explorer's state: every transition, and that every state is a command line that means the same."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from gpu_plan.planner.options.parser import given_job_words
 from gpu_plan.planner.options.words import main_parser
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.tui.choices import GENERATION, GPUS, SCRIPT, SEARCHED, STEPPED, TRAINING
+from gpu_plan.tui.screens.otherwise import with_change
 from gpu_plan.tui.state import State
 
 LLAMA = State(model="meta-llama/Llama-3.1-8B", gpus="8xH100")
@@ -230,3 +232,46 @@ def test_every_state_of_a_generation_is_a_command_line_that_contradicts_nothing(
         assert dict(given_job_words(parsed(state.focus_command))) == words
         if int(words.get("new-tokens", "1")) < int(words.get("context", "4096")):
             read_given({**words, "attention": words.get("attention", "sdpa")}, ())
+
+
+def test_settings_of_a_plan_are_those_of_its_picture_alone():
+    kept = replace(BEST, checkpointing="full", checkpoint_every=4, reshards=False)
+    state = LLAMA.at(kept)
+    assert state.command == LLAMA.command
+    settings = ("checkpoint.every=4", "fsdp.reshard_after_forward=false")
+    assert state.focus_request.settings == settings
+    assert " ".join(f"--set {word}" for word in settings) in state.focus_command
+    assert state.stepped("micro-batch").focus_request.settings == settings
+    assert state.stepped("checkpointing").focus_request.settings == ()
+    given = LLAMA.with_setting("checkpoint.every", "2").at(kept)
+    assert given.focus_request.settings == ("checkpoint.every=2", "fsdp.reshard_after_forward=false")
+
+
+def test_degrees_of_a_plan_are_options_of_its_picture():
+    state = LLAMA.at(replace(BEST, name="fsdp_tp", data_parallel=4, tensor_parallel=2))
+    assert dict(state.focus)["tp"] == "2"
+    piped = LLAMA.at(replace(BEST, data_parallel=4, pipeline_parallel=2, schedule="1f1b"))
+    assert "--pp 2 --schedule 1f1b" in piped.focus_command
+    assert "--pp" not in piped.stepped("strategy").focus_command
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("--grad-accum 8", "--grad-accum 8"),
+        ("--optimizer adamw-8bit", "--optimizer adamw-8bit"),
+        ("--fused-loss", "--fused-loss"),
+        ("--set checkpoint.every=1", "--set checkpoint.every=1"),
+        ("2x8xH100", "--gpus 2x8xH100"),
+    ],
+)
+def test_what_else_could_be_done_is_a_state(change, words):
+    state = with_change(LLAMA.at(BEST), change)
+    assert words in state.command
+    assert state.following
+    assert state.focus == ()
+
+
+def test_a_change_that_the_explorer_has_no_option_for_is_none():
+    assert with_change(LLAMA, "--server vllm") is None
+    assert with_change(LLAMA.with_option("strategy", "ddp"), "another --strategy") == LLAMA

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["picture", "tensors", "trace", "search", "document"]
 """`picture`: one configuration's figures; `tensors`: all that stands at its peak; `trace`: what the picture lacks;
-`search`: the table of plans; `document`: the whole answer of the main job for one configuration, to leave with."""
+`search`: the table of plans; `document`: the whole answer of the main job, to leave with or with what else could be
+done."""
 
 _HEAD = struct.Struct(">Q")
 

@@ -87,10 +87,17 @@ def rows(
     backwards: bool = False,
     text: str = "",
     rejected_too: bool = True,
+    own: Candidate | None = None,
 ) -> list[Row]:
-    """The table: plans, then those that lost; `text` must stand in a row's words for the row to stay."""
+    """The table: plans, then those that lost; `text` must stand in a row's words for the row to stay.
+
+    `own`: a configuration that the search has not, which is a row among the others (`missing`).
+    """
     front = {id(candidate) for candidate in pareto_front(document.plans)}
-    groups = [_sorted(group, sort) for group in (document.plans, document.rejected if rejected_too else ())]
+    plans, rejected = list(document.plans), list(document.rejected)
+    if own is not None:
+        _place(own, rejected if own.verdict == "no" else plans)
+    groups = [_sorted(group, sort) for group in (plans, rejected if rejected_too or own in rejected else ())]
     found = [
         _row(candidate, id(candidate) in front, focused)
         for group in groups
@@ -98,6 +105,21 @@ def rows(
     ]
     wanted = text.lower().split()
     return [row for row in found if all(word in _words_of(row) for word in wanted)]
+
+
+def missing(document: PlanDocument | None, candidate: Candidate | None) -> Candidate | None:
+    """The candidate, where a search has found none that is the same."""
+    if document is None or candidate is None:
+        return None
+    known = (*document.plans, *document.rejected)
+    return None if any(same_choice(one.strategy, candidate.strategy) for one in known) else candidate
+
+
+def _place(own: Candidate, among: list[Candidate]) -> None:
+    """Before the first that is slower: the order that the search gives its own is not by time alone."""
+    speed = 0.0 if own.speed is None else own.speed.samples_per_second
+    slower = (at for at, one in enumerate(among) if one.speed is None or one.speed.samples_per_second < speed)
+    among.insert(next(slower, len(among)), own)
 
 
 def _words_of(row: Row) -> str:
@@ -144,7 +166,7 @@ def same_choice(one: StrategyChoice, other: StrategyChoice) -> bool:
     """Whether both are the same configuration."""
     names = (
         "name", "offload", "checkpointing", "micro_batch_size", "gradient_accumulation_steps", "tensor_parallel",
-        "pipeline_parallel",
+        "pipeline_parallel", "context_parallel", "expert_parallel", "dp_replicate", "checkpoint_every", "reshards",
     )  # fmt: skip
     return all(getattr(one, name) == getattr(other, name) for name in names)
 

@@ -91,7 +91,8 @@ class PlansTable(KeptTable):
         self._scene = scene
         candidate = scene.candidate
         focused = None if candidate is None else candidate.strategy
-        key = (scene.found, self.sort_by, self.backwards, self.filter_text, self.rejected_too, self._narrow)
+        own = figures.missing(scene.found, candidate) if scene.current and not scene.searching else None
+        key = (scene.found, self.sort_by, self.backwards, self.filter_text, self.rejected_too, self._narrow, own)
         if not self.columns:
             return
         if self._drawn is not None and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
@@ -108,6 +109,7 @@ class PlansTable(KeptTable):
                 backwards=self.backwards,
                 text=self.filter_text,
                 rejected_too=self.rejected_too,
+                own=own,
             )
         )
         self._fill(rows, scene)
