@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 from types import FrameType
 
 from gpu_plan.planner.walls.kernel import control
@@ -10,6 +11,8 @@ from gpu_plan.planner.walls.namespaces import exit_code
 from gpu_plan.planner.walls.processes.tree import descendants
 
 _DEATH_SIGNAL, _ADOPT = 1, 36
+_PAUSE = 0.01
+"""Seconds until it is looked again who is left."""
 
 
 def stand_guard() -> None:
@@ -35,7 +38,8 @@ def leave_guard() -> None:
 
 
 def end_all() -> None:
-    """Ends all that this process has started, and what that has started. Whoever forks meanwhile is found again."""
+    """Ends all that this process has started, and what that has started. Whoever forks meanwhile is found again: it is
+    never waited for one process, which may be one that nobody has ended yet."""
     me = os.getpid()
     while found := descendants(me):
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -43,8 +47,9 @@ def end_all() -> None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process, number)
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, 0)[0]:
+            while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+        time.sleep(_PAUSE)
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
