@@ -65,7 +65,7 @@ def search(
     tried = zip(known, refusals, strict=True)
     more = ((family, task.refusal(family)) for family in ([] if exhaustive else task.finer(found.ranking, found.plans)))
     for place, (family, refusal) in enumerate(itertools.chain(tried, more)):
-        watch.turns(task.words_of(family), place, max(place, len(known)))
+        watch.turns(task.words_of(family), place, max(place + 1, len(known)))
         try:
             explored = _looked_at(task, family, refusal, found, exhaustive)
         except KeyboardInterrupt:

@@ -207,7 +207,7 @@ def test_proposed_jobs_hold_no_table_of_their_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     injected = 'x\n[tool.plan]\nmodel = "--help"'
-    content = {"base_model": injected, "sequence_len": 64, "micro_batch_size": 1, "adapter": injected, "rl": injected}
+    content = {"base_model": injected, "sequence_len": 64, "micro_batch_size": 1, "adapter": injected}
     (tmp_path / "a.yaml").write_text(json.dumps(content))
     assert main(["check", "--init", "--write"]) == 0
     capsys.readouterr()
