@@ -17,6 +17,9 @@ CATEGORIES = {
     "kv_cache",
 }  # fmt: skip
 SHORT = ("--seq-len", "128")
+NOT_SHIPPED = {"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "num_hidden_layers": 2} | dict(
+    hidden_size=64, intermediate_size=256, num_attention_heads=4, vocab_size=512
+)
 SEARCHED = (PYTHIA, "--gpus", "4xA100-40GB", *SHORT, "--global-batch", "16")
 """A whole search, which tests that only look at one share."""
 
@@ -220,12 +223,13 @@ _DAMAGE = [b"", b"{", b"null", b"[1]", b"\x00\xff" * 500, b"[" * 100_000]
 @pytest.mark.parametrize("damage", sample(_DAMAGE, kept=[b"", b"[" * 100_000]))
 @pytest.mark.parametrize("kind", ["plans/*.json", "traces/*.json", "traces/*.trace"])
 def test_damaged_entries_are_made_again_with_a_note(plan, tmp_path, monkeypatch, kind, damage):
-    monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path))
-    words = (PYTHIA, "--gpus", "1xA100", "--pin", "--json", *SHORT)
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "config.json").write_text(json.dumps(NOT_SHIPPED))
+    words = (str(tmp_path), "--gpus", "1xA100", "--pin", "--json", *SHORT)
     code, whole, _err = plan(*words)
-    (entry,) = tmp_path.glob(kind)
+    (entry,) = tmp_path.glob(f"cache/{kind}")
     if not kind.startswith("plans"):
-        for kept in tmp_path.glob("plans/*.json"):
+        for kept in tmp_path.glob("cache/plans/*.json"):
             kept.unlink()
     sound = entry.read_bytes()
     entry.write_bytes(damage)

@@ -167,7 +167,7 @@ def test_whole_plans(capsys):
     ],
 )
 def test_one_line(capsys, words, message):
-    assert main([QWEN, *words]) == 2
+    assert main([QWEN, *words, "--quiet"]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
