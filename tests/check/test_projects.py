@@ -69,6 +69,7 @@ def test_a_sample_of_the_regressions(name, job, bases):
     assert missing(change, root, report, (job,)) == [], done.stdout
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_harmless_changes(bases):
     quick = [change for change in HARMLESS if change.project == "tinygpt" and change.name in QUICK_HARMLESS]
     assert len(quick) == len(QUICK_HARMLESS)

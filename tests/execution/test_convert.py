@@ -82,6 +82,7 @@ def test_what_torch_cannot_read_ends_in_one_line_and_leaves_nothing(replicated: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-2"]
 
 
+@pytest.mark.slow
 def test_the_command_makes_one_and_prints_where(
     replicated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

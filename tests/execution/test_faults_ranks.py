@@ -47,6 +47,7 @@ def test_an_exception_in_one_rank_is_the_cause_though_its_peers_complain(tmp_pat
     assert not ended.orphans
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_found_with_the_line_it_stands_at(tmp_path: Path) -> None:
     ended = run(job(tmp_path, "--fault", "hang"), IMPATIENT)
     attempt = ended.record.attempts[0]

@@ -14,6 +14,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("model") / "m")
 
 
+@pytest.mark.slow
 def test_a_refusal_is_one_line_with_its_code_and_no_run(checkpoint: Path, tmp_path: Path) -> None:
     """The child that looks is a real one."""
     write_prompts(tmp_path)

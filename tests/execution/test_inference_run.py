@@ -71,6 +71,21 @@ def run(folder: Path, checkpoint: Path, *words: str, script: str = "@generate", 
     return read_whole(find("latest", folder))
 
 
+def test_weights_over_cpu_and_disk_say_the_same(
+    tmp_path: Path, checkpoint: Path, expected: list[dict[str, object]]
+) -> None:
+    whole = run(tmp_path, checkpoint, "--offload-folder", "spill", device_map=LAYERS_ON_DISK)
+    assert results(tmp_path / "out.jsonl") == expected
+    assert [attempt.cause for attempt in whole.record.attempts] == ["success"]
+    held = {device.device: device.weight_bytes for device in whole.ranks[0].inference.devices}
+    assert held["cpu"] + held["disk"] == 4 * 180_800
+    assert held["disk"] == 4 * (2 * 36_992 + 256 * 64)
+    text = render_run_text(whole, compare_run(whole))
+    assert "decode tokens/s" in text
+    assert "disk weights" in text
+
+
+@pytest.mark.slow
 def test_a_kill_in_the_midst_of_a_line_loses_nothing(
     tmp_path: Path, checkpoint: Path, expected: list[dict[str, object]]
 ) -> None:
@@ -88,9 +103,6 @@ def test_a_kill_in_the_midst_of_a_line_loses_nothing(
     held = {device.device: device.weight_bytes for device in rank.inference.devices}
     assert held["cpu"] + held["disk"] == 4 * 180_800
     assert held["disk"] == 4 * (2 * 36_992 + 256 * 64)
-    text = render_run_text(whole, compare_run(whole))
-    assert "decode tokens/s" in text
-    assert "disk weights" in text
 
 
 @pytest.mark.slow

@@ -72,6 +72,7 @@ def test_a_step_that_the_scaler_leaves_out_is_not_called_nan(tmp_path):
         assert "infinite" not in text
 
 
+@pytest.mark.slow
 def test_stop_on_nan_ends_at_that_step_and_names_the_last_good_checkpoint(tmp_path):
     whole, shown, report = ran(tmp_path, "nan", stop=True)
     assert whole.status == "failed"
