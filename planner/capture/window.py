@@ -181,6 +181,15 @@ class Window:
             return []
         return ["the script puts nothing on a GPU: it trains on the host, and is planned as if it moved its model"]
 
+    def _alone(self, loop: str, wrapped: bool) -> list[str]:
+        """Said of a plain loop that is planned for several ranks and would run whole on each."""
+        if loop != "plain" or wrapped or self._request.world_size == 1:
+            return []
+        return [
+            "the script wraps its model in nothing, and is planned as if it did: as it is it trains on one device, and"
+            " each further process would be a job of its own"
+        ]
+
     def _stand_in(self) -> None:
         """For what is not at hand: data sets, tokenizers, metrics; without `--data standin` it ends the capture."""
         script, told = Path(self._request.script), self._standins
@@ -297,6 +306,7 @@ class Window:
                 *_upper_bound(self._known.unknown_masks),
                 *self._generated.lines(),
                 *self._on_the_host(),
+                *self._alone(loop, bool(wrapped) or engine is not None),
             ),
             standins=tuple(self._standins.lines),
         )

@@ -8,7 +8,7 @@ from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.html.page import bullets, cards, chip, facts, plot, section
 from gpu_plan.reports.markup import Child, Html, escaped, table, tag
 from gpu_plan.reports.plan import words
-from gpu_plan.reports.plan.command import command_lines
+from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.cost import cost_lines, dollars, unit_words
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
@@ -304,7 +304,9 @@ def command_section(document: PlanDocument) -> Html:
     """What runs the plan, and what made this page."""
     parts: list[Child] = []
     if document.best is not None and document.best.command is not None:
-        parts += [tag("p", "Run it:", class_="lead"), command_block(document.best.command)]
+        before = before_launch(document, document.best)
+        words = "Run it:" if before is None else f"Run it; {before}:"
+        parts += [tag("p", words, class_="lead"), command_block(document.best.command)]
     parts += [tag("p", "Made by:", class_="lead"), command_block(document.command)]
     return section("Commands", *parts)
 

@@ -6,6 +6,7 @@ from gpu_plan.planner.plan.document import Candidate, MemoryFigures, PlanDocumen
 from gpu_plan.reports.clean import markdown, markdown_code, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
+from gpu_plan.reports.plan.command import before_launch
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
 from gpu_plan.reports.plan.stages import STAGE_HEADS, schedule_words, stage_rows
@@ -53,7 +54,8 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
             blocks += ["## Scaling", markdown(shown.speed.scaling)]
         blocks.extend(_explained(shown))
     if shown is not None and shown.command is not None and document.plans:
-        blocks += ["## Run", _fenced(shown.command)]
+        before = before_launch(document, shown)
+        blocks += ["## Run", *([] if before is None else [markdown(before)]), _fenced(shown.command)]
     if document.warnings:
         blocks += ["## Warnings", _bullets(markdown(warning) for warning in document.warnings)]
     assumptions = words.ordered_assumptions(document)

@@ -18,7 +18,7 @@ from gpu_plan.reports.clean import ascii_line, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.bars import category_bars, total_bar
-from gpu_plan.reports.plan.command import command_lines
+from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.explain import explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
 from gpu_plan.reports.plan.stages import STAGE_HEADS, schedule_words, stage_rows
@@ -145,6 +145,9 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
         yield from _explained(shown, page)
     if shown is not None and shown.command is not None and document.plans:
         yield from _heading("Run")
+        before = before_launch(document, shown)
+        if before is not None:
+            yield Padding(Text(page.safe(before)), (0, 0, 0, 2))
         for line in command_lines(page.safe(shown.command), page.width - 2):
             yield Text("  " + line)
     yield from _notes(document, page, explain)

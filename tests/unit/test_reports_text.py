@@ -1,6 +1,7 @@
 """What reports are made of: safe text, copyable commands, groups and bars."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from gpu_plan.planner.plan.document import Candidate, StrategyChoice
 from gpu_plan.reports.clean import ascii_line, markdown, markdown_code, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan.bars import category_bars, total_bar
-from gpu_plan.reports.plan.command import command_lines
+from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.explain import explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
 from gpu_plan.reports.plan.words import memory_rows
@@ -165,3 +166,23 @@ def test_explain_rows_are_sorted_and_counted() -> None:
 )
 def test_seconds(value: float, shown: str) -> None:
     assert seconds(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("strategy", "stack", "wrapper", "says"),
+    [
+        ("ddp", "plain", None, "wrap its model in DistributedDataParallel, or make its loop Accelerate's"),
+        ("zero3", "plain", None, "independent jobs would run; make its loop Accelerate's"),
+        ("ddp", "plain", "DDP", None),
+        ("ddp", "accelerate", None, None),
+    ],
+)
+def test_what_a_plain_loop_lacks_stands_before_its_command(strategy, stack, wrapper, says):
+    document = llama_on_8xh100()
+    script = {"wrapper": wrapper} if wrapper else {}
+    document = replace(document, workload={**document.workload, "stack": stack, "script": script})
+    shown = replace(document.best, strategy=replace(document.best.strategy, name=strategy))
+    found = before_launch(document, shown)
+    assert found is None if says is None else says in found
+    alone = replace(shown, strategy=replace(shown.strategy, data_parallel=1))
+    assert before_launch(document, alone) is None
