@@ -30,6 +30,7 @@ from gpu_plan.planner.trace.kernels.scans.replace import fused_scans
 from gpu_plan.planner.trace.kernels.stack_losses.replace import STACK_LOSSES, loss_beside, stack_loss
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
 from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
+from gpu_plan.planner.trace.megatron.stage import Stage, run_part
 from gpu_plan.planner.trace.parallel.context import split_attention
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.experts import evenly_dispatched
@@ -105,7 +106,10 @@ class Session:
                 stack.enter_context(zero_linear())
             assumed = stack.enter_context(fused_scans(self.model)) if self.profile.fused_scans else []
             run = evaluation_pass if self.variant.evaluation else run_step if self.variant.stage is None else run_stage
-            held = run(self.model, batch, self.variant, autocast, tracker, recorder)
+            if isinstance(self.model, Stage) and self.variant.part is not None:
+                held = run_part(self.model, self.variant.part, batch, tracker, recorder)
+            else:
+                held = run(self.model, batch, self.variant, autocast, tracker, recorder)
         raw = recorder.finish()
         del held
         known.forget()
@@ -121,7 +125,8 @@ class Session:
     @property
     def _between_ranks(self) -> bool:
         """Whether the step holds tensors of several ranks, or what is sent between them."""
-        return self.variant.spread > 1 or self.variant.split is not None
+        shared = self.variant.part is not None and self.variant.part.group > 1
+        return self.variant.spread > 1 or self.variant.split is not None or shared
 
     def _liger(self) -> contextlib.AbstractContextManager[None]:
         # Imported only where it is asked for.
@@ -332,6 +337,8 @@ def prepare(model: nn.Module, variant: StepVariant, profile: KernelProfile) -> N
 
     InputError when the model cannot be checkpointed, or computed in float8.
     """
+    if variant.part is not None:
+        return  # built so
     regime = variant.regime
     as_it_was_built(model)
     if regime.float8:

@@ -108,7 +108,8 @@ class Tracer:
             batch = _of_stage(self.model, batch, variant)
         if variant.split is not None:
             batch = shared_out(batch, variant.split, variant.seq_len)
-        batch = in_types_of(padded(self.model, batch, variant.padding), variant)
+        if variant.part is None:
+            batch = in_types_of(padded(self.model, batch, variant.padding), variant)
         tokens = micro_batch * (variant.seq_len if self.has_sequence else 1)
         return session.record(batch, micro_batch, tokens)
 

@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.dtypes import is_floating
+from gpu_plan.planner.megatron.part import Part
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.workload.stacks.registry import Part, Stack, part_of
 from gpu_plan.planner.workload.training import Attention, Checkpointing
@@ -129,6 +130,8 @@ class StepVariant:
     """The stage of a pipeline whose forward and backward are recorded; None: the whole model's."""
     split: SequenceSplit | None = None
     """Whose share of every sample's tokens the rank computes; None: all of them."""
+    part: Part | None = None
+    """What of a model of Megatron-core's own the rank computes; None: the model is its library's."""
 
     @property
     def spread(self) -> int:
@@ -161,6 +164,7 @@ class StepVariant:
         fused += "" if self.expert_parallel == 1 else f" ep={self.expert_parallel}"
         fused += "" if self.stage is None else f" stage={self.stage.key()}"
         fused += "" if self.split is None else f" cp={self.split.key()}"
+        fused += "" if self.part is None else f" megatron={self.part.key()}"
         return (
             f"weights={regime.weights}{trained}{float8} autocast={regime.autocast} out32={regime.outputs_to_fp32} "
             f"buffers={regime.buffers_follow} checkpointing={self.checkpointing}{every} attention={self.attention} "

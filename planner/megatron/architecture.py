@@ -1,0 +1,79 @@
+"""A GPT as Megatron-core builds it: what of TransformerConfig and GPTModel decides sizes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpu_plan.planner.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-latent attention (megatron/core/transformer/multi_latent_attention.py)."""
+
+    query_rank: int | None
+    """Width of the compressed query; None: queries are projected at once."""
+    key_value_rank: int
+    head_dim: int
+    """Of a query's and a key's part without position (`qk_head_dim`)."""
+    rotary_dim: int
+    """Of the part with position (`qk_pos_emb_head_dim`)."""
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Mixture-of-experts layers (megatron/core/transformer/moe)."""
+
+    count: int
+    chosen: int
+    """Experts that a token goes to."""
+    width: int
+    """Intermediate size of one."""
+    shared_width: int = 0
+    """Intermediate size of those that every token goes to, all together; 0: none."""
+    dense_layers: int = 0
+    """First layers without experts."""
+    every: int = 1
+    """One layer in so many has experts."""
+
+    def has(self, layer: int) -> bool:
+        """Whether the layer, counted from 0, has experts."""
+        return layer >= self.dense_layers and layer % self.every == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """One decoder; sizes of the whole model, not of a rank."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    groups: int
+    """Heads of keys and values."""
+    head_dim: int
+    vocabulary: int
+    """Tokens, before they are padded."""
+    gated: bool = True
+    norm: Literal["rms", "layer"] = "rms"
+    biases: bool = False
+    """Of linear layers (`add_bias_linear`)."""
+    query_biases: bool = False
+    """Of the projection to queries, keys and values alone (`add_qkv_bias`)."""
+    query_norm: bool = False
+    """Whether queries and keys are normalised by head (`qk_layernorm`)."""
+    tied: bool = False
+    positions: int = 0
+    """Learned positions; 0: rotary ones, or none."""
+    rotary: bool = True
+    latent: LatentAttention | None = None
+    experts: Experts | None = None
+
+    def padded_vocabulary(self, tensor_parallel: int, divisor: int = 128) -> int:
+        """As megatron/training/tokenizer pads it: to a multiple of 128 for each tensor parallel rank."""
+        multiple = divisor * tensor_parallel
+        return ceil_div(self.vocabulary, multiple) * multiple
+
+    def key(self) -> str:
+        """Stable text that names it in caches."""
+        return repr(self)

@@ -1,0 +1,64 @@
+"""How a job of Megatron-core shares a model out, recomputes it, and which kernels it runs."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Attention = Literal["fused", "flash", "unfused", "local"]
+"""Transformer Engine's backends (`--attention-backend`), or Megatron-core's own DotProductAttention."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Degrees and switches of one job. Names in docstrings are arguments of Megatron-LM."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    virtual: int = 1
+    """Stages on each rank (`--num-virtual-stages-per-pipeline-rank`)."""
+    context: int = 1
+    expert: int = 1
+    expert_tensor: int = 1
+    """Ranks that hold one expert together (`--expert-tensor-parallel-size`)."""
+    sequence: bool = False
+    """Whether what tensor parallel ranks would hold alike is shared out by tokens (`--sequence-parallel`)."""
+    recompute: Literal["none", "selective", "full"] = "none"
+    recompute_modules: tuple[str, ...] = ("core_attn",)
+    recompute_method: Literal["uniform", "block"] = "uniform"
+    recompute_layers: int = 1
+    """Layers of a chunk (uniform), or of a stage that are recomputed (block)."""
+    attention: Attention = "fused"
+    local: bool = False
+    """Whether layers are Megatron-core's own (`--transformer-impl local`)."""
+    fused_gradients: bool = True
+    """Whether a weight's gradient is added to its buffer by the product itself
+    (no `--no-gradient-accumulation-fusion`)."""
+    cross_entropy: Literal["unfused", "native", "te"] = "unfused"
+    """`--cross-entropy-loss-fusion`, `--cross-entropy-fusion-impl`."""
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    fused_rotary: bool = True
+    attention_mask: bool = False
+    """Whether the loader makes a mask of every sample (no `--no-create-attention-mask-in-dataloader`)."""
+    capacity: float | None = None
+    """Tokens that an expert takes, of an even share (`--moe-expert-capacity-factor`); None: as many as come."""
+    permute_fusion: bool = True
+    grouped: bool = True
+    """Whether a rank's experts are one grouped product (`--moe-grouped-gemm`)."""
+    deterministic: bool = False
+
+    @property
+    def stages(self) -> int:
+        return self.pipeline * self.virtual
+
+    @property
+    def copy_ranks(self) -> int:
+        """Ranks that compute the same samples."""
+        return self.tensor * self.pipeline * self.context
+
+    def own(self) -> "Layout":
+        """What of it one rank's own step depends on."""
+        return replace(self, pipeline=1, virtual=1)
+
+    def key(self) -> str:
+        """Stable text that names it in caches."""
+        return repr(self)

@@ -1,0 +1,29 @@
+"""What one rank of a Megatron-core job traces: a stage of a model under a layout."""
+
+from dataclasses import dataclass
+
+from gpu_plan.planner.megatron.architecture import Architecture
+from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.pipeline.stages import StageCut
+
+GATHERED = "gather_buffer"
+"""Megatron-core's buffer in which the head's input is gathered, as a trace names it: made once, never freed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One stage on one rank."""
+
+    model: Architecture
+    layout: Layout
+    cut: StageCut
+
+    def key(self) -> str:
+        """Stable text that names it in caches."""
+        return f"{self.model.key()} {self.layout.own().key()} {self.cut.key()}"
+
+    @property
+    def group(self) -> int:
+        """Ranks that a rank's own step sends something to, itself among them."""
+        layout = self.layout
+        return max(layout.tensor * layout.context, layout.expert * layout.expert_tensor)

@@ -1,0 +1,81 @@
+"""What a rank of Megatron-core holds for good: buffers of parameters and gradients, main parameters, moments.
+
+megatron/core/distributed/distributed_data_parallel.py, param_and_grad_buffer.py; optimizer/distrib_optimizer.py
+(_build_model_and_main_param_groups: an fp32 copy of the rank's own slice of every parameter),
+optimizer/optimizer.py (Float16OptimizerWithFloat16Params: of every parameter). Moments are made by the first step of
+Transformer Engine's FusedAdam (pytorch/optimizers/fused_adam.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu_plan.planner.megatron import buffers
+from gpu_plan.planner.megatron.buffers import Held
+from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.trace.events import Category, ParameterInfo
+
+_HALF, _WIDE = 2, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRules:
+    """How parameters, gradients and the optimizer's states are kept."""
+
+    data_parallel: int
+    """Ranks with other samples or other tokens (`dp_cp`), over which dense parameters are sharded."""
+    expert_data_parallel: int
+    """Ranks that hold the same experts."""
+    distributed: bool = True
+    """`--use-distributed-optimizer`."""
+    overlap: bool = False
+    """`--overlap-grad-reduce`: buckets of a size, each padded."""
+    gradient_bytes: int = _WIDE
+    """Of an element in the buffer: 4, or 2 (`--grad-reduce-in-bf16`)."""
+    main_bytes: int = _WIDE
+    """Of an element of the main parameters (`--main-params-dtype`)."""
+    moment_bytes: tuple[int, int] = (_WIDE, _WIDE)
+    """`--exp-avg-dtype`, `--exp-avg-sq-dtype`."""
+    data_rank: int = 0
+    """Which of the data parallel ranks it is: slices of the last one hold the padding."""
+
+
+def place_states(
+    builder: StreamBuilder, chunks: Sequence[Sequence[ParameterInfo]], shared: frozenset[str], rules: StateRules
+) -> int:
+    """Buffers of every chunk's dense and expert parameters, and states of this rank's share; elements that it steps."""
+    total = 0
+    for number, chunk in enumerate(chunks):
+        # overlapping is on for all but the first bucket of later chunks: distributed_data_parallel.py disables buckets
+        # for chunks that are not the first (disable_bucketing).
+        overlap = rules.overlap and number == 0
+        for experts in (False, True):
+            own = [parameter for parameter in chunk if parameter.experts is experts and parameter.trainable]
+            if own:
+                ranks = rules.expert_data_parallel if experts else rules.data_parallel
+                total += _place(builder, own, shared, rules, ranks, overlap)
+    return total
+
+
+def _place(
+    builder: StreamBuilder,
+    parameters: Sequence[ParameterInfo],
+    shared: frozenset[str],
+    rules: StateRules,
+    ranks: int,
+    overlap: bool,
+) -> int:
+    held = [Held(parameter.numel, parameter.name in shared) for parameter in parameters]
+    load = builder.at_load
+    if rules.distributed:
+        numel = buffers.padded(held, ranks, buffers.bucket_size(overlap, ranks))
+        builder.alloc(load(), numel * _HALF, Category.PARAMETERS, "parameter buffer")
+        share = -(-numel // ranks)
+    else:
+        numel = share = buffers.unpadded(held)
+        for parameter in parameters:
+            builder.alloc(load(), parameter.numel * _HALF, Category.PARAMETERS, "weight", parameter.name)
+    builder.alloc(load(), numel * rules.gradient_bytes, Category.GRADIENTS, "gradient buffer")
+    builder.alloc(load(), share * rules.main_bytes, Category.OPTIMIZER_STATE, "main parameters")
+    for name, size in zip(("exp_avg", "exp_avg_sq"), rules.moment_bytes, strict=True):
+        builder.alloc(builder.at_step(0), share * size, Category.OPTIMIZER_STATE, name)
+    return share

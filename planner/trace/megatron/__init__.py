@@ -1,0 +1,14 @@
+"""One stage of Megatron-core's GPTModel on one rank, on the meta device: what it allocates, keeps and frees.
+
+    group      collectives of a rank's groups, which send nothing
+    linear     Transformer Engine's linear layers, and Megatron-core's own
+    attention  its attention backends
+    functions  fused functions between them
+    layers     TransformerLayer and its parts
+    experts    mixture-of-experts layers
+    loss       the head and the loss over a vocabulary that ranks share
+    stage      a stage of the model, its batch and its pass
+
+Transformer Engine computes on CUDA alone and Megatron-core wants process groups, so their functions are written out from
+their sources, allocation by allocation; what they leave to torch is left to torch.
+"""

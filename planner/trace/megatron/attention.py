@@ -1,0 +1,112 @@
+"""Attention between a rank's heads: Transformer Engine's backends and Megatron-core's own.
+
+transformer_engine/pytorch/attention/dot_product_attention of release 2.11 (backends.py: FusedAttnFunc,
+FlashAttention, UnfusedDotProductAttention; softmax.py: FusedScaleMaskSoftmax) and
+megatron/core/transformer/dot_product_attention.py. Tensors are [sequence, batch, heads, head size].
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpu_plan.planner.megatron.layout import Layout
+
+
+class _Fused(torch.autograd.Function):
+    """cuDNN's or flash attention's: queries, keys, values, output and the scale of each row are kept."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, flash: bool) -> torch.Tensor:
+        query, key, value = (x.permute(1, 2, 0, 3) for x in (q, k, v))
+        if flash:
+            found = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, True, False, scale=scale)
+        else:
+            found = torch.ops.aten._scaled_dot_product_cudnn_attention(
+                query, key, value, None, True, 0.0, True, False, scale=scale
+            )
+        out, rows, *_, seed, offset, _ = found
+        out = out.permute(2, 0, 1, 3)
+        ctx.save_for_backward(q, k, v, out, rows, seed, offset)
+        ctx.scale, ctx.flash = scale, flash
+        return out.reshape(*q.shape[:2], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        q, k, v, out, rows, seed, offset = ctx.saved_tensors
+        query, key, value, result = (x.permute(1, 2, 0, 3) for x in (q, k, v, out))
+        grad = grads[0].view(out.shape).permute(1, 2, 0, 3)
+        length = q.shape[0]
+        if ctx.flash:
+            found = torch.ops.aten._scaled_dot_product_flash_attention_backward(
+                grad, query, key, value, result, rows, None, None, length, length, 0.0, True, seed, offset,
+                scale=ctx.scale,
+            )
+        else:
+            found = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
+                grad, query, key, value, result, rows, seed, offset, None, None, None, length, length, 0.0, True,
+                scale=ctx.scale,
+            )
+        return (*(x.permute(2, 0, 1, 3) for x in found[:3]), None, None)
+
+
+class _ScaledSoftmax(torch.autograd.Function):
+    """softmax.py: ScaledMaskedSoftmax: the result is kept, and its gradient takes the place of what comes in."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        torch.ops.aten.exp.out(x, out=out)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        (out,) = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        torch.ops.aten.mul.out(grad, out, out=grad)
+        return grad
+
+
+class Attention(nn.Module):
+    """Core attention of one rank's heads."""
+
+    def __init__(self, layout: Layout, head_dim: int) -> None:
+        super().__init__()
+        self._kind = layout.attention
+        self._scale = head_dim**-0.5
+        self.dropout = nn.Dropout(layout.attention_dropout)
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if self._kind in ("fused", "flash"):
+            if not all(x.is_contiguous() for x in (q, k, v)) and not _interleaved(q, k, v):
+                q, k, v = (x.contiguous() for x in (q, k, v))  # utils.py: get_qkv_layout
+            if self._kind == "flash" and q.shape[1] > 1:
+                q, k, v = (x.transpose(0, 1).contiguous().transpose(0, 1) for x in (q, k, v))
+            found: torch.Tensor = _Fused.apply(q, k, v, self._scale, self._kind == "flash")
+            return found
+        if not all(x.is_contiguous() for x in (q, k, v)) and not _interleaved(q, k, v) and self._kind == "unfused":
+            q, k, v = (x.contiguous() for x in (q, k, v))
+        return self._unfused(q, k, v)
+
+    def _unfused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        rows, batch, heads, _ = q.shape
+        if k.shape[2] != heads:
+            k, v = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (k, v))
+        q = q.reshape(rows, batch * heads, -1)
+        k = k.reshape(k.shape[0], batch * heads, -1)
+        scores = torch.empty(batch * heads, rows, k.shape[0], dtype=q.dtype, device=q.device)
+        scores = torch.baddbmm(scores, q.transpose(0, 1), k.transpose(0, 1).transpose(1, 2), beta=0.0, alpha=self._scale)
+        probabilities = _ScaledSoftmax.apply(scores.view(batch, heads, rows, -1))
+        del scores
+        probabilities = self.dropout(probabilities)
+        v = v.reshape(v.shape[0], batch * heads, -1)
+        found = torch.bmm(probabilities.view(batch * heads, rows, -1), v.transpose(0, 1))
+        found = found.view(batch, heads, rows, -1).permute(2, 0, 1, 3).contiguous()
+        return found.view(rows, batch, -1)
+
+
+def _interleaved(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Whether the three lie beside each other head by head in one storage (layout `sbh3d`), which is taken as it is."""
+    storages = {x.untyped_storage()._cdata for x in (q, k, v)}
+    return len(storages) == 1 and q.stride() == k.stride() == v.stride() and q.shape == k.shape == v.shape

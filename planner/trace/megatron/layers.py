@@ -1,0 +1,106 @@
+"""Megatron-core's TransformerLayer on one rank (megatron/core/transformer/transformer_layer.py, attention.py, mlp.py)."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from gpu_plan.planner.megatron.architecture import Architecture
+from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.trace.megatron.attention import Attention
+from gpu_plan.planner.trace.megatron.functions import AddDropped, Gelu, Rotary, SplitLast, SwiGlu
+from gpu_plan.planner.trace.megatron.linear import Linear, Norm, NormLinear, Shared
+
+
+def shared_of(layout: Layout) -> Shared:
+    """How tensor parallel ranks share a dense layer."""
+    return Shared(layout.tensor, layout.sequence, layout.fused_gradients)
+
+
+class SelfAttention(nn.Module):
+    """attention.py: SelfAttention; the projection's output is grouped by key-value head."""
+
+    def __init__(self, model: Architecture, layout: Layout) -> None:
+        super().__init__()
+        shared, size = shared_of(layout), model.head_dim
+        self._heads, self._groups = model.heads // layout.tensor, max(1, model.groups // layout.tensor)
+        self._size, self._rotary = size, model.rotary
+        self.linear_qkv = NormLinear(
+            model.hidden,
+            (self._heads + 2 * self._groups) * size,
+            shared,
+            norm_bias=model.norm == "layer",
+            bias=model.biases or model.query_biases,
+        )
+        self.q_layernorm = Norm(size, bias=model.norm == "layer") if model.query_norm else None
+        self.k_layernorm = Norm(size, bias=model.norm == "layer") if model.query_norm else None
+        self.core_attention = Attention(layout, size)
+        self.linear_proj = Linear(
+            self._heads * size, model.hidden, shared, "row", bias=model.biases, apart=True
+        )
+        self._recompute = layout.recompute == "selective" and "core_attn" in layout.recompute_modules
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed = self.linear_qkv(x)
+        mixed = mixed.view(*mixed.shape[:2], self._groups, -1)
+        each = self._heads // self._groups * self._size
+        q, k, v = SplitLast.apply(mixed, (each, self._size, self._size))
+        del mixed
+        q = q.reshape(*q.shape[:2], -1, self._size)
+        if self.q_layernorm is not None and self.k_layernorm is not None:
+            q, k = self.q_layernorm(q), self.k_layernorm(k)
+        if self._rotary:
+            q, k = Rotary.apply(q), Rotary.apply(k)
+        if self._recompute:
+            found = checkpoint(self.core_attention, q, k, v, use_reentrant=True)
+        else:
+            found = self.core_attention(q, k, v)
+        del q, k, v
+        out: torch.Tensor = self.linear_proj(found)
+        return out
+
+
+class Mlp(nn.Module):
+    """mlp.py: MLP."""
+
+    def __init__(self, model: Architecture, layout: Layout, width: int, *, norm: bool = True) -> None:
+        super().__init__()
+        shared, self._gated = shared_of(layout), model.gated
+        outputs = width // layout.tensor * (2 if model.gated else 1)
+        if norm:
+            self.linear_fc1: nn.Module = NormLinear(
+                model.hidden, outputs, shared, norm_bias=model.norm == "layer", bias=model.biases, apart=True
+            )
+        else:
+            self.linear_fc1 = Linear(model.hidden, outputs, shared, "column", bias=model.biases, apart=True)
+        self.linear_fc2 = Linear(width // layout.tensor, model.hidden, shared, "row", bias=model.biases, apart=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = self.linear_fc1(x)
+        bias: Any = self.linear_fc1.bias
+        narrow = (SwiGlu if self._gated else Gelu).apply(wide, bias)
+        del wide
+        out: torch.Tensor = self.linear_fc2(narrow)
+        return out
+
+
+class Layer(nn.Module):
+    """transformer_layer.py: TransformerLayer, attention and MLP each with its residual."""
+
+    def __init__(self, model: Architecture, layout: Layout, attention: nn.Module, mlp: nn.Module) -> None:
+        super().__init__()
+        self.self_attention, self.mlp = attention, mlp
+        self._dropout = layout.hidden_dropout
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed = self.self_attention(x)
+        x = AddDropped.apply(mixed, _bias(self.self_attention, "linear_proj"), x, self._dropout)
+        del mixed
+        narrow = self.mlp(x)
+        found: torch.Tensor = AddDropped.apply(narrow, _bias(self.mlp, "linear_fc2"), x, self._dropout)
+        return found
+
+
+def _bias(module: nn.Module, name: str) -> Any:
+    return getattr(getattr(module, name, None), "bias", None)

@@ -1,0 +1,258 @@
+"""Transformer Engine's linear layers under Megatron-core, in 16 bits.
+
+transformer_engine/pytorch/module/linear.py (_Linear), module/layernorm_linear.py (_LayerNormLinear) and
+module/base.py (get_dummy_wgrad) of release 2.11, as megatron/core/extensions/transformer_engine.py calls them. Custom
+functions have untyped contexts, hence Any.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from gpu_plan.planner.trace.megatron.group import all_sum, gather, scatter_sum
+
+Parallel = Literal["column", "row", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """How the ranks of a tensor parallel group share a layer."""
+
+    ranks: int
+    sequence: bool
+    """Whether tokens are shared out between layers."""
+    fused_gradients: bool
+    """Whether a weight's gradient goes straight into the buffer: autograd is then handed a tensor that stands for it."""
+
+    @property
+    def gathers(self) -> bool:
+        return self.sequence and self.ranks > 1
+
+
+class _Linear(torch.autograd.Function):
+    """Keeps its input (this rank's tokens of it where they are shared out)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: Any, dummy: Any, shared: Shared, mode: Parallel
+    ) -> torch.Tensor:
+        total = gather(x, shared.ranks) if mode == "column" and shared.gathers else x
+        out = product(total, weight, bias)
+        del total
+        if mode == "row" and shared.ranks > 1:
+            out = scatter_sum(out, shared.ranks) if shared.sequence else all_sum(out, shared.ranks)
+        ctx.save_for_backward(x, weight)
+        ctx.shared, ctx.mode, ctx.dummy, ctx.use_bias = shared, mode, dummy, bias is not None
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        x, weight = ctx.saved_tensors
+        shared: Shared = ctx.shared
+        grad = grads[0].contiguous()
+        if ctx.mode == "row" and shared.gathers:
+            grad = gather(grad, shared.ranks)
+        column = ctx.mode == "column"
+        total = gather(x, shared.ranks) if column and shared.gathers else x
+        whole = input_gradient(grad, weight)
+        of_input = whole
+        if column and shared.ranks > 1:
+            of_input = scatter_sum(whole, shared.ranks) if shared.sequence else all_sum(whole, shared.ranks)
+        of_weight = weight_gradient(grad, total, ctx.dummy)
+        of_bias = grad.reshape(-1, grad.shape[-1]).sum(0) if ctx.use_bias else None
+        return of_input, of_weight, of_bias, None, None, None
+
+
+class _NormLinear(torch.autograd.Function):
+    """Keeps the input, the normalised one, and the statistics of each row."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        norm_weight: torch.Tensor,
+        norm_bias: Any,
+        weight: torch.Tensor,
+        bias: Any,
+        dummy: Any,
+        shared: Shared,
+    ) -> torch.Tensor:
+        normed, statistics = normalised(x, norm_weight, norm_bias)
+        total = gather(normed, shared.ranks) if shared.gathers else normed
+        out = product(total, weight, bias)
+        del total
+        ctx.save_for_backward(x, normed, norm_weight, weight, *statistics)
+        ctx.shared, ctx.dummy = shared, dummy
+        ctx.uses = (norm_bias is not None, bias is not None)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        x, normed, norm_weight, weight, *statistics = ctx.saved_tensors
+        shared: Shared = ctx.shared
+        norm_biased, biased = ctx.uses
+        grad = grads[0].contiguous()
+        total = gather(normed, shared.ranks) if shared.gathers else normed
+        whole = input_gradient(grad, weight)
+        of_normed = whole
+        if shared.ranks > 1:
+            of_normed = scatter_sum(whole, shared.ranks) if shared.sequence else all_sum(whole, shared.ranks)
+        of_weight = weight_gradient(grad, total, ctx.dummy)
+        of_bias = grad.reshape(-1, grad.shape[-1]).sum(0) if biased else None
+        del total
+        clear(normed)
+        of_input, of_norm, of_norm_bias = normalised_backward(of_normed, x, norm_weight, norm_biased)
+        for one in statistics:
+            clear(one)
+        return of_input, of_norm, of_norm_bias, of_weight, of_bias, None, None
+
+
+def normalised(x: torch.Tensor, weight: torch.Tensor, bias: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Output, and the statistics of each row: of a layer norm mean and scale, of an RMS norm the scale
+    (module/_common.py: apply_normalization)."""
+    out = torch.empty_like(x)
+    rows = x.numel() // x.shape[-1]
+    statistics = [torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(1 + (bias is not None))]
+    torch.ops.aten.mul.out(x, weight, out=out)
+    return out, statistics
+
+
+def normalised_backward(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, biased: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Gradients of input, weight and bias."""
+    of_input = torch.empty_like(x)
+    of_weight = torch.empty_like(weight)
+    of_bias = torch.empty_like(weight) if biased else None
+    torch.ops.aten.mul.out(grad, x, out=of_input)
+    return of_input, of_weight, of_bias
+
+
+class _Norm(torch.autograd.Function):
+    """te.LayerNorm and te.RMSNorm: the input and the statistics of each row are kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
+        out, statistics = normalised(x, weight, bias)
+        ctx.save_for_backward(x, weight, *statistics)
+        ctx.biased = bias is not None
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        x, weight, *statistics = ctx.saved_tensors
+        found = normalised_backward(grads[0].contiguous(), x, weight, ctx.biased)
+        for one in statistics:
+            clear(one)
+        return found
+
+
+def clear(tensor: torch.Tensor) -> None:
+    """Frees a tensor's storage under whoever still names it (pytorch/utils.py: clear_tensor_data)."""
+    tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
+    flat = x.reshape(-1, x.shape[-1])
+    out = torch.mm(flat, weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
+    return out.view(*x.shape[:-1], weight.shape[0])
+
+
+def input_gradient(grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.mm(grad.reshape(-1, grad.shape[-1]), weight).view(*grad.shape[:-1], weight.shape[1])
+
+
+def weight_gradient(grad: torch.Tensor, x: torch.Tensor, dummy: Any) -> torch.Tensor:
+    """In a storage of its own, or in the buffer, and then a tensor that stands for it, one for each shape."""
+    flat, rows = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+    if dummy is None:
+        return torch.mm(flat.t(), rows)
+    torch.mm(flat.t(), rows, out=dummy)
+    found: torch.Tensor = dummy.detach()
+    return found
+
+
+def _parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(*shape, dtype=torch.bfloat16, device="meta"))
+
+
+class Linear(nn.Module):
+    """TELinear and its kinds: sizes are those of this rank."""
+
+    def __init__(
+        self, inputs: int, outputs: int, shared: Shared, mode: Parallel, *, bias: bool = False, apart: bool = False
+    ) -> None:
+        super().__init__()
+        self.weight = _parameter(outputs, inputs)
+        self.bias = _parameter(outputs) if bias else None
+        self._shared, self._mode = shared, mode
+        self._apart = apart
+        """Whether the bias is handed on instead of added (`skip_bias_add`)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bias = None if self._apart else self.bias
+        out: torch.Tensor = _Linear.apply(x, self.weight, bias, dummy_of(self, self.weight), self._shared, self._mode)
+        return out
+
+
+class NormLinear(nn.Module):
+    """TELayerNormColumnParallelLinear."""
+
+    def __init__(
+        self, inputs: int, outputs: int, shared: Shared, *, norm_bias: bool, bias: bool = False, apart: bool = False
+    ) -> None:
+        super().__init__()
+        self.layer_norm_weight = _parameter(inputs)
+        self.layer_norm_bias = _parameter(inputs) if norm_bias else None
+        self.weight = _parameter(outputs, inputs)
+        self.bias = _parameter(outputs) if bias else None
+        self._shared, self._apart = shared, apart
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = _NormLinear.apply(
+            x,
+            self.layer_norm_weight,
+            self.layer_norm_bias,
+            self.weight,
+            None if self._apart else self.bias,
+            dummy_of(self, self.weight),
+            self._shared,
+        )
+        return out
+
+
+class Norm(nn.Module):
+    """TENorm."""
+
+    def __init__(self, size: int, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = _parameter(size)
+        self.bias = _parameter(size) if bias else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = _Norm.apply(x, self.weight, self.bias)
+        return out
+
+
+def dummy_of(module: nn.Module, weight: torch.Tensor) -> Any:
+    """What stands for the gradients of weights of this shape, where they go straight into the buffer; None elsewhere."""
+    dummies: dict[tuple[int, ...], torch.Tensor] | None = getattr(module, "_dummies", None)
+    return None if dummies is None else dummies[tuple(weight.shape)]
+
+
+def give_dummies(model: nn.Module) -> None:
+    """One tensor for each shape of weights that a fused product adds to the buffer (get_dummy_wgrad), as a buffer."""
+    found: dict[tuple[int, ...], torch.Tensor] = {}
+    for module in list(model.modules()):
+        weight = getattr(module, "weight", None)
+        if not isinstance(weight, nn.Parameter) or weight.dim() != 2 or not getattr(module, "fuses", True):
+            continue
+        if not isinstance(module, Linear | NormLinear) and not getattr(module, "fuses", False):
+            continue
+        shape = tuple(weight.shape)
+        if shape not in found:
+            found[shape] = torch.empty(shape, dtype=weight.dtype, device="meta")
+            model.register_buffer(f"dummy_gradient_{len(found)}", found[shape], persistent=False)
+        object.__setattr__(module, "_dummies", found)

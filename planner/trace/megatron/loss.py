@@ -1,0 +1,150 @@
+"""The head, and the loss over a vocabulary that tensor parallel ranks share.
+
+megatron/core/tensor_parallel/layers.py: LinearWithGradAccumulationAndAsyncCommunication,
+tensor_parallel/cross_entropy.py: _VocabParallelCrossEntropy, fusions/fused_cross_entropy.py. Custom functions have
+untyped contexts, hence Any.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpu_plan.planner.megatron.architecture import Architecture
+from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.trace.megatron.group import all_sum, gather_into, scatter_sum
+from gpu_plan.planner.trace.megatron.layers import shared_of
+from gpu_plan.planner.trace.megatron.linear import Shared, input_gradient, product, weight_gradient, dummy_of
+
+
+class _Head(torch.autograd.Function):
+    """Keeps its input; tokens of other ranks are gathered in a buffer that stays (get_global_memory_buffer)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, dummy: Any, gathered: Any, shared: Shared
+    ) -> torch.Tensor:
+        total = x if gathered is None else gather_into(gathered, x, shared.ranks)
+        ctx.save_for_backward(x, weight)
+        ctx.dummy, ctx.gathered, ctx.shared = dummy, gathered, shared
+        return product(total, weight, None)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        x, weight = ctx.saved_tensors
+        shared: Shared = ctx.shared
+        grad = grads[0]
+        total = x if ctx.gathered is None else gather_into(ctx.gathered, x, shared.ranks)
+        whole = input_gradient(grad, weight)
+        of_input = whole
+        if shared.ranks > 1:
+            of_input = scatter_sum(whole, shared.ranks) if shared.sequence else all_sum(whole, shared.ranks)
+        return of_input, weight_gradient(grad, total, ctx.dummy), None, None, None
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The logits in fp32 become probabilities in place, and these the gradient, in place too; autograd brings it to
+    the logits' own type."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor, ranks: int) -> torch.Tensor:
+        wide = logits.float()
+        largest = torch.max(wide, dim=-1)[0]
+        if ranks > 1:
+            all_sum(largest, ranks)
+        wide -= largest.unsqueeze(dim=-1)
+        mask = (target < 0) | (target >= wide.shape[-1])
+        masked = target.clone() - 0
+        flat = masked.view(-1)
+        chosen = torch.empty(target.shape, dtype=torch.float32, device=target.device)
+        torch.exp(wide, out=wide)
+        total = wide.sum(dim=-1)
+        if ranks > 1:
+            all_sum(chosen, ranks)
+            all_sum(total, ranks)
+        loss = torch.log(total) - chosen
+        wide.div_(total.unsqueeze(dim=-1))
+        ctx.save_for_backward(wide, mask, flat)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        wide, mask, _ = ctx.saved_tensors
+        update = 1.0 - mask.view(-1).float()
+        del update
+        wide.mul_(grads[0].unsqueeze(dim=-1))
+        return wide, None, None
+
+
+class _FusedCrossEntropy(torch.autograd.Function):
+    """fused_cross_entropy.py: _VocabParallelCrossEntropy: the same in compiled kernels; the gradient is made in the
+    logits' own type by the last of them."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor, ranks: int) -> torch.Tensor:
+        wide = logits.float()
+        both = torch.empty((2, *target.shape), dtype=torch.float32, device=target.device)
+        if ranks > 1:
+            all_sum(both, ranks)
+        wide.sub_(1.0)
+        mask = torch.empty(target.shape, dtype=torch.bool, device=target.device)
+        flat = torch.empty(target.numel(), dtype=target.dtype, device=target.device)
+        ctx.save_for_backward(wide, mask, flat)
+        return both[0] - both[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        wide, _, _ = ctx.saved_tensors
+        return wide.to(torch.bfloat16), None, None
+
+
+class _TeCrossEntropy(torch.autograd.Function):
+    """transformer_engine/pytorch/cross_entropy.py: the gradient takes the logits' own place in the forward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor, ranks: int) -> torch.Tensor:
+        rows = logits.shape[0] * logits.shape[1]
+        loss = torch.empty(rows, dtype=torch.float32, device=logits.device)
+        sums = torch.empty(rows * 3, dtype=torch.float32, device=logits.device)
+        if ranks > 1:
+            found = torch.empty(rows * 3 * ranks, dtype=torch.float32, device=logits.device)
+            gather_into(found, sums, ranks)
+        logits.mul_(1.0)
+        ctx.save_for_backward(logits.detach())
+        return loss.view(target.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        (logits,) = ctx.saved_tensors
+        logits.mul_(1.0)
+        return logits, None, None
+
+
+_LOSSES: dict[str, Any] = {"unfused": _CrossEntropy, "native": _FusedCrossEntropy, "te": _TeCrossEntropy}
+
+
+class Head(nn.Module):
+    """ColumnParallelLinear without bias over this rank's part of the padded vocabulary."""
+
+    fuses = True
+    """Whether its weight's gradient may go straight into the buffer."""
+
+    def __init__(self, model: Architecture, layout: Layout) -> None:
+        super().__init__()
+        rows = model.padded_vocabulary(layout.tensor) // layout.tensor
+        self.weight = nn.Parameter(torch.empty(rows, model.hidden, dtype=torch.bfloat16, device="meta"))
+        self._shared = shared_of(layout)
+
+    def forward(self, x: torch.Tensor, gathered: torch.Tensor | None) -> torch.Tensor:
+        out: torch.Tensor = _Head.apply(x, self.weight, dummy_of(self, self.weight), gathered, self._shared)
+        return out
+
+
+def loss_of(logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Of one micro batch: the mean over its tokens (language_module.py: compute_language_model_loss,
+    pretrain_gpt.py: loss_func)."""
+    labels = labels.transpose(0, 1).contiguous()
+    losses = _LOSSES[layout.cross_entropy].apply(logits, labels, layout.tensor)
+    losses = losses.transpose(0, 1).contiguous()
+    found: torch.Tensor = torch.sum(losses.view(-1).float() * mask.view(-1))
+    return found
