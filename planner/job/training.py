@@ -57,7 +57,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
 
     def warnings(found: Found[StepJudgement]) -> tuple[str, ...]:
         against = _against_script(request, cluster, spec, workload, found, note)
-        return (*warned, *against, *bubble_warnings((p.family.pipeline, p.batch, p.piped) for p in found.plans))
+        return (*warned, *against, *bubble_warnings((p.batch, p.piped) for p in found.plans))
 
     return Prepared(
         task=TrainingTask(evaluator),

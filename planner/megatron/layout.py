@@ -45,6 +45,9 @@ class Layout:
     grouped: bool = True
     """Whether a rank's experts are one grouped product (`--moe-grouped-gemm`)."""
     deterministic: bool = False
+    first_layers: int | None = None
+    """Of the first pipeline rank (`--decoder-first-pipeline-num-layers`); None: as many as the others."""
+    last_layers: int | None = None
 
     @property
     def stages(self) -> int:
@@ -55,9 +58,18 @@ class Layout:
         """Ranks that compute the same samples."""
         return self.tensor * self.pipeline * self.context
 
+    @property
+    def words(self) -> str:
+        """`TP 2 × PP 4 (2 stages a rank) × EP 8`; empty where nothing is shared out."""
+        names = (("TP", self.tensor), ("PP", self.pipeline), ("CP", self.context), ("EP", self.expert))
+        found = [f"{name} {degree}" for name, degree in names if degree > 1]
+        if self.virtual > 1:
+            found[-1 if self.pipeline == 1 else [w[:2] for w in found].index("PP")] += f" ({self.virtual} stages a rank)"
+        return " × ".join(found)
+
     def own(self) -> "Layout":
         """What of it one rank's own step depends on."""
-        return replace(self, pipeline=1, virtual=1)
+        return replace(self, pipeline=1, virtual=1, first_layers=None, last_layers=None)
 
     def key(self) -> str:
         """Stable text that names it in caches."""

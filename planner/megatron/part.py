@@ -23,6 +23,13 @@ class Part:
         return f"{self.model.key()} {self.layout.own().key()} {self.cut.key()}"
 
     @property
+    def kinds(self) -> tuple[bool, bool, tuple[bool, ...]]:
+        """What tells stages of one model apart: whether it is first or last, and which of its layers have experts."""
+        experts = self.model.experts
+        layers = tuple(experts is not None and experts.has(layer) for layer in range(self.cut.first, self.cut.end))
+        return self.cut.is_first, self.cut.is_last, layers
+
+    @property
     def group(self) -> int:
         """Ranks that a rank's own step sends something to, itself among them."""
         layout = self.layout

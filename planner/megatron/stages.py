@@ -13,23 +13,27 @@ def refused(layers: int, layout: Layout) -> str | None:
     asked = f"--pp {layout.pipeline}" + (f" --vpp {layout.virtual}" if layout.virtual > 1 else "")
     if layers < layout.stages:
         return f"the model has {layers} layers, fewer than the {layout.stages} stages of {asked}"
-    if layers % layout.stages:
-        return f"{asked} are {layout.stages} stages, which do not divide {layers} layers: Megatron gives each as many"
+    given = [count for count in (layout.first_layers, layout.last_layers) if count is not None]
+    if given and layout.pipeline == 1:
+        return "--set megatron.first_layers and last_layers are about a pipeline: add --pp"
+    between, rest = (layout.pipeline - len(given)) * layout.virtual, layers - sum(given)
+    odd = any(count % layout.virtual for count in given)
+    if odd or (between == 0 and rest) or rest < between or (between and rest % between):
+        share = "as many" if not given else "what is left in equal parts"
+        return f"{asked} do not divide {layers} layers: Megatron gives each of {layout.stages} stages {share}"
     return None
 
 
-def cuts(layers: int, layout: Layout, first: int | None = None, last: int | None = None) -> tuple[StageCut, ...]:
-    """Equal stages; `first` and `last` where `--decoder-first-pipeline-num-layers` and `-last-` say how many."""
-    stages = layout.stages
-    each = [layers // stages] * stages
-    if first is not None or last is not None:
-        between = stages - (first is not None) - (last is not None)
-        rest = layers - (first or 0) - (last or 0)
-        each = [rest // max(1, between)] * stages
-        each[0] = each[0] if first is None else first
-        each[-1] = each[-1] if last is None else last
+def cuts(layers: int, layout: Layout) -> tuple[StageCut, ...]:
+    """Equal stages, but for the first and the last pipeline rank where the layout says how many they have."""
+    first, last = layout.first_layers, layout.last_layers
+    between = layout.pipeline - (first is not None) - (last is not None)
+    each = [(layers - (first or 0) - (last or 0)) // max(1, between)] * layout.pipeline
+    each[0] = each[0] if first is None else first
+    each[-1] = each[-1] if last is None else last
     found, start = [], 0
-    for count in each:
+    for stage in range(layout.stages):
+        count = each[stage % layout.pipeline] // layout.virtual
         found.append(StageCut(first=start, end=start + count, layers=layers))
         start += count
     return tuple(found)

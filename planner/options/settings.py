@@ -54,6 +54,33 @@ SETTINGS: Mapping[str, Setting] = {
         " take time as well (both are tried)",
         choices=("even", "balanced"),
     ),
+    "megatron.sequence_parallel": Setting("flag", "whether tensor parallel ranks share out tokens between layers (true)"),
+    "megatron.distributed_optimizer": Setting("flag", "whether Megatron's data parallel ranks share out states (true)"),
+    "megatron.overlap": Setting("flag", "whether gradients are reduced beside backward, and gathered beside forward (true)"),
+    "megatron.recompute_method": Setting(
+        "choice", "which layers --checkpointing full runs again: all, in chunks, or some (uniform)", choices=("uniform", "block")
+    ),
+    "megatron.recompute_layers": Setting("count", "layers of a chunk (uniform), or of a stage that are run again (1)", 1),
+    "megatron.cross_entropy": Setting(
+        "choice",
+        "whose loss over a shared vocabulary: Megatron-core's, its fused one, or Transformer Engine's (unfused)",
+        choices=("unfused", "native", "te"),
+    ),
+    "megatron.gradient_fusion": Setting("flag", "whether products add weights' gradients to their buffer (true)"),
+    "megatron.grad_dtype": Setting(
+        "choice", "type of the buffer of gradients (float32)", choices=("float32", "bfloat16")
+    ),
+    "megatron.precision_aware": Setting(
+        "flag", "whether the optimizer keeps of main parameters what the 16-bit ones lack (false)"
+    ),
+    "megatron.moments_dtype": Setting(
+        "choice",
+        "type of both moments of a precision-aware optimizer (float32)",
+        choices=("float32", "bfloat16", "float16", "float8"),
+    ),
+    "megatron.expert_tensor": Setting("count", "ranks that hold one expert together (1)", 1),
+    "megatron.first_layers": Setting("count", "layers of the first pipeline rank (as many as others)", 1),
+    "megatron.last_layers": Setting("count", "layers of the last pipeline rank (as many as others)", 1),
     "ddp.gradient_as_bucket_view": Setting("flag", "whether gradients become views of DDP's buckets (false)"),
     "zero.reduce_bucket_size": Setting("elements", "ZeRO's gradient bucket (5e8; hidden² under the Trainer)", 1),
     "zero.prefetch_bucket_size": Setting("elements", "ZeRO-3's prefetched parameters (5e7)"),

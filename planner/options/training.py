@@ -10,6 +10,7 @@ from gpu_plan.planner.model.quantization.words import is_bitsandbytes
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.checks import check_workload
 from gpu_plan.planner.options.degrees.context import check_context, check_ranks, check_split, pinned_context
+from gpu_plan.planner.options.degrees.megatron import check_product, check_schedule, runs_own_model
 from gpu_plan.planner.options.degrees.pipeline import (
     check_pipeline,
     check_stages,
@@ -112,8 +113,11 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
     inference = next((key for key, _ in given.settings if key.startswith("cache.")), None)
     if inference is not None:
         raise UsageError(f"--set {inference} is about inference: add --task infer")
-    check_context(given.context_parallel, given.strategy, _beside_context(given))
-    given = _with_stages(_with_experts(_with_degrees(given)))
+    if runs_own_model(given.strategy):
+        check_schedule(given.schedule, given.virtual_stages, given.pipeline_parallel)
+    else:
+        check_context(given.context_parallel, given.strategy, _beside_context(given))
+        given = _with_stages(_with_experts(_with_degrees(given)))
     _check_adapters(given)
     _check_replicas(given)
     _check_every(given.checkpointing, given.settings, given.stack)
@@ -330,6 +334,9 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         given.strategy,
         given.micro_batch,
     )
+    own = runs_own_model(given.strategy)
+    if own:
+        check_product(given.tensor_parallel, given.pipeline_parallel, given.context_parallel, cluster)
     check_stages(given.pipeline_parallel, given.strategy, cluster)
     check_ranks(given.context_parallel, given.dp_replicate, cluster)
     if given.dp_replicate not in (None, 1):
@@ -381,10 +388,10 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         strategy=strategy,
         offload=None if offload is None else str(offload),
         dp_replicate=replicas,
-        tensor_parallel=given.tensor_parallel,
-        expert_parallel=given.expert_parallel,
+        tensor_parallel=1 if own and pinned and given.tensor_parallel is None else given.tensor_parallel,
+        expert_parallel=1 if own and pinned and given.expert_parallel is None else given.expert_parallel,
         context_parallel=1 if pinned and given.context_parallel is None else given.context_parallel,
-        pipeline_parallel=given.pipeline_parallel,
+        pipeline_parallel=1 if own and pinned and given.pipeline_parallel is None else given.pipeline_parallel,
         schedule=_schedule(given, pinned),
         virtual_stages=given.virtual_stages,
         peft=given.peft or NO_ADAPTERS,
@@ -392,10 +399,11 @@ def make_workload(given: Given, pinned: bool, cluster: Cluster, spec: ModelSpec)
         lora_targets=spec.adapted or None,
         fused_loss=_fused_loss(given),
         loss=_loss(given, spec),
-        settings=with_even_stages(given.settings, given.pipeline_parallel) if pinned else given.settings,
+        settings=with_even_stages(given.settings, given.pipeline_parallel) if pinned and not own else given.settings,
     )
     check_workload(workload, cluster, spec)
-    check_split(workload)
+    if not own:
+        check_split(workload)
     return workload.with_basis(**_basis(given, pinned))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpu_plan.planner.dtypes import element_bits
+from gpu_plan.planner.megatron.part import Part as MegatronPart
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, Role
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.stream import RankStream, StreamBuilder
@@ -54,6 +55,8 @@ class RankContext:
     """Ranks that share the tokens of every sample; `trace` is the step of one of them."""
     pipeline: PipelineRank | None = None
     """The rank's place in a pipeline, where `trace` is of its stages; None: the model is not cut into stages."""
+    part: MegatronPart | None = None
+    """What of a library's own model the rank computes; None: the user's class runs."""
     settings: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -65,6 +68,8 @@ class RankContext:
     def shard_ranks(self) -> int:
         """Ranks that the parameters of one rank's step are sharded over."""
         stages = 1 if self.pipeline is None else self.pipeline.ranks
+        if self.part is not None:
+            return self.world_size // self.part.layout.tensor // stages
         return self.world_size // self.replicate // self.tensor_parallel // stages
 
     def setting(self, key: str, default: str) -> str:

@@ -9,7 +9,7 @@ from gpu_plan.planner.nearest import did_you_mean
 from gpu_plan.planner.strategy import kinds
 from gpu_plan.planner.strategy.traits import Engine, HasTraits, Traits
 
-NOT_BUILT = ("megatron",)
+NOT_BUILT: tuple[str, ...] = ()
 """Strategies of the interface that later versions bring."""
 
 

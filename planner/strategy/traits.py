@@ -32,6 +32,8 @@ class Engine(StrEnum):
     """transformers' own `DistributedConfig`: weights are DTensors on one mesh, whatever stands around them."""
     PIPELINE = "PipelineStage"
     """torch.distributed.pipelining: each rank runs stages of the model, in the order of a schedule."""
+    MEGATRON = "megatron.core"
+    """Megatron-core: its own model, schedules, buffers and optimizer."""
 
 
 ENGINE_TITLES = {
@@ -42,6 +44,7 @@ ENGINE_TITLES = {
     Engine.DEEPSPEED: "ZeRO",
     Engine.DTENSOR: "tensor parallel",
     Engine.PIPELINE: "pipeline",
+    Engine.MEGATRON: "Megatron",
 }
 """What an engine's strategies are called together."""
 
@@ -70,6 +73,8 @@ class Form(StrEnum):
     """DTensors of any mesh, in torch's distributed checkpoint."""
     STAGES = "pipeline stages"
     """The layers of each stage, in torch's distributed checkpoint."""
+    MEGATRON = "Megatron shards"
+    """Megatron-core's own names, in torch's distributed checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +175,9 @@ class Traits:
     pipeline_parallel: Literal["", "all", "some"] = ""
     """Whether ranks hold stages of one copy of the model (`--pp`): all of them one each, or groups of some; empty: each
     holds all layers."""
+    own_model: str = ""
+    """Library whose own model a rank runs in place of the user's class, which shares it out in every degree at once;
+    empty: the user's class runs."""
     unpiped: str = ""
     """Strategy that it comes to with one stage; empty where none is named so."""
     cpu_ranks: bool

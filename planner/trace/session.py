@@ -8,6 +8,7 @@ from torch import nn
 
 from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.errors import InputError, PlanError
+from gpu_plan.planner.megatron.part import Part
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.build.construct import build_model, from_factory
 from gpu_plan.planner.model.build.specs import spec_of
@@ -71,6 +72,8 @@ class TracingSession:
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """Traces the step; see `Tracer.trace`. Problems inside the model's code become one line."""
         try:
+            if variant.part is not None:
+                return self._trace_megatron(variant, variant.part, micro_batch)
             if variant.stage is not None:
                 return self._trace_stage(variant, micro_batch)
             if variant.spread > 1:
@@ -123,6 +126,24 @@ class TracingSession:
             self._stages[key] = stage.first, stage.end, self._traced(model).trace(variant, micro_batch)
         first, end, trace = self._stages[key]
         return renumbered(trace, name, range(first, end), stage.first - first)
+
+    def _trace_megatron(self, variant: StepVariant, part: Part, micro_batch: int) -> StepTrace:
+        """Of one stage of Megatron-core's own model; one of equal layers is another one's under other names."""
+        from gpu_plan.planner.trace.megatron.stage import build_stage, stage_batch
+
+        first, end, kinds = part.cut.first, part.cut.end, part.kinds
+        key = (replace(variant, part=None).key(), part.model, part.layout.own(), micro_batch, *kinds)
+        if key not in self._stages:
+            with ranks(part.group):
+                tracer = Tracer(
+                    model=build_stage(part),
+                    make_batch=lambda _, samples, length: stage_batch(part, samples, length),
+                    profile=kernel_profile(self._device),
+                    has_sequence=True,
+                )
+                self._stages[key] = first, end, tracer.trace(variant, micro_batch)
+        traced_first, traced_end, trace = self._stages[key]
+        return renumbered(trace, "decoder.layers", range(traced_first, traced_end), first - traced_first)
 
     def _batch(self, model: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
         # What a model takes and how it counts its loss is read from its own class, not from a wrapper around it.

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.search.training.degrees import spreads
+from gpu_plan.planner.search.training.megatron.layouts import layouts
 from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.known import unsharded, with_degree
 from gpu_plan.planner.strategy.pipeline.cuts import STEPS_PER_STAGE, Pipeline, pipelines
@@ -31,6 +33,8 @@ class Family:
     """Ranks that share the tokens of every sample."""
     replicas: int | None = None
     """Whole sharded copies, where another number than `--dp-replicate` or one on each node is tried."""
+    layout: Layout | None = None
+    """How a library's own model is shared out; None: the user's class runs."""
     pipeline: Pipeline | None = None
     """How the model is cut into stages; None: it is not."""
     settings: tuple[tuple[str, str], ...] = ()
@@ -43,12 +47,16 @@ class Family:
     @property
     def copy_ranks(self) -> int:
         """Ranks that compute the same samples, however they share the model or the samples' tokens."""
+        if self.layout is not None:
+            return self.layout.copy_ranks
         return self.tensor_parallel * self.context_parallel * (1 if self.pipeline is None else self.pipeline.degree)
 
     @property
     def title(self) -> str:
         """`ZeRO-2 with optimizer offload`, `FSDP2 × TP 4`, `HSDP of 2 replicas`, `pipeline PP 4 (1f1b)`."""
         title = self.strategy.title
+        if self.layout is not None:
+            return f"{title} {self.layout.words}".rstrip()
         if self.pipeline is not None:
             return f"{with_degree(title, 'PP', self.pipeline.degree)} ({self.pipeline.words})"
         if self.tensor_parallel > 1:
@@ -88,6 +96,19 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
     UsageError when checkpointing is asked of a model that does not support it.
     """
     for strategy in _strategies(workload, cluster):
+        if strategy.traits.own_model:
+            for checkpointing in _checkpointing(workload, True):
+                for layout in layouts(workload, cluster, checkpointing):
+                    yield Family(
+                        strategy=strategy,
+                        offload=Offload.NONE,
+                        checkpointing=checkpointing,
+                        tensor_parallel=layout.tensor,
+                        expert_parallel=layout.expert,
+                        context_parallel=layout.context,
+                        layout=layout,
+                    )
+            continue
         for pipeline in pipelines(strategy.traits, workload, cluster):
             for offload in _offloads(workload, cluster, strategy):
                 for checkpointing in _checkpointing(workload, can_checkpoint):

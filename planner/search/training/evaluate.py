@@ -21,6 +21,7 @@ from gpu_plan.planner.search.training.compilation import (
     uncompiled_term,
 )
 from gpu_plan.planner.search.training.evaluation import evaluated
+from gpu_plan.planner.search.training.megatron.judge import judge_megatron
 from gpu_plan.planner.search.training.notes.checkpointing import ON_HOST, checkpoint_every, checkpointing_notes
 from gpu_plan.planner.search.training.notes.context import context_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
@@ -159,8 +160,8 @@ class Evaluator(BaseEvaluator[Workload]):
             loss=self.workload.loss,
             padding=self.workload.setting("data.padding", "none"),
             compilation=compilation_of(self.workload, family.strategy.name),
-            tensor_parallel=family.tensor_parallel,
-            expert_parallel=family.expert_parallel,
+            tensor_parallel=1 if family.layout else family.tensor_parallel,
+            expert_parallel=1 if family.layout else family.expert_parallel,
             split=split_of(family.strategy.traits.context_parallel, family.context_parallel, self.workload),
         )
 
@@ -220,7 +221,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def judge_uncounted(self, family: Family, batch: Batch) -> StepJudgement:
         """The same for what is no candidate itself."""
-        if family.pipeline is not None:
+        if family.pipeline is not None or family.layout is not None:
             return self._judge_pipeline(family, batch)
         trace = self.provider.trace(self.variant(family), batch.micro_batch)
         return self._judge(family, batch, trace)
@@ -256,7 +257,8 @@ class Evaluator(BaseEvaluator[Workload]):
         )
 
     def _judge_pipeline(self, family: Family, batch: Batch) -> StepJudgement:
-        step, time = judge_pipeline(self, family, batch)
+        judged = judge_pipeline if family.layout is None else judge_megatron
+        step, time = judged(self, family, batch)
         worst = step.ranks[step.worst]
         return StepJudgement(
             family=family,
@@ -325,7 +327,7 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def _host_terms(self, family: Family, context: RankContext, step_bytes: int) -> tuple[Term, ...]:
         """Once for all micro batches of a family: what is loaded, kept and saved does not depend on them."""
-        key = (*_words(family), family.pipeline, context.pipeline, id(context.trace.parameters), step_bytes)
+        key = (*_words(family), family.pipeline, family.layout, context.pipeline, id(context.trace.parameters), step_bytes)
         if key not in self._hosts:
             # The parameters are kept beside: another list could have their id once they were gone.
             self._hosts[key] = self._made_host_terms(family, context, step_bytes), context.trace.parameters

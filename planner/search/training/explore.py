@@ -19,7 +19,7 @@ def explored(evaluator: Evaluator, family: Family, cuts: list[Batch], *, exhaust
 
     What a rank of several holds of one copy, only its trace tells: its states alone rule nothing out.
     """
-    states = None if family.copy_ranks > 1 else evaluator.judge_states(family, cuts[0])
+    states = None if family.copy_ranks > 1 or family.layout is not None else evaluator.judge_states(family, cuts[0])
     if states is not None and states.verdict == "no" and not exhaustive:
         return Explored(rejected=Rejected(judgement=states, reason=too_large(states)))
     tried = _ascending(evaluator.workload, cuts)

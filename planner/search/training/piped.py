@@ -1,6 +1,6 @@
 """Judges a candidate that is cut into stages: every rank of one pipeline replayed, and the schedule run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -87,6 +87,7 @@ class Judge(Protocol):
     workload: Workload
     cluster: Cluster
     speed: SpeedModel
+    config: Mapping[str, Any] | None
     kept_pipelines: dict[Any, tuple[PipedRank, ...]]
 
     def variant(self, family: Family) -> StepVariant:
@@ -160,21 +161,21 @@ def judge_pipeline(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
     ranks = evaluator.kept_pipelines[key]
     profiles = tuple(measure(one.plan.stream, batch.micro_batch) for one in ranks)
     times = [work_time(evaluator, family, batch, traces[cut]) for cut in cuts]
-    timeline = _timeline(evaluator, batch, ranks, cuts, traces, times)
+    timeline = timeline_of(evaluator, batch, ranks, cuts, traces, times)
     step = PipedStep(ranks=ranks, profiles=profiles, timeline=timeline)
-    return step, _step_time(evaluator, family, batch, step, times)
+    return step, step_time(evaluator, family, batch, step, times)
 
 
-def bubble_warnings(plans: Iterable[tuple[Pipeline | None, Batch, PipedStep | None]]) -> tuple[str, ...]:
+def bubble_warnings(plans: Iterable[tuple[Batch, PipedStep | None]]) -> tuple[str, ...]:
     """Of pipelines with fewer micro batches than stages: how much of the step is spent waiting."""
     found = {}
-    for pipeline, batch, step in plans:
-        steps = batch.accumulation_steps
-        if step is not None and pipeline is not None and steps < pipeline.degree:
+    for batch, step in plans:
+        steps, degree = batch.accumulation_steps, 1 if step is None else len(step.ranks)
+        if step is not None and steps < degree:
             batches = "batch does" if steps == 1 else "batches do"
-            found[pipeline.degree, steps] = (
-                f"{steps} micro {batches} not fill {pipeline.degree} stages: ranks wait {step.bubble:.0%} of the step"
-                f" for one another; --grad-accum {4 * pipeline.degree} or a larger --global-batch fills them"
+            found[degree, steps] = (
+                f"{steps} micro {batches} not fill {degree} stages: ranks wait {step.bubble:.0%} of the step"
+                f" for one another; --grad-accum {4 * degree} or a larger --global-batch fills them"
             )
     return tuple(found.values())
 
@@ -254,7 +255,7 @@ def work_time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) 
     return evaluator.speed.step_time(work, evaluator.cluster)
 
 
-def _timeline(
+def timeline_of(
     evaluator: Judge,
     batch: Batch,
     ranks: Sequence[PipedRank],
@@ -289,7 +290,7 @@ def _sending(evaluator: Judge, degree: int, nbytes: int) -> float:
     return call_seconds(call, cluster).expected
 
 
-def _step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, times: Sequence[StepTime]) -> StepTime:
+def step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, times: Sequence[StepTime]) -> StepTime:
     """Until the last rank has stepped; the parts are those of the rank that computes longest."""
     cluster, steps = evaluator.cluster, batch.accumulation_steps
     once = replace(batch, accumulation_steps=1)  # the schedule repeats it

@@ -1,8 +1,9 @@
 """Training, as the search sees a task."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from gpu_plan.planner.context.rules import LONG, divides_heads, splits_tokens, why_uncut, why_whole
 from gpu_plan.planner.hardware.cluster import Cluster
@@ -19,6 +20,7 @@ from gpu_plan.planner.search.training.explore import explored
 from gpu_plan.planner.search.training.finer import sparser, too_slow, unresharded
 from gpu_plan.planner.search.training.least import stages as piped_bounds
 from gpu_plan.planner.search.training.least.together import Bounds
+from gpu_plan.planner.search.training.megatron import judge as megatron
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
 from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
@@ -51,6 +53,7 @@ class TrainingTask:
     def cuts_of(self, family: Family) -> list[Batch]:
         """The same for the copies of one family."""
         stages = 1 if family.pipeline is None else family.pipeline.degree
+        stages = stages if family.layout is None else family.layout.pipeline
         if family.copy_ranks == self._sharing:
             return self.cuts
         return batches(self._workload, self._cluster.world_size // family.copy_ranks, stages)
@@ -62,8 +65,10 @@ class TrainingTask:
         """
         known = families(self._workload, self._cluster, self._can_checkpoint)
         # What nobody asked for comes last: it is traced only where it could come first.
-        for family in sorted(known, key=lambda one: one.context_parallel > 1 and not self._cut):
-            if family.pipeline is not None:
+        for family in sorted(self._sensible(known), key=lambda one: one.context_parallel > 1 and not self._cut):
+            if family.layout is not None:
+                yield family
+            elif family.pipeline is not None:
                 if self._can_be_piped(family.pipeline, family):
                     yield family
             elif family.context_parallel > 1:
@@ -71,6 +76,19 @@ class TrainingTask:
                     yield family
             elif family.tensor_parallel == 1 or self._asked or self.bounds.splits(family.tensor_parallel):
                 yield family
+
+    def _sensible(self, known: Iterable[Family]) -> list[Family]:
+        """Of a library's own model the layouts that it can run; the first of them all where it can run none, to say
+        why."""
+        families = list(known)
+        shared = [family for family in families if family.layout is not None]
+        able = [
+            family
+            for family in shared
+            if family.layout is not None
+            and megatron.refusal(self.evaluator, family.layout, self.cuts_of(family)) is None
+        ]
+        return [family for family in families if family.layout is None] + (able or shared[:1])
 
     def finer(self, ranking: Ranking, plans: Sequence[StepJudgement]) -> Iterator[Family]:
         """What is gathered stays; fewer layers are checkpointed, unless the loop is the user's, to which nothing from
@@ -127,11 +145,15 @@ class TrainingTask:
     def refusal(self, family: Family) -> str | None:
         """What the real implementation would say, before any step is traced."""
         trace = self.evaluator.provider.static_trace(self.evaluator.variant(family).regime)
-        if family.pipeline is not None:
+        if family.layout is not None:
+            problem = megatron.refusal(self.evaluator, family.layout, self.cuts_of(family))
+            if problem is not None:
+                return problem
+        elif family.pipeline is not None:
             problem = piped.refusal(self.evaluator, family.pipeline, self.cuts_of(family))
             if problem is not None:
                 return problem
-        if family.context_parallel > 1:
+        if family.context_parallel > 1 and family.layout is None:
             method, length = family.strategy.traits.context_parallel, self._workload.seq_len
             problem = why_whole(self._workload, method) or why_uncut(length, family.context_parallel, method)
             if problem is not None:
@@ -140,6 +162,8 @@ class TrainingTask:
 
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Of degrees and settings that nobody asked for: each takes a trace of its own, made if it might be first."""
+        if family.layout is not None:
+            return None
         slow = too_slow(self.evaluator, family, self.cuts_of(family), ranking, plans)
         if slow is not None:
             return slow
@@ -197,7 +221,7 @@ class TrainingTask:
 
     def by_states(self, family: Family) -> StepJudgement | None:
         """What a rank of several holds of one copy, only its trace tells."""
-        return None if family.copy_ranks > 1 else self.evaluator.judge_states(family, self.cuts_of(family)[0])
+        return None if family.copy_ranks > 1 or family.layout is not None else self.evaluator.judge_states(family, self.cuts_of(family)[0])
 
     def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
         """The best micro batch, and the smallest that fails."""
@@ -206,6 +230,8 @@ class TrainingTask:
             cuts = piped.runnable(family.pipeline, cuts)
             if piped.is_repeated(self.evaluator, family, cuts[0]):
                 return Explored()
+        if family.layout is not None:
+            cuts = megatron.runnable(family.layout, cuts)
         return explored(self.evaluator, family, cuts, exhaustive=exhaustive)
 
     def smaller(self) -> Iterator[tuple[str, "TrainingTask"]]:
@@ -258,9 +284,7 @@ class TrainingTask:
             expert_parallel=family.expert_parallel,
             context_parallel=family.context_parallel,
             dp_replicate=self.evaluator.replicas(family),
-            pipeline_parallel=1 if family.pipeline is None else family.pipeline.degree,
-            schedule="" if family.pipeline is None else str(family.pipeline.schedule),
-            virtual_stages=1 if family.pipeline is None else family.pipeline.virtual_stages,
+            **_stages(family),
             zero_stage=family.strategy.traits.stage,
             offload=str(family.offload),
             micro_batch_size=batch.micro_batch,
@@ -343,3 +367,20 @@ class TrainingTask:
 
     def _with(self, workload: Workload, cluster: Cluster | None = None) -> "TrainingTask":
         return replace(self, evaluator=self.evaluator.of(workload, cluster or self.evaluator.cluster))
+
+
+def _stages(family: Family) -> dict[str, Any]:
+    """Pipeline ranks, stages on each and their schedule, as a document names them."""
+    if family.layout is not None:
+        interleaved, piped_ = family.layout.virtual > 1, family.layout.pipeline > 1
+        schedule = Schedule.INTERLEAVED if interleaved else Schedule.ONE_F_ONE_B
+        degrees = {"pipeline_parallel": family.layout.pipeline, "virtual_stages": family.layout.virtual}
+        return {**degrees, "schedule": str(schedule) if piped_ else ""}
+    pipeline = family.pipeline
+    if pipeline is None:
+        return {"pipeline_parallel": 1, "schedule": "", "virtual_stages": 1}
+    return {
+        "pipeline_parallel": pipeline.degree,
+        "schedule": str(pipeline.schedule),
+        "virtual_stages": pipeline.virtual_stages,
+    }

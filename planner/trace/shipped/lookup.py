@@ -26,7 +26,7 @@ def book_name(model: str, digest: str, kind: str = "traces") -> str:
 
 def trace_key(device: DeviceKind, attention: str, variant: StepVariant, points: tuple[int, ...]) -> str | None:
     """Name of a trace in a book; None where the device matters in more than the choice of kernels."""
-    depends = variant.fused or variant.compilation or variant.regime.float8 or variant.spread > 1
+    depends = variant.fused or variant.compilation or variant.regime.float8 or variant.spread > 1 or variant.part
     if device.kernels is None or depends or variant.seq_len <= _SPLITS_BELOW:
         return None
     return f"{device.kernels} {attention} {variant.key()} {points}"

@@ -1,0 +1,89 @@
+"""A model of transformers as Megatron-core would build it, from its configuration.
+
+The mappings are Megatron-Bridge's (megatron/bridge/models): the model's own names for TransformerConfig's.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
+
+_GATED = frozenset({"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3"})
+_NORMED = frozenset({"qwen3", "qwen3_moe"})
+KNOWN = (*sorted(_GATED), "gpt2")
+"""Model types that are built."""
+
+
+def architecture_of(config: Mapping[str, Any] | None, name: str) -> Architecture:
+    """UsageError, in one line, for a model that GPTModel is not or whose mapping is not in this version."""
+    kind = None if config is None else config.get("model_type")
+    if config is None or kind not in KNOWN:
+        what = "a model without a configuration" if kind is None else f"model type {kind}"
+        raise UsageError(f"{name}: {what} is not built by Megatron-core's GPTModel here; it builds {', '.join(KNOWN)}")
+    if config.get("quantization_config"):
+        config = {key: value for key, value in config.items() if key != "quantization_config"}
+    return _gpt2(config) if kind == "gpt2" else _llama(config, str(kind))
+
+
+def _gpt2(config: Mapping[str, Any]) -> Architecture:
+    hidden, heads = int(config.get("n_embd", 768)), int(config.get("n_head", 12))
+    return Architecture(
+        layers=int(config.get("n_layer", 12)),
+        hidden=hidden,
+        intermediate=int(config.get("n_inner") or 4 * hidden),
+        heads=heads,
+        groups=heads,
+        head_dim=hidden // heads,
+        vocabulary=int(config.get("vocab_size", 50257)),
+        gated=False,
+        norm="layer",
+        biases=True,
+        tied=bool(config.get("tie_word_embeddings", True)),
+        positions=int(config.get("n_positions", 1024)),
+        rotary=False,
+    )
+
+
+def _llama(config: Mapping[str, Any], kind: str) -> Architecture:
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    return Architecture(
+        layers=int(config["num_hidden_layers"]),
+        hidden=hidden,
+        intermediate=int(config["intermediate_size"]),
+        heads=heads,
+        groups=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or hidden // heads),
+        vocabulary=int(config["vocab_size"]),
+        query_biases=kind == "qwen2" or bool(config.get("attention_bias")),
+        query_norm=kind in _NORMED,
+        tied=bool(config.get("tie_word_embeddings", False)),
+        latent=_latent(config),
+        experts=_experts(config),
+    )
+
+
+def _latent(config: Mapping[str, Any]) -> LatentAttention | None:
+    if not config.get("kv_lora_rank"):
+        return None
+    return LatentAttention(
+        query_rank=int(config["q_lora_rank"]) if config.get("q_lora_rank") else None,
+        key_value_rank=int(config["kv_lora_rank"]),
+        head_dim=int(config["qk_nope_head_dim"]),
+        rotary_dim=int(config["qk_rope_head_dim"]),
+        value_dim=int(config["v_head_dim"]),
+    )
+
+
+def _experts(config: Mapping[str, Any]) -> Experts | None:
+    count = config.get("n_routed_experts") or config.get("num_local_experts") or config.get("num_experts")
+    if not count:
+        return None
+    width = int(config.get("moe_intermediate_size") or config["intermediate_size"])
+    return Experts(
+        count=int(count),
+        chosen=int(config.get("num_experts_per_tok", 2)),
+        width=width,
+        shared_width=width * int(config.get("n_shared_experts") or 0),
+        dense_layers=int(config.get("first_k_dense_replace") or 0),
+    )

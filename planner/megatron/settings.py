@@ -1,0 +1,68 @@
+"""`--set megatron.*` and the options of a job as a layout of Megatron-core."""
+
+from collections.abc import Mapping
+
+from gpu_plan.planner.megatron.architecture import Architecture
+from gpu_plan.planner.megatron.layout import Attention, Layout
+from gpu_plan.planner.units import ceil_div
+
+KEYS = (
+    "megatron.sequence_parallel",
+    "megatron.distributed_optimizer",
+    "megatron.overlap",
+    "megatron.recompute_method",
+    "megatron.recompute_layers",
+    "megatron.cross_entropy",
+    "megatron.gradient_fusion",
+    "megatron.grad_dtype",
+    "megatron.precision_aware",
+    "megatron.moments_dtype",
+    "megatron.expert_tensor",
+    "megatron.first_layers",
+    "megatron.last_layers",
+)
+_HOPPER = (9, 0)
+
+
+def flag(settings: Mapping[str, str], key: str, default: bool) -> bool:
+    """A setting that is true or false."""
+    return settings.get(f"megatron.{key}", str(default).lower()) == "true"
+
+
+def number(settings: Mapping[str, str], key: str) -> int | None:
+    """A setting that is a count; None where it is not given."""
+    found = settings.get(f"megatron.{key}")
+    return None if found is None else int(found)
+
+
+def attention_kernel(asked: str, capability: tuple[int, int] | None) -> Attention:
+    """What `--attention-backend` comes to; by itself Transformer Engine takes cuDNN's kernels from Hopper on, flash
+    attention before (dot_product_attention/utils.py: get_attention_backend)."""
+    if asked == "eager":
+        return "unfused"
+    if asked == "flash":
+        return "flash"
+    return "fused" if (capability or (0, 0)) >= _HOPPER else "flash"
+
+
+def refused(model: Architecture, layout: Layout, seq_len: int) -> str | None:
+    """Why degrees do not fit the model, in one line; None where they do."""
+    tensor, context = layout.tensor, layout.context
+    if model.heads % tensor:
+        return f"--tp {tensor} does not divide {model.heads} attention heads"
+    if model.groups % tensor and tensor % model.groups:
+        return f"--tp {tensor} does not go with {model.groups} heads of keys and values"
+    if model.intermediate % tensor:
+        return f"--tp {tensor} does not divide the intermediate size {model.intermediate}"
+    if seq_len % (2 * context if context > 1 else 1) or (layout.sequence and (seq_len // context) % tensor):
+        multiple = (2 * context if context > 1 else 1) * (tensor if layout.sequence else 1)
+        return f"--seq-len {seq_len} does not divide over its ranks: give {ceil_div(seq_len, multiple) * multiple}"
+    if model.experts is None:
+        return f"--ep {layout.expert}: this model has no experts to share out" if layout.expert > 1 else None
+    if model.experts.count % layout.expert:
+        return f"--ep {layout.expert} does not divide {model.experts.count} experts"
+    if model.experts.width % layout.expert_tensor:
+        return f"--set megatron.expert_tensor={layout.expert_tensor} does not divide an expert's {model.experts.width}"
+    if tensor > 1 and not layout.sequence:
+        return "experts beside --tp need sequence parallel (Megatron refuses them without): drop the setting"
+    return None

@@ -1,0 +1,113 @@
+"""Judges a job of Megatron-core: every rank of one pipeline replayed, and its schedule run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpu_plan.planner.megatron import schedules, settings, stages
+from gpu_plan.planner.megatron.architecture import Architecture
+from gpu_plan.planner.megatron.huggingface import architecture_of
+from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.megatron.part import Part
+from gpu_plan.planner.memory.profile import measure
+from gpu_plan.planner.pipeline.places import PipelineRank
+from gpu_plan.planner.pipeline.schedules import Schedule
+from gpu_plan.planner.pipeline.stages import StageCut
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.piped import Judge, PipedRank, PipedStep, step_time, timeline_of
+from gpu_plan.planner.speed.in_step import collectives_of, computation_of
+from gpu_plan.planner.speed.model import OptimizerWork, StepTime
+from gpu_plan.planner.strategy.pipeline.rank import joined
+from gpu_plan.planner.trace.events import StepTrace
+
+
+def architecture(evaluator: Judge) -> Architecture:
+    """The model as Megatron-core builds it; UsageError for one that it does not build."""
+    return architecture_of(evaluator.config, evaluator.provider.spec().id)
+
+
+def refusal(evaluator: Judge, layout: Layout, cuts: Sequence[Batch]) -> str | None:
+    """Why a job cannot run so, in one line; None where it can."""
+    model, workload = architecture(evaluator), evaluator.workload
+    problem = settings.refused(model, layout, workload.seq_len) or stages.refused(model.layers, layout)
+    if problem is not None:
+        return problem
+    if model.positions and workload.seq_len > model.positions:
+        return f"--seq-len {workload.seq_len} is more than the model's {model.positions} positions"
+    if not runnable(layout, cuts):
+        return schedules.refused(layout, max(cut.accumulation_steps for cut in cuts))
+    return None
+
+
+def runnable(layout: Layout, cuts: Sequence[Batch]) -> list[Batch]:
+    """Batches that the schedule can run."""
+    return [cut for cut in cuts if schedules.refused(layout, cut.accumulation_steps) is None]
+
+
+def judge_megatron(evaluator: Judge, family: Family, batch: Batch) -> tuple[PipedStep, StepTime]:
+    """Every rank of one pipeline, and the step's time."""
+    layout = family.layout
+    assert layout is not None
+    model = architecture(evaluator)
+    cuts = stages.cuts(model.layers, layout)
+    traces = {cut: _trace(evaluator, family, Part(model=model, layout=layout, cut=cut), batch) for cut in cuts}
+    key = (family, batch.accumulation_steps, tuple((cut, trace.samples) for cut, trace in traces.items()))
+    if key not in evaluator.kept_pipelines:
+        evaluator.kept_pipelines[key] = tuple(
+            _rank(evaluator, family, batch, rank, Part(model=model, layout=layout, cut=cuts[rank]), cuts, traces)
+            for rank in range(layout.pipeline)
+        )
+    ranks = evaluator.kept_pipelines[key]
+    profiles = tuple(measure(one.plan.stream, batch.micro_batch) for one in ranks)
+    known: dict[int, StepTime] = {}
+    times = []
+    for cut in cuts:
+        trace = traces[cut]
+        if id(trace) not in known:
+            known[id(trace)] = _time(evaluator, family, batch, trace)
+        times.append(known[id(trace)])
+    timeline = timeline_of(evaluator, batch, ranks, cuts, traces, times)
+    step = PipedStep(ranks=ranks, profiles=profiles, timeline=timeline)
+    return step, step_time(evaluator, family, batch, step, times)
+
+
+def _trace(evaluator: Judge, family: Family, part: Part, batch: Batch) -> StepTrace:
+    return evaluator.provider.trace(replace(evaluator.variant(family), part=part), batch.micro_batch)
+
+
+def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> StepTime:
+    """One micro batch through one stage."""
+    layout = family.layout
+    assert layout is not None
+    inside = collectives_of(trace, layout.tensor, layout.expert, batch.micro_batch)
+    work = evaluator.own_work(
+        family,
+        replace(batch, accumulation_steps=1),
+        computation_of(trace),
+        OptimizerWork(parameter_bytes_read_written=0),
+        inside,
+    )
+    return evaluator.speed.step_time(work, evaluator.cluster)
+
+
+def _rank(
+    evaluator: Judge,
+    family: Family,
+    batch: Batch,
+    rank: int,
+    part: Part,
+    cuts: Sequence[StageCut],
+    traces: dict[StageCut, StepTrace],
+) -> PipedRank:
+    layout = part.layout
+    own = [rank + place * layout.pipeline for place in range(layout.virtual)]
+    trace, spans = joined([(stage, cuts[stage], traces[cuts[stage]]) for stage in own])
+    place = PipelineRank(
+        rank=rank,
+        ranks=layout.pipeline,
+        schedule=Schedule.INTERLEAVED if layout.virtual > 1 else Schedule.ONE_F_ONE_B,
+        order=schedules.actions(layout, rank, batch.accumulation_steps),
+        micro_batches=batch.accumulation_steps,
+        spans=spans,
+    )
+    context = replace(evaluator.context(family, batch.accumulation_steps, trace, place), part=part)
+    return PipedRank(place=place, context=context, plan=family.strategy.rank(context))

@@ -1,0 +1,73 @@
+"""Layouts that are tried: degrees as given, else those within a node and stages over nodes."""
+
+from collections.abc import Iterator
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.megatron.settings import attention_kernel, flag, number
+from gpu_plan.planner.workload.training import Checkpointing, Workload
+
+_MOST_STAGES = 64
+"""Pipeline ranks that are tried unasked: beyond that no published run has gone."""
+
+
+def layouts(workload: Workload, cluster: Cluster, checkpointing: Checkpointing) -> Iterator[Layout]:
+    """Every layout of the devices, fewest ranks that share a copy first."""
+    within = [degree for degree in range(1, cluster.gpus_per_node + 1) if cluster.gpus_per_node % degree == 0]
+    stages = [degree for degree in range(1, min(cluster.world_size, _MOST_STAGES) + 1) if _is_power(degree)]
+    found = [
+        (tensor, pipeline, context, expert)
+        for tensor in _given(workload.tensor_parallel, within)
+        for pipeline in _given(workload.pipeline_parallel, stages)
+        for context in _given(workload.context_parallel, [1])
+        for expert in _given(workload.expert_parallel, within)
+        if _fits(cluster.world_size, tensor * context, pipeline, expert * (_expert_tensor(workload)))
+    ]
+    for tensor, pipeline, context, expert in sorted(found, key=lambda one: (one[0] * one[1] * one[2], one)):
+        yield _layout(workload, cluster, checkpointing, tensor, pipeline, context, expert)
+
+
+def _layout(
+    workload: Workload,
+    cluster: Cluster,
+    checkpointing: Checkpointing,
+    tensor: int,
+    pipeline: int,
+    context: int,
+    expert: int,
+) -> Layout:
+    settings = dict(workload.settings)
+    return Layout(
+        tensor=tensor,
+        pipeline=pipeline,
+        virtual=workload.virtual_stages or (2 if workload.schedule == "interleaved" and pipeline > 1 else 1),
+        context=context,
+        expert=expert,
+        expert_tensor=_expert_tensor(workload),
+        sequence=tensor > 1 and flag(settings, "sequence_parallel", True),
+        recompute="none" if checkpointing is Checkpointing.NONE else checkpointing.value,  # type: ignore[arg-type]
+        recompute_method=settings.get("megatron.recompute_method", "uniform"),  # type: ignore[arg-type]
+        recompute_layers=number(settings, "recompute_layers") or 1,
+        attention=attention_kernel(str(workload.attention), cluster.gpu.compute_capability),
+        fused_gradients=flag(settings, "gradient_fusion", True),
+        cross_entropy=settings.get("megatron.cross_entropy", "unfused"),  # type: ignore[arg-type]
+        first_layers=number(settings, "first_layers"),
+        last_layers=number(settings, "last_layers"),
+    )
+
+
+def _expert_tensor(workload: Workload) -> int:
+    return number(dict(workload.settings), "expert_tensor") or 1
+
+
+def _given(value: int | None, otherwise: list[int]) -> list[int]:
+    return otherwise if value is None else [value]
+
+
+def _fits(world: int, copy: int, pipeline: int, experts: int) -> bool:
+    """Whether both ways to count a pipeline stage's ranks come out whole."""
+    return world % (copy * pipeline) == 0 and world % (experts * pipeline) == 0
+
+
+def _is_power(number: int) -> bool:
+    return number & (number - 1) == 0

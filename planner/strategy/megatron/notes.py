@@ -1,0 +1,52 @@
+"""What a Megatron-core plan does not take, and what it rests on."""
+
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.traits import Offload
+
+
+def refuses_job(context: RankContext) -> str | None:
+    """Why a job is not planned so, in one line; None where it is."""
+    if context.capability is None:
+        return "Megatron-core's kernels are CUDA's: plan for GPUs"
+    if context.peft.adapts:
+        return "adapters under Megatron-core are not in this version"
+    if context.precision.is_float8:
+        return "float8 training under Megatron-core is not in this version"
+    if context.precision.compute_dtype == "float32":
+        return "Megatron-core is planned in 16 bits (its --bf16 or --fp16): give --precision bf16-mixed"
+    if context.offload is not Offload.NONE:
+        return "offload under Megatron-core is not in this version"
+    if str(context.optimizer) not in _ADAM:
+        return f"Megatron-core is planned with Transformer Engine's FusedAdam: drop --optimizer {context.optimizer}"
+    if context.settings and dict(context.settings).get("megatron.moments_dtype", "float32") != "float32":
+        if dict(context.settings).get("megatron.precision_aware") != "true":
+            return "--set megatron.moments_dtype needs --set megatron.precision_aware=true"
+    return None
+
+
+def notes_of(context: RankContext) -> tuple[str, ...]:
+    """How it is run."""
+    assert context.part is not None
+    layout = context.part.layout
+    notes = [
+        "the model is Megatron-core's GPTModel, which Megatron-LM or Megatron-Bridge runs: plan export PLAN --to"
+        " megatron-lm or megatron-bridge writes what they take; a script's own loop is not run so",
+        f"read in Megatron-LM of August 2026 and Transformer Engine 2.11: attention {layout.attention}, cross entropy"
+        f" {layout.cross_entropy}, gradients {'added to their buffers by the product' if layout.fused_gradients else 'whole'}",
+    ]
+    if layout.expert > 1 or (context.part.model.experts is not None and layout.capacity is None):
+        notes.append(
+            "tokens are counted as if every expert were chosen equally often: a rank whose experts are chosen more often"
+            " holds as much more of them"
+        )
+    per_node = context.world_size // context.nodes
+    if layout.tensor > per_node:
+        notes.append(
+            f"--tp {layout.tensor} spans {layout.tensor // per_node} nodes of {per_node} GPUs: every layer waits for the"
+            " network; a degree within a node is usually faster"
+        )
+    return tuple(notes)
+
+
+_ADAM = frozenset({"adamw", "adamw" + "-fused"})
+"""What FusedAdam computes: the same states, one kernel."""

@@ -1,0 +1,86 @@
+"""A rank of a job that the search judges."""
+
+from gpu_plan.planner.megatron.settings import flag
+from gpu_plan.planner.speed.model import Collective, OptimizerWork
+from gpu_plan.planner.strategy.base import RankContext, RankPlan
+from gpu_plan.planner.strategy.megatron.notes import notes_of
+from gpu_plan.planner.strategy.megatron.rank import RankJob, stream_of
+from gpu_plan.planner.strategy.megatron.states import StateRules
+from gpu_plan.planner.trace.events import StepTrace
+
+_WIDE, _HALF = 4, 2
+_TOUCHED = 28 + 6
+"""Bytes an element of FusedAdam's step: gradient, main parameter and two moments read, the last three written in fp32;
+and the main parameter read again and written in 16 bits."""
+_MOMENTS = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
+
+
+def rules_of(context: RankContext) -> StateRules:
+    """How the job keeps its states."""
+    assert context.part is not None
+    layout, settings = context.part.layout, dict(context.settings)
+    dense = context.world_size // (layout.tensor * layout.pipeline)
+    experts = context.world_size // (layout.expert * layout.expert_tensor * layout.pipeline)
+    aware = flag(settings, "precision_aware", False)
+    moment = _MOMENTS[settings.get("megatron.moments_dtype", "float32")]
+    return StateRules(
+        data_parallel=dense,
+        expert_data_parallel=max(1, experts),
+        distributed=flag(settings, "distributed_optimizer", True),
+        overlap=flag(settings, "overlap", True),
+        gradient_bytes=_HALF if settings.get("megatron.grad_dtype") == "bfloat16" else _WIDE,
+        # optimizer_config.py: store_param_remainders: beside 16-bit parameters only what they lack of fp32 is kept.
+        main_bytes=_HALF if aware else _WIDE,
+        moment_bytes=(moment, moment),
+    )
+
+
+def planned_rank(context: RankContext) -> RankPlan:
+    """The rank at `context.pipeline`."""
+    place, part = context.pipeline, context.part
+    assert place is not None and part is not None
+    rules = rules_of(context)
+    stream, stepped = stream_of(
+        RankJob(
+            trace=context.trace,
+            place=place,
+            rules=rules,
+            capability=context.capability,
+            tied=part.model.tied,
+            fused_gradients=part.layout.fused_gradients,
+            grouped=part.model.experts is not None and part.layout.grouped,
+        )
+    )
+    return RankPlan(
+        stream=stream,
+        collectives=_collectives(context.trace, rules),
+        optimizer_work=OptimizerWork(parameter_bytes_read_written=stepped * _TOUCHED, elements=stepped),
+        notes=notes_of(context),
+    )
+
+
+def _collectives(trace: StepTrace, rules: StateRules) -> tuple[Collective, ...]:
+    """Gradients summed over data parallel ranks and parameters gathered again, once a step."""
+    found = []
+    for experts, ranks in ((False, rules.data_parallel), (True, rules.expert_data_parallel)):
+        elements = sum(one.numel for one in trace.parameters if one.experts is experts)
+        if ranks == 1 or not elements:
+            continue
+        reduced = elements * rules.gradient_bytes
+        if not rules.distributed:
+            found.append(_once("all_reduce", reduced, ranks, rules.overlap, "backward"))
+            continue
+        found.append(_once("reduce_scatter", reduced, ranks, rules.overlap, "backward"))
+        found.append(_once("all_gather", elements * _HALF, ranks, rules.overlap, "forward"))
+    return tuple(found)
+
+
+def _once(kind: str, nbytes: int, ranks: int, overlap: bool, phase: str) -> Collective:
+    return Collective(
+        kind=kind,  # type: ignore[arg-type]
+        bytes=nbytes,
+        phase=phase if overlap else "step",  # type: ignore[arg-type]
+        per="step",
+        overlap=overlap,
+        ranks=ranks,
+    )
