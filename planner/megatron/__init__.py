@@ -1,8 +1,10 @@
-"""Megatron-core's side of a training step, without torch: whose model runs, how it is shared out, and what stands around it.
+"""Megatron-core's side of a training step, without torch: its model, how ranks share it, what stands around it.
 
     architecture  the model as TransformerConfig describes it
     huggingface   the same, from a model's configuration
     layout        degrees, recomputation and kernels of a job
+    settings      the same from options, and which degrees a model takes
+    part          what one rank traces
     schedules     in which order a rank runs its micro batches
     stages        layers over stages
     buffers       DDP's contiguous buffers of parameters and gradients

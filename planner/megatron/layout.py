@@ -64,7 +64,9 @@ class Layout:
         names = (("TP", self.tensor), ("PP", self.pipeline), ("CP", self.context), ("EP", self.expert))
         found = [f"{name} {degree}" for name, degree in names if degree > 1]
         if self.virtual > 1:
-            found[-1 if self.pipeline == 1 else [w[:2] for w in found].index("PP")] += f" ({self.virtual} stages a rank)"
+            found[-1 if self.pipeline == 1 else [w[:2] for w in found].index("PP")] += (
+                f" ({self.virtual} stages a rank)"
+            )
         return " × ".join(found)
 
     def own(self) -> "Layout":

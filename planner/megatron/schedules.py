@@ -15,8 +15,8 @@ def refused(layout: Layout, micro_batches: int) -> str | None:
     if layout.virtual == 1 or rest == 0:
         return None
     return (
-        f"Megatron's interleaved schedule takes micro batches in groups of {layout.pipeline}, one for each pipeline rank,"
-        f" not {micro_batches}: give --grad-accum {micro_batches - rest + layout.pipeline}"
+        f"Megatron's interleaved schedule takes micro batches in groups of {layout.pipeline}, one for each pipeline"
+        f" rank, not {micro_batches}: give --grad-accum {micro_batches - rest + layout.pipeline}"
     )
 
 

@@ -54,13 +54,21 @@ SETTINGS: Mapping[str, Setting] = {
         " take time as well (both are tried)",
         choices=("even", "balanced"),
     ),
-    "megatron.sequence_parallel": Setting("flag", "whether tensor parallel ranks share out tokens between layers (true)"),
-    "megatron.distributed_optimizer": Setting("flag", "whether Megatron's data parallel ranks share out states (true)"),
-    "megatron.overlap": Setting("flag", "whether gradients are reduced beside backward, and gathered beside forward (true)"),
-    "megatron.recompute_method": Setting(
-        "choice", "which layers --checkpointing full runs again: all, in chunks, or some (uniform)", choices=("uniform", "block")
+    "megatron.sequence_parallel": Setting(
+        "flag", "whether tensor parallel ranks share out tokens between layers (true)"
     ),
-    "megatron.recompute_layers": Setting("count", "layers of a chunk (uniform), or of a stage that are run again (1)", 1),
+    "megatron.distributed_optimizer": Setting("flag", "whether Megatron's data parallel ranks share out states (true)"),
+    "megatron.overlap": Setting(
+        "flag", "whether gradients are reduced beside backward, and gathered beside forward (true)"
+    ),
+    "megatron.recompute_method": Setting(
+        "choice",
+        "which layers --checkpointing full runs again: all, in chunks, or some (uniform)",
+        choices=("uniform", "block"),
+    ),
+    "megatron.recompute_layers": Setting(
+        "count", "layers of a chunk (uniform), or of a stage that are run again (1)", 1
+    ),
     "megatron.cross_entropy": Setting(
         "choice",
         "whose loss over a shared vocabulary: Megatron-core's, its fused one, or Transformer Engine's (unfused)",

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from gpu_plan.planner.context.split import SequenceSplit
 from gpu_plan.planner.dtypes import is_floating
-from gpu_plan.planner.megatron.part import Part
+from gpu_plan.planner.megatron.part import Part as MegatronPart
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.workload.stacks.registry import Part, Stack, part_of
 from gpu_plan.planner.workload.training import Attention, Checkpointing
@@ -130,7 +130,7 @@ class StepVariant:
     """The stage of a pipeline whose forward and backward are recorded; None: the whole model's."""
     split: SequenceSplit | None = None
     """Whose share of every sample's tokens the rank computes; None: all of them."""
-    part: Part | None = None
+    part: MegatronPart | None = None
     """What of a model of Megatron-core's own the rank computes; None: the model is its library's."""
 
     @property

@@ -28,7 +28,6 @@ from gpu_plan.reports.plan import generation_words
 from gpu_plan.reports.plan.added import recipe_words, serving_words
 
 _OTHERS = {
-    "megatron": "Megatron",
     "replicas": "replicas",
     "tp": "tensor parallel",
     "pp": "pipeline stages",

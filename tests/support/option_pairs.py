@@ -71,6 +71,11 @@ NO_PAIR = {
 """Options that stand in no pair, and why."""
 SETTING_VALUES: Mapping[str, tuple[object, ...]] = {
     "fsdp.reshard_after_forward": ("false",), "dtype.params": ("bfloat16",), "dtype.reduce": ("float32", "bfloat16"),
+    "megatron.sequence_parallel": ("false",), "megatron.distributed_optimizer": ("false",),
+    "megatron.overlap": ("false",), "megatron.recompute_method": ("block",), "megatron.recompute_layers": (2,),
+    "megatron.cross_entropy": ("native", "te"), "megatron.gradient_fusion": ("false",),
+    "megatron.grad_dtype": ("bfloat16",), "megatron.precision_aware": ("true",), "megatron.moments_dtype": ("bfloat16",),
+    "megatron.expert_tensor": (2,), "megatron.first_layers": (1,), "megatron.last_layers": (1,),
     "pipeline.split": ("balanced",), "cp.rotation": ("alltoall",), "checkpoint.offload": ("true",),
     "ddp.gradient_as_bucket_view": ("true",), "zero.reduce_bucket_size": (3000,),
     "zero.prefetch_bucket_size": (3000,), "zero.param_persistence_threshold": (0,), "zero.max_live_parameters": (3000,),

@@ -124,7 +124,7 @@ def test_it_is_a_value_of_the_option(toy: None) -> None:
     assert read_given({"strategy": "toy"}, ["dtype.reduce=float32"]).strategy == "toy"
     with pytest.raises(UsageError, match=r"--strategy single, ddp, pp and ddp_pp, not toy"):
         read_given({"strategy": "toy"}, ["dtype.params=bfloat16"])
-    with pytest.raises(UsageError, match=r"fsdp_pp, toy"):
+    with pytest.raises(UsageError, match=r"megatron, toy"):
         read_given({"strategy": "toys"}, ())
     with pytest.raises(UsageError, match="toy has no replicas"):
         read_given({"strategy": "toy", "dp-replicate": "2"}, ())
@@ -213,6 +213,7 @@ def test_the_explorer_offers_it(toy: None, monkeypatch: pytest.MonkeyPatch) -> N
         "pp",
         "ddp_pp",
         "zero1",
+        "megatron",
         "zero2",
         "zero3",
         "fsdp_tp",
@@ -290,6 +291,7 @@ def test_a_strategy_is_described_without_numpy() -> None:
 ALLOWED = {
     "planner/strategy/generation/layout.py": "a generation's ways to spread a model; one of them is called single, too",
     "planner/options/generation.py": "as above",
+    "planner/options/training.py": "a stack of a later version",
     "executor/inference/job.py": "as above",
     "executor/inference/session.py": "as above",
     "tui/choices.py": "as above: the menu of a generation",

@@ -97,6 +97,7 @@ def families(workload: Workload, cluster: Cluster, can_checkpoint: bool) -> Iter
     """
     for strategy in _strategies(workload, cluster):
         if strategy.traits.own_model:
+            _offloads(workload, cluster, strategy)  # UsageError for one that it does not have
             for checkpointing in _checkpointing(workload, True):
                 for layout in layouts(workload, cluster, checkpointing):
                     yield Family(

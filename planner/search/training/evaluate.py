@@ -327,7 +327,14 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def _host_terms(self, family: Family, context: RankContext, step_bytes: int) -> tuple[Term, ...]:
         """Once for all micro batches of a family: what is loaded, kept and saved does not depend on them."""
-        key = (*_words(family), family.pipeline, family.layout, context.pipeline, id(context.trace.parameters), step_bytes)
+        key = (
+            *_words(family),
+            family.pipeline,
+            family.layout,
+            context.pipeline,
+            id(context.trace.parameters),
+            step_bytes,
+        )
         if key not in self._hosts:
             # The parameters are kept beside: another list could have their id once they were gone.
             self._hosts[key] = self._made_host_terms(family, context, step_bytes), context.trace.parameters

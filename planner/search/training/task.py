@@ -21,6 +21,7 @@ from gpu_plan.planner.search.training.finer import sparser, too_slow, unresharde
 from gpu_plan.planner.search.training.least import stages as piped_bounds
 from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.megatron import judge as megatron
+from gpu_plan.planner.search.training.megatron.bounds import hopeless as megatron_hopeless
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
 from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
@@ -88,7 +89,14 @@ class TrainingTask:
             if family.layout is not None
             and megatron.refusal(self.evaluator, family.layout, self.cuts_of(family)) is None
         ]
+        if shared and able and self._refused_at_all(able[0]):
+            able = able[:1]
         return [family for family in families if family.layout is None] + (able or shared[:1])
+
+    def _refused_at_all(self, family: Family) -> bool:
+        """Whether a job is refused whatever its degrees."""
+        trace = self.evaluator.provider.static_trace(self.evaluator.variant(family).regime)
+        return family.strategy.refuses(self.evaluator.context(family, 1, trace)) is not None
 
     def finer(self, ranking: Ranking, plans: Sequence[StepJudgement]) -> Iterator[Family]:
         """What is gathered stays; fewer layers are checkpointed, unless the loop is the user's, to which nothing from
@@ -163,7 +171,7 @@ class TrainingTask:
     def hopeless(self, family: Family, ranking: Ranking, plans: Sequence[StepJudgement]) -> str | None:
         """Of degrees and settings that nobody asked for: each takes a trace of its own, made if it might be first."""
         if family.layout is not None:
-            return None
+            return megatron_hopeless(self.evaluator, family.layout, plans)
         slow = too_slow(self.evaluator, family, self.cuts_of(family), ranking, plans)
         if slow is not None:
             return slow
@@ -221,7 +229,11 @@ class TrainingTask:
 
     def by_states(self, family: Family) -> StepJudgement | None:
         """What a rank of several holds of one copy, only its trace tells."""
-        return None if family.copy_ranks > 1 or family.layout is not None else self.evaluator.judge_states(family, self.cuts_of(family)[0])
+        return (
+            None
+            if family.copy_ranks > 1 or family.layout is not None
+            else self.evaluator.judge_states(family, self.cuts_of(family)[0])
+        )
 
     def explore(self, family: Family, *, exhaustive: bool) -> Explored[StepJudgement]:
         """The best micro batch, and the smallest that fails."""

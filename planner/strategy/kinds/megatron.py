@@ -1,6 +1,6 @@
 """Megatron-core: tensor, pipeline, context and expert parallel with its own model, schedules and distributed optimizer.
 
-The model is Megatron-core's GPTModel, which takes the place of the user's class: Megatron-LM or Megatron-Bridge runs it.
+The model is Megatron-core's GPTModel in place of the user's class: Megatron-LM or Megatron-Bridge runs it.
 """
 
 from typing import TYPE_CHECKING

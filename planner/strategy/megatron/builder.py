@@ -6,7 +6,7 @@ Megatron-LM sets deallocate_pipeline_outputs); what is sent back lives until the
 """
 
 from gpu_plan.planner.megatron.part import GATHERED
-from gpu_plan.planner.memory.stream import Handle, Point
+from gpu_plan.planner.memory.stream import Point
 from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK
 from gpu_plan.planner.pipeline.schedules import Kind
 from gpu_plan.planner.strategy.pipeline.builder import PipelineBuilder, _Played
@@ -105,4 +105,3 @@ class MegatronBuilder(PipelineBuilder):
             elif hidden and shape is not None and name in _LABELS:
                 listed.append((name, shape[1], shape[2]))
         return listed
-

@@ -1,5 +1,6 @@
 """What a Megatron-core plan does not take, and what it rests on."""
 
+from gpu_plan.planner.memory.optimizer.steps import LocalTensor, state_bytes
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.traits import Offload
 
@@ -16,11 +17,11 @@ def refuses_job(context: RankContext) -> str | None:
         return "Megatron-core is planned in 16 bits (its --bf16 or --fp16): give --precision bf16-mixed"
     if context.offload is not Offload.NONE:
         return "offload under Megatron-core is not in this version"
-    if str(context.optimizer) not in _ADAM:
+    if not _has_moments(context):
         return f"Megatron-core is planned with Transformer Engine's FusedAdam: drop --optimizer {context.optimizer}"
-    if context.settings and dict(context.settings).get("megatron.moments_dtype", "float32") != "float32":
-        if dict(context.settings).get("megatron.precision_aware") != "true":
-            return "--set megatron.moments_dtype needs --set megatron.precision_aware=true"
+    settings = dict(context.settings)
+    if "megatron.moments_dtype" in settings and settings.get("megatron.precision_aware") != "true":
+        return "--set megatron.moments_dtype needs --set megatron.precision_aware=true"
     return None
 
 
@@ -32,21 +33,27 @@ def notes_of(context: RankContext) -> tuple[str, ...]:
         "the model is Megatron-core's GPTModel, which Megatron-LM or Megatron-Bridge runs: plan export PLAN --to"
         " megatron-lm or megatron-bridge writes what they take; a script's own loop is not run so",
         f"read in Megatron-LM of August 2026 and Transformer Engine 2.11: attention {layout.attention}, cross entropy"
-        f" {layout.cross_entropy}, gradients {'added to their buffers by the product' if layout.fused_gradients else 'whole'}",
+        f" {layout.cross_entropy}, gradients {_GRADIENTS[layout.fused_gradients]}",
     ]
     if layout.expert > 1 or (context.part.model.experts is not None and layout.capacity is None):
         notes.append(
-            "tokens are counted as if every expert were chosen equally often: a rank whose experts are chosen more often"
-            " holds as much more of them"
+            "tokens are counted as if every expert were chosen equally often: a rank whose experts are chosen more"
+            " often holds as much more of them"
         )
     per_node = context.world_size // context.nodes
     if layout.tensor > per_node:
         notes.append(
-            f"--tp {layout.tensor} spans {layout.tensor // per_node} nodes of {per_node} GPUs: every layer waits for the"
-            " network; a degree within a node is usually faster"
+            f"--tp {layout.tensor} spans {layout.tensor // per_node} nodes of {per_node} GPUs: every layer waits for"
+            " the network; a degree within a node is usually faster"
         )
     return tuple(notes)
 
 
-_ADAM = frozenset({"adamw", "adamw" + "-fused"})
-"""What FusedAdam computes: the same states, one kernel."""
+def _has_moments(context: RankContext) -> bool:
+    """Whether the optimizer keeps two moments of every element in fp32, as FusedAdam does."""
+    tensor = LocalTensor(name="", numel=_MANY, dtype="float32", shape=(_MANY,))
+    return 8 * _MANY <= state_bytes(context.optimizer, [tensor]) < 9 * _MANY
+
+
+_MANY = 1 << 20
+_GRADIENTS = {True: "added to their buffers by the product", False: "made whole, then added to their buffers"}

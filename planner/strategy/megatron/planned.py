@@ -38,7 +38,8 @@ def rules_of(context: RankContext) -> StateRules:
 def planned_rank(context: RankContext) -> RankPlan:
     """The rank at `context.pipeline`."""
     place, part = context.pipeline, context.part
-    assert place is not None and part is not None
+    assert place is not None
+    assert part is not None
     rules = rules_of(context)
     stream, stepped = stream_of(
         RankJob(

@@ -39,12 +39,39 @@ class _Fused(torch.autograd.Function):
         length = q.shape[0]
         if ctx.flash:
             found = torch.ops.aten._scaled_dot_product_flash_attention_backward(
-                grad, query, key, value, result, rows, None, None, length, length, 0.0, True, seed, offset,
+                grad,
+                query,
+                key,
+                value,
+                result,
+                rows,
+                None,
+                None,
+                length,
+                length,
+                0.0,
+                True,
+                seed,
+                offset,
                 scale=ctx.scale,
             )
         else:
             found = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
-                grad, query, key, value, result, rows, seed, offset, None, None, None, length, length, 0.0, True,
+                grad,
+                query,
+                key,
+                value,
+                result,
+                rows,
+                seed,
+                offset,
+                None,
+                None,
+                None,
+                length,
+                length,
+                0.0,
+                True,
                 scale=ctx.scale,
             )
         return (*(x.permute(2, 0, 1, 3) for x in found[:3]), None, None)
@@ -61,7 +88,7 @@ class _ScaledSoftmax(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
         (out,) = ctx.saved_tensors
         grad = grads[0].contiguous()
         torch.ops.aten.mul.out(grad, out, out=grad)
@@ -96,7 +123,9 @@ class Attention(nn.Module):
         q = q.reshape(rows, batch * heads, -1)
         k = k.reshape(k.shape[0], batch * heads, -1)
         scores = torch.empty(batch * heads, rows, k.shape[0], dtype=q.dtype, device=q.device)
-        scores = torch.baddbmm(scores, q.transpose(0, 1), k.transpose(0, 1).transpose(1, 2), beta=0.0, alpha=self._scale)
+        scores = torch.baddbmm(
+            scores, q.transpose(0, 1), k.transpose(0, 1).transpose(1, 2), beta=0.0, alpha=self._scale
+        )
         probabilities = _ScaledSoftmax.apply(scores.view(batch, heads, rows, -1))
         del scores
         probabilities = self.dropout(probabilities)

@@ -1,8 +1,5 @@
 """Mixture-of-experts layers and multi-latent attention of Megatron-core (core/transformer/moe, multi_latent_attention.py)."""
 
-from typing import Any
-
-import torch
 from torch import nn
 
 from gpu_plan.planner.megatron.architecture import Architecture

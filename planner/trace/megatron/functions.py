@@ -102,7 +102,7 @@ class Rotary(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
         of_input = torch.empty(grads[0].shape, dtype=grads[0].dtype, device=grads[0].device)
         torch.ops.aten.mul.out(grads[0], grads[0], out=of_input)
         return of_input
@@ -113,7 +113,8 @@ class SplitLast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, sizes: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
-        return torch.split(x, sizes, dim=-1)
+        found: tuple[torch.Tensor, ...] = tuple(torch.split(x, list(sizes), dim=-1))  # type: ignore[no-untyped-call]
+        return found
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ def gather(x: torch.Tensor, ranks: int) -> torch.Tensor:
     import torch.distributed as dist
 
     out = torch.empty((x.shape[0] * ranks, *x.shape[1:]), dtype=x.dtype, device=x.device)
-    dist.all_gather_into_tensor(out, x.contiguous(), group=_group(ranks))
+    dist.all_gather_single(out, x.contiguous(), group=_group(ranks))
     return out
 
 
@@ -33,7 +33,7 @@ def gather_into(out: torch.Tensor, x: torch.Tensor, ranks: int) -> torch.Tensor:
     """The same into what is there."""
     import torch.distributed as dist
 
-    dist.all_gather_into_tensor(out, x.contiguous(), group=_group(ranks))
+    dist.all_gather_single(out, x.contiguous(), group=_group(ranks))
     return out
 
 
@@ -42,7 +42,7 @@ def scatter_sum(x: torch.Tensor, ranks: int) -> torch.Tensor:
     import torch.distributed as dist
 
     out = torch.empty((x.shape[0] // ranks, *x.shape[1:]), dtype=x.dtype, device=x.device)
-    dist.reduce_scatter_tensor(out, x.contiguous(), group=_group(ranks))
+    dist.reduce_scatter_single(out, x.contiguous(), group=_group(ranks))
     return out
 
 

@@ -36,9 +36,7 @@ class SelfAttention(nn.Module):
         self.q_layernorm = Norm(size, bias=model.norm == "layer") if model.query_norm else None
         self.k_layernorm = Norm(size, bias=model.norm == "layer") if model.query_norm else None
         self.core_attention = Attention(layout, size)
-        self.linear_proj = Linear(
-            self._heads * size, model.hidden, shared, "row", bias=model.biases, apart=True
-        )
+        self.linear_proj = Linear(self._heads * size, model.hidden, shared, "row", bias=model.biases, apart=True)
         self._recompute = layout.recompute == "selective" and "core_attn" in layout.recompute_modules
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.trace.megatron.group import all_sum, gather_into, scatter_sum
 from gpu_plan.planner.trace.megatron.layers import shared_of
-from gpu_plan.planner.trace.megatron.linear import Shared, input_gradient, product, weight_gradient, dummy_of
+from gpu_plan.planner.trace.megatron.linear import Shared, dummy_of, input_gradient, product, weight_gradient
 
 
 class _Head(torch.autograd.Function):

@@ -114,9 +114,11 @@ class _Embedding(nn.Module):
     def __init__(self, model: Architecture, layout: Layout) -> None:
         super().__init__()
         self.word_embeddings = _Words(model, layout)
-        self.position_embeddings = nn.Embedding(
-            model.positions, model.hidden, dtype=torch.bfloat16, device="meta"
-        ) if model.positions else None
+        self.position_embeddings = (
+            nn.Embedding(model.positions, model.hidden, dtype=torch.bfloat16, device="meta")
+            if model.positions
+            else None
+        )
         self._layout = layout
         self._scattered = layout.sequence and not model.positions
         self.embedding_dropout = nn.Dropout(layout.hidden_dropout)
@@ -206,10 +208,8 @@ class Stage(nn.Module):
             give_dummies(self)
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        if self.embedding is not None:
-            x = self.embedding(batch["input_ids"], batch["position_ids"])
-        else:
-            x = batch[RECEIVED]
+        first = self.embedding
+        x = batch[RECEIVED] if first is None else first(batch["input_ids"], batch["position_ids"])
         x = self.decoder(x)
         if self.output_layer is None:
             return x
@@ -258,7 +258,9 @@ def run_part(
     recorder.mark(Mark.OUTPUTS_BOUND)
     tracker.start_backward()
     recorder.mark(Mark.BACKWARD)
-    back = stage_backward(output, batch.tensors.get(SENT_BACK), batch.tensors.get(RECEIVED, batch.tensors.get("labels")))
+    back = stage_backward(
+        output, batch.tensors.get(SENT_BACK), batch.tensors.get(RECEIVED, batch.tensors.get("labels"))
+    )
     tracker.end_backward()
     recorder.mark(Mark.BACKWARD_END)
     return output, back

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from gpu_plan.planner.megatron import schedules, settings, stages
 from gpu_plan.planner.megatron.architecture import Architecture
@@ -18,6 +19,7 @@ from gpu_plan.planner.speed.in_step import collectives_of, computation_of
 from gpu_plan.planner.speed.model import OptimizerWork, StepTime
 from gpu_plan.planner.strategy.pipeline.rank import joined
 from gpu_plan.planner.trace.events import StepTrace
+from gpu_plan.planner.workload.training import INSTALLED_LOSS, Stack, Workload
 
 
 def architecture(evaluator: Judge) -> Architecture:
@@ -28,6 +30,9 @@ def architecture(evaluator: Judge) -> Architecture:
 def refusal(evaluator: Judge, layout: Layout, cuts: Sequence[Batch]) -> str | None:
     """Why a job cannot run so, in one line; None where it can."""
     model, workload = architecture(evaluator), evaluator.workload
+    problem = _not_its_own(workload, layout)
+    if problem is not None:
+        return problem
     problem = settings.refused(model, layout, workload.seq_len) or stages.refused(model.layers, layout)
     if problem is not None:
         return problem
@@ -109,5 +114,34 @@ def _rank(
         micro_batches=batch.accumulation_steps,
         spans=spans,
     )
-    context = replace(evaluator.context(family, batch.accumulation_steps, trace, place), part=part)
+    replayed = replace(place, **_shorter(layout, rank, batch.accumulation_steps))
+    context = replace(evaluator.context(family, batch.accumulation_steps, trace, replayed), part=part)
     return PipedRank(place=place, context=context, plan=family.strategy.rank(context))
+
+
+def _shorter(layout: Layout, rank: int, micro_batches: int) -> dict[str, Any]:
+    """As many micro batches as bring the schedule to where it repeats itself: what stands is the same from then on."""
+    enough = layout.pipeline + 2 if layout.virtual == 1 else 3 * layout.pipeline
+    fewer = min(micro_batches, enough)
+    return {"order": schedules.actions(layout, rank, fewer), "micro_batches": fewer}
+
+
+_COMMON = ("megatron.", "clip.", "memory.", "alloc.", "gpu.", "attention.")
+"""Beginnings of settings that say something about a job whoever runs it."""
+
+
+def _not_its_own(workload: Workload, layout: Layout) -> str | None:
+    """Why options about other engines' loops cannot be given to this one; None where none is."""
+    odd = next((key for key, _ in workload.settings if not key.startswith(_COMMON)), None)
+    if odd is not None:
+        return f"--set {odd} says nothing about Megatron-core's own loop: drop it"
+    if workload.fused or workload.loss != INSTALLED_LOSS:
+        return "Megatron-core has losses of its own: --set megatron.cross_entropy=native or te fuses them"
+    if workload.stack is not Stack.ACCELERATE:
+        return f"--stack {workload.stack} runs a loop of its own: drop it"
+    keys = {key.removeprefix("megatron."): value for key, value in workload.settings if key.startswith("megatron.")}
+    if layout.tensor == 1 and "sequence_parallel" in keys:
+        return "--set megatron.sequence_parallel is about tensor parallel ranks: add --tp"
+    if layout.recompute != "full" and ("recompute_method" in keys or "recompute_layers" in keys):
+        return "--set megatron.recompute_method and recompute_layers are about --checkpointing full: add it"
+    return None
