@@ -3,5 +3,7 @@
 builder   the run laid out
 states    contiguous buffers of parameters and gradients, what the optimizer keeps
 rank      all of it as one rank's stream
+layouts   degrees that are tried
+planned   a rank as the search asks for it
 notes     what is refused, and what a plan rests on
 """

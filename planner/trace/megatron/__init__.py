@@ -9,6 +9,6 @@
     loss       the head and the loss over a vocabulary that ranks share
     stage      a stage of the model, its batch and its pass
 
-Transformer Engine computes on CUDA alone and Megatron-core wants process groups, so their functions are written out from
-their sources, allocation by allocation; what they leave to torch is left to torch.
+Transformer Engine computes on CUDA alone and Megatron-core wants process groups, so their functions are written out
+from their sources, allocation by allocation; what they leave to torch is left to torch.
 """

@@ -1,4 +1,4 @@
-"""Mixture-of-experts layers and multi-latent attention of Megatron-core (core/transformer/moe, multi_latent_attention.py)."""
+"""Mixture-of-experts layers and multi-latent attention (core/transformer/moe, multi_latent_attention.py)."""
 
 from torch import nn
 
