@@ -7,9 +7,9 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.search.training.degrees import spreads
-from gpu_plan.planner.strategy.megatron.layouts import layouts
 from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.known import unsharded, with_degree
+from gpu_plan.planner.strategy.megatron.layouts import layouts
 from gpu_plan.planner.strategy.pipeline.cuts import STEPS_PER_STAGE, Pipeline, pipelines
 from gpu_plan.planner.strategy.registry import STRATEGIES, find_strategy
 from gpu_plan.planner.strategy.traits import ENGINE_TITLES, Offload, Traits

@@ -1,4 +1,4 @@
-"""Megatron-core's TransformerLayer on one rank (megatron/core/transformer/transformer_layer.py, attention.py, mlp.py)."""
+"""Megatron-core's TransformerLayer on one rank (core/transformer/transformer_layer.py, attention.py, mlp.py)."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ class Shared:
     sequence: bool
     """Whether tokens are shared out between layers."""
     fused_gradients: bool
-    """Whether a weight's gradient goes straight into the buffer: autograd is then handed a tensor that stands for it."""
+    """Whether a weight's gradient goes straight into the buffer: autograd is handed a tensor that stands for it."""
 
     @property
     def gathers(self) -> bool:
@@ -237,7 +237,7 @@ class Norm(nn.Module):
 
 
 def dummy_of(module: nn.Module, weight: torch.Tensor) -> Any:
-    """What stands for the gradients of weights of this shape, where they go straight into the buffer; None elsewhere."""
+    """What stands for the gradients of weights of this shape where they go straight into the buffer; else None."""
     dummies: dict[tuple[int, ...], torch.Tensor] | None = getattr(module, "_dummies", None)
     return None if dummies is None else dummies[tuple(weight.shape)]
 

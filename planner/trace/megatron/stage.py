@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Reduced(torch.autograd.Function):
-    """tensor_parallel/mappings.py: what each rank found of the words, put together: summed, or summed and shared out."""
+    """tensor_parallel/mappings.py: what each rank found of the words: summed, or summed and shared out."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, layout: Layout) -> torch.Tensor:

@@ -2,4 +2,5 @@
 
 together  ranks that compute one copy of the model together
 stages    ranks that hold stages of one copy
+megatron  layouts of Megatron-core's own model
 """
