@@ -19,9 +19,9 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
 from gpu_plan.planner.search.training.finer import sparser, too_slow, unresharded
 from gpu_plan.planner.search.training.least import stages as piped_bounds
+from gpu_plan.planner.search.training.least.megatron import hopeless as megatron_hopeless
 from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.megatron import judge as megatron
-from gpu_plan.planner.search.training.least.megatron import hopeless as megatron_hopeless
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
 from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
