@@ -113,7 +113,7 @@ class SplitLast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, sizes: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
-        found: tuple[torch.Tensor, ...] = tuple(torch.split(x, list(sizes), dim=-1))  # type: ignore[no-untyped-call]
+        found: tuple[torch.Tensor, ...] = tuple(torch.split(x, list(sizes), dim=-1))
         return found
 
     @staticmethod
