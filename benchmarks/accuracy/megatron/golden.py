@@ -1,0 +1,163 @@
+"""Megatron-LM's own regression values: arguments of a case as a job, and what of them is not planned."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accuracy.megatron.jobs import Job
+from gpu_plan.planner.megatron.architecture import Architecture, Experts
+from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.strategy.megatron.states import StateRules
+
+CAPABILITY = {"A100": (8, 0), "H100": (9, 0), "GB200": (10, 0)}
+_GPT2_WORDS = 50257
+_NOT_PLANNED = (
+    "--use-megatron-fsdp", "--fp8-format", "--optimizer", "--multi-latent-attention", "--mtp-num-layers",
+    "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl", "--export-kd-cfg",
+    "--hybrid-layer-pattern", "--hybrid-override-pattern", "--account-for-embedding-in-pipeline-split",
+    "--overlap-moe-expert-parallel-comm", "--recompute-modules", "--fine-grained-activation-offloading",
+    "--apply-query-key-layer-scaling", "--microbatch-group-size-per-virtual-pipeline-stage", "--fp16",
+    "--num-distributed-optimizer-instances", "--no-rope-fusion",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measured run."""
+
+    id: str
+    family: str
+    case: str
+    key: str
+    gpu: str
+    measured: int
+    """Peak allocated bytes of the last rank."""
+    job: Job | None
+    why: str = ""
+    """What of its arguments is not planned, where it has no job."""
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """Rows that are scored: one for each case and GPU, high confidence, the `dev` container."""
+    for row in json.loads(path.read_text(encoding="utf-8")):
+        if row["preferred_of_case_and_gpu"] and row["confidence"] == "high" and "dev" in row["software"]:
+            why = _not_planned(row)
+            yield Row(
+                id=row["id"],
+                family=row["case"].split("/")[0],
+                case=row["case"],
+                key=row["case_key"],
+                gpu=row["gpu"]["model"],
+                measured=int(row["measured"]["mem_max_allocated_bytes"]["last"]),
+                job=None if why else job_of(row),
+                why=why,
+            )
+
+
+def _not_planned(row: Mapping[str, Any]) -> str:
+    family = row["case"].split("/")[0]
+    if family not in ("gpt", "moe"):
+        return f"{family} models"
+    if row["parallel"]["cp"] > 1 and not CONTEXT:
+        return "--context-parallel-size"
+    if "--num-experts" in row["args"] and not EXPERTS:
+        return "--num-experts"
+    return next((flag for flag in _NOT_PLANNED if row["args"].get(flag) not in (None, False)), "")
+
+
+CONTEXT = EXPERTS = False
+"""Whether rows of context parallel ranks and of experts are replayed in this version."""
+
+
+def job_of(row: Mapping[str, Any]) -> Job:
+    """The job that the arguments describe (megatron/training/arguments.py for what they leave out)."""
+    args, parallel = row["args"], row["parallel"]
+    heads, hidden = int(args["--num-attention-heads"]), int(args["--hidden-size"])
+    gated = bool(args.get("--swiglu"))
+    width = int(args.get("--ffn-hidden-size") or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden))
+    local = args.get("--transformer-impl") == "local"
+    tensor, context = parallel["tp"], parallel["cp"]
+    layers = int(args["--num-layers"])
+    model = Architecture(
+        layers=layers,
+        hidden=hidden,
+        intermediate=width,
+        heads=heads,
+        groups=int(args.get("--num-query-groups", heads)) if args.get("--group-query-attention") else heads,
+        head_dim=int(args.get("--kv-channels") or hidden // heads),
+        vocabulary=int(args.get("--vocab-size") or _GPT2_WORDS),
+        gated=gated,
+        norm="rms" if args.get("--normalization") == "RMSNorm" else "layer",
+        biases=not args.get("--disable-bias-linear"),
+        tied=not args.get("--untie-embeddings-and-output-weights"),
+        positions=0 if args.get("--position-embedding-type") == "rope" else int(args["--max-position-embeddings"]),
+        rotary=args.get("--position-embedding-type") == "rope",
+        experts=_experts(args, width),
+    )
+    sequence = bool(args.get("--sequence-parallel")) and tensor > 1
+    capability = CAPABILITY[row["gpu"]["model"]]
+    expert, expert_tensor = parallel["ep"], int(parallel["etp"] or args.get("--expert-tensor-parallel-size") or tensor)
+    world = row["gpu"]["count"]
+    layout = Layout(
+        tensor=tensor,
+        pipeline=parallel["pp"],
+        virtual=int(parallel["vpp"] or 1),
+        context=context,
+        expert=expert,
+        expert_tensor=expert_tensor if model.experts else 1,
+        sequence=sequence,
+        attention=_attention(args, local, capability),
+        local=local,
+        fused_gradients=not args.get("--no-gradient-accumulation-fusion"),
+        cross_entropy="native" if args.get("--cross-entropy-loss-fusion") else "unfused",
+        hidden_dropout=float(args.get("--hidden-dropout", 0.1)),
+        attention_dropout=float(args.get("--attention-dropout", 0.1)),
+        attention_mask=True,
+        deterministic=bool(args.get("--deterministic-mode")),
+        first_layers=_count(args, "--decoder-first-pipeline-num-layers"),
+        last_layers=_count(args, "--decoder-last-pipeline-num-layers"),
+        permute_fusion=bool(args.get("--moe-permute-fusion")),
+        grouped=bool(args.get("--moe-grouped-gemm")),
+    )
+    return Job(
+        model=model,
+        layout=layout,
+        rules=StateRules(
+            data_parallel=world // (tensor * parallel["pp"]),
+            expert_data_parallel=max(1, world // (expert * expert_tensor * parallel["pp"])),
+            distributed=bool(args.get("--use-distributed-optimizer")),
+            overlap=bool(args.get("--overlap-grad-reduce")),
+        ),
+        micro_batch=int(args["--micro-batch-size"]),
+        micro_batches=int(row["num_microbatches"]),
+        seq_len=int(args["--seq-length"]),
+        capability=capability,
+    )
+
+
+def _attention(args: Mapping[str, Any], local: bool, capability: tuple[int, int]) -> Any:
+    """`auto`: cuDNN's kernels from Hopper on; deterministic ones with dropout only flash attention has
+    (transformer_engine/pytorch/attention/dot_product_attention/utils.py: get_attention_backend)."""
+    if local:
+        return "local"
+    asked = args.get("--attention-backend", "auto")
+    if asked != "auto":
+        return asked
+    return "flash" if args.get("--deterministic-mode") or capability < (9, 0) else "fused"
+
+
+def _count(args: Mapping[str, Any], flag: str) -> int | None:
+    return int(args[flag]) if args.get(flag) else None
+
+
+def _experts(args: Mapping[str, Any], width: int) -> Experts | None:
+    if not args.get("--num-experts"):
+        return None
+    return Experts(
+        count=int(args["--num-experts"]),
+        chosen=int(args.get("--moe-router-topk", 2)),
+        width=int(args.get("--moe-ffn-hidden-size") or width),
+        shared_width=int(args.get("--moe-shared-expert-intermediate-size") or 0),
+    )
