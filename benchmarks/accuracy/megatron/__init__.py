@@ -1,7 +1,7 @@
 """`--strategy megatron` beside what Megatron-LM itself logged.
 
-    jobs     one rank of a job replayed
-    golden   Megatron-LM's own regression values: the last rank's peak
-    b200     every rank of runs on eight B200
-    report   both as a page: `python -m benchmarks.accuracy.megatron.report`
+jobs     one rank of a job replayed
+golden   Megatron-LM's own regression values: the last rank's peak
+b200     every rank of runs on eight B200
+report   both as a page: `python -m benchmarks.accuracy.megatron.report`
 """

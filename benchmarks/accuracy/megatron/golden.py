@@ -13,6 +13,8 @@ from gpu_plan.planner.strategy.megatron.states import StateRules
 
 CAPABILITY = {"A100": (8, 0), "H100": (9, 0), "GB200": (10, 0)}
 _GPT2_WORDS = 50257
+_WORKSPACE = 8 * 4096 * 1024
+"""`:4096:8`, in KiB (pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize)."""
 _NOT_PLANNED = (
     "--use-megatron-fsdp", "--fp8-format", "--optimizer", "--multi-latent-attention", "--mtp-num-layers",
     "--pipeline-model-parallel-layout", "--use-transformer-engine-op-fuser", "--cuda-graph-impl", "--export-kd-cfg",
@@ -134,18 +136,20 @@ def job_of(row: Mapping[str, Any]) -> Job:
         micro_batches=int(row["num_microbatches"]),
         seq_len=int(args["--seq-length"]),
         capability=capability,
+        workspace_bytes=_WORKSPACE if row["args_env"].get("CUBLAS_WORKSPACE_CONFIG") == ":4096:8" else None,
     )
 
 
 def _attention(args: Mapping[str, Any], local: bool, capability: tuple[int, int]) -> Any:
-    """`auto`: cuDNN's kernels from Hopper on; deterministic ones with dropout only flash attention has
+    """`auto`: cuDNN's kernels from Hopper on, deterministic ones on Hopper alone, else flash attention
     (transformer_engine/pytorch/attention/dot_product_attention/utils.py: get_attention_backend)."""
     if local:
         return "local"
     asked = args.get("--attention-backend", "auto")
     if asked != "auto":
         return asked
-    return "flash" if args.get("--deterministic-mode") or capability < (9, 0) else "fused"
+    deterministic_fused = capability < (10, 0) or not args.get("--deterministic-mode")
+    return "fused" if capability >= (9, 0) and deterministic_fused else "flash"
 
 
 def _count(args: Mapping[str, Any], flag: str) -> int | None:

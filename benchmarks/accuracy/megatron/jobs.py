@@ -35,6 +35,7 @@ class Job:
     micro_batches: int
     seq_len: int
     capability: tuple[int, int]
+    workspace_bytes: int | None = None
 
 
 def stream(job: Job, rank: int) -> tuple[RankStream, StepTrace]:
@@ -62,6 +63,7 @@ def stream(job: Job, rank: int) -> tuple[RankStream, StepTrace]:
             fused_gradients=layout.fused_gradients,
             grouped=job.model.experts is not None and layout.grouped,
             transformer_engine=not layout.local,
+            workspace_bytes=job.workspace_bytes,
         )
     )
     return made, trace

@@ -30,6 +30,8 @@ class RankJob:
     grouped: bool
     """Whether a rank's experts are one grouped product."""
     transformer_engine: bool = True
+    workspace_bytes: int | None = None
+    """Of each of torch's cuBLAS workspaces, where CUBLAS_WORKSPACE_CONFIG says; None: what the GPU takes by itself."""
 
 
 def stream_of(job: RankJob) -> tuple[RankStream, int]:
@@ -42,7 +44,12 @@ def stream_of(job: RankJob) -> tuple[RankStream, int]:
         if job.tied and job.place.ranks > 1 and parameter.name.rpartition(".")[0].endswith(_SHARED)
     )
     stepped = place_states(builder, chunks, shared, job.rules)
-    place_workspaces(builder, job.capability)
+    if job.workspace_bytes is None:
+        place_workspaces(builder, job.capability)
+    else:
+        for mark in (Mark.FORWARD, Mark.BACKWARD):
+            at = builder.at_mark(builder.passes[0], mark)
+            builder.alloc(at, job.workspace_bytes, Category.TEMPORARY, "cuBLAS workspace")
     if job.transformer_engine and job.capability is not None:
         size = _TE_WORKSPACE[job.capability[0] >= 9]
         at = builder.at_mark(builder.passes[0], Mark.FORWARD)
