@@ -103,6 +103,10 @@ def _else(job: Job, found: Found[Any]) -> tuple[Beside, Tried | None]:
 
         first = next(iter((*found.plans, *(lost.judgement for lost in found.rejected))), None)
         other = beside_generation(job, first, fits=found.best is not None)
+    if found.best is not None and request.alternatives and not request.pinned:
+        other = beside(job, found.best, traced=True) if not other.found else other
+        if isinstance(job.task, TrainingTask) and other.found:
+            return other, None
     if everything:
         tried = alternatives(job, fits=found.best is not None, known=other.found)
         return replace(other, untraced=[]), tried

@@ -15,11 +15,11 @@ from gpu_plan.planner.job.alternatives.changes import (
     fewer_devices,
     larger_devices,
     more_devices,
-    other_words,
 )
 from gpu_plan.planner.job.alternatives.found import MOST, Beside
 from gpu_plan.planner.job.alternatives.tried import alternative_of, at_its_batch
-from gpu_plan.planner.job.alternatives.useful import Gain, most_useful
+from gpu_plan.planner.job.alternatives.useful import Gain, in_order, most_useful
+from gpu_plan.planner.job.alternatives.ways import Way, ways
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -42,12 +42,20 @@ class _Change:
     words: str
     make: Callable[[], TrainingTask]
     cluster: Cluster
-    same_family: bool = True
-    """Whether the plan's own family is looked at first."""
+    way: Way | None = None
+    """In which words, on the same devices."""
+
+    @property
+    def same_family(self) -> bool:
+        """Whether the plan's own family is looked at first."""
+        return self.way is None or not self.way.adapts
 
 
-def beside(job: Job, best: object) -> Beside:
-    """Of a training job of a model by name; of others nothing: a script runs as it is written."""
+def beside(job: Job, best: object, *, traced: bool = False) -> Beside:
+    """Of a training job of a model by name; of others nothing: a script runs as it is written.
+
+    With `traced` whatever it takes is traced, and everything that fits is told, the most useful first.
+    """
     found = Beside()
     task = job.task
     if not isinstance(task, TrainingTask) or not isinstance(best, StepJudgement):
@@ -55,12 +63,13 @@ def beside(job: Job, best: object) -> Beside:
     provider = task.evaluator.provider
     if not isinstance(provider, TraceProvider) or job.cluster.gpu.is_cpu:
         return found
-    before, provider.at_hand = provider.at_hand, True
+    before, provider.at_hand = provider.at_hand, not traced
     try:
-        gains = [gain for change in _changes(job, task, best, provider) if (gain := _gain(change, best, job, found))]
+        changes = _changes(job, task, best, provider, traced=traced)
+        gains = [gain for change in changes if (gain := _gain(change, best, job, found))]
     finally:
         provider.at_hand = before
-    found.found = most_useful(gains, MOST)
+    found.found = in_order(gains) if traced else most_useful(gains, MOST)
     return found
 
 
@@ -78,7 +87,7 @@ def _gain(change: _Change, best: StepJudgement, job: Job, found: Beside) -> Gain
         return None
     if judgement is None:
         return None
-    alternative = alternative_of(change.words, task, judgement, change.cluster)
+    alternative = alternative_of(change.words, task, judgement, change.cluster, way=change.way)
     return Gain(alternative=alternative, cluster=change.cluster, best=best, beside=job.cluster)
 
 
@@ -92,15 +101,18 @@ def _judged(task: TrainingTask, best: StepJudgement, change: _Change) -> StepJud
     return simplest if isinstance(simplest, StepJudgement) else None
 
 
-def _changes(job: Job, task: TrainingTask, best: StepJudgement, provider: TraceProvider) -> Iterator[_Change]:
+def _changes(
+    job: Job, task: TrainingTask, best: StepJudgement, provider: TraceProvider, *, traced: bool
+) -> Iterator[_Change]:
     """Words that are not given, more steps before an update, fewer, more and larger devices."""
-    quiet = replace(job, note=lambda _: None, openers=Openers(traces=_opened(provider, best)))
-    for words, added in other_words(job.request):
+    opened = _opened(provider, best, traced=traced)
+    quiet = replace(job, note=lambda _: None, openers=Openers(traces=opened))
+    for way in ways(job.request, task.evaluator.workload):
         yield _Change(
-            words=words,
-            make=lambda added=added: _training(asked(quiet, added)),  # type: ignore[misc]
+            words=way.words,
+            make=lambda way=way: _training(asked(quiet, way)),  # type: ignore[misc]
             cluster=job.cluster,
-            same_family="peft" not in added,
+            way=way,
         )
     workload = task.evaluator.workload
     if job.cluster.world_size > 1 and workload.global_batch is None and workload.grad_accum is None:
@@ -122,7 +134,7 @@ def _training(task: object) -> TrainingTask:
 
 
 def _opened(
-    provider: TraceProvider, best: StepJudgement
+    provider: TraceProvider, best: StepJudgement, *, traced: bool
 ) -> Callable[[Request, Cluster, ModelSource, Given, Note], TraceProvider]:
     """The job's own provider where the model is the same; one that traces adapters only where the plan offloads."""
 
@@ -132,7 +144,7 @@ def _opened(
         theirs = None if fresh.adapter is None else fresh.adapter.key()
         if (mine, provider.attention) == (theirs, fresh.attention):
             return provider
-        fresh.at_hand = theirs is None or not best.offloads or source.kind == "factory"
+        fresh.at_hand = not traced and (theirs is None or not best.offloads or source.kind == "factory")
         return fresh
 
     return opened

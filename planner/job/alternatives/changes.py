@@ -1,4 +1,4 @@
-"""What can be changed about a job: options in other words, and other devices; nothing is evaluated here."""
+"""What can be changed about a job: its task in other words, and on other devices; nothing is evaluated here."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -6,18 +6,13 @@ from dataclasses import dataclass, replace
 from gpu_plan.planner.hardware.catalog import load_gpus
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.job.alternatives.ways import Way
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
-from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.search.nearest_change import grown
 from gpu_plan.planner.search.task import AnyTask
-from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapters_on
-from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
-
-_EIGHT_BIT = "-8bit"
-"""Behind an optimizer's name: the same with states of eight bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,40 +27,9 @@ class Job:
     task: AnyTask
 
 
-def other_words(request: Request) -> Iterator[tuple[str, dict[str, str]]]:
-    """Options that change how the same model is run; of a script, which runs as it is written, none."""
-    given = dict(request.words)
-    if request.model.endswith(".py"):
-        return
-    if "server" in given:
-        if given.get("quantize", "none") == "none":
-            yield "--quantize fp8", {"quantize": "fp8"}
-        return
-    if is_inference(given):
-        if given.get("quantize", "none") == "none":
-            yield "--quantize int8", {"quantize": "int8"}
-            yield "--quantize nf4", {"quantize": "nf4"}
-        return
-    peft = Peft(given.get("peft", NO_ADAPTERS))
-    if given.get("fused-loss") != "true":
-        yield "--fused-loss", {"fused-loss": "true"}
-    if given.get("attention") == "eager":
-        yield "--attention sdpa", {"attention": "sdpa"}
-    if not peft.adapts and given.get("optimizer", DEFAULT_OPTIMIZER) == DEFAULT_OPTIMIZER:
-        lean = f"{DEFAULT_OPTIMIZER}{_EIGHT_BIT}"
-        yield f"--optimizer {lean}", {"optimizer": lean}
-    for quantised in (False, True):
-        if not peft.quantises and (quantised or not peft.adapts):
-            other = str(adapters_on(quantised=quantised))
-            yield f"--peft {other}", {"peft": other}
-
-
-def asked(job: Job, added: dict[str, str]) -> AnyTask:
-    """The task of the request with other words; what it leaves open is searched."""
-    words = tuple({**dict(job.request.words), **added}.items())
-    request = replace(job.request, words=words, pinned=False)
-    task = prepared(request, job.cluster, job.source, job.note, job.openers).task
-    return task
+def asked(job: Job, way: Way) -> AnyTask:
+    """The task of the request in other words; what it leaves open is searched."""
+    return prepared(way.asked_of(job.request), job.cluster, job.source, job.note, job.openers).task
 
 
 def more_devices(cluster: Cluster) -> Iterator[tuple[str, Cluster]]:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpu_plan.planner.errors import PlanError
-from gpu_plan.planner.job.alternatives.changes import Job, other_words
+from gpu_plan.planner.job.alternatives.changes import Job
 from gpu_plan.planner.job.alternatives.found import MOST, Beside
 from gpu_plan.planner.job.alternatives.tried import alternative_of
+from gpu_plan.planner.job.alternatives.ways import ways
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
@@ -32,7 +33,7 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
     found.evaluated = task.evaluator.evaluated - counted
     found.found += _served(job, first)
     found.found = found.found[:MOST]
-    found.untraced = [words for words, _ in other_words(job.request)]
+    found.untraced = [way.words for way in ways(job.request)]
     return found
 
 

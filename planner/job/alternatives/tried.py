@@ -1,19 +1,21 @@
-"""Changes of a job that fit: evaluated one after the other, the smallest first."""
+"""Changes of a job that does not fit: evaluated one after the other, the smallest first."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.job.alternatives.changes import Job, asked, larger_devices, more_devices, other_words
+from gpu_plan.planner.job.alternatives.changes import Job, asked, larger_devices, more_devices
+from gpu_plan.planner.job.alternatives.found import MOST
+from gpu_plan.planner.job.alternatives.ways import Way, together, ways
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.search.training.evaluate import StepJudgement
+from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
-_SHORTER = "--seq-len"
-_SIZES = frozenset({_SHORTER, "--context", "--batch", "--micro-batch"})
+_SIZES = frozenset({"--seq-len", "--context", "--batch", "--micro-batch"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,45 +23,68 @@ class Tried:
     """What was tried: what fits, and what came nearest of the rest."""
 
     found: list[Alternative]
-    refused: list[str]
+    refused: list[str] = field(default_factory=list)
     """Changes that do not help, in words."""
+    alone: list[Way] = field(default_factory=list)
+    """Ways that do without the node's RAM: whatever goes further than one of them is not asked about."""
+
+    offloads: bool = False
+    """Whether somebody asked for offloading: then none has to do without the node's RAM."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether so many that do without the node's RAM are known as are told."""
+        return sum(self.offloads or not one.host_bytes_per_node for one in self.found) >= MOST
 
 
-def alternatives(job: Job, *, fits: bool, known: Sequence[Alternative] = (), most: int = 5) -> Tried:
-    """Changes that fit, the smallest first, behind those that are `known`; of a job that fits already, what it could be
-    instead.
+def alternatives(job: Job, *, fits: bool, known: Sequence[Alternative] = ()) -> Tried:
+    """Changes that fit, behind those that are `known`; of a job that fits already, what it could be instead.
 
-    At most `most`, of which one has more GPUs and one a larger card.
+    On the same devices at most `MOST`: those that keep nothing in the node's RAM first, among them what changes least.
+    Behind them one of more GPUs and one of a larger card.
     """
-    tried = Tried(found=list(known), refused=[])
-    for change, task in _changes(job, fits):
-        if len(tried.found) >= most - 2:
+    tried = Tried(found=list(known), offloads=dict(job.request.words).get("offload", "none") != "none")
+    for way, words, make in _changes(job, fits):
+        if tried.enough:
             break
-        _try(job, tried, change, task)
+        if way is None or not any(way.has_all_of(one) for one in tried.alone):
+            _try(job, tried, words, make, way=way)
+    tried.found = sorted(tried.found, key=lambda one: one.host_bytes_per_node > 0)[:MOST]
     for clusters in (more_devices(job.cluster), larger_devices(job)):
         before = len(tried.found)
         for change, cluster in clusters:
-            _try(job, tried, change, lambda cluster=cluster: job.task.on(cluster), cluster)
+            _try(job, tried, change, lambda cluster=cluster: job.task.on(cluster), cluster=cluster)
             if len(tried.found) > before:
                 break
     return tried
 
 
-def _try(job: Job, tried: Tried, change: str, make: Any, cluster: Cluster | None = None) -> None:
+def _try(
+    job: Job,
+    tried: Tried,
+    change: str,
+    make: Callable[[], AnyTask],
+    *,
+    way: Way | None = None,
+    cluster: Cluster | None = None,
+) -> None:
     """Evaluates one change; one that makes no sense for this job is passed over, and a further value of a size of
     which one fits."""
     option = change.partition(" ")[0]
     if option in _SIZES and any(one.change.partition(" ")[0] == option for one in tried.found):
         return
     try:
-        task: AnyTask = make()
+        task = make()
         best = at_its_batch(task)
     except (PlanError, CannotSplitError):
         return
     if best is None:
         tried.refused.append(change)
         return
-    tried.found.append(alternative_of(change, task, best, cluster or job.cluster))
+    alternative = alternative_of(change, task, best, cluster or job.cluster, way=way)
+    tried.found.append(alternative)
+    if way is not None and not alternative.host_bytes_per_node:
+        tried.alone.append(way)
 
 
 def at_its_batch(task: AnyTask) -> Any:
@@ -72,36 +97,44 @@ def at_its_batch(task: AnyTask) -> Any:
     return best if best is not None and best.verdict == "fits" else fitting
 
 
-def alternative_of(change: str, task: AnyTask, best: Any, cluster: Cluster) -> Alternative:
-    """A change with the figures of the plan that it would come to."""
+def alternative_of(change: str, task: AnyTask, best: Any, cluster: Cluster, *, way: Way | None = None) -> Alternative:
+    """A change with the figures of the plan that it would come to.
+
+    Where samples are packed their tokens are other ones than padded rows have: it is told in samples.
+    """
     speed = task.speed(best)
     cheapest = min((price.usd_per_hour for price in cluster.prices), default=None)
+    packed = way is not None and way.packs
+    each = None if packed else speed.tokens_per_second_per_gpu
     return Alternative(
         change=change,
-        plan=task.words(best),
+        plan=f"{task.words(best)}, samples packed" if packed else task.words(best),
         cluster=cluster.spec,
         device_used_bytes=best.expected_bytes,
         capacity_bytes=best.capacity_bytes,
         host_bytes_per_node=best.kept_host_bytes,
-        samples_per_second=best.samples_per_second,
-        tokens_per_second=None
-        if speed.tokens_per_second_per_gpu is None
-        else speed.tokens_per_second_per_gpu * cluster.world_size,
+        samples_per_second=best.samples_per_second * (1.0 if way is None else way.samples_per_row),
+        tokens_per_second=None if each is None else each * cluster.world_size,
         usd_per_hour=None if cheapest is None else cheapest * cluster.world_size,
     )
 
 
-def _changes(job: Job, fits: bool) -> Iterator[tuple[str, Any]]:
-    """Changes on the same devices, the smallest first: a shorter sequence after what leaves the data alone."""
+def _changes(job: Job, fits: bool) -> Iterator[tuple[Way | None, str, Callable[[], AnyTask]]]:
+    """Changes on the same devices, the smallest first: a shorter sample after what leaves the data alone."""
     smaller = [] if fits else list(job.task.smaller())
     for words, task in smaller:
-        if not words.startswith(_SHORTER):
-            yield words, lambda task=task: task
-    for words, added in other_words(job.request):
-        yield words, lambda added=added: asked(job, added)
+        if not words.startswith("--seq-len"):
+            yield None, words, lambda task=task: task  # type: ignore[misc]
+    training = job.task.evaluator.workload if isinstance(job.task, TrainingTask) else None
+    for way in ways(job.request, training):
+        yield way, way.words, lambda way=way: asked(job, way)  # type: ignore[misc]
     for words, task in smaller:
-        if words.startswith(_SHORTER):
-            yield words, lambda task=task: task
+        if words.startswith("--seq-len"):
+            yield None, words, lambda task=task: task  # type: ignore[misc]
+    if fits or training is None or job.request.model.endswith(".py"):
+        return
+    for way in together(job.request, training):
+        yield way, way.words, lambda way=way: asked(job, way)  # type: ignore[misc]
 
 
 def nearest(tried: Tried) -> str:

@@ -58,6 +58,11 @@ class Gain:
         return cluster.prices[0].usd_per_hour * cluster.world_size if cluster.prices else None
 
 
+def in_order(gains: Sequence[Gain]) -> list[Alternative]:
+    """All of them: what gains something first, what gains most before the rest."""
+    return [gain.alternative for gain in sorted(gains, key=lambda gain: (not gain.is_useful, *gain.rank))]
+
+
 def most_useful(gains: Sequence[Gain], most: int) -> list[Alternative]:
     """At most `most` of those that gain anything, what gains most first."""
     return [gain.alternative for gain in sorted(gains, key=lambda gain: gain.rank) if gain.is_useful][:most]

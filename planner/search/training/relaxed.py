@@ -8,6 +8,9 @@ from gpu_plan.planner.strategy.registry import find_strategy
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import Checkpointing, Precision, Workload
 
+_SHORTEST = 512
+"""Tokens: what is asked about at least."""
+
 
 def relaxed(workload: Workload, can_checkpoint: bool, is_cpu: bool) -> Iterator[tuple[str, Workload]]:
     """The job with less asked of it, in words."""
@@ -24,8 +27,10 @@ def relaxed(workload: Workload, can_checkpoint: bool, is_cpu: bool) -> Iterator[
         yield "another --strategy", replace(workload, strategy=None, offload=None)
     if half := workload.precision.traits.half:
         yield f"--precision {half}", replace(workload, precision=Precision(half))
-    if workload.seq_len > 512:
-        yield f"--seq-len {workload.seq_len // 2}", replace(workload, seq_len=workload.seq_len // 2)
+    length = workload.seq_len // 2
+    while length >= _SHORTEST:
+        yield f"--seq-len {length}", replace(workload, seq_len=length)
+        length //= 2
 
 
 def _fully_checkpointed(workload: Workload) -> Workload:

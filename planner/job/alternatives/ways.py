@@ -1,0 +1,158 @@
+"""A job in other words: options and settings of the same model on the same devices; nothing is evaluated here."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpu_plan.planner.options.request import Request
+from gpu_plan.planner.options.task import is_inference
+from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapters_on
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
+from gpu_plan.planner.workload.precisions import pure_in
+from gpu_plan.planner.workload.training import Workload
+
+_EIGHT_BIT = "-8bit"
+"""Behind an optimizer's name: the same with states of eight bits."""
+_PADDING = "data.padding"
+_NO_PADDING = "none"
+_FUSED = "fused-loss"
+_FLAGS = (_FUSED,)
+"""Options without a value."""
+_SHORTEST = 512
+"""Tokens: what is asked about at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """What is asked for otherwise."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of `--set`."""
+    samples_per_row: float = 1.0
+    """Samples that one row of a batch holds where they are packed, as far as it is known."""
+
+    @property
+    def words(self) -> str:
+        """As on a command line."""
+        pieces = [f"--{name}" if name in _FLAGS else f"--{name} {value}" for name, value in self.options.items()]
+        return " ".join((*pieces, *(f"--set {key}={value}" for key, value in self.settings.items())))
+
+    @property
+    def adapts(self) -> bool:
+        """Whether something else is trained than before."""
+        return "peft" in self.options
+
+    @property
+    def packs(self) -> bool:
+        """Whether padding gives way to further samples."""
+        return _PADDING in self.settings
+
+    def has_all_of(self, other: "Way") -> bool:
+        """Whether whoever goes this way goes the other one too."""
+        mine, theirs = (
+            {*way.options.items(), *(("set", *pair) for pair in way.settings.items())} for way in (self, other)
+        )
+        return theirs <= mine
+
+    def and_(self, other: "Way") -> "Way":
+        """Both at once."""
+        return Way(
+            options={**self.options, **other.options},
+            settings={**self.settings, **other.settings},
+            samples_per_row=self.samples_per_row * other.samples_per_row,
+        )
+
+    def asked_of(self, request: Request) -> Request:
+        """The request in these words; what it leaves open is searched."""
+        kept = tuple(one for one in request.settings if one.partition("=")[0] not in self.settings)
+        added = tuple(f"{key}={value}" for key, value in self.settings.items())
+        words = tuple({**dict(request.words), **self.options}.items())
+        return replace(request, words=words, settings=(*kept, *added), pinned=False)
+
+
+def ways(request: Request, workload: object = None) -> Iterator[Way]:
+    """Each by itself, the one that changes least first; of a script, which runs as it is written, none.
+
+    `workload` is the training job's, where it is one.
+    """
+    given = dict(request.words)
+    if request.model.endswith(".py"):
+        return
+    if is_inference(given):
+        yield from _of_inference(given)
+        return
+    if given.get(_FUSED) != "true":
+        yield Way(options={_FUSED: "true"})
+    if given.get("attention") == "eager":
+        yield Way(options={"attention": "sdpa"})
+    yield from _packed(request)
+    peft = Peft(given.get("peft", NO_ADAPTERS))
+    if not peft.adapts:
+        yield from _leaner_states(given, workload)
+    for quantised in (False, True):
+        if not peft.quantises and (quantised or not peft.adapts):
+            yield Way(options={"peft": str(adapters_on(quantised=quantised))})
+
+
+def together(request: Request, workload: Workload) -> Iterator[Way]:
+    """Several at once, as they are run together: lean states, adapters beside a loss that makes no logits, and with
+    those a sample that is half as long, and half of that."""
+    alone = list(ways(request, workload))
+    fused = next((way for way in alone if _FUSED in way.options), Way())
+    lean = [way for way in alone if {"optimizer", "precision"} & way.options.keys()]
+    adapters = [way for way in alone if way.adapts]
+    if len(lean) > 1:
+        both = lean[0].and_(lean[1])
+        yield both
+        if fused.options:
+            yield both.and_(fused)
+    if fused.options:
+        for way in adapters:
+            yield way.and_(fused)
+    for length in shorter(workload):
+        for way in adapters or [Way()]:
+            yield Way(options={**way.options, **fused.options, "seq-len": str(length)})
+
+
+def shorter(workload: Workload) -> Iterator[int]:
+    """Half of the sample's tokens, half of that, and so on."""
+    length = workload.seq_len // 2
+    while length >= _SHORTEST:
+        yield length
+        length //= 2
+
+
+def _of_inference(given: Mapping[str, str]) -> Iterator[Way]:
+    if given.get("quantize", "none") != "none":
+        return
+    for word in ("fp8",) if "server" in given else ("int8", "nf4"):
+        yield Way(options={"quantize": word})
+
+
+def _leaner_states(given: Mapping[str, str], workload: object) -> Iterator[Way]:
+    """States of eight bits; weights, gradients and states in 16 bits where the job is mixed in a type that trains so."""
+    if given.get("optimizer", DEFAULT_OPTIMIZER) == DEFAULT_OPTIMIZER:
+        yield Way(options={"optimizer": f"{DEFAULT_OPTIMIZER}{_EIGHT_BIT}"})
+    if not isinstance(workload, Workload) or not workload.precision.is_mixed or workload.precision.is_float8:
+        return
+    try:
+        yield Way(options={"precision": str(pure_in(workload.precision.compute_dtype))})
+    except KeyError:
+        return
+
+
+def _packed(request: Request) -> Iterator[Way]:
+    """Samples one after the other in place of padding, where it was said how much of it there is."""
+    padding = next(
+        (text.partition("=")[2] for text in request.settings if text.startswith(f"{_PADDING}=")), _NO_PADDING
+    )
+    if padding == _NO_PADDING:
+        return
+    try:
+        samples = 1 / (1 - float(padding))
+    except (ValueError, ZeroDivisionError):  # `longest`: how much shorter the others are is not known
+        samples = 1.0
+    else:
+        if samples == 1.0:
+            return
+    yield Way(settings={_PADDING: _NO_PADDING}, samples_per_row=samples)
