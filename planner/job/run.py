@@ -1,10 +1,13 @@
 """Runs the main job: from words to a plan document, through the caches (I/O)."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_plan.planner.cache_dir import DamagedEntryError, cache_dir, entry_name, installed, read_entry, write_entry
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster, cluster_document
+from gpu_plan.planner.hardware.disk import free_bytes
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Answer, Note, Request
@@ -13,6 +16,8 @@ from gpu_plan.planner.options.wishes.read import read_wishes, settled
 from gpu_plan.planner.plan.codec import canonical
 from gpu_plan.planner.plan.document import PlanDocument, from_json, to_json
 from gpu_plan.planner.speed.calibration.store import kept_for
+from gpu_plan.planner.strategy.traits import Offload
+from gpu_plan.planner.workload.training import NVME_PATH
 
 if TYPE_CHECKING:
     from gpu_plan.planner.job.prepared import Openers
@@ -29,7 +34,7 @@ def run_job(request: Request, note: Note, openers: "Openers | None" = None, watc
     """
     if is_inference(dict(request.words)) and request.script is not None:
         raise UsageError("--task infer plans a model, not a training script: leave the script out")
-    cluster = settled(find_cluster(request.gpus), read_wishes(dict(request.words)))
+    cluster = settled(_with_disk(find_cluster(request.gpus), request), read_wishes(dict(request.words)))
     if request.plot and cluster.gpu.is_cpu:
         raise UsageError("--plot draws CUDA's caching allocator, which a CPU does not have: name GPUs in --gpus")
     if request.snapshot and cluster.gpu.is_cpu:
@@ -47,6 +52,15 @@ def run_job(request: Request, note: Note, openers: "Openers | None" = None, watc
     if request.use_cache and source.config is not None:
         write_entry(cache_dir() / "plans" / f"{key}.json", to_json(found.document).encode())
     return found
+
+
+def _with_disk(cluster: Cluster, request: Request) -> Cluster:
+    """This machine with what is free where swap files are to lie, where any are."""
+    swaps = dict(request.words).get("offload") == Offload.NVME
+    if not swaps or request.gpus.strip().lower() != "auto" or cluster.nvme_bytes is not None:
+        return cluster
+    settings = dict(text.split("=", 1) for text in request.settings if "=" in text)
+    return replace(cluster, nvme_bytes=free_bytes(Path(settings.get("zero.nvme_path", NVME_PATH))))
 
 
 def _searched(
@@ -95,6 +109,4 @@ def _read(key: str, request: Request, note: Note) -> PlanDocument | None:
 
 
 def _with_command(document: PlanDocument, command: str) -> PlanDocument:
-    from dataclasses import replace
-
     return document if document.command == command else replace(document, command=command)

@@ -144,7 +144,7 @@ def given_job_words(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
         "fused_loss", "context", "batch", "new_tokens", "kv_dtype", "quantize", "server", "concurrency",
         "gpu_memory_utilization", "vllm_tp", "max_num_seqs", "max_num_batched_tokens", "enforce_eager",
         "tp", "ep", "cp", "pp", "schedule", "vpp",
-        "prefer", "host_ram", "price", "tokens", "dataset_tokens", "epochs", "budget", "deadline",
+        "prefer", "host_ram", "host_nvme", "price", "tokens", "dataset_tokens", "epochs", "budget", "deadline",
     )  # fmt: skip
     given = ((name.replace("_", "-"), getattr(args, name)) for name in names)
     task = (("task", "infer"),) if args.task == "infer" else ()
@@ -350,6 +350,9 @@ def _add_wishes(group: argparse._ArgumentGroup) -> None:
         help="what ranks first: balance (default: simple and roomy among equally fast), speed, memory, cost, simple",
     )
     group.add_argument("--host-ram", metavar="SIZE", help="RAM of each node, such as 256GiB, where it is not known")
+    group.add_argument(
+        "--host-nvme", metavar="SIZE", help="free disk of each node, such as 1TB, where --offload nvme may need it"
+    )
     group.add_argument("--price", metavar="USD", help="dollars for one GPU and hour, in place of published prices")
     group.add_argument("--tokens", metavar="N", help="tokens of the whole job, such as 15T: hours and cost of it")
     group.add_argument("--dataset-tokens", metavar="N", help="tokens that one pass over the data reads, such as 1.2B")

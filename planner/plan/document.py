@@ -25,6 +25,7 @@ from gpu_plan.planner.plan.figures import (
 from gpu_plan.planner.plan.inference import DevicePlacement, InferenceFigures, Placement
 from gpu_plan.planner.plan.recipe import RecipeFigures
 from gpu_plan.planner.plan.serving import ServingFigures
+from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.generation import InferWorkload
 from gpu_plan.planner.workload.serving import ServeWorkload
 from gpu_plan.planner.workload.training import Workload
@@ -132,11 +133,17 @@ class Condition:
     """Something that a plan needs and that is not known to be there."""
 
     needs: str
-    """`host RAM`."""
+    """`host RAM`, `NVMe`."""
     bytes: int
     """Of each node."""
     option: str
     """The option that settles it."""
+
+    @property
+    def words(self) -> str:
+        """`needs 180 GiB of node RAM, which is not known`."""
+        what = {"host RAM": "node RAM"}.get(self.needs, f"{self.needs} on each node")
+        return f"needs {format_gib(self.bytes, 0)} GiB of {what}, which is not known ({self.option} settles it)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

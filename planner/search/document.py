@@ -13,7 +13,6 @@ from gpu_plan.planner.plan.document import (
     Assumption,
     AtPeak,
     Candidate,
-    Condition,
     DevicePrice,
     HostFigures,
     MemoryFigures,
@@ -121,9 +120,7 @@ def candidate_of(
         stages=details.stages,
         serving=details.serving,
         recipe=details.recipe,
-        conditions=()
-        if reason is not None
-        else tuple(Condition(needs=one.needs, bytes=one.bytes, option=one.option) for one in judgement.conditions),
+        conditions=() if reason is not None else judgement.conditions,
         on_front=on_front if judgement.verdict == "fits" and reason is None else None,
     )
 

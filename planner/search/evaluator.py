@@ -83,6 +83,16 @@ class BaseEvaluator(Generic[W]):
             caches=not self.cluster.gpu.is_cpu,
         )
 
+    def unknown_disk_bytes(self, nvme_bytes: int) -> int:
+        """What a node's ranks keep in files, of `nvme_bytes` each, where nothing is known of its disk: machines are
+        rented and bought without one."""
+        return nvme_bytes * self.cluster.gpus_per_node if self.cluster.nvme_bytes is None else 0
+
+    def disk_shortage(self, judgement: Judgement) -> int | None:
+        """Bytes of a node's disk that it needs, where that is known to be smaller; None where it suffices."""
+        needed, known = judgement.nvme_bytes * self.cluster.gpus_per_node, self.cluster.nvme_bytes
+        return needed if known is not None and needed > known else None
+
     def host_shortage(self, judgement: Judgement) -> Term | None:
         """The moment at which a node certainly needs more RAM than it is known to have; None where it suffices."""
         return None if self.host_limit is None else shortage(judgement.host_terms, self.host_limit)

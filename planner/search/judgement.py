@@ -9,25 +9,8 @@ from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.profile import StandingTensor
 from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.plan.document import Condition
 from gpu_plan.planner.search.device_use import DeviceUse
-from gpu_plan.planner.units import format_gib
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """Something that a plan needs and that is not known to be there."""
-
-    needs: str
-    """`host RAM`."""
-    bytes: int
-    """Of a node."""
-    option: str
-    """The option that settles it."""
-
-    @property
-    def words(self) -> str:
-        """`needs 180 GiB of node RAM, which is not known`."""
-        return f"needs {format_gib(self.bytes, 0)} GiB of node RAM, which is not known ({self.option} settles it)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +24,8 @@ class Judgement(DeviceUse):
     """Whether only what is there without any step was counted: a lower bound that already exceeds capacity."""
     usual_host_bytes: int | None = None
     """RAM of the smallest usual node; None where the node's own is known."""
+    unknown_disk_bytes: int = 0
+    """What it keeps on the disk of a node of which nothing is known."""
 
     @property
     def title(self) -> str:
@@ -120,10 +105,12 @@ class Judgement(DeviceUse):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What it needs and what is not known to be there."""
-        needed = self.needed_host_bytes
-        if self.usual_host_bytes is None or self.shares_host or needed <= self.usual_host_bytes:
-            return ()
-        return (Condition(needs="host RAM", bytes=needed, option="--host-ram"),)
+        found, needed = [], self.needed_host_bytes
+        if self.usual_host_bytes is not None and not self.shares_host and needed > self.usual_host_bytes:
+            found.append(Condition(needs="host RAM", bytes=needed, option="--host-ram"))
+        if self.unknown_disk_bytes:
+            found.append(Condition(needs="NVMe", bytes=self.unknown_disk_bytes, option="--host-nvme"))
+        return tuple(found)
 
     @property
     def device_verdict(self) -> str:

@@ -33,6 +33,10 @@ def failure(evaluator: BaseEvaluator[W], judgement: J) -> str | None:
     short = evaluator.host_shortage(judgement)
     if short is not None and evaluator.host_limit is not None:
         return too_much_host(judgement, short, evaluator.host_limit)
+    disk = evaluator.disk_shortage(judgement)
+    if disk is not None:
+        has = format_gib(evaluator.cluster.nvme_bytes or 0)
+        return f"{judgement.title} needs {format_gib(disk)} GiB of NVMe on each node, which has {has}"
     return None
 
 

@@ -220,10 +220,7 @@ def tight_words(candidate: Candidate) -> str:
     """What a plan that may not run is short of: `needs 180 GiB of node RAM, which is not known`."""
     if not candidate.conditions:
         return "the estimate's interval straddles the capacity"
-    return "; ".join(
-        f"needs {format_gib(one.bytes, 0)} GiB of node RAM, which is not known ({one.option} settles it)"
-        for one in candidate.conditions
-    )
+    return "; ".join(one.words for one in candidate.conditions)
 
 
 def shape_words(candidate: Candidate) -> list[str]:

@@ -41,6 +41,7 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
     "quantize": ("int8",), "peft": ("lora", "qlora"), "lora-rank": (8,), "lora-targets": ("q_proj",),
     "dp-replicate": (4,), "tp": (4,), "pp": (2,), "ep": (4,), "cp": (2,), "schedule": ("gpipe",), "vpp": (4,),
     "host-ram": ("1GiB",),
+    "host-nvme": ("1GiB",),
 }  # fmt: skip
 """Values that are no defaults, by option."""
 OWN: Mapping[tuple[str, str], Values] = {("infer", "tp"): {"tp": 2}, ("infer", "pp"): {"pp": 2}}

@@ -129,6 +129,19 @@ def test_a_node_whose_ram_is_not_known_makes_a_plan_tight_and_its_size_settles_i
     assert document(*words, "--host-ram", f"{condition['bytes'] + 2**30}")["plans"][0]["verdict"] == "fits"
 
 
+def test_a_node_whose_disk_is_not_known_makes_a_plan_that_swaps_tight_and_its_size_settles_it(document):
+    words = (PYTHIA, "--gpus", "2xT4", "--offload", "nvme", *SHORT, "--micro-batch", "1", "--checkpointing", "full")
+    unknown = document(*words)
+    plan = unknown["plans"][0]
+    condition = next(one for one in plan["conditions"] if one["needs"] == "NVMe")
+    assert (plan["verdict"], condition["option"]) == ("tight", "--host-nvme")
+    assert condition["bytes"] == 2 * plan["memory"]["nvme_bytes"]
+    settled = document(*words, "--host-nvme", str(max(condition["bytes"], 2**29)))
+    assert [one["needs"] for one in settled["plans"][0]["conditions"]] == [
+        one["needs"] for one in plan["conditions"] if one["needs"] != "NVMe"
+    ]
+
+
 def test_every_value_is_echoed_with_its_basis(document):
     found = document(PYTHIA, "--gpus", "1xT4", *SHORT, "--checkpointing", "full", "--global-batch", "8")
     workload = found["workload"]

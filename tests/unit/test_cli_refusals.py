@@ -71,6 +71,7 @@ def test_impossible_clusters(refused, spec, said):
         ((MODEL, "--budget", "5"), "--tokens"),
         ((MODEL, "--tokens", "many"), "is not a number of tokens"),
         ((MODEL, "--gpus", "1xT4", "--host-ram", "lots"), "is not a size of RAM"),
+        ((MODEL, "--gpus", "1xT4", "--host-nvme", "lots"), "is not a size of a disk: write it like 1TB"),
         ((MODEL, "--gpus", "1xT4", "--prefer", "fast"), "--prefer"),
         ((MODEL, "--gpus", "1xT4", "--price", "-1"), "--price"),
         ((MODEL, "--gpus", "1xT4", "--max", "banana"), "have a bound"),

@@ -59,6 +59,7 @@ class Sharded:
         self.evaluator = SimpleNamespace(
             cluster=cluster,
             host_shortage=lambda judgement: None,
+            disk_shortage=lambda judgement: None,
             host_limit=None,
             node_ram_bytes=0,
             simulate=lambda one: one,

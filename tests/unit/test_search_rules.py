@@ -50,6 +50,9 @@ class Evaluator:
     def host_shortage(self, judgement: object) -> None:
         return None
 
+    def disk_shortage(self, judgement: object) -> None:
+        return None
+
     def _cut(self, size: int) -> Cut:
         base = judged((self._states + size) * GIB)
         fields = {name: getattr(base, name) for name in ("profile", "terms", "host_bytes", "capacity_bytes")}

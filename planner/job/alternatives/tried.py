@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gpu_plan.planner.errors import PlanError
@@ -53,7 +54,7 @@ def alternatives(job: Job, *, fits: bool, known: Sequence[Alternative] = ()) -> 
     for clusters in (more_devices(job.cluster), larger_devices(job)):
         before = len(tried.found)
         for change, cluster in clusters:
-            _try(job, tried, change, lambda cluster=cluster: job.task.on(cluster), cluster=cluster)
+            _try(job, tried, change, partial(job.task.on, cluster), cluster=cluster)
             if len(tried.found) > before:
                 break
     return tried
@@ -127,14 +128,14 @@ def _changes(job: Job, fits: bool) -> Iterator[tuple[Way | None, str, Callable[[
             yield None, words, lambda task=task: task  # type: ignore[misc]
     training = job.task.evaluator.workload if isinstance(job.task, TrainingTask) else None
     for way in ways(job.request, training):
-        yield way, way.words, lambda way=way: asked(job, way)  # type: ignore[misc]
+        yield way, way.words, partial(asked, job, way)
     for words, task in smaller:
         if words.startswith("--seq-len"):
             yield None, words, lambda task=task: task  # type: ignore[misc]
     if fits or training is None or job.request.model.endswith(".py"):
         return
     for way in together(job.request, training):
-        yield way, way.words, lambda way=way: asked(job, way)  # type: ignore[misc]
+        yield way, way.words, partial(asked, job, way)
 
 
 def nearest(tried: Tried) -> str:

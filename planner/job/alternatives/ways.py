@@ -130,7 +130,7 @@ def _of_inference(given: Mapping[str, str]) -> Iterator[Way]:
 
 
 def _leaner_states(given: Mapping[str, str], workload: object) -> Iterator[Way]:
-    """States of eight bits; weights, gradients and states in 16 bits where the job is mixed in a type that trains so."""
+    """States of eight bits; weights, gradients and states in 16 bits, in the type that the job is mixed in."""
     if given.get("optimizer", DEFAULT_OPTIMIZER) == DEFAULT_OPTIMIZER:
         yield Way(options={"optimizer": f"{DEFAULT_OPTIMIZER}{_EIGHT_BIT}"})
     if not isinstance(workload, Workload) or not workload.precision.is_mixed or workload.precision.is_float8:
@@ -143,9 +143,7 @@ def _leaner_states(given: Mapping[str, str], workload: object) -> Iterator[Way]:
 
 def _packed(request: Request) -> Iterator[Way]:
     """Samples one after the other in place of padding, where it was said how much of it there is."""
-    padding = next(
-        (text.partition("=")[2] for text in request.settings if text.startswith(f"{_PADDING}=")), _NO_PADDING
-    )
+    padding = dict(text.split("=", 1) for text in request.settings if "=" in text).get(_PADDING, _NO_PADDING)
     if padding == _NO_PADDING:
         return
     try:

@@ -30,6 +30,7 @@ _ACCEPTED = frozenset(
         "strategy",
         "prefer",
         "host-ram",
+        "host-nvme",
         "price",
         *SERVING,
     }

@@ -18,6 +18,8 @@ class Wishes:
 
     prefer: Prefer = Prefer.BALANCE
     host_ram_bytes: int | None = None
+    host_nvme_bytes: int | None = None
+    """Of the disks of a node."""
     price: float | None = None
     """Dollars for one device and hour."""
     tokens: int | None = None
@@ -32,7 +34,8 @@ def read_wishes(words: Mapping[str, str]) -> Wishes:
     price = words.get("price")
     wishes = Wishes(
         prefer=choice(Prefer, words.get("prefer"), "--prefer") or Prefer.BALANCE,
-        host_ram_bytes=_ram(words.get("host-ram")),
+        host_ram_bytes=_size(words.get("host-ram"), "--host-ram", "RAM", "256GiB"),
+        host_nvme_bytes=_size(words.get("host-nvme"), "--host-nvme", "a disk", "1TB"),
         price=None if price is None else dollars(price, "--price"),
         tokens=_tokens(words),
         budget=None if "budget" not in words else dollars(words["budget"], "--budget"),
@@ -44,18 +47,21 @@ def read_wishes(words: Mapping[str, str]) -> Wishes:
 
 
 def settled(cluster: Cluster, wishes: Wishes) -> Cluster:
-    """The cluster with the RAM and the price that were given. UsageError where a CPU's RAM is given."""
+    """The cluster with the RAM, the disk and the price that were given. UsageError where a CPU's RAM is given."""
     if wishes.host_ram_bytes is not None:
         if cluster.gpu.is_cpu:
             raise UsageError("--host-ram is about nodes with GPUs: the RAM of --gpus cpu is this machine's")
         cluster = replace(cluster, host_ram_bytes=wishes.host_ram_bytes)
+    if wishes.host_nvme_bytes is not None:
+        cluster = replace(cluster, nvme_bytes=wishes.host_nvme_bytes)
     if wishes.price is not None:
         given = Price(usd_per_hour=wishes.price, provider="--price", date="given", source="--price")
         cluster = replace(cluster, price=given)
     return cluster
 
 
-def _ram(text: str | None) -> int | None:
+def _size(text: str | None, option: str, what: str, example: str) -> int | None:
+    """Bytes of something of a node, half a GiB at least."""
     if text is None:
         return None
     try:
@@ -63,8 +69,8 @@ def _ram(text: str | None) -> int | None:
     except InputError:
         size = 0
     if size < GIB // 2:
-        example = f"{text.strip()}GiB" if text.strip().isdigit() else "256GiB"
-        raise UsageError(f"--host-ram {text[:40]!r} is not a size of RAM: write it like {example[:20]}")
+        meant = f"{text.strip()}GiB" if text.strip().isdigit() else example
+        raise UsageError(f"{option} {text[:40]!r} is not a size of {what}: write it like {meant[:20]}")
     return size
 
 

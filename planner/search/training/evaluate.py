@@ -253,6 +253,7 @@ class Evaluator(BaseEvaluator[Workload]):
             shares_host=self.cluster.gpu.is_cpu,
             host_terms=self._host_terms(family, self.context(family, 1, trace), host_bytes),
             usual_host_bytes=self.usual_host_bytes,
+            unknown_disk_bytes=self.unknown_disk_bytes(plan.nvme_bytes),
             states_only=states_only,
         )
 

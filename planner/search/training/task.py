@@ -275,7 +275,8 @@ class TrainingTask:
             if family.copy_ranks == 1 and trial.evaluator.judge_states(family, batch).verdict != "fits":
                 continue
             judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
-            runs = not judgement.plan.failure_reason and trial.evaluator.host_shortage(judgement) is None
+            short = trial.evaluator.host_shortage(judgement) or trial.evaluator.disk_shortage(judgement)
+            runs = not judgement.plan.failure_reason and short is None
             if judgement.verdict == "fits" and runs:
                 return judgement
         return None
