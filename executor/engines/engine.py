@@ -105,11 +105,19 @@ class Places(Protocol):
         """Exit code with which the supervisor leaves where it is to be started again; None where the engine itself ends
         it once it has queued the job."""
 
+    @property
+    def ask_seconds(self) -> float:
+        """Between two questions how a job fares: a client may take its time to answer one."""
+
     def state(self, job: EngineJob) -> JobState:
         """How a job fares; `unknown` where nobody can say."""
 
     def cancel(self, job: EngineJob) -> None:
         """Ends a job."""
+
+    def let_go(self, job: EngineJob) -> str:
+        """Holds back the engine from starting again what is over, where a bad exit code makes it do so: what was done,
+        in words; empty where it ends the job by itself."""
 
     def on_each_node(self, nodes: int) -> tuple[str, ...]:
         """Inside the job: words that start what follows them once on each node, numbered by PET_NODE_RANK."""
@@ -138,6 +146,9 @@ class Runs(Engine, Places, Protocol):
 
     def check(self, settings: Settings) -> None:
         """UnreachableError where its client is not there."""
+
+    def submitting(self, file: Path, settings: Settings) -> Sequence[str]:
+        """Words with which the engine's own client would be given the submit file of a run. Pure."""
 
     def submit(self, file: Path, settings: Settings) -> EngineJob:
         """Gives the job to the engine; which one it is there. UsageError with the engine's own words where

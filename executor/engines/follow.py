@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gpu_plan.executor.engines.end import settle
 from gpu_plan.executor.engines.engine import JobState, Places
-from gpu_plan.executor.engines.jobs import LOG_FILE
+from gpu_plan.executor.engines.jobs import LOG_FILE, ended_with
 from gpu_plan.executor.names import LOGS_FOLDER, attempt_folder
 from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.executor.records.run import Attempt, RunRecord
@@ -19,8 +19,8 @@ from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.plan.files import load
 
 Observe = Callable[[Event], None]
-POLL, ASK = 0.5, 3.0
-"""Seconds between two looks at the folder, and between two questions to the engine."""
+POLL = 0.5
+"""Seconds between two looks at the folder."""
 _SURE = 2
 """So many answers in a row that the job has ended: between the end and a new place in the queue there may be one."""
 
@@ -34,7 +34,8 @@ class Follower:
     job: EngineJob
     observe: Observe
     poll: float = POLL
-    ask: float = ASK
+    ask: float | None = None
+    """Seconds between two questions to the engine; None: its own."""
     _record: RunRecord = field(init=False)
     _words: str = ""
     _began: int = 0
@@ -54,10 +55,10 @@ class Follower:
         state = JobState(where="queued", words="")
         while True:
             if time.monotonic() >= next_ask:
-                next_ask = time.monotonic() + self.ask
+                next_ask = time.monotonic() + (self.engine.ask_seconds if self.ask is None else self.ask)
                 state = self._ask()
             self._look()
-            if self._over >= _SURE:
+            if self._over >= _SURE or self._let_go(state):
                 break
             time.sleep(self.poll if self._over == 0 else min(self.poll, 0.2))
             if self._over:
@@ -78,6 +79,18 @@ class Follower:
             self._tell("note", text=f"{self.engine.title} job {self.job.job}: {state.words}")
         self._over = self._over + 1 if state.where == "ended" else 0
         return state
+
+    def _let_go(self, state: JobState) -> bool:
+        """Whether the run is over, and its engine, which would start it again, was held back."""
+        if state.where == "ended" or ended_with(self._record) in (None, 0):
+            return False
+        try:
+            done = self.engine.let_go(self.job)
+        except PlanError as error:
+            done = f"the run is over, and {self.engine.title} may start it again: {error}"
+        if done:
+            self._tell("note", text=done)
+        return bool(done)
 
     def _look(self) -> None:
         try:

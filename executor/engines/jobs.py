@@ -14,6 +14,7 @@ from typing import TypeVar
 from gpu_plan.executor.job import Job
 from gpu_plan.executor.names import ENGINE_FILE
 from gpu_plan.executor.records.engine import EngineJob
+from gpu_plan.executor.records.run import GOES_ON, RunRecord
 from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.planner.errors import UnreachableError
 from gpu_plan.planner.foreign.files import read_bytes
@@ -21,6 +22,7 @@ from gpu_plan.planner.plan.codec import MAX_BYTES, decode, dump, load_object
 from gpu_plan.planner.plan.files import load, save, write_text
 
 T = TypeVar("T")
+_UNFINISHED = (*GOES_ON, "interrupted", "launcher_failed", "lost")
 JOB_FILE, LOG_FILE = "job.json", "engine.log"
 
 
@@ -84,6 +86,11 @@ def read_engine(folder: RunFolder) -> EngineJob | None:
     if not os.path.isfile(folder.engine / ENGINE_FILE):
         return None
     return _read(EngineJob, folder.engine / ENGINE_FILE)
+
+
+def ended_with(record: RunRecord) -> int | None:
+    """Exit code of a run that is over; None for one that goes on where its engine starts it again."""
+    return None if record.status in _UNFINISHED else record.exit_code
 
 
 def _read(kind: type[T], path: Path) -> T:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpu_plan.executor.doctor.machine import findings_of
 from gpu_plan.executor.engines.engine import Places
-from gpu_plan.executor.engines.jobs import Submitted, read_engine, read_job, write_engine
+from gpu_plan.executor.engines.jobs import Submitted, ended_with, read_engine, read_job, write_engine
 from gpu_plan.executor.engines.preflight.collect import look
 from gpu_plan.executor.engines.registry import find_places
 from gpu_plan.executor.job import Job, Placement
@@ -31,8 +31,6 @@ from gpu_plan.planner.own_python import own_environment
 
 _SOON = "SIGUSR1"
 """What an engine sends before the time limit."""
-_UNFINISHED = (*GOES_ON, "interrupted", "launcher_failed", "lost")
-"""What the record of a run may say that goes on when its engine starts it again."""
 _OVERLAP = 20.0
 """Seconds that a supervisor needs to end its ranks and say so."""
 _WAIT = 90.0
@@ -44,11 +42,12 @@ def main(folder: Path) -> int:
     run = RunFolder(folder)
     given, job = read_job(run)
     engine = find_places(given.engine)
-    restarts = engine.restarts()
+    restarts = engine.restarts() or _starts_before(run)
     record = _after_its_predecessor(run) if restarts else run.read_run()
     here = _noted(run, engine)
-    if record.status not in _UNFINISHED and record.exit_code is not None:
-        return record.exit_code  # it was over before the engine began again
+    over = ended_with(record)
+    if over is not None:
+        return over  # before the engine began again
     job = replace(job, placement=_placement(engine, given))
     since = record.updated if restarts else given.submitted
     if given.preflight and not record.attempts:
@@ -69,6 +68,12 @@ def main(folder: Path) -> int:
     if _nodes_are_lost(ended, job.max_restarts):
         return _queue_again(run, ended, ended.attempts[-1].explanation, engine, given, here)
     return ended.exit_code if ended.exit_code is not None else LAUNCHER_FAILED
+
+
+def _starts_before(run: RunFolder) -> int:
+    """As the record tells: a new pod or a new machine does not know that there was one before it."""
+    attempts = run.read_run().attempts
+    return 1 + sum(attempt.cause == "requeued" for attempt in attempts) if attempts else 0
 
 
 def _after_its_predecessor(run: RunFolder) -> RunRecord:

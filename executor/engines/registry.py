@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from gpu_plan.executor.engines.engine import Engine, Places, Runs
-from gpu_plan.planner.errors import NotBuiltError, UsageError
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.nearest import did_you_mean
 
 ENGINES: Mapping[str, str] = {
@@ -18,8 +18,6 @@ _INSIDE: Mapping[str, str] = {"hosts": "gpu_plan.executor.engines.kinds.hosts"}
 """Those that no option names."""
 ALIASES: Mapping[str, str] = {"kubernetes": "kubeflow", "k8s": "kubeflow", "sky": "skypilot"}
 """What people type for them."""
-LATER = tuple(f"--on {name}" for name in ("skypilot",))
-"""What later versions bring: these write folders only."""
 
 
 def find(name: str, option: str) -> Engine:
@@ -35,10 +33,8 @@ def find(name: str, option: str) -> Engine:
 
 
 def find_running(name: str, option: str = "--on") -> Runs:
-    """As `find`, of the engines that runs can be given to; NotBuiltError for the others."""
+    """As `find`: a run can be given to each of them."""
     engine: Runs = find(name, option)  # type: ignore[assignment]
-    if not hasattr(engine, "submit"):
-        raise NotBuiltError(f"{option} {name}")
     return engine
 
 

@@ -13,12 +13,12 @@ from gpu_plan.executor.engines.kinds.slurm import ENGINE, parse_state
 from gpu_plan.executor.engines.preflight.collect import judge
 from gpu_plan.executor.engines.preflight.node import Said
 from gpu_plan.executor.engines.preflight.node import main as look_at_node
-from gpu_plan.executor.engines.registry import ENGINES, LATER, engine_of_setting, find, find_running
+from gpu_plan.executor.engines.registry import ENGINES, engine_of_setting, find
 from gpu_plan.executor.engines.settings import read_settings
 from gpu_plan.executor.records.run import Attempt, RunRecord
 from gpu_plan.executor.supervise.decide import decide
 from gpu_plan.executor.supervise.ledger import taken_up
-from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
+from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.engines.nodes import Node, cluster_from
 from gpu_plan.planner.hardware.engines.slurm import parse_line
 from gpu_plan.planner.plan.files import save
@@ -27,12 +27,9 @@ from tests.support.launch_plans import saved
 SHAPE = Shape(name="train", nodes=2, ranks_per_node=8, gpu="H100")
 
 
-def test_engines_are_found_by_name_and_later_ones_refused():
+def test_engines_are_found_by_name():
     for name in ENGINES:
         assert find(name, "--to").name == name
-    for option in LATER:
-        with pytest.raises(NotBuiltError, match=option):
-            find_running(option.removeprefix("--on "))
     assert find("kubernetes", "--to").name == "kubeflow"
     with pytest.raises(UsageError, match="Did you mean slurm"):
         find("slrum", "--to")

@@ -21,7 +21,9 @@ from typing import Any
 
 from gpu_plan.executor.engines.agents.led import guarded
 from gpu_plan.executor.engines.agents.store import PLACE, Keys, connected, handler, said_in_one_line
+from gpu_plan.executor.engines.jobs import ended_with
 from gpu_plan.executor.names import RUN_FILE
+from gpu_plan.executor.run_folder import RunFolder
 from gpu_plan.executor.supervise.follow.hosts import Meeting, free_port
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.own_python import own_command
@@ -235,6 +237,14 @@ def _last_word(keys: Keys, rank: int) -> None:
             time.sleep(1.0)
 
 
+def _ended(folder: Path) -> int | None:
+    """Exit code of a run that is over, where an engine starts a pod or a task again whose code was not 0."""
+    try:
+        return ended_with(RunFolder(folder).read_run())
+    except PlanError:
+        return None  # it is not there: the agents will say so
+
+
 def _say(text: str) -> None:
     print(f"plan: {text}", file=sys.stderr, flush=True)
 
@@ -242,6 +252,10 @@ def _say(text: str) -> None:
 def main(words: list[str]) -> int:
     """See above."""
     folder, host, port, nodes, rank = words
+    over = None if folder == "-" else _ended(Path(folder))
+    if over is not None:
+        _say(f"the run is over: it ended with {over}")
+        return over
     agent = Agent(None if folder == "-" else Path(folder), host, int(port), int(nodes), int(rank))
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from gpu_plan.executor.engines.agents.store import PLACE
+from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.planner.own_python import own_command
 
 AGENT = "gpu_plan.executor.engines.agents.agent"
@@ -22,6 +23,10 @@ class Led:
 
     leaves: int | None = 75
     """See agent.AGAIN."""
+    ask_seconds = 3.0
+
+    def let_go(self, job: EngineJob) -> str:
+        return ""
 
     def on_each_node(self, nodes: int) -> tuple[str, ...]:
         return (*own_command(_LAUNCH), str(nodes))

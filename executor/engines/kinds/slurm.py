@@ -86,6 +86,7 @@ class Slurm:
     flags = frozenset(_FLAGS)
     submit_file = "job.sbatch"
     leaves: int | None = None
+    ask_seconds = 3.0
 
     def exported(self, shape: Shape, settings: Settings, files: Mapping[str, str]) -> Mapping[str, str]:
         srun = " ".join(_srun(shape.nodes, settings))
@@ -138,13 +139,16 @@ class Slurm:
                 raise UnreachableError(f"{command} is not on PATH: run this where SLURM's client is, or `--to slurm`")
 
     def submit(self, file: Path, settings: Settings) -> EngineJob:
-        done = _run("sbatch", "--parsable", str(file))
+        done = _run(*self.submitting(file, settings))
         if done.returncode != 0:
             said = _own_words(done.stderr)
             if _NO_CONTROLLER in said:
                 raise UnreachableError(f"SLURM does not answer: {said}")
             raise UsageError(f"SLURM refuses the job: {said}")
         return EngineJob(engine=self.name, job=done.stdout.strip().partition(";")[0])
+
+    def submitting(self, file: Path, settings: Settings) -> Sequence[str]:
+        return ("sbatch", "--parsable", str(file))
 
     def state(self, job: EngineJob) -> JobState:
         try:
@@ -160,6 +164,9 @@ class Slurm:
         done = _run("scancel", "--verbose", job.job)
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
             raise UsageError(f"SLURM does not cancel job {job.job}: {_own_words(done.stderr)}")
+
+    def let_go(self, job: EngineJob) -> str:
+        return ""
 
     def on_each_node(self, nodes: int) -> tuple[str, ...]:
         more = shlex.split(os.environ.get("GPU_PLAN_SRUN", ""))

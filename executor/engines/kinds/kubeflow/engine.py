@@ -9,6 +9,7 @@ from gpu_plan.executor.engines.agents.led import AGENT, Led, agent_lines
 from gpu_plan.executor.engines.engine import JobState, Settings, Shape
 from gpu_plan.executor.engines.kinds.kubeflow import client
 from gpu_plan.executor.engines.kinds.kubeflow.exported import exported_documents, train_job
+from gpu_plan.executor.engines.kinds.written import as_yaml
 from gpu_plan.executor.records.engine import EngineJob
 from gpu_plan.planner.errors import UnreachableError, UsageError
 from gpu_plan.planner.own_python import own_command, own_interpreter
@@ -41,10 +42,7 @@ class Kubeflow(Led):
     submit_file = "trainjob.yaml"
 
     def exported(self, shape: Shape, settings: Settings, files: Mapping[str, str]) -> Mapping[str, str]:
-        import yaml
-
-        documents = exported_documents(shape, settings, files)
-        return {self.submit_file: yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False)}
+        return {self.submit_file: as_yaml(*exported_documents(shape, settings, files))}
 
     def command(self, folder: Path) -> Sequence[str]:
         return ("kubectl", "create", "-f", str(folder / self.submit_file))
@@ -58,13 +56,11 @@ class Kubeflow(Led):
         )
 
     def job_file(self, shape: Shape, settings: Settings, *, folder: Path, lead: Sequence[str], python_path: str) -> str:
-        import yaml
-
         run = folder.parent
         if _is_local(settings):
             if shape.nodes > 1:
                 raise UsageError(f"kubeflow.backend=local has one node, and the plan is for {shape.nodes}")
-            return yaml.safe_dump({"words": _local_words(run)}, sort_keys=False)
+            return as_yaml({"words": _local_words(run)})
         if "volume" not in settings.values:
             raise UsageError(
                 "--on kubeflow: --set kubeflow.volume=CLAIM names the persistent volume claim that holds this working"
@@ -84,7 +80,7 @@ class Kubeflow(Led):
             f"cd {shlex.quote(directory)}",
             *agent_lines(run, shape.nodes, settings.values.get("python", "python3"), log=folder / "engine.log"),
         ]
-        return yaml.safe_dump(train_job(named, settings, lines, volume, mount), sort_keys=False)
+        return as_yaml(train_job(named, settings, lines, volume, mount))
 
     def check(self, settings: Settings) -> None:
         if importlib.util.find_spec("kubeflow") is None:
@@ -105,6 +101,9 @@ class Kubeflow(Led):
         cluster = client.OnKubernetes(settings.values.get("namespace"))
         return EngineJob(engine=self.name, job=cluster.create(wanted), where=cluster.namespace)
 
+    def submitting(self, file: Path, settings: Settings) -> Sequence[str]:
+        return _local_words(file.parent.parent) if _is_local(settings) else ("kubectl", "create", "-f", str(file))
+
     def state(self, job: EngineJob) -> JobState:
         try:
             if job.where.startswith(f"{_LOCAL}:"):
@@ -118,6 +117,12 @@ class Kubeflow(Led):
             client.end_local(_marks(job))
         else:
             client.OnKubernetes(job.where).delete(job.job)
+
+    def let_go(self, job: EngineJob) -> str:
+        if job.where.startswith(f"{_LOCAL}:"):
+            return ""
+        client.OnKubernetes(job.where).suspend(job.job)
+        return f"TrainJob {job.job} is suspended: its pods would be started again though the run is over"
 
     def from_outside(self, shape: Shape, settings: Settings) -> tuple[str, ...]:
         raise UsageError("the doctor looks at nodes of SLURM and Ray; a run on Kubeflow looks at its own nodes first")

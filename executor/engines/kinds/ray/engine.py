@@ -42,6 +42,7 @@ class Ray:
     flags = frozenset(_FLAGS)
     submit_file = "job.py"
     leaves: int | None = AGAIN
+    ask_seconds = 3.0
 
     def exported(self, shape: Shape, settings: Settings, files: Mapping[str, str]) -> Mapping[str, str]:
         return {self.submit_file: driver_text(shape, settings)}
@@ -85,12 +86,14 @@ class Ray:
     def submit(self, file: Path, settings: Settings) -> EngineJob:
         address = settings.values.get("address")
         found = client.connect(address)
-        python = settings.values.get("python", own_interpreter())
-        name = f"plan-{file.parent.parent.name}"
-        log = shlex.quote(str(file.parent / "driver.log"))
-        entry = f"exec {shlex.join([python, '-P', str(file)])} >> {log} 2>&1"
+        name, entry = f"plan-{file.parent.parent.name}", _entry(file, settings)
         number = client.submit(found, address, entry, {JOB: name}, name)
         return EngineJob(engine=self.name, job=number, where=str(found.get_address()))
+
+    def submitting(self, file: Path, settings: Settings) -> Sequence[str]:
+        address = settings.values.get("address")
+        where = () if address is None else ("--address", address)
+        return ("ray", "job", "submit", *where, "--no-wait", "--", "sh", "-c", _entry(file, settings))
 
     def state(self, job: EngineJob) -> JobState:
         try:
@@ -100,6 +103,9 @@ class Ray:
 
     def cancel(self, job: EngineJob) -> None:
         client.stop(client.connect(job.where or None), job.where, job.job)
+
+    def let_go(self, job: EngineJob) -> str:
+        return ""
 
     def on_each_node(self, nodes: int) -> tuple[str, ...]:
         return (*own_command("gpu_plan.executor.engines.kinds.ray.nodes"), str(nodes), _GUARD)
@@ -134,6 +140,12 @@ class Ray:
 
     def again(self) -> bool:
         return self.restarts() < int(os.environ.get(FAILURES, "0"))
+
+
+def _entry(file: Path, settings: Settings) -> str:
+    """Shell that starts a run's driver."""
+    python = settings.values.get("python", own_interpreter())
+    return f"exec {shlex.join([python, '-P', str(file)])} >> {shlex.quote(str(file.parent / 'driver.log'))} 2>&1"
 
 
 def driver_of(wanted: Wanted, python_path: str) -> str:

@@ -53,7 +53,16 @@ def show(job: "Job", engine: "Runs", settings: "Settings") -> int:
     launch = prepare(placed, attempt=1, folder=folder, resume_from=None)
     name = Path(folder.engine.name) / engine.submit_file
     files = {str(name): submit_text(job, engine, settings, folder), **launch.files}
-    sys.stdout.write(shown(replace(launch, files=files, command=tuple(engine.command(folder.engine)), environment={})))
+    sys.stdout.write(
+        shown(
+            replace(
+                launch,
+                files=files,
+                command=tuple(engine.submitting(folder.engine / engine.submit_file, settings)),
+                environment={},
+            )
+        )
+    )
     for line in (*launch.notes, *(f"not applied: {line}" for line in launch.not_applied)):
         say(line)
     return ExitCode.OK
