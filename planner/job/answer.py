@@ -8,7 +8,15 @@ from typing import Any
 from gpu_plan.planner.cache_dir import versions
 from gpu_plan.planner.errors import StoppedError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.job.alternatives import Beside, Job, Tried, alternatives, beside, nearest
+from gpu_plan.planner.job.alternatives import (
+    Beside,
+    Job,
+    Tried,
+    alternatives,
+    beside,
+    nearest,
+    with_what_degrees_buy,
+)
 from gpu_plan.planner.job.prepared import Openers, Prepared
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -78,6 +86,8 @@ def _answer(
         untraced=tuple(other.untraced),
         explain=request.explained if request.explain else 0,
     )
+    if request.explain and isinstance(job.task, TrainingTask):
+        answered = with_what_degrees_buy(answered, asked)
     if wishes.tokens is not None:
         answered = replace(answered, whole_job=_whole_job(answered, wishes.tokens, cluster, _saved(found, job.task)))
         answered = replace(answered, warnings=(*answered.warnings, *_beyond(answered.whole_job, wishes)))

@@ -9,6 +9,7 @@ from gpu_plan.planner.plan.codec import decode, dump, load_object, plain
 from gpu_plan.planner.plan.figures import (
     CATEGORY_NAMES,
     AtPeak,
+    DegreeFigures,
     DevicePrice,
     Evidence,
     HostFigures,
@@ -38,6 +39,7 @@ __all__ = [
     "AtPeak",
     "Candidate",
     "Condition",
+    "DegreeFigures",
     "DevicePlacement",
     "DevicePrice",
     "Evidence",

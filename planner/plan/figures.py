@@ -243,6 +243,30 @@ class StageFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DegreeFigures:
+    """What one degree costs in an optimizer step of a rank, and what it is good for."""
+
+    axis: str
+    """`tensor`, `expert`, `context`, `data`, `replicas`, or `host` for what is offloaded."""
+    ranks: int | None
+    """Of a group; None for `host`."""
+    calls: int
+    sent_bytes: int
+    """Of the tensors that pass through its collectives."""
+    seconds: float
+    """Of all its transfers."""
+    exposed_seconds: float
+    """By which the step would be shorter without them."""
+    without: str | None = None
+    """The plan of the same job without this degree, in words; None where none fits, or none was looked for."""
+    without_device_used_bytes: int | None = None
+    without_samples_per_second: float | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "calls", "sent_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedFigures:
     """Expected speed of one optimizer step, accumulation included."""
 
@@ -260,6 +284,8 @@ class SpeedFigures:
     """Seconds per step by cause; overlapped parts need not sum to the step."""
     scaling: str | None = None
     """Why so many devices are not so many times as fast as one, in words; None for one device."""
+    degrees: tuple[DegreeFigures, ...] = ()
+    """What each degree sends; empty for one device, of a pipeline, and in plans that older versions saved."""
 
     def __post_init__(self) -> None:
         rates = [self.tokens_per_second_per_gpu, self.samples_per_second, self.mfu, *self.parts.values()]

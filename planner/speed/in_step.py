@@ -50,6 +50,7 @@ def collectives_of(trace: StepTrace, ranks: int, experts: int, micro_batch: int)
             per="micro_step",
             overlap=False,
             ranks=experts if kind == "all_to_all" else ranks,
+            axis="expert" if kind == "all_to_all" else "tensor",
         )
         for (kind, nbytes, phase), count in counts.items()
     )
@@ -86,6 +87,7 @@ def exchanges_of(
             ranks=2 if goes_round else split.degree,
             across_nodes=goes_round and across_nodes,
             beside=(phase, beside) if split.method == "ring" else (0, 0.0),
+            axis="context",
         )
         last = count // split.degree if gradients else 0
         found += [replace(call, count=count - last)]

@@ -33,6 +33,10 @@ HOST_KINDS: frozenset[str] = frozenset({"host_to_device", "device_to_host"}) | D
 """Kinds in which no other rank takes part."""
 
 
+Axis = Literal["data", "replicas", "tensor", "expert", "context", "host"]
+"""Why ranks send: what a degree has them share, or what is offloaded."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
     """Equal transfers that one rank takes part in."""
@@ -59,6 +63,9 @@ class Collective:
     """How far apart they are numbered: ranks between them, which compute one copy together, are in groups beside."""
     issued: tuple[int, int] = (0, 0)
     """Operators that hooks issue around each call, fewest and most: they take the host's time, not the device's."""
+
+    axis: Axis = "data"
+    """The degree whose ranks take part."""
 
     beside: tuple[int, float] = (0, 0.0)
     """Of calls that are waited for: a phase of the trace, and how many of its fused attention operators, each of the
@@ -120,6 +127,22 @@ class StepWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AxisTime:
+    """What one degree sends in an optimizer step of one rank."""
+
+    axis: Axis
+    ranks: int | None
+    """Ranks of a group; None for all of the cluster."""
+    calls: int
+    bytes: int
+    """Of the tensors that are sent, as `Collective` counts them."""
+    seconds: float
+    """Of all its transfers, hidden or not."""
+    exposed_seconds: float
+    """By which the step would be shorter without them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
     """Seconds of one optimizer step of one rank, all accumulation steps included.
 
@@ -158,6 +181,8 @@ class StepTime:
     """Seconds of the step where the device, the links between devices and the host are each slow or fast, in the same
     order for every step: what two steps share moves both. None: not known apart."""
 
+    degrees: Callable[[], tuple[AxisTime, ...]] | None = field(default=None, compare=False, repr=False)
+    """What each degree sends and how long the step waits for it. None: not known apart."""
     scaling: Callable[[], str | None] | None = field(default=None, compare=False, repr=False)
     """Why the devices together are not as many times as fast as one, in words; None for one."""
     trace: Callable[[str], dict[str, Any]] | None = field(default=None, compare=False, repr=False)

@@ -21,7 +21,7 @@ from gpu_plan.planner.speed.calibration.rates import (
 from gpu_plan.planner.speed.calibration.record import Calibration
 from gpu_plan.planner.speed.collectives import call_seconds
 from gpu_plan.planner.speed.host import Issuing, host_operator_seconds
-from gpu_plan.planner.speed.model import HOST_KINDS, Collective, Kernel, Per, Phase, StepTime, StepWork
+from gpu_plan.planner.speed.model import HOST_KINDS, AxisTime, Collective, Kernel, Per, Phase, StepTime, StepWork
 from gpu_plan.planner.speed.operators import (
     BACKWARD,
     FORWARD,
@@ -46,6 +46,7 @@ from gpu_plan.planner.speed.rates import (
     usable_peak,
     worst_basis,
 )
+from gpu_plan.planner.speed.streams.degrees import axis_times
 from gpu_plan.planner.speed.streams.gantt import chrome_trace, step_spans
 from gpu_plan.planner.speed.streams.overlap import Beside, PhaseWork, Transfer, exposed_seconds, phase_work, together
 from gpu_plan.planner.speed.streams.scaling import scaling_words
@@ -178,9 +179,19 @@ class RooflineModel:
             return chrome_trace(list(step_spans(phases)), title)
 
         def scaling() -> str | None:
-            return scaling_words(time, work, work.data_parallel or cluster.world_size)
+            ranks = work.data_parallel or cluster.world_size
+            return scaling_words(time, work, ranks, cluster.world_size // ranks)
 
-        return replace(time, corners=corners, scaling=scaling, trace=trace)
+        def degrees() -> tuple[AxisTime, ...]:
+            beside = Beside(bound=EXPECTED, memory_rate=device.memory.expected, compute_share=taken.bounds[EXPECTED])
+
+            def exposed(some: list[Transfer]) -> float:
+                own = parts[EXPECTED].optimizer
+                return _parts(work, compute=compute[EXPECTED], optimizer=own, transfers=some, beside=beside).exposed
+
+            return axis_times(work, transfers, EXPECTED, exposed)
+
+        return replace(time, corners=corners, scaling=scaling, trace=trace, degrees=degrees)
 
 
 # -- computation -------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.html.page import bullets, cards, chip, facts, plot, section
 from gpu_plan.reports.markup import Child, Html, escaped, table, tag
 from gpu_plan.reports.plan import words
+from gpu_plan.reports.plan.added.degree_words import DEGREE_HEADS, degree_rows
 from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.cost import cost_lines, dollars, unit_words
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
@@ -115,6 +116,7 @@ def memory_section(document: PlanDocument, top: int) -> Html:
         _phases(shown.memory),
         _placement(shown),
         _stages(shown),
+        _degrees(shown),
     )
 
 
@@ -185,6 +187,12 @@ def _stages(candidate: Candidate) -> Html:
             "One step of the pipeline: when each rank computes, and when it waits",
         )
     return Html(said + drawn + table(STAGE_HEADS, stage_rows(candidate), label="memory by stage"))
+
+
+def _degrees(candidate: Candidate) -> Html:
+    """What each degree sends, and how long the step waits for it."""
+    rows = degree_rows(candidate)
+    return table(DEGREE_HEADS, rows, label="what each degree costs") if rows else Html("")
 
 
 def timeline_section(timeline: Timeline | None) -> Html:

@@ -6,6 +6,7 @@ from gpu_plan.planner.plan.document import Candidate, MemoryFigures, PlanDocumen
 from gpu_plan.reports.clean import markdown, markdown_code, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
+from gpu_plan.reports.plan.added.degree_words import DEGREE_HEADS, degree_rows
 from gpu_plan.reports.plan.command import before_launch
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
@@ -52,6 +53,9 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
     if explain and shown is not None:
         if shown.speed is not None and shown.speed.scaling is not None:
             blocks += ["## Scaling", markdown(shown.speed.scaling)]
+        if degrees := degree_rows(shown):
+            cells = [tuple(markdown(cell) for cell in row) for row in degrees]
+            blocks += ["## What each degree costs", _table(DEGREE_HEADS, cells, frozenset({1, 2, 3, 4}))]
         blocks.extend(_explained(shown))
     if shown is not None and shown.command is not None and document.plans:
         before = before_launch(document, shown)

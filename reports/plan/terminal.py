@@ -17,6 +17,7 @@ from gpu_plan.planner.plan.document import Candidate, MemoryFigures, PlanDocumen
 from gpu_plan.reports.clean import ascii_line, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
+from gpu_plan.reports.plan.added.degree_words import degree_lines
 from gpu_plan.reports.plan.bars import category_bars, total_bar
 from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.explain import explain_rows, explained_share
@@ -142,6 +143,9 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
         if shown.speed is not None and shown.speed.scaling is not None:
             yield from _heading("Scaling")
             yield Padding(Text(page.safe(shown.speed.scaling)), (0, 0, 0, 2))
+        if said := degree_lines(shown):
+            yield from _heading("What each degree costs")
+            yield _bullets((page.safe(text), "") for text in said)
         yield from _explained(shown, page)
     if shown is not None and shown.command is not None and document.plans:
         yield from _heading("Run")

@@ -2,6 +2,7 @@
 
 `changes` says what can be changed, `tried` evaluates what is left where nothing fits, or where it was asked for;
 `beside` what can be told beside a plan that fits, from traces that are at hand; `useful` orders that by what it gains;
+`without` evaluates the job without a degree that the plan has, where it is to be explained;
 `generating` has what is told beside a generation, and is imported for one alone.
 """
 
@@ -9,5 +10,6 @@ from gpu_plan.planner.job.alternatives.beside import beside
 from gpu_plan.planner.job.alternatives.changes import Job
 from gpu_plan.planner.job.alternatives.found import Beside
 from gpu_plan.planner.job.alternatives.tried import Tried, alternatives, at_its_batch, nearest
+from gpu_plan.planner.job.alternatives.without import with_what_degrees_buy
 
-__all__ = ["Beside", "Job", "Tried", "alternatives", "at_its_batch", "beside", "nearest"]
+__all__ = ["Beside", "Job", "Tried", "alternatives", "at_its_batch", "beside", "nearest", "with_what_degrees_buy"]

@@ -323,5 +323,6 @@ def step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, t
         mfu=None if peak is None else flops / seconds / peak,
         corners=None,
         scaling=None,
+        degrees=None,
         trace=None,
     )

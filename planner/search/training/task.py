@@ -8,7 +8,7 @@ from typing import Any
 from gpu_plan.planner.context.rules import LONG, divides_heads, splits_tokens, why_uncut, why_whole
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.pipeline.schedules import Schedule
-from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
+from gpu_plan.planner.plan.figures import DegreeFigures, HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.search.document import uncertain
 from gpu_plan.planner.search.ranking.rules import Ranking, standing
 from gpu_plan.planner.search.task import Details, Explored
@@ -24,6 +24,7 @@ from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.megatron import judge as megatron
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
 from gpu_plan.planner.search.training.relaxed import relaxed
+from gpu_plan.planner.speed.model import AxisTime
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
 from gpu_plan.planner.strategy.saved_files import SavedFiles, saved_files
 from gpu_plan.planner.strategy.traits import Offload
@@ -330,6 +331,18 @@ class TrainingTask:
                 **({} if judgement.piped is None else {"bubble": judgement.piped.bubble_seconds}),
             },
             scaling=None if time.scaling is None else time.scaling(),
+            degrees=() if time.degrees is None else tuple(self._degree(one) for one in time.degrees()),
+        )
+
+    def _degree(self, one: AxisTime) -> DegreeFigures:
+        everybody = self.evaluator.cluster.world_size
+        return DegreeFigures(
+            axis=one.axis,
+            ranks=None if one.axis == "host" else one.ranks or everybody,
+            calls=one.calls,
+            sent_bytes=one.bytes,
+            seconds=one.seconds,
+            exposed_seconds=one.exposed_seconds,
         )
 
     def saved(self, judgement: StepJudgement) -> SavedFiles:

@@ -7,13 +7,15 @@ _WORTH_SAYING = 0.01
 _NAMES = {"all_reduce": "all-reduces", "all_gather": "all-gathers", "reduce_scatter": "reduce-scatters"}
 
 
-def scaling_words(time: StepTime, work: StepWork, ranks: int) -> str | None:
-    """What `ranks` devices do, against one that has its own samples alone; None for one device."""
+def scaling_words(time: StepTime, work: StepWork, ranks: int, each: int = 1) -> str | None:
+    """What `ranks` devices, or groups of `each` that compute one copy together, do, against one that has its own
+    samples alone; None for one device."""
     if ranks < 2:
         return None
     alone = time.step_seconds - time.exposed_communication_seconds
     share = alone / time.step_seconds
-    said = f"{ranks} GPUs do the work of {ranks * share:.{1 if ranks < 100 else 0}f}: "
+    noun = "GPUs" if each == 1 else f"groups of {each} GPUs"
+    said = f"{ranks} {noun} do the work of {ranks * share:.{1 if ranks < 100 else 0}f}: "
     if 1 - share < _WORTH_SAYING:
         hidden = _hidden(time, 0.0)
         return f"{said}a step of {_time(time.step_seconds)} waits for transfers less than 1 % of its time{hidden}."

@@ -80,6 +80,7 @@ def _replica_sums(layout: Layout) -> list[Collective]:
             per="step",
             ranks=context.replicate,
             across_nodes=context.nodes > 1,
+            axis="replicas",
         )
         for unit in layout.units
     ]

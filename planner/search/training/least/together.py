@@ -138,6 +138,7 @@ class Bounds:
                 per="micro_step",
                 overlap=False,
                 ranks=degree,
+                axis="tensor",
             )
             for phase, all_of_it in named
             for elements, count in Counter(all_of_it).items()
