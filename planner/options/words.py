@@ -214,7 +214,7 @@ def _add_execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--on",
         metavar="ENGINE",
-        help="the engine that gives the nodes and runs it there: slurm, ray, kubeflow, skypilot; --set ENGINE.KEY=VALUE",
+        help="the engine that gives nodes and runs it there: slurm, ray, kubeflow, skypilot; --set ENGINE.KEY=VALUE",
     )
     group.add_argument("--partition", metavar="P", help="SLURM's queue: --set slurm.partition=P")
     group.add_argument("--time", metavar="T", help="limit of wall time, such as 12:00:00: --set slurm.time=T")
