@@ -224,12 +224,27 @@ def test_facts_from_outside_and_inside(engine, tmp_path):
     assert "Cluster  2x4xH100 " in cluster(*inside, *plan, "auto")[1]
 
 
+def test_a_folder_that_a_node_does_not_see_ends_the_run_in_one_line(engine, tmp_path):
+    engine.lose_node("n1")
+    engine.start_node("n1", hides=tmp_path)
+    try:
+        record, output = ended(trial(engine).start(tmp_path, script_words=("--steps", "4")), tmp_path)
+    finally:
+        engine.lose_node("n1")
+        engine.start_node("n1")
+    assert (record.status, record.exit_code, record.attempts) == ("failed", 4, ()), output
+    (line,) = [line for line in output.splitlines() if "left no word" in line][-1:]
+    assert "1 of 2 left no word" in line  # srun may end node 0 before it has one
+    assert "it is not shared" in line
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--partition", "nowhere"), "SLURM refuses the job: "),
         (("--time", "soon"), "SLURM refuses the job: "),
         (("--set", "slurm.constraint=none"), "SLURM refuses the job: "),
+        (("--partition", "cpu", "--set", "slurm.gres=gpu:a100:2"), "SLURM refuses the job: "),
     ],
 )
 def test_slurm_s_own_refusal_is_passed_on(engine, tmp_path, words, said):

@@ -88,9 +88,11 @@ class Slurm:
         assert done.returncode == 0, (words, done.stderr)
         return done.stdout
 
-    def start_node(self, name: str) -> None:
-        """One `slurmd -N`."""
-        self.run("slurmd", "-N", name, "-f", str(self.folder / "slurm.conf"))
+    def start_node(self, name: str, *, hides: Path | None = None) -> None:
+        """One `slurmd -N`; `hides`: a folder that this node does not see, by a mount of its own over it."""
+        words = ("slurmd", "-N", name, "-f", str(self.folder / "slurm.conf"))
+        over = 'mount -t tmpfs none "$0" && exec "$@"'
+        self.run(*words) if hides is None else self.run("unshare", "--mount", "sh", "-c", over, str(hides), *words)
         self._note(f"slurmd-{name}")
 
     def lose_node(self, name: str) -> None:
