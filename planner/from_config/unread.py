@@ -55,6 +55,16 @@ TOOLS: tuple[Unread, ...] = (
             given("recompute_granularity", "recompute_method", "use_distributed_optimizer"),
         ),
     ),
+    Unread(
+        # lmflow/args.py: IterativeDPOAlignerArguments
+        title="an LMFlow job of several rounds",
+        signs=together("dataset_path_list", "initial_iter_idx"),
+    ),
+    Unread(
+        # swift/ray: each group of devices is a table, and Megatron-Core trains
+        title="an ms-swift job on Ray",
+        signs=together("train", "rollout", "rlhf_type"),
+    ),
     Unread(title="a mergekit configuration", signs=given("merge_method")),
 )  # fmt: skip
 

@@ -356,6 +356,14 @@ REFUSED = {
         "train.global_batch_size 4 is less than a micro batch of 4 on 8 devices",
     ),
     "litgpt in a type of its own": ("checkpoint_dir: c/o/m\nprecision: fp8\ntrain: {}\n", "use bf16-true, bf16-mixed"),
+    "LMFlow": (
+        "dataset_path_list: [a, b]\ninitial_iter_idx: 0\nper_device_train_batch_size: 1\nmax_new_tokens: 8\n",
+        "is an LMFlow job of several rounds",
+    ),
+    "ms-swift on Ray": (
+        "rlhf_type: grpo\nmodel: m\nnum_generations: 8\ntrain: {gpus: 4}\nrollout: {gpus: 4}\n",
+        "is an ms-swift job on Ray",
+    ),
     "verl": ("actor_rollout_ref: {}\ntrainer: {}\n", "is a verl configuration"),
     "GPT-NeoX": (
         "pipe-parallel-size: 1\nzero_optimization: {stage: 1}\ntrain_micro_batch_size_per_gpu: 4\n",

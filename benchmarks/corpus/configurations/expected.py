@@ -17,19 +17,20 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-from benchmarks.corpus.configurations import families
+from benchmarks.corpus.configurations import families, preferences
 from benchmarks.corpus.configurations.families import Read, content
 
 HERE = Path(__file__).parent
 
 REFUSED = {
     "several models": (
-        "*/dpo/*", "*-simpo*.yaml", "*_dpo.yaml", "*/orpo/*", "*/grpo/*", "*iterative_dpo*", "*lora_kto*",
-        "*lora_reward*",
-        "*receipes/dpo-*", "*receipes/grpo-*", "*_lora_dpo*", "*ms-swift/examples/ray/*", "*ebft*",
-        "alignment-handbook/tests/fixtures/config_dpo*", "verl/*", "EasyR1/*", "prime-rl/*", "trlx/*config*.yml",
-        "SkyThought/*ppo*", "*minicpm_kto*", "*_KD_*", "*ppo_config.yaml", "LMFlow/configs/iterative*",
-        "*_dpo_single_device.yaml", "*config_dpo_full.yaml",
+        "open-instruct/*dpo*", "torchtune/*dpo*", "*ms-swift/examples/ray/*", "*ebft*", "verl/*", "EasyR1/*",
+        "prime-rl/*", "trlx/*config*.yml", "SkyThought/*ppo*", "*_KD_*", "*ppo_config.yaml",
+        "LMFlow/configs/iterative*",
+    ),
+    "nothing in it says which of TRL's trainers runs": ("*-simpo*.yaml",),
+    "it names a file that is not there": (
+        "MiniCPM/*minicpm_kto*", "MiniCPM/*minicpm_dpo*", "Open-Assistant/*accelerate_config.yaml",
     ),
     "no training": ("*evaluation.yaml", "*_predict.yaml", "*eval.yaml", "*t4_smoke*", "trl/tests/invariant/*"),
     "a tool that is not planned": (
@@ -50,6 +51,9 @@ REFUSED = {
     "incomplete": ("*fsdp2_tp_preparation*",),
 }  # fmt: skip
 """Patterns of NAME/PATH by the reason."""
+
+PREFERENCES = "was to be refused until preference and reinforcement learning were planned: read since, by TRL's source"
+"""Why the expectation of such a file is another one than at first: it was written after `plan` read them."""
 
 CORRECTED: dict[str, tuple[str, dict[str, object]]] = {
     "trlx/examples/summarize_rlhf/configs/default_accelerate_config.yaml": (
@@ -95,6 +99,12 @@ FAMILIES = {
         "*configs/deepspeed_config.yaml", "diffusers/*", "LMFlow/configs/*accelerate_*", "DeepSeek-Coder/*",
         "trl/*accelerate_configs/*", "ms-swift/*/accelerate/*", "*summarize_rlhf/configs/*",
     ),
+    "of_stages": ("LLaMA-Factory/*_dpo.yaml", "LLaMA-Factory/*_kto.yaml", "LLaMA-Factory/*_reward.yaml"),
+    "of_completions": ("open-r1/*/grpo/*", "deep-learning*/grpo-*"),
+    "of_pairs": (
+        "alignment-handbook/*/dpo/*", "alignment-handbook/*/orpo/*", "alignment-handbook/*config_dpo*",
+        "deep-learning*/dpo-*",
+    ),
     "llamafactory": ("LLaMA-Factory/examples/*", "MiniCPM/*llama_factory*", "open-thoughts/*"),
     "open_instruct": ("open-instruct/*",),
     "torchtune": ("torchtune/*", "*torchtune_configs*"),
@@ -123,7 +133,8 @@ def expectation(folder: Path, repository: str, path: str) -> dict[str, object]:
     if family is None:
         raise SystemExit(f"{name}: no family")
     root = folder / repository
-    read: Read = getattr(families, family)(content(root / path), root, path)
+    reader = getattr(preferences if family.startswith("of_") else families, family)
+    read: Read = reader(content(root / path), root, path)
     reason, right = CORRECTED.get(name, ("", {}))
     right = dict(right)
     read.refused = str(right.pop("refused", read.refused))
@@ -132,6 +143,8 @@ def expectation(folder: Path, repository: str, path: str) -> dict[str, object]:
         read.said = []
     if read.refused:
         return {"ends": "refused", "because": read.refused} | ({"corrected": reason} if reason else {})
+    if not reason and family.startswith("of_"):
+        reason = PREFERENCES
     found = {"ends": "read", "kind": read.kind or family, "options": read.options, "said": read.said}
     return {**found, "corrected": reason} if reason else found
 

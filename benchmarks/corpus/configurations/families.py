@@ -160,10 +160,12 @@ def accelerate(table: Content, root: Path, path: str) -> Read:
     if table.get("num_processes") is not None or kind == "NO":
         read.options["processes"] = table.get("num_processes") or 1
     parallel = table.get("parallelism_config") or {}
-    for name in ("tp", "cp", "sp"):
-        if (parallel.get(f"parallelism_config_{name}_size") or 1) > 1:
-            read.refused = f"{name} above 1"
-            return read
+    if (parallel.get("parallelism_config_tp_size") or 1) > 1:
+        read.refused = "tp above 1"
+        return read
+    shared = [parallel.get(f"parallelism_config_{name}_size") or 1 for name in ("cp", "sp")]
+    if max(shared) > 1:  # a ring under FSDP2, Ulysses under ZeRO-3: accelerate utils/dataclasses.py
+        read.options["cp"] = max(shared)
     if kind not in ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"):
         read.refused = kind
         return read
