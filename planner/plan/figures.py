@@ -258,7 +258,8 @@ class DegreeFigures:
     exposed_seconds: float
     """By which the step would be shorter without them."""
     without: str | None = None
-    """The plan of the same job without this degree, in words; None where none fits, or none was looked for."""
+    """The plan of the same job without this degree, in words: otherwise alike where that fits; `nothing fits`; None
+    where none was looked for (`--explain` looks)."""
     without_device_used_bytes: int | None = None
     without_samples_per_second: float | None = None
 
