@@ -5,11 +5,13 @@ from pathlib import Path
 
 from gpu_plan.executor.job import Job
 from gpu_plan.executor.launch.engines.portable import start_files
-from gpu_plan.executor.launch.engines.registry import find_engine
+from gpu_plan.executor.launch.engines.registry import OWN_LOOPS, find_engine
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.prepare import draw
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.script.read import Script
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.strategy.known import traits_of
 
 
 def export(job: Job, script: Script | None, *, engine: str, folder: Path) -> LaunchFiles:
@@ -20,10 +22,17 @@ def export(job: Job, script: Script | None, *, engine: str, folder: Path) -> Lau
     UsageError for an unknown engine, one that cannot run the strategy, or arguments that the script would refuse.
     """
     make = find_engine(engine)
+    own_model = traits_of(job.saved.plan.strategy.name).own_model
+    if own_model and engine not in OWN_LOOPS:
+        raise UsageError(
+            f"--to {engine} runs a script's own model; this plan is of {own_model}'s: use {', '.join(OWN_LOOPS)}"
+        )
     drawn = draw(job, script, folder=folder, observed=False)
     launch = make(drawn.target)
     size = drawn.target.strategy.micro_batch_size
     own: tuple[str, ...] = ()
+    if own_model:
+        return launch
     if script is None and drawn.target.loop != "trainer":
         own = (f"micro batch {size} and the other values that are the script's own: no script is named",)
     elif drawn.rebatches:

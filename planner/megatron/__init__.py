@@ -5,6 +5,7 @@
     layout        degrees, recomputation and kernels of a job
     settings      the same from options, and which degrees a model takes
     part          what one rank traces
+    arguments     a job as arguments of Megatron-LM
     schedules     in which order a rank runs its micro batches
     stages        layers over stages
     buffers       DDP's contiguous buffers of parameters and gradients

@@ -66,6 +66,12 @@ class Architecture:
     positions: int = 0
     """Learned positions; 0: rotary ones, or none."""
     rotary: bool = True
+    rotary_base: float | None = None
+    """Of its angles; None: the default. It decides no size, but what is trained."""
+    norm_epsilon: float | None = None
+    """As above."""
+    rotary_factor: float | None = None
+    """By which Llama 3.1 and later stretch them; None: not at all."""
     latent: LatentAttention | None = None
     experts: Experts | None = None
 

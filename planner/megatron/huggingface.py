@@ -58,6 +58,9 @@ def _llama(config: Mapping[str, Any], kind: str) -> Architecture:
         query_biases=kind == "qwen2" or bool(config.get("attention_bias")),
         query_norm=kind in _NORMED,
         tied=bool(config.get("tie_word_embeddings", False)),
+        rotary_base=_rotary(config).get("rope_theta"),
+        norm_epsilon=config.get("rms_norm_eps"),
+        rotary_factor=_rotary(config).get("factor") if _rotary(config).get("rope_type") == "llama3" else None,
         latent=_latent(config),
         experts=_experts(config),
     )
@@ -87,3 +90,10 @@ def _experts(config: Mapping[str, Any]) -> Experts | None:
         shared_width=width * int(config.get("n_shared_experts") or 0),
         dense_layers=int(config.get("first_k_dense_replace") or 0),
     )
+
+
+def _rotary(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`rope_parameters` of transformers 5, or the keys that came before."""
+    older = {"rope_theta": config.get("rope_theta"), **(config.get("rope_scaling") or {})}
+    found = {**older, **(config.get("rope_parameters") or {})}
+    return {key: value for key, value in found.items() if value is not None}

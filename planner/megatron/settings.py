@@ -57,6 +57,8 @@ def refused(model: Architecture, layout: Layout, seq_len: int) -> str | None:
     if seq_len % (2 * context if context > 1 else 1) or (layout.sequence and (seq_len // context) % tensor):
         multiple = (2 * context if context > 1 else 1) * (tensor if layout.sequence else 1)
         return f"--seq-len {seq_len} does not divide over its ranks: give {ceil_div(seq_len, multiple) * multiple}"
+    if context > 1 and layout.attention in ("unfused", "local"):
+        return f"--cp {context} needs kernels that share tokens: --attention sdpa or flash, not eager"
     if model.experts is None:
         return f"--ep {layout.expert}: this model has no experts to share out" if layout.expert > 1 else None
     if model.experts.count % layout.expert:

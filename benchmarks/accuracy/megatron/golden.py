@@ -69,7 +69,7 @@ def _not_planned(row: Mapping[str, Any]) -> str:
     return next((flag for flag in _NOT_PLANNED if row["args"].get(flag) not in (None, False)), "")
 
 
-CONTEXT = EXPERTS = False
+CONTEXT, EXPERTS = True, False
 """Whether rows of context parallel ranks and of experts are replayed in this version."""
 
 

@@ -15,8 +15,12 @@ ENGINES: Mapping[str, str] = {
     "accelerate": "gpu_plan.executor.launch.engines.accelerate",
     "deepspeed": "gpu_plan.executor.launch.engines.deepspeed",
     "torchrun": "gpu_plan.executor.launch.engines.torchrun",
+    "megatron-lm": "gpu_plan.executor.launch.engines.megatron_lm",
+    "megatron-bridge": "gpu_plan.executor.launch.engines.megatron_bridge",
 }
 """Module by name; each has a function `launch_files` that is an Engine, and is imported only when it is chosen."""
+OWN_LOOPS = ("megatron-lm", "megatron-bridge")
+"""Those that run a library's own model in its own loop, of a plan for one."""
 PLACING = ("slurm", "ray", "kubeflow", "kubernetes", "skypilot")
 """Engines that give the nodes too: see gpu_plan.executor.engines."""
 

@@ -361,7 +361,10 @@ class TrainingTask:
     def details(self, judgement: StepJudgement, *, lost: bool, best: bool) -> Details:
         """The launch command of a plan that runs, classes that are wrapped, settings that the planner chose."""
         unknown = lost or judgement.piped is not None  # no launcher's options run a pipeline
-        command = None if unknown else launch_command(judgement, self._workload, self._cluster, self._script)
+        if judgement.family.layout is not None and not lost:
+            command: str | None = megatron.command(self.evaluator, judgement.family, judgement.batch)
+        else:
+            command = None if unknown else launch_command(judgement, self._workload, self._cluster, self._script)
         return Details(
             command=command,
             units=() if judgement.states_only else wrapped_classes(judgement),

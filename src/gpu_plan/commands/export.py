@@ -21,7 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `plan export`."""
     parser.add_argument("plan", metavar="PLAN", help="a plan that --save wrote")
     parser.add_argument(
-        "--to", metavar="ENGINE", required=True, help="accelerate, deepspeed, torchrun; slurm: a folder that it runs"
+        "--to",
+        metavar="ENGINE",
+        required=True,
+        help="accelerate, deepspeed, torchrun, megatron-lm, megatron-bridge; slurm: a folder that it runs",
     )
     parser.add_argument(
         "--script", metavar="SCRIPT", help="the training script; default: train.py, which may be absent"

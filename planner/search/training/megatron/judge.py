@@ -6,6 +6,7 @@ from typing import Any
 
 from gpu_plan.planner.megatron import schedules, settings, stages
 from gpu_plan.planner.megatron.architecture import Architecture
+from gpu_plan.planner.megatron.arguments import Run, command_of
 from gpu_plan.planner.megatron.huggingface import architecture_of
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.megatron.part import Part
@@ -30,7 +31,7 @@ def architecture(evaluator: Judge) -> Architecture:
 def refusal(evaluator: Judge, layout: Layout, cuts: Sequence[Batch]) -> str | None:
     """Why a job cannot run so, in one line; None where it can."""
     model, workload = architecture(evaluator), evaluator.workload
-    problem = _not_its_own(workload, layout)
+    problem = _not_its_own(workload, layout) or _not_built(model)
     if problem is not None:
         return problem
     problem = settings.refused(model, layout, workload.seq_len) or stages.refused(model.layers, layout)
@@ -73,6 +74,24 @@ def judge_megatron(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
     timeline = timeline_of(evaluator, batch, ranks, cuts, traces, times)
     step = PipedStep(ranks=ranks, profiles=profiles, timeline=timeline)
     return step, step_time(evaluator, family, batch, step, times)
+
+
+def command(evaluator: Judge, family: Family, batch: Batch) -> str:
+    """The shell command with which Megatron-LM runs it on one node."""
+    layout, workload, cluster = family.layout, evaluator.workload, evaluator.cluster
+    assert layout is not None
+    run = Run(
+        name=evaluator.provider.spec().id,
+        seq_len=workload.seq_len,
+        micro_batch=batch.micro_batch,
+        global_batch=batch.micro_batch * batch.accumulation_steps * (cluster.world_size // layout.copy_ranks),
+        half=workload.precision.compute_dtype,
+        settings=dict(workload.settings),
+        nodes=cluster.nodes,
+        per_node=cluster.gpus_per_node,
+        clips_to=workload.max_grad_norm,
+    )
+    return command_of(architecture(evaluator), layout, run)
 
 
 def _trace(evaluator: Judge, family: Family, part: Part, batch: Batch) -> StepTrace:
@@ -144,4 +163,13 @@ def _not_its_own(workload: Workload, layout: Layout) -> str | None:
         return "--set megatron.sequence_parallel is about tensor parallel ranks: add --tp"
     if layout.recompute != "full" and ("recompute_method" in keys or "recompute_layers" in keys):
         return "--set megatron.recompute_method and recompute_layers are about --checkpointing full: add it"
+    return None
+
+
+def _not_built(model: Architecture) -> str | None:
+    """What of a model is not traced in this version."""
+    if model.experts is not None:
+        return "experts under Megatron-core are not in this version"
+    if model.latent is not None:
+        return "multi-latent attention under Megatron-core is not in this version"
     return None
