@@ -12,7 +12,15 @@ from gpu_plan.executor.launch.engines.registry import find_engine
 from gpu_plan.executor.launch.environment import batch_environment, device_environment, run_environment
 from gpu_plan.executor.launch.files import LaunchFiles
 from gpu_plan.executor.launch.not_applied import not_applied
-from gpu_plan.executor.launch.refusals import Seen, agreed_norm, length_is_the_datas, refusals, refuse_stages, unknown
+from gpu_plan.executor.launch.refusals import (
+    Seen,
+    agreed_norm,
+    length_is_the_datas,
+    refusals,
+    refuse_own_model,
+    refuse_stages,
+    unknown,
+)
 from gpu_plan.executor.launch.script_arguments import script_arguments
 from gpu_plan.executor.launch.target import Target
 from gpu_plan.executor.names import COMMAND_FILE
@@ -158,6 +166,8 @@ def draw(
     Without a script, one for which the plan was made is taken for granted. Raises UsageError for arguments that the
     script would refuse.
     """
+    if observed:
+        refuse_own_model(job.saved, job.script)
     refuse_stages(job.saved, job.script)
     if script is not None and script.is_notebook:
         raise UsageError(

@@ -37,6 +37,16 @@ class Seen:
     """Fields of CurrentPlan that the runner sets inside the rank: of the DataLoader, of TrainingArguments."""
 
 
+def refuse_own_model(saved: SavedPlan, script: Path) -> None:
+    """UsageError for a plan of a library's own model, which no script's loop runs."""
+    library = traits_of(saved.plan.strategy.name).own_model
+    if library:
+        raise UsageError(
+            f"{script.name} is not run by a plan of {library}'s own model: plan export PLAN --to megatron-lm writes"
+            " what Megatron-LM runs"
+        )
+
+
 def refuse_stages(saved: SavedPlan, script: Path) -> None:
     """UsageError for a plan in stages that no launch gives a script.
 

@@ -20,8 +20,24 @@ def refused(layers: int, layout: Layout) -> str | None:
     odd = any(count % layout.virtual for count in given)
     if odd or (between == 0 and rest) or rest < between or (between and rest % between):
         share = "as many" if not given else "what is left in equal parts"
-        return f"{asked} do not divide {layers} layers: Megatron gives each of {layout.stages} stages {share}"
+        verb = "do" if layout.virtual > 1 else "does"
+        whole = f"{asked} {verb} not divide {layers} layers: Megatron gives each of {layout.stages} stages {share}"
+        return whole if given else whole + _uneven(layers, layout)
     return None
+
+
+def _uneven(layers: int, layout: Layout) -> str:
+    """Fewer layers for both ends with which the others come out equal, in words; nothing where there are none."""
+    between = layout.pipeline - 2
+    if layout.virtual > 1 or between < 1:
+        return ""
+    fitting = (count for count in range(layers // layout.pipeline, 0, -1) if (layers - 2 * count) % between == 0)
+    ends = next(fitting, None)
+    if ends is None:
+        return ""
+    return (
+        f"; --set megatron.first_layers={ends} and megatron.last_layers={ends} leave {(layers - 2 * ends) // between}"
+    )
 
 
 def cuts(layers: int, layout: Layout) -> tuple[StageCut, ...]:

@@ -15,11 +15,12 @@ ENGINES: Mapping[str, str] = {
     "accelerate": "gpu_plan.executor.launch.engines.accelerate",
     "deepspeed": "gpu_plan.executor.launch.engines.deepspeed",
     "torchrun": "gpu_plan.executor.launch.engines.torchrun",
+}
+"""Module by name; each has a function `launch_files` that is an Engine, and is imported only when it is chosen."""
+OWN_LOOPS: Mapping[str, str] = {
     "megatron-lm": "gpu_plan.executor.launch.engines.megatron_lm",
     "megatron-bridge": "gpu_plan.executor.launch.engines.megatron_bridge",
 }
-"""Module by name; each has a function `launch_files` that is an Engine, and is imported only when it is chosen."""
-OWN_LOOPS = ("megatron-lm", "megatron-bridge")
 """Those that run a library's own model in its own loop, of a plan for one."""
 PLACING = ("slurm", "ray", "kubeflow", "kubernetes", "skypilot")
 """Engines that give the nodes too: see gpu_plan.executor.engines."""
@@ -27,8 +28,9 @@ PLACING = ("slurm", "ray", "kubeflow", "kubernetes", "skypilot")
 
 def find_engine(name: str) -> Engine:
     """The engine called `name`; UsageError for an unknown one."""
-    if name in ENGINES:
-        engine: Engine = import_module(ENGINES[name]).launch_files
+    module = {**ENGINES, **OWN_LOOPS}.get(name)
+    if module is not None:
+        engine: Engine = import_module(module).launch_files
         return engine
-    known = (*ENGINES, *PLACING)
+    known = (*ENGINES, *OWN_LOOPS, *PLACING)
     raise UsageError(f"--to {name!r} is not an engine: use {', '.join(known)}.{did_you_mean(name, known, limit=1)}")

@@ -1,0 +1,70 @@
+"""Megatron-core's step on meta, replayed: against sums by hand, and ranks against one another."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.accuracy.megatron.jobs import Job, profile
+from gpu_plan.planner.megatron.architecture import Architecture
+from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.strategy.megatron.states import StateRules
+from gpu_plan.planner.trace.events import Category
+
+MODEL = Architecture(layers=4, hidden=512, intermediate=1024, heads=8, groups=4, head_dim=64, vocabulary=4096)
+JOB = Job(
+    model=MODEL,
+    layout=Layout(),
+    rules=StateRules(data_parallel=1, expert_data_parallel=1),
+    micro_batch=2,
+    micro_batches=4,
+    seq_len=256,
+    capability=(9, 0),
+)
+
+
+def _parameters() -> int:
+    layer = 512 * (512 + 2 * 256) + 512 * 512 + 3 * 512 * 1024 + 2 * 512
+    return 4 * layer + 2 * 4096 * 512 + 512
+
+
+def test_states_are_eighteen_bytes_a_parameter():
+    at_peak = profile(JOB, 0).at_peak
+    held = sum(at_peak[kind] for kind in (Category.PARAMETERS, Category.GRADIENTS, Category.OPTIMIZER_STATE))
+    assert held == pytest.approx(18 * _parameters(), rel=1e-4)
+    aware = replace(JOB, rules=replace(JOB.rules, data_parallel=4, main_bytes=2, moment_bytes=(2, 2)))
+    at_peak = profile(aware, 0).at_peak
+    assert at_peak[Category.OPTIMIZER_STATE] == pytest.approx(6 * _parameters() / 4, rel=1e-3)
+
+
+def test_what_a_layer_keeps():
+    """In 16 bits, of tokens x hidden: the normalised input twice, the input of each residual, queries, keys and values
+    in copies of their own, attention's output, both halves of the gate and their product; statistics beside them."""
+    tokens, hidden = 2 * 256, 512
+    shallow = profile(replace(JOB, model=replace(MODEL, layers=4)), 0).at_peak[Category.ACTIVATIONS]
+    deep = profile(replace(JOB, model=replace(MODEL, layers=8)), 0).at_peak[Category.ACTIVATIONS]
+    kept = 2 * tokens * (4 * hidden + 2 * hidden + hidden + 3 * 1024)
+    assert (deep - shallow) / 4 == pytest.approx(kept, rel=0.12)
+
+
+def test_ranks_hold_less_the_more_they_share():
+    alone = profile(JOB, 0).peak_allocated_bytes
+    together = profile(replace(JOB, layout=Layout(tensor=2, sequence=True)), 0).peak_allocated_bytes
+    tokens = profile(replace(JOB, layout=Layout(context=2)), 0).peak_allocated_bytes
+    assert alone > tokens > together
+
+
+def test_recomputed_layers_keep_their_input_alone():
+    plain = profile(JOB, 0).at_peak[Category.ACTIVATIONS]
+    chunks = replace(JOB, layout=Layout(recompute="full"))
+    assert profile(chunks, 0).at_peak[Category.ACTIVATIONS] < plain / 2
+    some = replace(JOB, layout=Layout(recompute="full", recompute_method="block", recompute_layers=2))
+    between = profile(some, 0).at_peak[Category.ACTIVATIONS]
+    assert profile(chunks, 0).at_peak[Category.ACTIVATIONS] < between < plain
+
+
+def test_earlier_stages_hold_more_micro_batches():
+    piped = replace(JOB, layout=Layout(pipeline=4), model=replace(MODEL, layers=8), micro_batches=8)
+    kept = [profile(piped, rank).at_peak[Category.ACTIVATIONS] for rank in (1, 2)]
+    assert kept[0] == pytest.approx(kept[1] * 3 / 2, rel=0.1)
+    interleaved = replace(piped, layout=Layout(pipeline=4, virtual=2))
+    assert profile(interleaved, 1).at_peak[Category.ACTIVATIONS] > kept[0]

@@ -1,0 +1,139 @@
+"""Megatron-core without torch: schedules, stages, buffers, and arguments that Megatron-LM's own parser knows."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpu_plan.planner.errors import UsageError
+from gpu_plan.planner.megatron import buffers, schedules, settings, stages
+from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
+from gpu_plan.planner.megatron.arguments import Run, command_of, words_of
+from gpu_plan.planner.megatron.buffers import Held
+from gpu_plan.planner.megatron.huggingface import architecture_of
+from gpu_plan.planner.megatron.layout import Layout
+from gpu_plan.planner.pipeline.schedules import Action, Kind, in_flight
+
+TABLE = json.loads(
+    (Path(__file__).parents[2] / "benchmarks" / "data" / "megatron" / "flags.json").read_text(encoding="utf-8")
+)
+LLAMA = Architecture(
+    layers=8, hidden=64, intermediate=128, heads=8, groups=2, head_dim=8, vocabulary=1000, rotary_base=500000.0
+)
+RUN = Run(
+    name="some model",
+    seq_len=128,
+    micro_batch=2,
+    global_batch=32,
+    half="bfloat16",
+    settings={"megatron.precision_aware": "true", "megatron.grad_dtype": "bfloat16"},
+    nodes=2,
+    per_node=8,
+    clips_to=1.0,
+)
+
+
+def test_1f1b_is_megatrons_own_order():
+    layout = Layout(pipeline=4)
+    assert [in_flight(schedules.actions(layout, rank, 8)) for rank in range(4)] == [4, 3, 2, 1]
+    first = schedules.actions(layout, 2, 3)
+    kinds = "".join(action.kind for action in first)
+    assert kinds == "FFBFBB"
+
+
+def test_interleaved_warms_up_over_all_chunks():
+    layout = Layout(pipeline=2, virtual=2)
+    order = schedules.actions(layout, 0, 4)
+    assert order[:5] == (
+        Action(Kind.FORWARD, 0, 0),
+        Action(Kind.FORWARD, 0, 1),
+        Action(Kind.FORWARD, 2, 0),
+        Action(Kind.FORWARD, 2, 1),
+        Action(Kind.FORWARD, 0, 2),
+    )
+    assert order[5] == Action(Kind.BACKWARD, 2, 0)
+    assert sorted((a.stage, a.micro_batch) for a in order if a.kind is Kind.BACKWARD) == sorted(
+        (stage, index) for stage in (0, 2) for index in range(4)
+    )
+    assert "groups of 2" in (schedules.refused(layout, 5) or "")
+
+
+def test_layers_are_shared_out_as_megatron_does():
+    counts = [cut.end - cut.first for cut in stages.cuts(12, Layout(pipeline=4, first_layers=2, last_layers=2))]
+    assert counts == [2, 4, 4, 2]
+    assert "not divide 12 layers" in (stages.refused(12, Layout(pipeline=4, virtual=2)) or "")
+    assert "fewer than the 16 stages" in (stages.refused(12, Layout(pipeline=16)) or "")
+
+
+def test_buffers_are_padded_for_the_ranks():
+    held = [Held(100), Held(1000), Held(70)]
+    assert buffers.padded(held, 4, None) == 1280  # 70 -> 128, +1000 -> 1128 -> 1152, +100 = 1252 -> 1280
+    assert buffers.padded([Held(100), Held(1000, True)], 4, None) == 1024 + 128
+    assert buffers.unpadded(held) == 1170
+
+
+@pytest.mark.parametrize(
+    ("model", "layout"),
+    [
+        (LLAMA, Layout(tensor=2, pipeline=2, virtual=2, sequence=True, recompute="full")),
+        (replace(LLAMA, norm="layer", gated=False, biases=True, rotary=False, positions=128), Layout(local=True)),
+        (
+            replace(LLAMA, query_norm=True, experts=Experts(count=8, chosen=2, width=32, shared_width=32)),
+            Layout(expert=4, context=2, recompute="selective", cross_entropy="te", fused_gradients=False),
+        ),
+        (
+            replace(
+                LLAMA,
+                latent=LatentAttention(query_rank=16, key_value_rank=8, head_dim=8, rotary_dim=4, value_dim=8),
+            ),
+            Layout(pipeline=4, first_layers=1, last_layers=1, attention_mask=True),
+        ),
+    ],
+)
+def test_every_argument_is_one_of_megatron_lm(model, layout):
+    assert TABLE["commit"].startswith("d98e8a64dd")
+    assert len(TABLE["sha256"]) == 64
+    words = words_of(model, layout, RUN)
+    for place, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        known = TABLE["flags"][word]
+        value = words[place + 1] if place + 1 < len(words) else "--"
+        assert value.startswith("--") == (known["takes"] == "nothing"), word
+        if "choices" in known and word != "--attention-backend":
+            assert value in known["choices"], word
+
+
+def test_the_command_is_quoted_but_for_what_each_node_fills_in():
+    command = command_of(LLAMA, Layout(tensor=2, sequence=True), RUN)
+    assert command.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nproc-per-node 8 --nnodes 2 --node-rank $NODE")
+    assert shlex.split(command)[-1] == "some model"
+    assert "--clip-grad 1.0" in command
+
+
+def test_models_that_gpt_model_is_not_are_named():
+    with pytest.raises(UsageError, match="model type t5 is not built"):
+        architecture_of({"model_type": "t5"}, "t5")
+    with pytest.raises(UsageError, match="without a configuration"):
+        architecture_of(None, "own.py")
+    found = architecture_of(
+        {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 2,
+         "intermediate_size": 128, "vocab_size": 100, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+        "llama",
+    )  # fmt: skip
+    assert (found.groups, found.head_dim, found.rotary_factor) == (8, 8, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "length", "said"),
+    [
+        (Layout(tensor=3), 128, "--tp 3 does not divide 8"),
+        (Layout(expert=2), 128, "no experts"),
+        (Layout(context=4), 100, "give 104"),
+        (Layout(context=2, attention="unfused"), 128, "kernels that share tokens"),
+    ],
+)
+def test_degrees_that_a_model_cannot_take(layout, length, said):
+    assert said in (settings.refused(LLAMA, layout, length) or "")
