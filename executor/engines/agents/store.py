@@ -64,10 +64,12 @@ def handler(host: str, port: int, nodes: int, rank: int, name: str, seconds: flo
 def said_in_one_line(host: str, port: int) -> Iterator[None]:
     """torch's errors of a rendezvous as UnreachableError."""
     from torch.distributed import DistError
-    from torch.distributed.elastic.rendezvous import RendezvousError
+    from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousTimeoutError
 
     try:
         yield
+    except RendezvousTimeoutError:  # it has no words
+        raise UnreachableError(f"the hosts do not meet at {host}:{port}: not all of them came in time") from None
     except (RendezvousError, DistError, RuntimeError, OSError) as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise UnreachableError(f"the hosts do not meet at {host}:{port}: {said}") from None
