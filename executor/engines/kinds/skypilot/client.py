@@ -90,7 +90,9 @@ def state_of(jobs: list[Mapping[str, Any]], name: str) -> JobState:
     status = str(job.get("status"))
     reason = " ".join(_STYLE.sub("", str(job.get("failure_reason") or "")).split())[:160]
     again = int(job.get("recovery_count") or 0)
-    more = "; ".join([*([f"begun again {again} times"] if again else []), *([reason] if reason else [])])
+    more = "; ".join(
+        [*([f"begun again {again} time{'s' if again > 1 else ''}"] if again else []), *([reason] if reason else [])]
+    )
     return JobState(
         where=_WHERE.get(status, "ended"),
         words=f"{status} ({more})" if more else status,
