@@ -70,7 +70,7 @@ def test_where_nothing_fits_what_keeps_nothing_in_the_nodes_ram_goes_first(monke
 
     def changes(job: Any, fits: bool) -> Any:
         asked_of = lambda words: lambda: asked.append(words) or words  # noqa: E731
-        for way in (fused, lora, lora.and_(fused)):
+        for way in (fused, fused.and_(Way(options={"seq-len": "512"})), lora, lora.and_(fused)):
             yield way, way.words, asked_of(way.words)
         yield None, "--seq-len 2048", asked_of("--seq-len 2048")
         yield None, "--seq-len 1024", asked_of("--seq-len 1024")

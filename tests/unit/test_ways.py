@@ -88,3 +88,12 @@ def test_a_way_goes_further_than_another() -> None:
     assert both.asked_of(request(peft="none", rank="8")).words == (
         ("peft", "lora"), ("rank", "8"), ("fused-loss", "true"),
     )  # fmt: skip
+
+
+def test_a_shorter_sample_alone_makes_no_other_way() -> None:
+    whole = Way(options={"peft": "qlora", "fused-loss": "true"})
+    short, shorter_still = (whole.and_(Way(options={"seq-len": length})) for length in ("2048", "1024"))
+    assert short.only_shortens(whole)
+    assert shorter_still.only_shortens(short)
+    assert not whole.only_shortens(whole)
+    assert not short.only_shortens(Way(options={"peft": "lora", "fused-loss": "true"}))

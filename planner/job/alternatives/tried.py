@@ -29,8 +29,14 @@ class Tried:
     alone: list[Way] = field(default_factory=list)
     """Ways that do without the node's RAM: whatever goes further than one of them is not asked about."""
 
+    gone: list[Way] = field(default_factory=list)
+    """All ways that fit: none is asked about with a shorter sample as well."""
     offloads: bool = False
     """Whether somebody asked for offloading: then none has to do without the node's RAM."""
+
+    def makes_needless(self, way: Way) -> bool:
+        """Whether less of a change than this one is known to do."""
+        return any(way.has_all_of(one) for one in self.alone) or any(way.only_shortens(one) for one in self.gone)
 
     @property
     def enough(self) -> bool:
@@ -48,7 +54,7 @@ def alternatives(job: Job, *, fits: bool, known: Sequence[Alternative] = ()) -> 
     for way, words, make in _changes(job, fits):
         if tried.enough:
             break
-        if way is None or not any(way.has_all_of(one) for one in tried.alone):
+        if way is None or not tried.makes_needless(way):
             _try(job, tried, words, make, way=way)
     tried.found = sorted(tried.found, key=lambda one: one.host_bytes_per_node > 0)[:MOST]
     for clusters in (more_devices(job.cluster), larger_devices(job)):
@@ -84,7 +90,10 @@ def _try(
         return
     alternative = alternative_of(change, task, best, cluster or job.cluster, way=way)
     tried.found.append(alternative)
-    if way is not None and not alternative.host_bytes_per_node:
+    if way is None:
+        return
+    tried.gone.append(way)
+    if not alternative.host_bytes_per_node:
         tried.alone.append(way)
 
 

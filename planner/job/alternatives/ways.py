@@ -15,6 +15,7 @@ _EIGHT_BIT = "-8bit"
 _PADDING = "data.padding"
 _NO_PADDING = "none"
 _FUSED = "fused-loss"
+_LENGTH = "seq-len"
 _FLAGS = (_FUSED,)
 """Options without a value."""
 _SHORTEST = 512
@@ -53,6 +54,13 @@ class Way:
             {*way.options.items(), *(("set", *pair) for pair in way.settings.items())} for way in (self, other)
         )
         return theirs <= mine
+
+    def only_shortens(self, other: "Way") -> bool:
+        """Whether nothing but the length of a sample tells it from the other one."""
+        mine, theirs = (
+            {name: value for name, value in way.options.items() if name != _LENGTH} for way in (self, other)
+        )
+        return _LENGTH in self.options and mine == theirs and self.settings == other.settings
 
     def and_(self, other: "Way") -> "Way":
         """Both at once."""
@@ -111,7 +119,7 @@ def together(request: Request, workload: Workload) -> Iterator[Way]:
             yield way.and_(fused)
     for length in shorter(workload):
         for way in adapters or [Way()]:
-            yield Way(options={**way.options, **fused.options, "seq-len": str(length)})
+            yield Way(options={**way.options, **fused.options, _LENGTH: str(length)})
 
 
 def shorter(workload: Workload) -> Iterator[int]:
