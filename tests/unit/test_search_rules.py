@@ -70,7 +70,7 @@ class Evaluator:
         return replace(judgement, simulated=FULL) if judgement.batch.micro_batch in self._full else judgement
 
 
-FAMILY = SimpleNamespace(tensor_parallel=1, copy_ranks=1)
+FAMILY = SimpleNamespace(tensor_parallel=1, copy_ranks=1, layout=None)
 
 
 def run(evaluator: Evaluator, *sizes: int, exhaustive: bool = False) -> Explored[Any]:

@@ -273,7 +273,8 @@ class TrainingTask:
             asked = self._staged if family.pipeline is not None else self._cut or self._asked
             if family.copy_ranks > 1 and not asked:
                 continue  # a trace for each degree and each change would take longer than the search
-            if family.copy_ranks == 1 and trial.evaluator.judge_states(family, batch).verdict != "fits":
+            alone = family.copy_ranks == 1 and family.layout is None
+            if alone and trial.evaluator.judge_states(family, batch).verdict != "fits":
                 continue
             judgement = trial.evaluator.simulate(trial.evaluator.judge(family, batch))
             short = trial.evaluator.host_shortage(judgement) or trial.evaluator.disk_shortage(judgement)
