@@ -20,7 +20,7 @@ def hopeless(evaluator: Evaluator, layout: Layout, plans: Sequence[StepJudgement
     if None not in (workload.tensor_parallel, workload.pipeline_parallel, workload.expert_parallel):
         return None
     least = _least(evaluator, layout, world)
-    if least > evaluator.capacity_bytes:
+    if least > evaluator.capacity_bytes and layout.copy_ranks < world:  # what shares most is judged, to say why
         return f"needs at least {format_gib(least)} GiB, has {format_gib(evaluator.capacity_bytes)}"
     for plan in plans:
         smaller = plan.family.layout
