@@ -50,11 +50,19 @@ def too_large(judgement: Judgement) -> str:
     """`ZeRO-2 needs 97.3 GiB, has 79.1: optimizer state 38.2, activations 31.0, ...`."""
     parts = sorted(judgement.profile.at_peak.items(), key=lambda item: -item[1])[:_SHOWN]
     shares = ", ".join(f"{_WORDS[category]} {format_gib(size)}" for category, size in parts if size)
-    needed = format_gib(judgement.least_bytes)
-    capacity = format_gib(judgement.capacity_bytes)
+    needed, capacity = told_apart(judgement.least_bytes, judgement.capacity_bytes)
     if judgement.states_only:
         return f"{judgement.title}: model states alone need {needed} GiB, has {capacity}: {shares}"
     return f"{judgement.title} needs {needed} GiB, has {capacity}{judgement.peak_words}: {shares}"
+
+
+def told_apart(needed: int, capacity: int) -> tuple[str, str]:
+    """Both in GiB, with as many digits as it takes to see which is more: three at most."""
+    for digits in (1, 2):
+        words = format_gib(needed, digits), format_gib(capacity, digits)
+        if words[0] != words[1]:
+            return words
+    return format_gib(needed, 3), format_gib(capacity, 3)
 
 
 def fragmented(judgement: Judgement) -> str:

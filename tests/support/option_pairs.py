@@ -44,7 +44,7 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
     "host-nvme": ("1GiB",),
 }  # fmt: skip
 """Values that are no defaults, by option."""
-OWN: Mapping[tuple[str, str], Values] = {("infer", "tp"): {"tp": 2}, ("infer", "pp"): {"pp": 2}}
+OWN: Mapping[tuple[str, str], Values] = {("infer", "tp"): {"tp": 2}, ("infer", "pp"): {"pp": 4}}
 """What a strategy cannot do without, by task and strategy."""
 NO_PAIR = {
     "task": "decides which options there are", "strategy": "is the other half of each pair",

@@ -15,7 +15,7 @@ from gpu_plan.planner.search.device_use import Simulated
 from gpu_plan.planner.search.generation.relaxed import relaxed as smaller_generations
 from gpu_plan.planner.search.judgement import Judgement
 from gpu_plan.planner.search.nearest_change import grown, nearest_change
-from gpu_plan.planner.search.reasons import failure
+from gpu_plan.planner.search.reasons import failure, told_apart
 from gpu_plan.planner.search.search import search
 from gpu_plan.planner.search.task import Explored, Rejected
 from gpu_plan.planner.search.training.relaxed import relaxed as smaller_trainings
@@ -132,6 +132,7 @@ def test_reasons_are_in_the_same_words_and_count_the_tensors() -> None:
     died = Simulated(reserved_bytes=30 * GIB, reserved_under_pressure=None, retries=3)
     too_large = failure(evaluator, judged(20 * GIB, simulated=died))
     assert too_large == "all of it needs 20.0 GiB, has 16.0: temporaries 19.0, communication buffers 1.0"
+    assert told_apart(16 * GIB + GIB // 40, 16 * GIB) == ("16.02", "16.00"), "who needs more is seen"
     fragmented = failure(evaluator, judged(15 * GIB, simulated=died))
     assert fragmented is not None
     assert fragmented.startswith(

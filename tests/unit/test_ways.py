@@ -22,8 +22,14 @@ def told(job: Request, precision: str = "bf16-mixed") -> list[str]:
 
 def test_each_way_by_itself_what_changes_least_first() -> None:
     assert told(request()) == [
-        "--fused-loss", "--optimizer adamw-8bit", "--precision bf16", "--peft lora", "--peft qlora",
+        "--optimizer adamw-fused", "--fused-loss", "--optimizer adamw-8bit", "--precision bf16", "--peft lora",
+        "--peft qlora",
     ]  # fmt: skip
+
+
+def test_an_update_that_makes_nothing_beside_it_has_no_leaner_one() -> None:
+    assert told(request(optimizer="adamw-fused"))[0] == "--fused-loss"
+    assert told(request(optimizer="adamw-forloop"))[0] == "--optimizer adamw-fused"
 
 
 def test_a_type_that_trains_in_no_pure_form_has_none() -> None:
@@ -67,6 +73,7 @@ def test_ways_that_are_gone_together() -> None:
     assert found == [
         "--optimizer adamw-8bit --precision bf16",
         "--optimizer adamw-8bit --precision bf16 --fused-loss",
+        "--optimizer adamw-fused --fused-loss",
         "--peft lora --fused-loss",
         "--peft qlora --fused-loss",
         "--peft lora --fused-loss --seq-len 512",

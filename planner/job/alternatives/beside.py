@@ -88,17 +88,29 @@ def _gain(change: _Change, best: StepJudgement, job: Job, found: Beside) -> Gain
     if judgement is None:
         return None
     alternative = alternative_of(change.words, task, judgement, change.cluster, way=change.way)
-    return Gain(alternative=alternative, cluster=change.cluster, best=best, beside=job.cluster)
+    return Gain(
+        alternative=alternative,
+        cluster=change.cluster,
+        best=best,
+        beside=job.cluster,
+        same_training=change.way is not None and change.way.same_training,
+    )
 
 
 def _judged(task: TrainingTask, best: StepJudgement, change: _Change) -> StepJudgement | None:
-    """The plan's own family where it fits there too; else the simplest way that does."""
+    """The plan's own family where it fits there too; else the simplest way that does.
+
+    Beside a plan that offloads, the faster of the two: what makes room may do without.
+    """
+    own = None
     if change.same_family and task.refusal(best.family) is None:
-        found = task.explore(best.family, exhaustive=False).best
-        if found is not None and found.verdict == "fits":
-            return found
+        own = task.explore(best.family, exhaustive=False).best
+        own = own if isinstance(own, StepJudgement) and own.verdict == "fits" else None
+    if own is not None and not best.offloads:
+        return own
     simplest = at_its_batch(task)
-    return simplest if isinstance(simplest, StepJudgement) else None
+    found = [one for one in (own, simplest) if isinstance(one, StepJudgement)]
+    return max(found, key=lambda one: one.samples_per_second, default=None)
 
 
 def _changes(

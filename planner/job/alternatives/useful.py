@@ -20,6 +20,8 @@ class Gain:
     best: Judgement
     beside: Cluster
     """Devices of the plan."""
+    same_training: bool = False
+    """Whether every step of the same batch comes to the same."""
 
     @property
     def cheaper(self) -> float:
@@ -42,9 +44,10 @@ class Gain:
         return self.best.offloads and not self.alternative.host_bytes_per_node
 
     @property
-    def rank(self) -> tuple[bool, float, str]:
-        """Smaller first: without the node's RAM, then by what is gained, in whole parts of a hundred."""
-        return (not self.spares_host, -round(max(self.cheaper, self.frees), 2), self.alternative.change)
+    def rank(self) -> tuple[bool, bool, float, str]:
+        """Smaller first: without the node's RAM, what trains the same, then by what is gained, in hundredths."""
+        gained = round(max(self.cheaper, self.frees), 2)
+        return (not self.spares_host, not self.same_training, -gained, self.alternative.change)
 
     @property
     def is_useful(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.options.task import is_inference
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft, adapters_on
-from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER
+from gpu_plan.planner.workload.optimizers.registry import DEFAULT_OPTIMIZER, optimizers
 from gpu_plan.planner.workload.precisions import pure_in
 from gpu_plan.planner.workload.training import Workload
 
@@ -29,6 +29,8 @@ class Way:
     options: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     """Of `--set`."""
+    same_training: bool = False
+    """Whether every step comes to the same: another kernel, less beside it."""
     samples_per_row: float = 1.0
     """Samples that one row of a batch holds where they are packed, as far as it is known."""
 
@@ -67,6 +69,7 @@ class Way:
         return Way(
             options={**self.options, **other.options},
             settings={**self.settings, **other.settings},
+            same_training=self.same_training and other.same_training,
             samples_per_row=self.samples_per_row * other.samples_per_row,
         )
 
@@ -89,10 +92,11 @@ def ways(request: Request, workload: object = None) -> Iterator[Way]:
     if is_inference(given):
         yield from _of_inference(given)
         return
+    yield from _same_update(given, workload)
     if given.get(_FUSED) != "true":
-        yield Way(options={_FUSED: "true"})
+        yield Way(options={_FUSED: "true"}, same_training=True)
     if given.get("attention") == "eager":
-        yield Way(options={"attention": "sdpa"})
+        yield Way(options={"attention": "sdpa"}, same_training=True)
     yield from _packed(request)
     peft = Peft(given.get("peft", NO_ADAPTERS))
     if not peft.adapts:
@@ -107,7 +111,8 @@ def together(request: Request, workload: Workload) -> Iterator[Way]:
     those a sample that is half as long, and half of that."""
     alone = list(ways(request, workload))
     fused = next((way for way in alone if _FUSED in way.options), Way())
-    lean = [way for way in alone if {"optimizer", "precision"} & way.options.keys()]
+    same = list(_same_update(dict(request.words), workload)) if alone else []
+    lean = [way for way in alone if {"optimizer", "precision"} & way.options.keys() and way not in same]
     adapters = [way for way in alone if way.adapts]
     if len(lean) > 1:
         both = lean[0].and_(lean[1])
@@ -115,7 +120,7 @@ def together(request: Request, workload: Workload) -> Iterator[Way]:
         if fused.options:
             yield both.and_(fused)
     if fused.options:
-        for way in adapters:
+        for way in (*same, *adapters):
             yield way.and_(fused)
     for length in shorter(workload):
         for way in adapters or [Way()]:
@@ -135,6 +140,14 @@ def _of_inference(given: Mapping[str, str]) -> Iterator[Way]:
         return
     for word in ("fp8",) if "server" in given else ("int8", "nf4"):
         yield Way(options={"quantize": word})
+
+
+def _same_update(given: Mapping[str, str], workload: object) -> Iterator[Way]:
+    """The optimizer's own update by a kernel that makes no temporaries."""
+    name = given.get("optimizer") or (str(workload.optimizer) if isinstance(workload, Workload) else DEFAULT_OPTIMIZER)
+    traits = optimizers().get(name)
+    if traits is not None and traits.leaner and not Peft(given.get("peft", NO_ADAPTERS)).adapts:
+        yield Way(options={"optimizer": traits.leaner}, same_training=True)
 
 
 def _leaner_states(given: Mapping[str, str], workload: object) -> Iterator[Way]:

@@ -125,6 +125,8 @@ class OptimizerTraits(NamedTuple):
     """Whether a part of its state lies in CUDA managed memory."""
     deepspeed_steps_on_host: bool = False
     """Whether DeepSpeed's CPU Adam takes its place under optimizer offload."""
+    leaner: str = ""
+    """Name of an optimizer that makes the same update with less beside it."""
 
     # -- its names elsewhere -----------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ KINDS = (
         name="adamw",
         place=10,
         help="torch's default: foreach",
+        leaner="adamw-fused",
         state=adam_state,
         step=foreach_step,
         traffic=_FOREACH,
@@ -109,6 +110,7 @@ KINDS = (
     OptimizerTraits(
         name="adamw-forloop",
         place=12,
+        leaner="adamw-fused",
         state=adam_state,
         step=_loop_step,
         traffic=_LOOP,
