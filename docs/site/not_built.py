@@ -1,6 +1,5 @@
 """What the interface names and this version refuses."""
 
-from gpu_plan.executor.engines.registry import LATER as LATER_ENGINES
 from gpu_plan.planner.options import parser as options
 from gpu_plan.planner.options import settings
 from gpu_plan.planner.options import training as workload_options
@@ -17,7 +16,6 @@ def not_built() -> str:
         "options": [option.name for option in options._LATER],
         "values": values,
         "settings": [f"--set {key}" for key in settings.LATER],
-        "engines of `plan --execute`": list(LATER_ENGINES),
     }
     return "\n".join(_item(kind, names) for kind, names in kinds.items() if names)
 

@@ -125,7 +125,8 @@ def test_words_that_do_not_parse(refused, words, said):
 @pytest.mark.parametrize("option", options._LATER, ids=lambda option: option.name)
 def test_options_of_later_versions_are_refused_by_name(refused, option):
     words = (option.name, "7") if option.takes_value else (option.name,)
-    assert f"{' '.join(words)} is not built yet" in refused(MODEL, "--gpus", "1xT4", *words)
+    why = f": {option.why}" if option.why else " is not built yet"
+    assert f"{' '.join(words)}{why}" in refused(MODEL, "--gpus", "1xT4", *words)
 
 
 LATER_VALUES = [(option, value) for option, values in workload_options._LATER.items() for value in values]
