@@ -48,10 +48,11 @@ def test_a_function_runs_under_the_plan_and_is_recorded(folder):
     assert not [name for name in os.environ if name.startswith(("GPU_PLAN_RUN", "ACCELERATE_", "FSDP_", "MASTER_"))]
 
 
+@pytest.mark.slow
 @pytest.mark.own_process
 @pytest.mark.parametrize(
     ("strategy", "ranks"),
-    [*(pytest.param(name, 2, marks=pytest.mark.slow) for name in ("ddp", "zero2")), ("single", 1)],
+    [("ddp", 2), ("zero2", 2), ("single", 1)],
 )
 def test_other_strategies(folder, strategy, ranks):
     result = gpu_plan.run(plan_of(strategy, folder, ranks), function.train, [str(MODEL)], working_directory=folder)

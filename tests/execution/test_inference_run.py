@@ -71,6 +71,7 @@ def run(folder: Path, checkpoint: Path, *words: str, script: str = "@generate", 
     return read_whole(find("latest", folder))
 
 
+@pytest.mark.slow
 def test_weights_over_cpu_and_disk_say_the_same(
     tmp_path: Path, checkpoint: Path, expected: list[dict[str, object]]
 ) -> None:

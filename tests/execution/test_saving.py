@@ -19,6 +19,7 @@ def _complete(folder: Path) -> set[str]:
     return {path.parent.name for path in folder.rglob("plan-checkpoint.json")}
 
 
+@pytest.mark.slow
 def test_a_killed_save_leaves_the_last_complete_one_and_the_next_attempt_goes_on(tmp_path: Path) -> None:
     """`total_limit` 1: accelerate would delete the only checkpoint before it writes the next."""
     first = directly(tmp_path, "saving.py", "numbered", "5", "3", environment=CPU)

@@ -75,6 +75,7 @@ class Both:
         return replies
 
 
+@pytest.mark.slow
 async def test_pictures_are_what_the_command_line_says():
     async with Both() as both:
         assert [r.kind for r in await both.ask(both.replay, "picture", TINY.focus_request)] == ["untraced"]

@@ -29,7 +29,9 @@ class _Fused(torch.autograd.Function):
         out = out.permute(2, 0, 1, 3)
         ctx.save_for_backward(q, k, v, out, rows, seed, offset)
         ctx.scale, ctx.flash = scale, flash
-        return out.reshape(*q.shape[:2], -1)
+        # backends.py: FlashAttention.forward ends in `output.contiguous()`: of several samples, whose own output the
+        # kernel keeps sample by sample, a copy.
+        return out.reshape(*q.shape[:2], -1).contiguous()
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:

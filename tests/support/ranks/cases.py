@@ -16,12 +16,9 @@ SAMPLE = (
     RankCase(architecture="llama-3", strategy="single", optimizer=Optimizer("adamw-forloop")),
     RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS),
     RankCase(architecture="gpt2", strategy="ddp", accumulation=2),
-    RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS, settings=VIEWS),
-    RankCase(architecture="gpt2", strategy="ddp", accumulation=2, settings=VIEWS),
     RankCase(architecture="llama-3", accumulation=2, changes=UNEVEN),
     RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN),
     RankCase(architecture="llama-3", precision=MIXED, changes=UNEVEN, settings=REDUCE_FP32),
-    RankCase(architecture="gpt2", changes=UNEVEN),
     RankCase(architecture="mixtral", optimizer=Optimizer("adamw-forloop")),
     RankCase(architecture="llama-3", accumulation=2, checkpointing=Checkpointing.SELECTIVE),
     RankCase(architecture="llama-3", strategy="ddp", accumulation=2, checkpointing=Checkpointing.FULL, lora_rank=4),
@@ -43,6 +40,9 @@ _MATRIX = tuple(
     if not (strategy == "fsdp" and name in NOT_SHARDED_BY_ACCELERATE)
 )
 _OTHERS = (
+    RankCase(architecture="llama-3", strategy="ddp", changes=BUCKETS, settings=VIEWS),
+    RankCase(architecture="gpt2", strategy="ddp", accumulation=2, settings=VIEWS),
+    RankCase(architecture="gpt2", changes=UNEVEN),
     RankCase(architecture="llama-3", precision=MIXED, accumulation=2, changes=UNEVEN, settings=REDUCE_FP32),
     *(RankCase(architecture="llama-3", strategy=s, optimizer=Optimizer("adamw-forloop")) for s in ("ddp", "fsdp")),
     *(RankCase(architecture="llama-3", strategy=s, precision=PURE, changes=UNEVEN) for s in ("ddp", "fsdp")),
