@@ -103,7 +103,7 @@ def _candidate(candidate: Candidate, document: PlanDocument, explain: bool) -> I
     if candidate.verdict == "tight":
         lines.append(words.tight_words(candidate))
     if not document.plans:
-        lines.append(words.miss_words(document))
+        lines.append(words.miss_words(document, candidate))
     if memory is not None:
         lines.append(_joined(words.memory_words(memory)))
         if host := words.host_words(document, memory, explain=explain):

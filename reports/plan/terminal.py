@@ -212,7 +212,7 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explai
     if candidate.verdict == "tight":
         headline.append("  " + words.tight_words(candidate), style="yellow")
     if not document.plans:
-        headline.append("  " + words.miss_words(document), style="red")
+        headline.append("  " + words.miss_words(document, candidate), style="red")
     grid.add_row(Text(verdict, style=_VERDICT_STYLES[candidate.verdict]), headline)
     grid.add_row("", page.joined(words.shape_words(candidate), _LABEL + 1))
     if memory is not None:

@@ -86,8 +86,10 @@ def place_words(document: PlanDocument, choice: StrategyChoice) -> str:
     return f" on {count} {'GPU' if count == 1 else 'GPUs'}"
 
 
-def miss_words(document: PlanDocument) -> str:
-    """Why a candidate is shown in full though it does not fit."""
+def miss_words(document: PlanDocument, shown: Candidate) -> str:
+    """Why a candidate is shown in full though it does not fit; the reason where the device's figures do not tell it."""
+    if shown.memory is not None and shown.memory.headroom_bytes >= 0 and shown.reason is not None:
+        return f"does not fit: {shown.reason}"
     return "does not fit" if len(document.rejected) == 1 else "does not fit; it misses by least"
 
 

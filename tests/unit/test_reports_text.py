@@ -14,8 +14,8 @@ from gpu_plan.reports.plan.bars import category_bars, total_bar
 from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.explain import explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
-from gpu_plan.reports.plan.words import memory_rows
-from tests.support.plan_example import EXPLAIN, llama_on_8xh100, memory
+from gpu_plan.reports.plan.words import memory_rows, miss_words
+from tests.support.plan_example import EXPLAIN, llama_on_8xh100, memory, nothing_fits
 
 
 @pytest.mark.parametrize(
@@ -186,3 +186,12 @@ def test_what_a_plain_loop_lacks_stands_before_its_command(strategy, stack, wrap
     assert found is None if says is None else says in found
     alone = replace(shown, strategy=replace(shown.strategy, data_parallel=1))
     assert before_launch(document, alone) is None
+
+
+def test_what_the_device_does_not_tell_is_told_by_its_reason():
+    document = nothing_fits()
+    shown = document.rejected[0]
+    assert miss_words(document, shown) == "does not fit; it misses by least"
+    roomy = replace(shown.memory, capacity_bytes=2 * shown.memory.device_used_high_bytes)
+    host = replace(shown, memory=roomy, reason="ZeRO-3 needs 8.0 GiB of host memory on each node, which has 1.0")
+    assert miss_words(document, host) == f"does not fit: {host.reason}"
