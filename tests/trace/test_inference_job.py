@@ -180,3 +180,15 @@ def test_stages_of_weights_in_another_type_are_no_plan(
     assert "pp" not in {plan["strategy"]["name"] for plan in document["plans"]}
     assert main([*words, "--strategy", "pp"]) == 2
     assert "cannot be cut into stages" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_beside_weights_copied_in_each_step_fewer_bits_are_evaluated(capsys, tmp_path):
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4} | dict(
+        hidden_size=2048, intermediate_size=8192, num_attention_heads=16, num_key_value_heads=8, vocab_size=1024
+    )
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = (str(tmp_path), "--task", "infer", "--gpus", "1xT4", "--context", "256", "--set", "memory.reserve=14250MiB")
+    document = planned(capsys, *words)
+    assert document["plans"][0]["strategy"]["offload"] != "none"
+    assert "--quantize nf4" in [other["change"] for other in document["alternatives"]]

@@ -1,13 +1,13 @@
 """What else could be done about a generation: what the devices hold alone beside a plan that offloads, and a server."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.job.alternatives.changes import Job
 from gpu_plan.planner.job.alternatives.found import MOST, Beside
 from gpu_plan.planner.job.alternatives.tried import alternative_of
-from gpu_plan.planner.job.alternatives.ways import ways
+from gpu_plan.planner.job.alternatives.ways import Way, ways
 from gpu_plan.planner.job.ready import prepared
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
@@ -32,8 +32,13 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
         found.found += _on_devices(job, task)
     found.evaluated = task.evaluator.evaluated - counted
     found.found += _served(job, first)
+    asked = list(ways(job.request))
+    if first.offloads and len(found.found) < MOST:
+        # What copies its weights in each step is so slow that a trace of its own is worth its time.
+        found.found += _quantised(job, asked)
+        asked = []
     found.found = found.found[:MOST]
-    found.untraced = [way.words for way in ways(job.request)]
+    found.untraced = [way.words for way in asked]
     return found
 
 
@@ -53,6 +58,18 @@ def _held(task: GenerationTask, layout: Layout, size: str) -> GenerationJudgemen
     if task.evaluator.refuses(layout) is not None:
         return None
     return held_by_devices(task.evaluator, layout, size)
+
+
+def _quantised(job: Job, asked: Sequence[Way]) -> Iterator[Alternative]:
+    """Weights of fewer bits, where the devices hold those alone."""
+    for way in asked:
+        try:
+            task = prepared(way.asked_of(job.request), job.cluster, job.source, lambda _: None, job.openers).task
+            best = task.fitting()
+        except (PlanError, CannotSplitError):
+            continue
+        if best is not None and not best.offloads:
+            yield alternative_of(way.words, task, best, job.cluster, way=way)
 
 
 def _served(job: Job, first: GenerationJudgement) -> Iterator[Alternative]:
