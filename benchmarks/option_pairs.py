@@ -1,9 +1,10 @@
 """Every option and setting of a job with every strategy: it changes the document, is refused, or is named as without
 effect.
 
-    .venv/bin/python -m benchmarks.option_pairs [--minutes N]
+    .venv/bin/python -m benchmarks.option_pairs [--minutes N] [--strategies NAME ...]
 
-writes benchmarks/results/option_pairs.json and .md. Pairs and endings are those of tests/support/option_pairs.py.
+writes benchmarks/results/option_pairs.json and .md. Pairs and endings are those of tests/support/option_pairs.py. Of a
+run of some strategies the rows of the others stay as they were.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import random
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,9 @@ RESULTS = Path(__file__).parent / "results"
 _ENDINGS = ("changes", "refused", "named", "silent")
 
 
-def run(minutes: float | None) -> dict[str, Any]:
-    """All pairs, with the reason of each refusal; in a fixed random order as many as `minutes` allow, where given."""
+def run(minutes: float | None, strategies: Collection[str] = ()) -> dict[str, Any]:
+    """All pairs, or those of some strategies, with the reason of each refusal; in a fixed random order as many as
+    `minutes` allow, where given."""
     started = time.monotonic()
     rows: list[dict[str, Any]] = []
     plain_of: dict[str, str] = {}
@@ -34,7 +37,8 @@ def run(minutes: float | None) -> dict[str, Any]:
         # A cache that is given is kept: traces of the same model are the same.
         os.environ.setdefault("GPU_PLAN_CACHE", str(Path(name) / "cache"))
         models = write_models(Path(name))
-        listed = list(pairs())
+        every = list(pairs())
+        listed = [pair for pair in every if not strategies or pair.strategy in strategies]
         if minutes is not None:
             random.Random(14).shuffle(listed)
         for pair in listed:
@@ -49,9 +53,18 @@ def run(minutes: float | None) -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "seconds": round(time.monotonic() - started),
-        "all": len(listed),
+        "all": len(every),
         "pairs": rows,
     }
+
+
+def joined(result: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """`result`, with the earlier rows of strategies that it has none of."""
+    mine = {(row["task"], row["strategy"]) for row in result["pairs"]}
+    kept = [row for row in earlier["pairs"] if (row["task"], row["strategy"]) not in mine]
+    order = {pair.label: place for place, pair in enumerate(pairs())}
+    rows = [row for row in (*kept, *result["pairs"]) if row["pair"] in order]
+    return {**result, "pairs": sorted(rows, key=lambda row: order[row["pair"]])}
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -97,7 +110,11 @@ def main() -> None:
     """Both files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, help="stop after so many; the pairs are then a fixed random sample")
-    result = run(parser.parse_args().minutes)
+    parser.add_argument("--strategies", nargs="+", default=(), help="only these; rows of the others are kept")
+    args = parser.parse_args()
+    result = run(args.minutes, args.strategies)
+    if args.strategies:
+        result = joined(result, json.loads((RESULTS / "option_pairs.json").read_text()))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "option_pairs.json").write_text(json.dumps(result, indent=1) + "\n")
     (RESULTS / "option_pairs.md").write_text(markdown(result))

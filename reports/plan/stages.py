@@ -8,12 +8,12 @@ STAGE_HEADS = ("stage", "layers", "parameters", "in flight", "activations", "pea
 
 
 def schedule_words(candidate: Candidate) -> list[str]:
-    """How micro batches go through, and what share of the step is spent waiting; none without a pipeline."""
+    """How micro batches go through, and what share of the step is spent waiting; none where there is one stage."""
     choice, speed = candidate.strategy, candidate.speed
-    if not candidate.stages:
+    stages = choice.pipeline_parallel * choice.virtual_stages
+    if not candidate.stages or stages == 1:
         return []
     each = f", {choice.virtual_stages} on each rank" if choice.virtual_stages > 1 else ""
-    stages = choice.pipeline_parallel * choice.virtual_stages
     pieces = [
         f"schedule {choice.schedule}",
         f"{choice.gradient_accumulation_steps} micro batches through {stages} stages{each}",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from gpu_plan.commands.job.asking import find_plans
 from gpu_plan.executor.job import Job
+from gpu_plan.executor.launch.engines.registry import OWN_LOOPS
 from gpu_plan.executor.launch.export import export
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.options.generation import STRATEGIES
@@ -226,6 +227,8 @@ def _launched(document: PlanDocument, folder: Path) -> object:
     job = Job(saved=saved_plan(document), script=Path("train.py"), working_directory=folder, command="")
     traits = traits_of(job.saved.plan.strategy.name)
     engine = "torchrun" if traits.spreads or traits.pipeline_parallel else "accelerate"
+    if traits.own_model:
+        engine = OWN_LOOPS[0]
     try:
         made = export(job, None, engine=engine, folder=folder)
     except PlanError as problem:
