@@ -3,8 +3,9 @@
 python -m benchmarks.cheapest_machine [MODEL ...] asks for ten models which of six machines trains a billion tokens for
 the least, then `plan MODEL --gpus EACH --prefer cost` on each, and writes results/cheapest_machine.json and .md.
 
-Machines are compared by the simplest plan that fits, at its best batch, which takes a fraction of a search; this says
-what that costs: `dearer` is what the named machine costs by its own best plan beside the cheapest of all.
+Machines are compared by the simplest plan that fits, at its best batch, and by all plans where bounds leave it open
+which is the cheapest; this says what that costs: `dearer` is what the named machine costs by its own best plan beside
+the cheapest of all.
 """
 
 import argparse

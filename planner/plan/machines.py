@@ -8,7 +8,7 @@ from gpu_plan.planner.plan.figures import JobFigures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One machine, and the simplest plan that fits it."""
+    """One machine, and a plan that fits it."""
 
     spec: str
     gpus: int
@@ -31,6 +31,8 @@ class Machine:
     usd_per_million_tokens: float | None = None
     """Of a million samples where there are no tokens."""
     job: JobFigures | None = None
+    all_plans: bool = False
+    """Whether the plan is the best of all; otherwise it is the simplest that fits, at its best batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

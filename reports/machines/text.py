@@ -22,6 +22,8 @@ def render_machines(document: MachinesDocument, *, top: int, ascii_only: bool) -
         lines += [*_table(shown), ""]
     if len(grouped) > top:
         lines.append(f"{len(grouped) - top} more with --top {len(grouped)}")
+    if shown:
+        lines.append(_compared(document.machines))
     if document.passed_over and document.machines:
         lines.append(f"beyond the budget or the deadline: {_some(document.passed_over)}")
     if document.too_small:
@@ -31,6 +33,16 @@ def render_machines(document: MachinesDocument, *, top: int, ascii_only: bool) -
         lines.append(f"prices on demand, for all GPUs of the machine: {'; '.join(sorted(sources))} (sources in --json)")
     clean = ascii_line if ascii_only else one_line
     return "\n".join(_indented(line, clean(line)) for line in lines) + "\n"
+
+
+def _compared(machines: tuple[Machine, ...]) -> str:
+    """By which plan each machine stands where it does."""
+    whole = sum(one.all_plans for one in machines)
+    if whole == len(machines):
+        return "each by the best of all its plans"
+    if not whole:
+        return "each by the simplest plan that fits, at its best micro batch: --gpus compares all plans of one"
+    return f"{whole} of {len(machines)} by the best of all plans, the others by the simplest: none could come first"
 
 
 def _some(specs: tuple[str, ...]) -> str:

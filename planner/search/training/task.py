@@ -19,6 +19,7 @@ from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.explore import explored
 from gpu_plan.planner.search.training.finer import sparser, too_slow, unresharded
 from gpu_plan.planner.search.training.least import stages as piped_bounds
+from gpu_plan.planner.search.training.least.compute import least_of_a_sample
 from gpu_plan.planner.search.training.least.megatron import hopeless as megatron_hopeless
 from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.megatron import judge as megatron
@@ -262,6 +263,10 @@ class TrainingTask:
     def footprints(self) -> frozenset[object]:
         """Every further rank makes shards smaller."""
         return frozenset({self._cluster.world_size})
+
+    def least_seconds(self) -> float:
+        """Of a sample, by whatever plan: what the cluster computes, as if nothing else took time."""
+        return least_of_a_sample(self.evaluator, self.families(), self.cuts)
 
     def fitting(self) -> StepJudgement | None:
         """The first fitting candidate at the smallest batch; traces are shared with the first search."""
