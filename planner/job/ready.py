@@ -11,6 +11,10 @@ from gpu_plan.planner.options.task import is_inference
 def prepared(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
     """The request, read and checked by its task. UsageError for what makes no sense."""
     words = dict(request.words)
+    if source.kind == "job":
+        from gpu_plan.planner.job.several.prepare import prepare as prepare_several
+
+        return prepare_several(request, cluster, source, note, openers)
     if "recipe" in words and words.get("task") != "infer":
         from gpu_plan.planner.job.recipe.prepare import prepare as prepare_recipe
 

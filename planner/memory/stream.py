@@ -34,6 +34,10 @@ class Phase(StrEnum):
     SCORING = "log-probabilities"
     REWARDS = "rewards"
     SYNC = "weight sync"
+    INFERENCE = "inference"
+    """A forward pass of one of several models."""
+    UPDATE = "update"
+    """An iteration of another model than the one that is searched."""
 
 
 TRAINING_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
@@ -332,6 +336,8 @@ class RankStream:
     """Segment in which batches are evaluated, after all training; 0 where none are."""
     between: tuple[tuple[int, Phase], ...] = ()
     """Segments behind all training in which the job does something else, and what."""
+    names: tuple[tuple[int, str], ...] = ()
+    """What those segments are called, where somebody named them."""
     phases: tuple[Phase, ...] = ()
     """Of a generation: the phase of each segment. Empty for training, whose events tell it."""
 

@@ -20,14 +20,14 @@ def timeline(stream: RankStream, micro_batch: int, result: AllocatorResult, *, t
     standing = alive_at(stream, first - 1) if first else np.zeros(len(sizes), dtype=np.int64)
     start = np.bincount(stream.category, weights=sizes * standing, minlength=len(CATEGORIES))
     moments = []
-    described = {}
+    described, names = {}, dict(stream.names)
     for event in range(first, last):
         tensor = int(stream.event_tensor[event])
         if tensor not in described:
             described[tensor] = describe(stream, tensor, int(sizes[tensor]), micro_batch)
         moments.append(
             Moment(
-                phase=str(phase_at(stream, event)),
+                phase=names.get(int(stream.event_segment[event])) or str(phase_at(stream, event)),
                 category=str(described[tensor].category),
                 module=described[tensor].module,
                 operator=" ".join(filter(None, (described[tensor].operator, described[tensor].shape))),
@@ -49,11 +49,16 @@ def timeline(stream: RankStream, micro_batch: int, result: AllocatorResult, *, t
 
 
 def iteration_at(stream: RankStream, peak: int, handled: int) -> tuple[int, int, int]:
-    """Number, first event and the event behind the last of the iteration that holds an event."""
+    """Number, first event and the event behind the last of the iteration that holds an event.
+
+    Phases of several models belong to the last one, which is shown whatever it is that peaks.
+    """
     ends = [int(np.searchsorted(stream.event_segment, step, side="right")) for step in stream.step_segments]
     if stream.evaluation_segment:
         ends.append(len(stream.event_segment))
     starts = [int(np.searchsorted(stream.event_segment, 1)), *ends[:-1]]
+    if stream.names and handled == len(stream.event_segment):
+        peak, ends[-1] = handled - 1, handled
     number = next((index for index, end in enumerate(ends) if peak < end), len(ends) - 1)
     first, last = starts[number], min(ends[number], handled)
     # A run that dies while it is loaded has no step: what there was is shown.

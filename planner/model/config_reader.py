@@ -65,3 +65,12 @@ def _check_identity(config: dict[str, Any], where: str) -> None:
     named = isinstance(architectures, list) and all(isinstance(name, str) and name for name in architectures)
     if architectures is not None and not named:
         raise InputError(f"{where}: architectures is {shown(architectures)}: write a list of class names")
+
+
+def vocabulary_of(config: dict[str, Any] | None) -> int | None:
+    """Words of a model's configuration, or of its text model's; None where it says none."""
+    text = (config or {}).get("text_config")
+    for part in (config or {}, text if isinstance(text, dict) else {}):
+        if isinstance(part.get("vocab_size"), int):
+            return int(part["vocab_size"])
+    return None

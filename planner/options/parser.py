@@ -102,7 +102,8 @@ def job_parser(opening: str = "", *, add_help: bool = True) -> Parser:
         "model",
         metavar="MODEL",
         nargs="?",
-        help="hub id, folder, config.json, package.module:factory, or a training script (train.py [-- ARGS])",
+        help="hub id, folder, config.json, package.module:factory, a training script (train.py [-- ARGS]), or a"
+        " document of several models (JOB.toml)",
     )
     parser.add_argument(
         "--model",

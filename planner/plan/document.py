@@ -24,7 +24,7 @@ from gpu_plan.planner.plan.figures import (
     Verdict,
 )
 from gpu_plan.planner.plan.inference import DevicePlacement, InferenceFigures, Placement
-from gpu_plan.planner.plan.recipe import RecipeFigures
+from gpu_plan.planner.plan.recipe import RecipeFigures, SeveralFigures
 from gpu_plan.planner.plan.serving import ServingFigures
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.generation import InferWorkload
@@ -226,6 +226,8 @@ class Candidate:
     """Of a server: its share, its cache and what it holds; None for other jobs, and in older files."""
     recipe: RecipeFigures | None = None
     """Of a job of several models: each of them, and the phases; None for other jobs, and in older files."""
+    several: SeveralFigures | None = None
+    """Of a job document: each of its models, and its phases; None for other jobs, and in older files."""
     conditions: tuple[Condition, ...] = ()
     """What it needs and what is not known to be there: with one it is `tight` at best."""
     on_front: bool | None = None

@@ -1,6 +1,7 @@
 """What is said about a job of several models: each model on one device, and the phases that repeat.
 
-These stand in an optional field of a plan's candidate; a plan of a job of one model by name has none of them.
+These stand in optional fields of a plan's candidate, of a recipe (`RecipeFigures`) and of a job document
+(`SeveralFigures`); a plan of a job of one model by name has none of them.
 """
 
 from dataclasses import dataclass
@@ -88,6 +89,66 @@ class RecipeFigures:
     """Completions of each prompt."""
     engine: EngineFigures | None = None
     """What generates, where it is none of the models."""
+
+    def __post_init__(self) -> None:
+        if self.worst_phase not in {phase.name for phase in self.phases}:
+            raise ValueError(f"worst_phase {self.worst_phase!r} is none of the phases")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedModel:
+    """One of the job's models; bytes of the rank that is judged."""
+
+    role: str
+    """Its name in the document."""
+    model: str
+    """As it was named: an id, a folder, a factory."""
+    parameters: int
+    """Elements of the whole model."""
+    trained: bool
+    dtype: str
+    """Of most of its parameters as they stand on the device."""
+    spread: str
+    """Strategy and offload in words."""
+    between: str
+    """`device` or `host`: where it lies while it does not compute; `server`: on devices of its own."""
+    rest_bytes: int
+    """What it holds of the device, or of the host, between its phases."""
+    at_peak_bytes: int
+    """What of it stands on the device at the job's peak."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShare:
+    """What of one model stands at the peak of a phase."""
+
+    role: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasePeak:
+    """One phase, and how much stands on the device at most while it runs."""
+
+    name: str
+    does: str
+    roles: tuple[str, ...]
+    """Models that compute in it."""
+    repeats: str
+    peak_bytes: int
+    by_model: tuple[ModelShare, ...]
+    """Sums to `peak_bytes`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeveralFigures:
+    """A job of several models under one plan."""
+
+    job: str
+    models: tuple[PlacedModel, ...]
+    phases: tuple[PhasePeak, ...]
+    worst_phase: str
+    """The phase with the highest peak: it decides."""
 
     def __post_init__(self) -> None:
         if self.worst_phase not in {phase.name for phase in self.phases}:

@@ -120,6 +120,7 @@ def candidate_of(
         stages=details.stages,
         serving=details.serving,
         recipe=details.recipe,
+        several=details.several,
         conditions=() if reason is not None else judgement.conditions,
         on_front=on_front if judgement.verdict == "fits" and reason is None else None,
     )

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StageFigures, StrategyChoice
 from gpu_plan.planner.plan.inference import InferenceFigures, Placement
-from gpu_plan.planner.plan.recipe import RecipeFigures
+from gpu_plan.planner.plan.recipe import RecipeFigures, SeveralFigures
 from gpu_plan.planner.plan.serving import ServingFigures
 from gpu_plan.planner.search.evaluator import BaseEvaluator, J
 from gpu_plan.planner.search.ranking.rules import Ranking
@@ -46,6 +46,7 @@ class Details:
     stages: tuple[StageFigures, ...] = ()
     serving: ServingFigures | None = None
     recipe: RecipeFigures | None = None
+    several: SeveralFigures | None = None
 
 
 class Task(Protocol[F, J]):

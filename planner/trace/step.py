@@ -4,7 +4,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -65,6 +65,8 @@ class Session:
     def record(self, batch: TrainingBatch, micro_batch: int, tokens: int) -> Recording:
         """Records forward and backward on one micro batch."""
         known = KnownValues()
+        if self.variant.evaluation == "forward":
+            batch = _unlabelled(batch)
         for name, value in batch.values.items():
             known.put(batch.tensors[name], value)
         tracker = ModuleTracker(self.model)
@@ -256,7 +258,7 @@ def evaluation_pass(
         with torch.no_grad():
             recorder.mark(Mark.FORWARD)
             outputs = _as_stack_calls(model, variant, autocast)(**batch.tensors, **_cache_words(model, variant))
-            loss = training_loss(model, outputs)
+            loss = None if variant.evaluation == "forward" else training_loss(model, outputs)
     finally:
         model.train()
     if variant.stack.traits.is_trainer:
@@ -269,6 +271,14 @@ def evaluation_pass(
 
 
 _NOT_LOGITS = ("loss", "past_key_values")
+_WITHOUT_CACHE = ("forward", "log-probabilities")
+
+
+def _unlabelled(batch: TrainingBatch) -> TrainingBatch:
+    """The same samples for a pass that nobody compares with anything."""
+    without = {name: value for name, value in batch.tensors.items() if name != "labels"}
+    values = {name: value for name, value in batch.values.items() if name in without}
+    return replace(batch, tensors=without, values=values)
 
 
 def _cache_words(model: nn.Module, variant: StepVariant) -> dict[str, bool]:
@@ -276,6 +286,8 @@ def _cache_words(model: nn.Module, variant: StepVariant) -> dict[str, bool]:
 
     transformers trainer.py: train sets `config.use_cache` to the option's false.
     """
+    if variant.evaluation in _WITHOUT_CACHE and "use_cache" in inspect.signature(model.forward).parameters:
+        return {"use_cache": False}
     if variant.stack.traits.is_trainer or "use_cache" not in inspect.signature(model.forward).parameters:
         return {}
     return {"use_cache": bool(getattr(type(getattr(model, "config", None)), "use_cache", True))}

@@ -118,8 +118,9 @@ class StepVariant:
     padding: str = "none"
     """How samples are padded: see `gpu_plan.planner.trace.inputs.padding`."""
 
-    evaluation: Literal["", "loss", "logits"] = ""
-    """Whether the pass is one of an evaluation, without gradients, and what the stack keeps of it."""
+    evaluation: Literal["", "loss", "logits", "forward", "log-probabilities"] = ""
+    """Whether the pass is one of an evaluation, without gradients, and what the stack keeps of it; or one of a job of
+    several models, without a cache: its outputs, or with the model's loss of them."""
     compilation: Compilation | None = None
     """None: the step runs as it is written."""
     tensor_parallel: int = 1

@@ -25,7 +25,7 @@ from gpu_plan.planner.units import (
 )
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import generation_words
-from gpu_plan.reports.plan.added import recipe_words, serving_words
+from gpu_plan.reports.plan.added import recipe_words, serving_words, several_words
 
 _OTHERS = {
     "replicas": "replicas",
@@ -241,6 +241,7 @@ def extra_lines(candidate: Candidate) -> list[list[str]]:
         *generation_words.lines(candidate),
         *serving_words.lines(candidate),
         *recipe_words.lines(candidate),
+        *several_words.lines(candidate),
     ]
 
 

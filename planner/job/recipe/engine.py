@@ -16,7 +16,6 @@ from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.memory.phases import Standing
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.recipe.engine import EngineGiven
-from gpu_plan.planner.options.recipe.read import RecipeGiven
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.plan.recipe import EngineFigures
 from gpu_plan.planner.serving.vllm import VERSION
@@ -138,15 +137,16 @@ def _own(nbytes: int, category: Category, what: str) -> Standing:
 class Engines:
     """Engines of one model on one kind of device."""
 
-    given: RecipeGiven
+    given: EngineGiven
+    prompt_len: int
+    completion_len: int
     server: Any
     """The evaluator of servers."""
     cluster: Cluster
 
     def on(self, gpus: int, tensor_parallel: int, sequences: int | None) -> Engine:
         """The engine on so many devices. UsageError in one line where nothing is left for a request."""
-        asked = self.given.engine
-        assert asked is not None
+        asked = self.given
         found = self._memory(asked.share, tensor_parallel, sequences)
         if found.concurrency() < 1:
             raise UsageError(self._too_little(found, tensor_parallel, sequences))
@@ -156,8 +156,8 @@ class Engines:
             gpus=gpus,
             tensor_parallel=tensor_parallel,
             bytes_per_second=memory_rate(self.cluster.gpu).expected,
-            prompt_len=self.given.prompt_len,
-            completion_len=self.given.completion_len,
+            prompt_len=self.prompt_len,
+            completion_len=self.completion_len,
         )
 
     def _memory(self, share: float, tensor_parallel: int, sequences: int | None) -> EngineMemory:
@@ -170,26 +170,27 @@ class Engines:
         shares = (share / _SHARES for share in range(1, _SHARES))
         enough = next((s for s in shares if self._memory(s, ranks, sequences).concurrency() >= 1), None)
         advice = "give more --vllm-tp" if enough is None else f"from {enough:g} on one is held"
-        asked = self.given.engine
-        share = 0 if asked is None else asked.share
         return (
-            f"--vllm-memory {share:g} gives vLLM {format_gib(found.requested)} GiB of each"
+            f"--vllm-memory {self.given.share:g} gives vLLM {format_gib(found.requested)} GiB of each"
             f" GPU: its weights take {format_gib(found.weights.nbytes)}, and what is left holds no request of"
             f" {found.max_model_len:,} tokens: {advice}"
         )
 
 
-def engines(given: RecipeGiven, request: Request, cluster: Cluster, source: ModelSource, note: Note) -> Engines:
-    """Those that the options ask for. UsageError for a model that vLLM does not serve, and for degrees."""
-    asked = given.engine
-    assert asked is not None
+def engines(
+    asked: EngineGiven, lengths: tuple[int, int], request: Request, cluster: Cluster, source: ModelSource, note: Note
+) -> Engines:
+    """Those that the options ask for, for requests of so many tokens of prompt and of completion.
+
+    UsageError for a model that vLLM does not serve, and for degrees.
+    """
     ranks = asked.tensor_parallel or 1
     if cluster.gpus_per_node % ranks and asked.mode == "colocate":
         raise UsageError(f"--vllm-tp {ranks} does not divide the {cluster.gpus_per_node} GPUs of a node")
     words = {
         "task": "infer",
         "server": "vllm",
-        "context": str(given.prompt_len + given.completion_len),
+        "context": str(sum(lengths)),
         "gpu-memory-utilization": str(asked.share),
     }
     if asked.mode == "colocate":
@@ -200,4 +201,4 @@ def engines(given: RecipeGiven, request: Request, cluster: Cluster, source: Mode
         request, words=tuple(words.items()), settings=(), snapshot=False, plot=False, schedule=False, pinned=False
     )
     task: Any = prepare_serving(inner, cluster, source, note).task
-    return Engines(given, task.evaluator, cluster)
+    return Engines(asked, *lengths, task.evaluator, cluster)

@@ -16,6 +16,7 @@ from gpu_plan.planner.job.recipe.provider import RecipeProvider
 from gpu_plan.planner.job.recipe.spread import batch_words, engine_for, training_part
 from gpu_plan.planner.job.rollouts import rolling
 from gpu_plan.planner.job.training import prepare as prepare_training
+from gpu_plan.planner.model.config_reader import vocabulary_of
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.recipe.read import RecipeGiven, read_recipe
 from gpu_plan.planner.options.request import Note, Request
@@ -38,7 +39,10 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     script = Path(str(resources.files("gpu_plan.planner.capture.recipes").joinpath(f"{given.recipe.name}.py")))
     captured = replace(resolve(str(script)), id=f"--recipe {given.recipe.name}")
     trains = cluster
-    beside = None if given.engine is None else engines(given, request, cluster, source, note)
+    beside = None
+    if given.engine is not None:
+        lengths = given.prompt_len, given.completion_len
+        beside = engines(given.engine, lengths, request, cluster, source, note)
     if beside is not None and given.engine is not None and given.engine.mode == "server":
         trains = training_part(given.engine, cluster, beside)
     left = batch_words(given, dict(given.words), trains.world_size) if given.recipe.rolls_out else given.words
@@ -77,21 +81,12 @@ def _check_models(given: RecipeGiven, source: ModelSource) -> None:
     teacher = resolve(given.teacher, read_headers=False)
     if teacher.config is None:
         raise UsageError(f"--teacher {given.teacher} is no model of transformers: name an id or a folder")
-    own, other = _vocabulary(source), _vocabulary(teacher)
+    own, other = vocabulary_of(source.config), vocabulary_of(teacher.config)
     if own is not None and other is not None and own != other:
         raise InputError(
             f"--teacher {given.teacher} has {other:,} words and {source.id} {own:,}: distillation compares them one by"
             " one; name a teacher of the same vocabulary"
         )
-
-
-def _vocabulary(source: ModelSource) -> int | None:
-    config = source.config or {}
-    text = config.get("text_config")
-    for part in (config, text if isinstance(text, dict) else {}):
-        if isinstance(part.get("vocab_size"), int):
-            return int(part["vocab_size"])
-    return None
 
 
 def _named(source: ModelSource) -> str:

@@ -23,8 +23,10 @@ from gpu_plan.planner.model.source.headers import StoredWeights
 from gpu_plan.planner.model.source.native import native_model_types, not_native_message
 from gpu_plan.planner.nearest import did_you_mean
 
-Kind = Literal["catalog", "cache", "hub", "folder", "config", "factory", "script"]
+Kind = Literal["catalog", "cache", "hub", "folder", "config", "factory", "script", "job"]
 
+_JOB = ".toml"
+"""A document that names models and phases: planner/options/several."""
 _WEIGHTS = (".gguf", ".ggml", ".bin", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5", ".msgpack")
 
 
@@ -38,9 +40,9 @@ class ModelSource:
     config: dict[str, Any] | None
     """The config as published, sizes checked; None for a factory."""
     digest: str
-    """sha256 of the canonical config, for a factory of its module's files."""
+    """sha256 of the canonical config, for a factory of its module's files, else of the file."""
     path: Path | None = None
-    """The config.json; for a factory its module's file."""
+    """The config.json; for a factory its module's file; a script or a job document."""
     revision: str | None = None
     """Commit on the hub; None elsewhere."""
     notes: tuple[str, ...] = ()
@@ -62,8 +64,8 @@ def resolve(
     path = Path(os.path.expanduser(model))
     if revision is not None and (os.path.exists(path) or model.endswith(".py") or (":" in model and "/" not in model)):
         raise UsageError(f"--revision is about a model on the hub: {model} is on this machine")
-    if model.endswith(".py"):
-        return _from_script(path, model)
+    if model.endswith((".py", _JOB)):
+        return _from_own_file(path, model, "job" if model.endswith(_JOB) else "script")
     if os.path.isdir(path):
         source = _from_folder(path, model, read_headers)
     elif os.path.exists(path):
@@ -92,11 +94,13 @@ def config_digest(config: dict[str, Any]) -> str:
     return hashlib.sha256(canonical_bytes(config)).hexdigest()
 
 
-def _from_script(path: Path, model: str) -> ModelSource:
+def _from_own_file(path: Path, model: str, kind: Kind) -> ModelSource:
+    """A training script, or a job document."""
     if not path.is_file():
-        raise UnreachableError(f"{model} does not exist: name a training script that is there")
-    script = path.resolve()
-    return ModelSource(kind="script", id=model, config=None, digest=source_factory.files_digest([script]), path=script)
+        words = "job document" if kind == "job" else "training script"
+        raise UnreachableError(f"{model} does not exist: name a {words} that is there")
+    found = path.resolve()
+    return ModelSource(kind=kind, id=model, config=None, digest=source_factory.files_digest([found]), path=found)
 
 
 def _from_factory(model: str) -> ModelSource:

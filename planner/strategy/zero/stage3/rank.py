@@ -113,7 +113,7 @@ class Stage3:
         place_workspaces(self.builder, self.context.capability)
         for in_pass in self.builder.passes:
             self._run(in_pass)
-            if in_pass.last:
+            if in_pass.last and self.parts.trainable:
                 self._step(in_pass.iteration)
         return RankPlan(
             stream=self.builder.build(),
@@ -148,6 +148,9 @@ class Stage3:
         else:
             builder.free_each(builder.at_load(), loaded)
         place_buffers(builder)
+        if not parts.trainable:
+            # deepspeed runtime/engine.py: _configure_zero_optimizer, without an optimizer: DeepSpeedZeRoOffload alone.
+            return
         if not self.weights_on_host:
             builder.alloc(builder.at_load(), weights, Category.PARAMETERS, "weight partitions")
             for number, group in enumerate(parts.sub_groups if not self.offload else ()):

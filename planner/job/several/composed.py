@@ -1,0 +1,180 @@
+"""All models of a job on one device: the run of the one that is searched, the others beside it, their phases behind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpu_plan.planner.job.rollouts import Engine
+from gpu_plan.planner.job.several.generated import cast_bytes
+from gpu_plan.planner.job.several.runner import Runner, forward_stream
+from gpu_plan.planner.memory.phases import Standing, gathered_bytes
+from gpu_plan.planner.memory.stream import Phase, RankStream
+from gpu_plan.planner.memory.together import Storages, Together, Window, left_by, made, rest_of, second_pass, window_of
+from gpu_plan.planner.options.several.given import Between, Does, JobGiven, PhaseGiven
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.trace.events import Category, IntArray, StepTrace
+
+_KINDS = {
+    Does.TRAIN: Phase.UPDATE,
+    Does.FORWARD: Phase.INFERENCE,
+    Does.LOG_PROBABILITIES: Phase.SCORING,
+    Does.GENERATE: Phase.ROLLOUT,
+    Does.SYNC: Phase.SYNC,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Composer:
+    """Puts a job together under one candidate of its first model."""
+
+    job: JobGiven
+    runners: Mapping[str, Runner]
+    """Of all models that no engine runs, the first one's too."""
+
+    def stream(
+        self, own: RankStream, family: Family, batch: Batch, trace: StepTrace, engine: Engine | None
+    ) -> RankStream:
+        """The rank's stream with all other models."""
+        return _Composed(self, own, family, batch, trace, engine).build()
+
+    def host_bytes(self, own: RankStream, family: Family, batch: Batch) -> int:
+        """RAM of a rank for what lies there between its phases, and for what the others' strategies keep there."""
+        found = 0
+        for role, runner in self.runners.items():
+            searched = role == self.job.anchor.role
+            found += 0 if searched else runner.host_bytes(family, batch)
+            if runner.given.between is Between.HOST:
+                rest = rest_of(own, batch.micro_batch)[1] if searched else runner.rest(family, batch)
+                found += rest.nbytes
+        return found
+
+
+class _Composed:
+    """One candidate's device."""
+
+    def __init__(
+        self,
+        composer: Composer,
+        own: RankStream,
+        family: Family,
+        batch: Batch,
+        trace: StepTrace,
+        engine: Engine | None,
+    ) -> None:
+        self._job, self._runners = composer.job, composer.runners
+        self._own, self._family, self._batch, self._trace, self._engine = own, family, batch, trace, engine
+        self._together = Together(own)
+        self._here, self._rest = rest_of(own, batch.micro_batch)
+        self._left: IntArray | None = left_by(own)
+        """Batch and outputs of the update, until another phase begins."""
+        self._placed: IntArray | None = self._here
+        """Storages of the searched model; None while they lie on the host."""
+
+    def build(self) -> RankStream:
+        """Residents first; then, behind the training run, every phase in the document's order."""
+        for role, runner in self._runners.items():
+            if role != self._job.anchor.role and runner.given.between is Between.DEVICE:
+                self._together.beside(self._resting(role))
+        if self._trace.num_events:
+            for phase in self._job.phases:
+                for role in phase.roles:
+                    self._one(phase, role)
+        return self._together.build()
+
+    def _resting(self, role: str) -> Storages:
+        return self._runners[role].rest(self._family, self._batch).owned(role)
+
+    def _one(self, phase: PhaseGiven, role: str) -> None:
+        """One model's part of a phase."""
+        searched = role == self._job.anchor.role
+        if searched and phase.does is Does.TRAIN:
+            return  # The run itself.
+        self._leave()
+        self._move(searched or phase.does is Does.SYNC)
+        self._together.begin(_KINDS[phase.does], phase.name)
+        if role not in self._runners:
+            self._engine_part(phase, role)
+        elif searched:
+            self._searched_part(phase)
+        else:
+            self._other_part(phase, role)
+
+    def _leave(self) -> None:
+        """Each phase is a function of its own: what it named is gone when the next begins."""
+        if self._left is not None:
+            self._together.send(self._left)
+            self._left = None
+
+    def _move(self, needed: bool) -> None:
+        """The searched model comes or goes, where it lies on the host meanwhile; its weights come as one whole."""
+        if self._job.anchor.between is not Between.HOST:
+            return
+        if self._placed is not None and not needed:
+            self._together.send(self._placed)
+            self._placed = None
+        elif self._placed is None and needed:
+            self._placed = self._together.bring(self._rest.owned(self._job.anchor.role))
+
+    def _engine_part(self, phase: PhaseGiven, role: str) -> None:
+        if self._engine is None:
+            return
+        taken = self._engine.generating() if phase.does is Does.GENERATE else self._waking()
+        self._for_a_moment(made((one.nbytes, one.category, one.label) for one in taken).owned(role))
+
+    def _waking(self) -> tuple[Standing, ...]:
+        """The engine's weights, and one parameter of the policy that is gathered for it."""
+        assert self._engine is not None
+        element = 2
+        sharded = self._family.strategy.traits.shards_model
+        largest = max((one.numel for one in self._trace.parameters), default=0) * element if sharded else 0
+        gathered = Standing(nbytes=largest, category=Category.COMMUNICATION, label="a parameter, gathered for vLLM")
+        return (*self._engine.waking(), gathered)
+
+    def _for_a_moment(self, storages: Storages) -> None:
+        numbers = self._together.bring(storages)
+        self._together.send(numbers)
+
+    def _searched_part(self, phase: PhaseGiven) -> None:
+        """The model that is searched, in another phase than its update."""
+        role = self._job.anchor.role
+        runner, rows = self._runners[role], self._rows(phase)
+        if phase.does is Does.GENERATE:
+            assert runner.generating is not None
+            self._generate(runner.generating(phase, rows), role)
+            return
+        stream = forward_stream(runner.evaluator, self._family, phase, rows, frozen=False)
+        self._together.play(window_of(stream, rows, second_pass(stream)).owned(role))
+
+    def _generate(self, window: Window, role: str) -> None:
+        """Beside weights that are gathered whole, or cast."""
+        traits, regime = self._family.strategy.traits, self._runners[role].evaluator.variant(self._family).regime
+        whole = sum(one.numel for one in self._trace.parameters if not one.tied_to)
+        beside = 0
+        if traits.shards_model:
+            # trl's ds3_gather_for_generation gathers the whole model; FSDP's units are gathered as in forward.
+            beside = 2 * whole if traits.uses_deepspeed else gathered_bytes(self._own, self._batch.micro_batch)
+        label = "weights gathered for generate" if beside else "weights cast by autocast"
+        beside = beside or cast_bytes(self._trace, regime)
+        numbers = self._together.bring(made([(beside, Category.COMMUNICATION, label)]).owned(role))
+        self._together.play(window.owned(role))
+        self._together.send(numbers)
+
+    def _other_part(self, phase: PhaseGiven, role: str) -> None:
+        runner, rows = self._runners[role], self._rows(phase)
+        brought = None
+        if runner.given.between is Between.HOST:
+            brought = self._together.bring(self._resting(role))
+        if phase.does is Does.TRAIN:
+            window = runner.update(self._family, self._batch)
+        elif phase.does is Does.GENERATE:
+            assert runner.generating is not None
+            window = runner.generating(phase, rows)
+        else:
+            window = runner.forward(self._family, phase, rows)
+        self._together.play(window.owned(role))
+        if brought is not None:
+            self._together.send(brought)
+
+    def _rows(self, phase: PhaseGiven) -> int:
+        """Samples of a pass: as the document says, else as the update takes them, a whole step's for a rollout."""
+        whole = phase.does is Does.GENERATE
+        return phase.micro_batch or self._batch.micro_batch * (self._batch.accumulation_steps if whole else 1)

@@ -1,0 +1,42 @@
+"""Candidates of a job's first model, judged with all others beside it."""
+
+from dataclasses import dataclass, fields, replace
+
+from gpu_plan.planner.job.recipe.engine import Engine
+from gpu_plan.planner.job.several.composed import Composer
+from gpu_plan.planner.search.training.candidates import Batch, Family
+from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
+from gpu_plan.planner.strategy.base import RankPlan
+from gpu_plan.planner.trace.events import StepTrace
+
+
+@dataclass(slots=True, kw_only=True)
+class JobEvaluator(Evaluator):
+    """Judges a candidate by the whole job."""
+
+    composer: Composer
+    engine: Engine | None = None
+
+    def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
+        # A class with slots is made anew: `super()` without arguments would still mean the first one.
+        found = Evaluator._judge(self, family, batch, trace, states_only)
+        engine = self.engine
+        return found if engine is None or not engine.held_bytes else replace(found, terms=(*found.terms, engine.term))
+
+    def _plan(self, family: Family, batch: Batch, trace: StepTrace) -> RankPlan:
+        plan = Evaluator._plan(self, family, batch, trace)
+        others = tuple(self._whole(family, batch, trace, other) for other in plan.other_ranks)
+        return replace(self._whole(family, batch, trace, plan), other_ranks=others)
+
+    def _whole(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> RankPlan:
+        """One rank's plan with all other models."""
+        composer = self.composer
+        host = composer.host_bytes(plan.stream, family, batch) if trace.num_events else 0
+        stream = composer.stream(plan.stream, family, batch, trace, self.engine)
+        return replace(plan, stream=stream, host_bytes=plan.host_bytes + host)
+
+
+def judging(evaluator: Evaluator, composer: Composer, engine: Engine | None) -> JobEvaluator:
+    """The evaluator of the first model alone, made the job's."""
+    own = {one.name: getattr(evaluator, one.name) for one in fields(Evaluator)}
+    return JobEvaluator(**own, composer=composer, engine=engine)

@@ -1,0 +1,179 @@
+"""`plan JOB.toml`: the first trained model prepared for the search as any model is, the others beside it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpu_plan.planner.errors import InputError, UsageError
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.job.prepared import Openers, Prepared
+from gpu_plan.planner.job.recipe.engine import Engine, engines
+from gpu_plan.planner.job.recipe.spread import server_ranks, training_part
+from gpu_plan.planner.job.several.composed import Composer
+from gpu_plan.planner.job.several.document import read_document
+from gpu_plan.planner.job.several.evaluator import judging
+from gpu_plan.planner.job.several.figures import JobTask
+from gpu_plan.planner.job.several.generated import Generator
+from gpu_plan.planner.job.several.runner import Runner
+from gpu_plan.planner.job.several.sources import find_sources
+from gpu_plan.planner.job.training import prepare as prepare_training
+from gpu_plan.planner.model.source.resolve import ModelSource
+from gpu_plan.planner.options.recipe.read import RECIPE_WORDS
+from gpu_plan.planner.options.request import Note, Request
+from gpu_plan.planner.options.several.given import Between, Does, JobGiven, ModelGiven
+from gpu_plan.planner.plan.document import Assumption
+from gpu_plan.planner.strategy.known import traits_of, unsharded
+from gpu_plan.planner.workload.precisions import PRECISIONS
+
+_REFUSED = ("task", "recipe", *RECIPE_WORDS, "tp", "pp", "cp", "ep", "vpp", "schedule", "stack")
+"""What a document says, or what this version does not spread a job of several models over."""
+_FROZEN = next(one.name for one in PRECISIONS.values() if one.is_pure and one.trains)
+"""Precision of a frozen model where the document says none."""
+
+
+def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers) -> Prepared:
+    """The job that a document describes. UsageError and InputError for what makes no sense."""
+    assert source.path is not None
+    where, words = source.id, dict(request.words)
+    for name in _REFUSED:
+        if name in words:
+            raise UsageError(f"--{name} beside a job document: {where} says what its models do; leave --{name} out")
+    job = read_document(source.path, where)
+    found = _Job(request, cluster, job, find_sources(job, source.path, where), note, openers, where)
+    return found.prepared(_searched_words(job, words, where))
+
+
+def _searched_words(job: JobGiven, words: Mapping[str, str], where: str) -> dict[str, str]:
+    """Options of the model that is searched: the document's and the command line's, which may not say the same."""
+    update = job.update
+    own = {**dict(job.anchor.words), "seq-len": str(update.seq_len)}
+    own |= {} if update.micro_batch is None else {"micro-batch": str(update.micro_batch)}
+    for name in own:
+        if name in words:
+            raise UsageError(f"--{name} is said by {where} already: leave one out")
+    # Stages and a library's own model hold no other models.
+    return {**words, **own, "pp": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    request: Request
+    cluster: Cluster
+    job: JobGiven
+    sources: Mapping[str, ModelSource]
+    note: Note
+    openers: Openers
+    where: str
+
+    def prepared(self, words: dict[str, str]) -> Prepared:
+        """The job, ready to be searched."""
+        job, anchor = self.job, self.job.anchor
+        trains, engine = self._engine()
+        inner = replace(self.request, words=tuple(words.items()))
+        found = prepare_training(inner, trains, self.sources[anchor.role], self.note, self.openers)
+        evaluator: Any = found.task.evaluator
+        runners = {anchor.role: self._runner(anchor, evaluator, trains)}
+        for model in job.models[1:]:
+            if model.engine is None:
+                runners[model.role] = self._runner(model, self._beside(model, trains), trains)
+        composer = Composer(job=job, runners=runners)
+        return replace(
+            found,
+            task=JobTask(judging(evaluator, composer, engine), job=job),
+            fixed=(*_fixed(job), *found.fixed),
+        )
+
+    def _runner(self, model: ModelGiven, evaluator: Any, cluster: Cluster) -> Runner:
+        generates = any(phase.does is Does.GENERATE and model.role in phase.roles for phase in self.job.phases)
+        if not generates:
+            return Runner(given=model, evaluator=evaluator)
+        if self.sources[model.role].config is None:
+            raise InputError(f"{self.where}: models.{model.role}: a factory's model does not generate: name an id")
+        generator = Generator(
+            request=self._inner(()),
+            cluster=cluster,
+            source=self.sources[model.role],
+            precision=evaluator.workload.precision,
+            note=self.note,
+            openers=self.openers,
+        )
+        return Runner(given=model, evaluator=evaluator, generating=generator)
+
+    def _beside(self, model: ModelGiven, trains: Cluster) -> Any:
+        """The evaluator of another model than the one that is searched."""
+        words = {**dict(model.words), "seq-len": str(self._longest(model)), "pp": "1"}
+        whole = not model.trains and model.word("strategy") is None
+        if not model.trains:
+            words.setdefault("precision", _FROZEN)
+        cluster = replace(trains, nodes=1, gpus_per_node=1) if whole else trains
+        if whole:
+            words["strategy"] = unsharded(1).name
+        self._check_spread(model, words.get("strategy"))
+        found = prepare_training(
+            self._inner(tuple(words.items())), cluster, self.sources[model.role], self.note, self.openers
+        )
+        return found.task.evaluator
+
+    def _check_spread(self, model: ModelGiven, strategy: str | None) -> None:
+        """InputError for a strategy that holds nothing of a model without an optimizer, or is no one rank's."""
+        if strategy is None:
+            return
+        traits = traits_of(strategy.lower())
+        if traits.own_model or traits.pipeline_parallel or traits.tensor_parallel or traits.expert_parallel == "must":
+            raise InputError(
+                f"{self.where}: models.{model.role}: {strategy} beside other models is not in this version"
+            )
+        if not model.trains and not traits.shards_model and not traits.one_device:
+            raise InputError(
+                f"{self.where}: models.{model.role}: {strategy} shares out what an optimizer needs, and a frozen model"
+                " has none: use fsdp, zero3 or leave strategy out, which keeps it whole"
+            )
+
+    def _inner(self, words: tuple[tuple[str, str], ...]) -> Request:
+        return replace(self.request, words=words, settings=(), snapshot=False, plot=False, schedule=False, pinned=False)
+
+    def _longest(self, model: ModelGiven) -> int:
+        own = [phase for phase in self.job.phases if model.role in phase.roles]
+        training = [phase for phase in own if phase.does is Does.TRAIN]
+        return max(phase.seq_len for phase in training or own)
+
+    def _engine(self) -> tuple[Cluster, Engine | None]:
+        """Devices that train, and vLLM on them or beside them."""
+        model = self.job.engine
+        if model is None or model.engine is None:
+            return self.cluster, None
+        asked = model.engine
+        rollout = next(p for p in self.job.phases if model.role in p.roles and p.does is Does.GENERATE)
+        lengths = rollout.prompt_len, rollout.completion_len
+        beside = engines(asked, lengths, self._inner(()), self.cluster, self.sources[model.role], self.note)
+        if asked.mode == "server":
+            ranks = server_ranks(asked, self.cluster, beside)
+            return training_part(asked, self.cluster, beside), beside.on(ranks, ranks, None)
+        ranks = asked.tensor_parallel or 1
+        rows = None if rollout.micro_batch is None else rollout.micro_batch * ranks
+        return self.cluster, beside.on(self.cluster.world_size, ranks, rows)
+
+
+def _fixed(job: JobGiven) -> tuple[Assumption, ...]:
+    """What every plan of the job rests on."""
+    texts = [
+        (
+            "each model's own class is traced by itself; on one device the update of the first trained model runs"
+            " twice, then every other phase in the document's order",
+            "traced",
+        ),
+        ("seconds are those of the first trained model's update: other phases and moves are not timed", "assumed"),
+        ("each phase is a function of its own: what it made is gone when the next begins", "assumed"),
+        ("models share one process: its CUDA context and cuBLAS workspaces stand once", "assumed"),
+    ]
+    if any(phase.does is Does.LOG_PROBABILITIES for phase in job.phases):
+        texts.append(
+            (
+                "log-probabilities are taken as transformers' own loss takes them, of all tokens at once: a trainer"
+                " that goes row by row, or asks for some tokens, takes less",
+                "assumed",
+            )
+        )
+    if any(model.between is Between.HOST for model in job.models):
+        texts.append(("what lies on the host is moved whole, before its phase and behind it", "assumed"))
+    return tuple(Assumption(text=text, basis=basis) for text, basis in texts)  # type: ignore[arg-type]

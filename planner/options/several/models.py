@@ -1,0 +1,75 @@
+"""Models of a job document."""
+
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.options.recipe.engine import COLOCATED_SHARE, SERVER_SHARE, EngineGiven
+from gpu_plan.planner.options.several.given import Between, Head, ModelGiven
+from gpu_plan.planner.options.several.tables import Part, shown
+from gpu_plan.planner.workload.recipes import ENGINES
+
+_TRAINING = ("optimizer", "checkpointing", "peft", "lora_rank", "lora_targets")
+_SPREAD = ("precision", "strategy", "offload", "attention")
+_ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager")
+_KEYS = ("model", "train", "head", "between", *_SPREAD, *_TRAINING, "engine", *_ENGINE)
+_VLLM = "vllm"
+
+
+def read_model(role: str, table: object, where: str) -> ModelGiven:
+    """One model; InputError in one line for what makes no sense."""
+    part = Part(table, f"{where}: models.{role}", _KEYS)
+    model = part.text("model")
+    if model is None:
+        raise InputError(f'{part.where} says no model: add model = "owner/name", a folder or package.module:factory')
+    trains, engine = part.flag("train"), _engine(part)
+    if not trains:
+        _refuse(part, _TRAINING, "is about training: add train = true, or leave it out")
+    if engine is not None:
+        if trains:
+            raise InputError(f"{part.where}: vLLM trains nothing: leave train out, and name the policy apart")
+        _refuse(part, ("head", "between", *_SPREAD), "is not vLLM's: it has share, tensor_parallel, sleep and where")
+    return ModelGiven(
+        role=role,
+        model=model,
+        trains=trains,
+        head=part.one_of("head", Head, Head.OWN),
+        between=part.one_of("between", Between, Between.DEVICE),
+        engine=engine,
+        words=_words(part),
+    )
+
+
+def _words(part: Part) -> tuple[tuple[str, str], ...]:
+    """What the options of the command line are called there."""
+    found = []
+    for key in (*_SPREAD, *_TRAINING):
+        value = str(part.count(key) or "") if key == "lora_rank" else part.text(key)
+        if value:
+            found.append((key.replace("_", "-"), value))
+    return tuple(found)
+
+
+def _engine(part: Part) -> EngineGiven | None:
+    name = part.text("engine")
+    if name is None:
+        _refuse(part, _ENGINE, 'is about an engine: add engine = "vllm"')
+        return None
+    if name.lower() != _VLLM:
+        raise InputError(f'{part.where}: engine = {shown(name)} is unknown: this version has "vllm"')
+    mode = part.text("where") or ENGINES[0]
+    if mode not in ENGINES:
+        raise InputError(f"{part.where}: where = {shown(mode)} is unknown: use {', '.join(ENGINES)}")
+    sleeps = part.flag("sleep")
+    if sleeps and mode == "server":
+        raise InputError(f"{part.where}: a server has GPUs of its own and need not sleep: leave sleep out")
+    return EngineGiven(
+        mode=mode,
+        share=part.share("share", COLOCATED_SHARE if mode == "colocate" else SERVER_SHARE),
+        tensor_parallel=part.count("tensor_parallel"),
+        sleeps=sleeps,
+        eager=part.flag("eager"),
+    )
+
+
+def _refuse(part: Part, keys: tuple[str, ...], why: str) -> None:
+    for key in keys:
+        if key in part:
+            raise InputError(f"{part.where}: {key} {why}")

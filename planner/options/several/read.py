@@ -1,0 +1,108 @@
+"""A job document whole: its models, its phases, and what they mean together."""
+
+from collections.abc import Mapping, Sequence
+
+from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.nearest import did_you_mean
+from gpu_plan.planner.options.recipe.read import DEFAULT_LEN
+from gpu_plan.planner.options.several.given import Does, Head, JobGiven, ModelGiven, PhaseGiven
+from gpu_plan.planner.options.several.models import read_model
+from gpu_plan.planner.options.several.tables import Part, shown
+
+_KEYS = ("name", "prompt_len", "completion_len", "models", "phases")
+_PHASE_KEYS = ("name", "does", "models", "micro_batch", "prompt_len", "completion_len", "every")
+MOST_MODELS, _MOST_PHASES = 8, 32
+
+
+def read_job(table: Mapping[str, object], where: str) -> JobGiven:
+    """What a document says; InputError in one line for what makes no sense."""
+    whole = Part(table, where, _KEYS)
+    models = _models(table.get("models"), where)
+    lengths = (whole.count("prompt_len") or DEFAULT_LEN, whole.count("completion_len") or DEFAULT_LEN)
+    phases = _phases(table.get("phases"), where, models, lengths)
+    for model in models:
+        _check_used(model, phases, where)
+    # The first that is trained is the one that is searched.
+    first = next((model for model in models if model.trains), None)
+    if first is None:
+        raise InputError(f"{where}: no model is trained: set train = true of one (--task infer plans a generation)")
+    ordered = (first, *(model for model in models if model is not first))
+    return JobGiven(name=whole.text("name") or "job", models=ordered, phases=phases)
+
+
+def _models(table: object, where: str) -> tuple[ModelGiven, ...]:
+    if not isinstance(table, Mapping) or not table:
+        raise InputError(f"{where} names no models: add a table [models.policy] with model and train")
+    if len(table) > MOST_MODELS:
+        raise InputError(f"{where} names {len(table)} models: a job has {MOST_MODELS} at most")
+    found = []
+    for role, own in table.items():
+        if not isinstance(role, str) or not role.strip() or not role.isprintable() or len(role) > 40:
+            raise InputError(f"{where}: {shown(role)} is no name of a model: write a word, such as policy")
+        found.append(read_model(role, own, where))
+    engines = [model.role for model in found if model.engine is not None]
+    if len(engines) > 1:
+        raise InputError(f"{where}: {engines[0]} and {engines[1]} are both vLLM: a job has one engine")
+    return tuple(found)
+
+
+def _phases(
+    tables: object, where: str, models: Sequence[ModelGiven], lengths: tuple[int, int]
+) -> tuple[PhaseGiven, ...]:
+    if not isinstance(tables, list) or not tables:
+        raise InputError(f"{where} names no phases: add a table [[phases]] with name, does and models for each")
+    if len(tables) > _MOST_PHASES:
+        raise InputError(f"{where} names {len(tables)} phases: a job has {_MOST_PHASES} at most")
+    found: list[PhaseGiven] = []
+    for number, table in enumerate(tables, start=1):
+        phase = _phase(table, f"{where}: phase {number}", models, lengths)
+        if phase.name in [other.name for other in found]:
+            raise InputError(f"{where}: two phases are called {shown(phase.name)}: give each a name of its own")
+        found.append(phase)
+    return tuple(found)
+
+
+def _phase(table: object, where: str, models: Sequence[ModelGiven], lengths: tuple[int, int]) -> PhaseGiven:
+    part = Part(table, where, _PHASE_KEYS)
+    name, does = part.text("name"), part.one_of("does", Does)
+    roles, known = part.names("models"), [model.role for model in models]
+    for role in roles:
+        if role not in known:
+            raise InputError(
+                f"{where}: {shown(role)} is no model of the job: {', '.join(known)}.{did_you_mean(role, known)}"
+            )
+    for model in models:
+        if model.role in roles:
+            _check_able(model, does, where)
+    if does is Does.GENERATE and len(roles) > 1:
+        raise InputError(f"{where}: {' and '.join(roles)} cannot generate at once: write a phase for each")
+    every = part.count("every") or 1
+    return PhaseGiven(
+        name=name or str(does),
+        does=does,
+        roles=roles,
+        micro_batch=part.count("micro_batch"),
+        prompt_len=part.count("prompt_len") or lengths[0],
+        completion_len=part.count("completion_len") or lengths[1],
+        repeats="every step" if every == 1 else f"every {every} steps",
+    )
+
+
+def _check_able(model: ModelGiven, does: Does, where: str) -> None:
+    """InputError for what a model cannot do."""
+    if model.engine is not None and does not in (Does.GENERATE, Does.SYNC):
+        raise InputError(f"{where}: {model.role} is vLLM's, which does generate and sync, not {does}")
+    if model.engine is None and does is Does.SYNC:
+        raise InputError(f'{where}: sync writes weights into an engine, and {model.role} has none: add engine = "vllm"')
+    if does is Does.TRAIN and not model.trains:
+        raise InputError(f"{where}: {model.role} is frozen: set its train = true, or let the phase do forward")
+    if does is Does.GENERATE and model.head is not Head.OWN:
+        raise InputError(f"{where}: {model.role} has a {model.head} head, which generates nothing")
+
+
+def _check_used(model: ModelGiven, phases: Sequence[PhaseGiven], where: str) -> None:
+    own = [phase for phase in phases if model.role in phase.roles]
+    if not own:
+        raise InputError(f"{where}: {model.role} computes in no phase: name it in one, or leave it out")
+    if model.trains and not any(phase.does is Does.TRAIN for phase in own):
+        raise InputError(f"{where}: {model.role} is trained in no phase: add one that does train, or leave train out")

@@ -1,0 +1,165 @@
+"""`plan JOB.toml` as a user asks: verdict, peaks by phase and by model, and one line for what makes no sense."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_plan.cli import main
+from gpu_plan.planner.plan.document import from_json
+
+CONFIG: dict[str, Any] = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64,
+    "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 256, "tie_word_embeddings": False,
+}  # fmt: skip
+JOB = """
+name = "PPO"
+prompt_len = 16
+completion_len = 24
+[models.policy]
+model = "own"
+train = true
+[models.critic]
+model = "own"
+train = true
+head = "value"
+[models.reference]
+model = "own"
+between = "host"
+[models.reward]
+model = "own"
+head = "reward"
+strategy = "zero3"
+[[phases]]
+name = "rollout"
+does = "generate"
+models = ["policy"]
+micro_batch = 4
+[[phases]]
+name = "scoring"
+does = "log-probabilities"
+models = ["policy", "reference"]
+micro_batch = 2
+[[phases]]
+name = "rewards"
+does = "forward"
+models = ["reward", "critic"]
+micro_batch = 2
+[[phases]]
+name = "update"
+does = "train"
+models = ["policy", "critic"]
+micro_batch = 2
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    for name, words in (("own", 512), ("other", 256)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": words}))
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    return path
+
+
+def asked(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main([*words, "--json"]) == 0
+    text = capsys.readouterr().out
+    assert from_json(text, "here").plans[0].several is not None
+    plan: dict[str, Any] = json.loads(text)["plans"][0]
+    return plan
+
+
+def test_peaks_by_phase_and_by_model(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = asked([str(job), "--gpus", "2xH100", "--strategy", "zero3", "--checkpointing", "none"], capsys)
+    several, memory = plan["several"], plan["memory"]
+    assert [phase["name"] for phase in several["phases"]] == ["rollout", "scoring", "rewards", "update"]
+    assert all(phase["peak_bytes"] == sum(one["bytes"] for one in phase["by_model"]) for phase in several["phases"])
+    assert max(phase["peak_bytes"] for phase in several["phases"]) == memory["peak_allocated_bytes"]
+    assert sum(model["at_peak_bytes"] for model in several["models"]) == memory["peak_allocated_bytes"]
+    assert [(one["role"], one["trained"], one["between"]) for one in several["models"]] == [
+        ("policy", True, "device"),
+        ("critic", True, "device"),
+        ("reference", False, "host"),
+        ("reward", False, "device"),
+    ]
+    phases = {phase["name"]: {one["role"]: one["bytes"] for one in phase["by_model"]} for phase in several["phases"]}
+    assert phases["update"]["reference"] == phases["rewards"]["reference"] == phases["rollout"]["reference"] == 0
+    # Both lie there between their phases; the host holds the reference whole.
+    rest = {model["role"]: model["rest_bytes"] for model in several["models"]}
+    assert phases["rollout"]["reward"] == pytest.approx(rest["reward"], abs=512 * 40)
+    assert rest["reference"] <= memory["host_bytes"] < rest["reference"] + 2**16
+    assert rest["reward"] < rest["reference"] / 1.9
+
+
+def test_alone_a_model_is_planned_as_it_is_by_name(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head, _, tail = JOB.partition("[models.critic]")
+    update = tail[tail.rindex("[[phases]]") :].replace(', "critic"', "")
+    job.write_text(head + update)
+    common = ["--gpus", "2xH100", "--pin", "--strategy", "ddp"]
+    several = asked([str(job), *common], capsys)
+    alone = asked_plain([str(job.parent / "own"), *common, "--seq-len", "40", "--micro-batch", "2"], capsys)
+    assert several["memory"] == alone["memory"]
+
+
+def asked_plain(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main([*words, "--json"]) == 0
+    plan: dict[str, Any] = json.loads(capsys.readouterr().out)["plans"][0]
+    return plan
+
+
+def test_words_and_pages_name_the_phases(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = [str(job), "--gpus", "1xH100", "--pin"]
+    for form in ("text", "md", "html"):
+        assert main([*common, "--format", form]) == 0
+        text = capsys.readouterr().out
+        assert all(f"{name} (" in text for name in ("rollout", "scoring", "rewards", "update"))
+        assert "4 models, 4 phases" in text
+    drawn = tmp_path / "step.csv"
+    assert main([*common, "--plot", str(drawn)]) == 0
+    assert all(name in drawn.read_text() for name in ("scoring", "rewards"))
+
+
+def test_a_policy_on_the_host_leaves_the_rollout_to_the_others(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = [str(job), "--gpus", "1xH100", "--pin"]
+    here = asked(common, capsys)["several"]
+    job.write_text(JOB.replace('model = "own"\ntrain = true', 'model = "own"\ntrain = true\nbetween = "host"', 1))
+    there = asked(common, capsys)["several"]
+    shares = [{one["role"]: one["bytes"] for one in found["phases"][2]["by_model"]} for found in (here, there)]
+    assert shares[0]["policy"] > 0
+    assert shares[1]["policy"] < 2**27  # Of the process: its workspaces.
+    assert there["models"][0]["between"] == "host"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words", "said"),
+    [
+        ("", "", ("--recipe", "dpo"), "--recipe beside a job document"),
+        ("", "", ("--task", "infer"), "--task beside a job document"),
+        ("", "", ("--micro-batch", "4"), "--micro-batch is said by"),
+        ("", "", ("--seq-len", "4"), "--seq-len is said by"),
+        ("", "", ("--tp", "2"), "--tp beside a job document"),
+        ('"own"\nbetween', '"other"\nbetween', (), "has 256 words and policy"),
+        ('"own"\nbetween', '"nowhere/at/all"\nbetween', (), "models.reference: "),
+        ('"own"\nbetween', '"train.py"\nbetween', (), "is no model: name an id"),
+        ('strategy = "zero3"', 'strategy = "zero1"', (), "a frozen model has none"),
+        ('strategy = "zero3"', 'strategy = "megatron"', (), "is not in this version"),
+        ('strategy = "zero3"', 'strategy = "zero9"', (), "zero9"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_one_line(
+    job: Path, capsys: pytest.CaptureFixture[str], before: str, after: str, words: tuple[str, ...], said: str
+) -> None:
+    job.write_text(JOB.replace(before, after, 1))
+    code = main([str(job), "--gpus", "2xH100", *words])
+    out, err = capsys.readouterr()
+    assert (code in (2, 3), out, len([line for line in err.splitlines() if "error" in line])) == (True, "", 1)
+    assert said in err.splitlines()[-1]
+
+
+def test_a_document_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nowhere.toml", "--gpus", "1xH100"]) == 3
+    assert "name a job document that is there" in capsys.readouterr().err
