@@ -61,13 +61,14 @@ class Layout:
     @property
     def words(self) -> str:
         """`TP 2 × PP 4 (2 stages a rank) × EP 8`; empty where nothing is shared out."""
-        names = (("TP", self.tensor), ("PP", self.pipeline), ("CP", self.context), ("EP", self.expert))
-        found = [f"{name} {degree}" for name, degree in names if degree > 1]
-        if self.virtual > 1:
-            found[-1 if self.pipeline == 1 else [w[:2] for w in found].index("PP")] += (
-                f" ({self.virtual} stages a rank)"
-            )
-        return " × ".join(found)
+        each = f" ({self.virtual} stages a rank)" if self.virtual > 1 else ""
+        names = (
+            ("TP", self.tensor, ""),
+            ("PP", self.pipeline, each),
+            ("CP", self.context, ""),
+            ("EP", self.expert, ""),
+        )
+        return " × ".join(f"{name} {degree}{more}" for name, degree, more in names if degree > 1)
 
     def own(self) -> "Layout":
         """What of it one rank's own step depends on."""

@@ -59,8 +59,12 @@ def refused(model: Architecture, layout: Layout, seq_len: int) -> str | None:
         return f"--seq-len {seq_len} does not divide over its ranks: give {ceil_div(seq_len, multiple) * multiple}"
     if context > 1 and layout.attention in ("unfused", "local"):
         return f"--cp {context} needs kernels that share tokens: --attention sdpa or flash, not eager"
+    if model.experts is None and layout.expert > 1:
+        return f"--ep {layout.expert}: this model has no experts to share out"
+    if model.experts is None and layout.expert_tensor > 1:
+        return f"--set megatron.expert_tensor={layout.expert_tensor}: this model has no experts to split"
     if model.experts is None:
-        return f"--ep {layout.expert}: this model has no experts to share out" if layout.expert > 1 else None
+        return None
     if model.experts.count % layout.expert:
         return f"--ep {layout.expert} does not divide {model.experts.count} experts"
     if model.experts.width % layout.expert_tensor:

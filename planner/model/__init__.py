@@ -6,8 +6,9 @@
     family, spec                              facts about a built model; the model as plain values
     adapter, adapt                            adapters asked for; peft's own wrapping
     quantization/, linear4bit                 quantised weights
-    float8, transformer_engine, liger_models  float8 layers; which models Liger's kernels fit
+    float8, kernels/                          float8 layers; kernels in place of what a class computes
 
-`adapter`, `spec`, `catalog_index`, `liger_models`, the config readers, `source/`, and of `quantization/` what reads
-configs and words import no torch and are what planning uses; the rest is for `trace` and `capture`.
+`adapter`, `spec`, `catalog_index`, `kernels.liger`, `kernels.sinks`, the config readers, `source/`, and of
+`quantization/` what reads configs and words import no torch and are what planning uses; the rest is for `trace` and
+`capture`.
 """

@@ -5,7 +5,7 @@ import math
 
 from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.model.liger_models import check_liger
+from gpu_plan.planner.model.kernels.liger import check_liger
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.precisions import default_precision, in_float8, mixed_in

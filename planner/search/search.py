@@ -77,11 +77,18 @@ def search(
             others += explored.others if explored.best is not None else ()
             watch.judged(explored.best, None if explored.rejected is None else explored.rejected.reason)
     if found.inapplicable and not found.plans and not found.rejected:
-        raise UsageError(f"{'; '.join(dict.fromkeys(found.inapplicable))}: change that option or leave it out")
+        raise UsageError(f"{_together(found.inapplicable)}: change that option or leave it out")
     found.plans = found.ranking.ordered([*found.plans, *completed(found.plans, others, task.evaluator.simulate)])
     found.front = front(found.plans)
     found.rejected.sort(key=lambda rejected: rejected.judgement.low_bytes)
     return found
+
+
+def _together(inapplicable: Sequence[str]) -> str:
+    """Reasons with the families that they are of; what keeps all of them away, once."""
+    families = dict.fromkeys(inapplicable)
+    reasons = dict.fromkeys(text.partition(": ")[2] for text in families)
+    return "; ".join(reasons if len(reasons) == 1 and len(families) > 1 else families)
 
 
 def _by_states(task: Task[F, J], known: Sequence[F], refusals: Sequence[str | None]) -> list[J]:

@@ -50,7 +50,7 @@ from gpu_plan.planner.speed.streams.degrees import axis_times
 from gpu_plan.planner.speed.streams.gantt import chrome_trace, step_spans
 from gpu_plan.planner.speed.streams.overlap import Beside, PhaseWork, Transfer, exposed_seconds, phase_work, together
 from gpu_plan.planner.speed.streams.scaling import scaling_words
-from gpu_plan.planner.trace.events import FloatArray
+from gpu_plan.planner.trace.events import FloatArray, StepTrace
 
 SLOW, EXPECTED, FAST = range(3)
 _EVERY: tuple[Per, ...] = ("micro_step",)
@@ -284,13 +284,18 @@ def _measured_device(work: StepWork, cluster: Cluster, operators: Operators, her
     )
 
 
+def _kernel_of(trace: StepTrace) -> Kernel | None:
+    """A version that the class itself chose, by the name of its operator."""
+    return "flash3" if any(name.startswith("flash3_") for name in trace.operator_names) else None
+
+
 def _fused_share(work: StepWork, gpu: Gpu, fused: OperatorClass, causal: bool, head_dim: int | None) -> Rate:
     """A causal kernel does half the FLOPs that are counted."""
     kernel, direction = _FUSED[fused]
     skips = causal and work.causal_attention
     share = attention_share(
         gpu,
-        kernel=work.attention_kernel or kernel,
+        kernel=work.attention_kernel or _kernel_of(work.trace) or kernel,
         direction=direction,
         causal=skips,
         seq_len=work.trace.tokens_per_sample,

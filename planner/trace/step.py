@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.model.build.flash import flash_package, refuse_device, uses_flash
+from gpu_plan.planner.model.build.flash import flash_package, implementation_of, refuse_device, refuse_training
 from gpu_plan.planner.model.float8 import (
     as_it_was_built,
     convert_linears,
@@ -19,7 +19,7 @@ from gpu_plan.planner.model.float8 import (
     keep_as_built,
     wrapper_types,
 )
-from gpu_plan.planner.model.transformer_engine import TeDevice, convert_to_transformer_engine
+from gpu_plan.planner.model.kernels.transformer_engine import TeDevice, convert_to_transformer_engine
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.folding.fold import folded
 from gpu_plan.planner.trace.folding.units import Fold
@@ -95,9 +95,10 @@ class Session:
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)
             stack.enter_context(recorder)
-            if uses_flash(self.model):
-                refuse_device(getattr(self.profile, "capability", None))
-                stack.enter_context(flash_package())
+            if (flash := implementation_of(self.model)) is not None:
+                refuse_device(flash, getattr(self.profile, "capability", None))
+                refuse_training(flash, self.model)
+                stack.enter_context(flash_package(flash))
             split, runs = self.variant.split, run_backend
             if split is not None:
                 runs = stack.enter_context(split_attention(self.model, split, known))
@@ -168,7 +169,7 @@ class Session:
 
     def _forces_flash(self) -> bool:
         """Whether flash was asked of a model that only knows torch's attention: a factory's own."""
-        return self.variant.attention is Attention.FLASH and not uses_flash(self.model)
+        return self.variant.attention is Attention.FLASH and implementation_of(self.model) is None
 
 
 def _sizes(inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, int], ...]:

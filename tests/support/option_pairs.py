@@ -228,7 +228,7 @@ def _launched(document: PlanDocument, folder: Path) -> object:
     traits = traits_of(job.saved.plan.strategy.name)
     engine = "torchrun" if traits.spreads or traits.pipeline_parallel else "accelerate"
     if traits.own_model:
-        engine = OWN_LOOPS[0]
+        engine = next(iter(OWN_LOOPS))
     try:
         made = export(job, None, engine=engine, folder=folder)
     except PlanError as problem:

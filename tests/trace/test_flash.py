@@ -1,7 +1,5 @@
 """`--attention flash` runs transformers' own FlashAttention integration: layouts, masks, refusals, FLOPs."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -10,8 +8,7 @@ from transformers import modeling_flash_attention_utils, modeling_utils
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.model.build.construct import build_model
-from gpu_plan.planner.model.build.flash import flash_attn_func, flash_attn_varlen_func
-from gpu_plan.planner.model.catalog_index import CATALOG
+from gpu_plan.planner.model.build.flash.second import flash_attn_func, flash_attn_varlen_func
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.trace.events import StepTrace
@@ -110,8 +107,10 @@ def test_a_class_without_flash_is_refused_by_name() -> None:
 
 
 def test_a_class_with_kernels_of_its_own_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match=r"^GptOssForCausalLM runs flash attention only as kernels-community/\S+, "):
-        build_model(json.loads((CATALOG / "openai--gpt-oss-20b.json").read_text()), attention="flash")
+    with pytest.raises(
+        InputError, match=r"^MiMoV2Flash\w+ runs flash attention only as flash_attention_4, which is not"
+    ):
+        build_model({"model_type": "mimo_v2_flash", "architectures": ["MiMoV2FlashForCausalLM"]}, attention="flash")
 
 
 @pytest.mark.parametrize("profile", [CudaProfile(capability=(7, 5), sm_count=40), CpuProfile()])

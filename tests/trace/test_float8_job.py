@@ -7,7 +7,7 @@ import pytest
 from gpu_plan.cli import main
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.model.float8 import as_it_was_built, convert_linears, keep_as_built
-from gpu_plan.planner.model.transformer_engine import TeDevice, convert_to_transformer_engine
+from gpu_plan.planner.model.kernels.transformer_engine import TeDevice, convert_to_transformer_engine
 from tests.accuracy.architectures import ARCHITECTURES
 
 QWEN = "Qwen/Qwen2-0.5B"

@@ -9,7 +9,7 @@ from torch import nn
 from gpu_plan.cli import main
 from gpu_plan.executor.doctor.machine.need import need_of
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.model.transformer_engine import (
+from gpu_plan.planner.model.kernels.transformer_engine import (
     TeDevice,
     TransformerEngineLayerNorm,
     TransformerEngineLinear,

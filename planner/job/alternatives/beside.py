@@ -119,7 +119,7 @@ def _changes(
     """Words that are not given, more steps before an update, fewer, more and larger devices."""
     opened = _opened(provider, best, traced=traced)
     quiet = replace(job, note=lambda _: None, openers=Openers(traces=opened))
-    for way in ways(job.request, task.evaluator.workload):
+    for way in ways(job.request, task.evaluator.workload, own_kernel=job.own_kernel):
         yield _Change(
             words=way.words,
             make=lambda way=way: _training(asked(quiet, way)),  # type: ignore[misc]
@@ -148,7 +148,8 @@ def _training(task: object) -> TrainingTask:
 def _opened(
     provider: TraceProvider, best: StepJudgement, *, traced: bool
 ) -> Callable[[Request, Cluster, ModelSource, Given, Note], TraceProvider]:
-    """The job's own provider where the model is the same; one that traces adapters only where the plan offloads."""
+    """The job's own provider where the model is the same; one that traces adapters only where the plan offloads, and
+    another attention, which is asked about where the class has a kernel that the plan does without."""
 
     def opened(request: Request, cluster: Cluster, source: ModelSource, given: Given, note: Note) -> TraceProvider:
         fresh = trace_provider(request, cluster, source, given, note)
@@ -156,7 +157,9 @@ def _opened(
         theirs = None if fresh.adapter is None else fresh.adapter.key()
         if (mine, provider.attention) == (theirs, fresh.attention):
             return provider
-        fresh.at_hand = not traced and (theirs is None or not best.offloads or source.kind == "factory")
+        # Weights are copied in each step, or scores written out: whatever does without is worth the time of a trace.
+        worth = fresh.attention != provider.attention or (theirs is not None and best.offloads)
+        fresh.at_hand = not traced and (not worth or source.kind == "factory")
         return fresh
 
     return opened

@@ -9,6 +9,7 @@ from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.job.alternatives.ways import Way
 from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.ready import prepared
+from gpu_plan.planner.model.kernels.sinks import has_kernel
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.search.nearest_change import grown
@@ -25,6 +26,12 @@ class Job:
     note: Note
     openers: Openers
     task: AnyTask
+
+    @property
+    def own_kernel(self) -> bool:
+        """Whether the class has a kernel for its attention on these devices, where torch's has none."""
+        model_type = (self.source.config or {}).get("model_type")
+        return has_kernel(model_type, self.cluster.gpu.compute_capability)
 
 
 def asked(job: Job, way: Way) -> AnyTask:

@@ -32,10 +32,13 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
         found.found += _on_devices(job, task)
     found.evaluated = task.evaluator.evaluated - counted
     found.found += _served(job, first)
-    asked = list(ways(job.request))
+    asked = list(ways(job.request, own_kernel=job.own_kernel))
+    other = [way for way in asked if "attention" in way.options]
+    found.found = [*_traced(job, other), *found.found]
+    asked = [way for way in asked if way not in other]
     if first.offloads and len(found.found) < MOST:
         # What copies its weights in each step is so slow that a trace of its own is worth its time.
-        found.found += _quantised(job, asked)
+        found.found += _traced(job, asked)
         asked = []
     found.found = found.found[:MOST]
     found.untraced = [way.words for way in asked]
@@ -60,8 +63,8 @@ def _held(task: GenerationTask, layout: Layout, size: str) -> GenerationJudgemen
     return held_by_devices(task.evaluator, layout, size)
 
 
-def _quantised(job: Job, asked: Sequence[Way]) -> Iterator[Alternative]:
-    """Weights of fewer bits, where the devices hold those alone."""
+def _traced(job: Job, asked: Sequence[Way]) -> Iterator[Alternative]:
+    """Weights of fewer bits or another attention, where the devices hold that alone."""
     for way in asked:
         try:
             task = prepared(way.asked_of(job.request), job.cluster, job.source, lambda _: None, job.openers).task

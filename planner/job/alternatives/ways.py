@@ -81,14 +81,19 @@ class Way:
         return replace(request, words=words, settings=(*kept, *added), pinned=False)
 
 
-def ways(request: Request, workload: object = None) -> Iterator[Way]:
+def ways(request: Request, workload: object = None, *, own_kernel: bool = False) -> Iterator[Way]:
     """Each by itself, the one that changes least first; of a script, which runs as it is written, none.
 
-    `workload` is the training job's, where it is one.
+    `workload` is the training job's, where it is one; `own_kernel`, whether the class has a kernel for its attention
+    that torch has not.
     """
     given = dict(request.words)
     if request.model.endswith(".py"):
         return
+    # It gives the sinks no gradient, which adapters do not ask for.
+    frozen = is_inference(given) or Peft(given.get("peft", NO_ADAPTERS)).adapts
+    if own_kernel and frozen and given.get("attention") != "flash" and "server" not in given:
+        yield Way(options={"attention": "flash"}, same_training=True)
     if is_inference(given):
         yield from _of_inference(given)
         return

@@ -12,7 +12,7 @@ from torch import nn
 
 from gpu_plan.planner.errors import InputError, NotBuiltError, PlanError
 from gpu_plan.planner.model.build.classes import config_class_of, model_class_of
-from gpu_plan.planner.model.build.flash import IMPLEMENTATION, flash_allowed, refuse_flash
+from gpu_plan.planner.model.build.flash import flash_allowed, implementation_for
 from gpu_plan.planner.model.build.guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
 from gpu_plan.planner.model.build.specs import NOTES
 from gpu_plan.planner.model.config_sizes import validate_config
@@ -73,11 +73,10 @@ def _construct(model_class: type[Any], config: Any, attention: str, dtype: torch
     """Mirrors transformers modeling_utils.py `PreTrainedModel.from_pretrained`: dtype context, then fp32
     exceptions.
     """
-    name = {"eager": "eager", "flash": IMPLEMENTATION}.get(attention)
+    flash = implementation_for(model_class) if attention == "flash" else None
+    name = attention if attention == "eager" else None if flash is None else flash.name
     kwargs = {"attn_implementation": name} if name else {}
-    if attention == "flash":
-        refuse_flash(model_class)
-    found = flash_allowed() if attention == "flash" else nullcontext()
+    found = nullcontext() if flash is None else flash_allowed(flash)
     with found, torch.device("meta"), bounded_construction(model_class.__name__):
         model: nn.Module = model_class._from_config(config, dtype=dtype, **kwargs)
     _move_strays(model)

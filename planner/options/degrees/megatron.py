@@ -17,7 +17,7 @@ def check_schedule(schedule: Schedule | None, virtual: int | None, pipeline: int
     """UsageError, in one line, for a schedule that Megatron-core does not have, and for stages without a pipeline."""
     if schedule is not None and schedule not in _KNOWN:
         raise UsageError(f"--schedule {schedule}: Megatron-core has {_KNOWN[0]}, and {_KNOWN[1]} with --vpp")
-    if pipeline == 1 and (virtual or 1) > 1:
+    if pipeline in (None, 1) and (virtual or 1) > 1:
         raise UsageError(f"--vpp {virtual} is about a pipeline: add --pp")
     if schedule is Schedule.ONE_F_ONE_B and (virtual or 1) > 1:
         raise UsageError(f"--vpp {virtual} is the interleaved schedule: drop --schedule {schedule}")

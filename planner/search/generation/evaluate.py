@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from gpu_plan.planner.model.kernels import sinks
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.search.generation.mapped import judge_map
 from gpu_plan.planner.search.generation.placement import stage_placement
@@ -10,6 +11,7 @@ from gpu_plan.planner.search.generation.times import PassTimes
 from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.strategy.generation.layout import Layout
 from gpu_plan.planner.workload.generation import CacheType
+from gpu_plan.planner.workload.training import Attention
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,6 +30,10 @@ class GenerationEvaluator(RankEvaluator):
 
     def refuses(self, layout: Layout) -> str | None:
         """Why a layout makes no sense here, or None."""
+        if self.workload.attention is Attention.FLASH:
+            problem = sinks.refusal(self.provider.spec().model_type, self.cluster.gpu.compute_capability)
+            if problem is not None:
+                return problem
         if layout.tensor_parallel > 1 and self.workload.quantize != "none":
             return f"tensor parallel of {self.workload.quantize} weights is not in this version"
         if layout.ranks > 1 and self.encoder_decoder and layout.pipeline_parallel > 1:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpu_plan.planner.context.rules import LONG, divides_heads, splits_tokens, why_uncut, why_whole
 from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.model.kernels import sinks
 from gpu_plan.planner.pipeline.schedules import Schedule
 from gpu_plan.planner.plan.figures import DegreeFigures, HostFigures, SpeedFigures, StrategyChoice
 from gpu_plan.planner.search.document import uncertain
@@ -31,7 +32,7 @@ from gpu_plan.planner.strategy.saved_files import SavedFiles, saved_files
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.units import format_gib
 from gpu_plan.planner.workload.prefer import Prefer
-from gpu_plan.planner.workload.training import Checkpointing, Workload
+from gpu_plan.planner.workload.training import Attention, Checkpointing, Workload
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,10 @@ class TrainingTask:
 
     def refusal(self, family: Family) -> str | None:
         """What the real implementation would say, before any step is traced."""
+        if self._workload.attention is Attention.FLASH:
+            problem = sinks.refusal(self.evaluator.provider.spec().model_type, self._cluster.gpu.compute_capability)
+            if problem is not None:
+                return problem
         trace = self.evaluator.provider.static_trace(self.evaluator.variant(family).regime)
         if family.layout is not None:
             problem = megatron.refusal(self.evaluator, family.layout, self.cuts_of(family))

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 
-from gpu_plan.planner.model.build.flash import flash_package, refuse_device, uses_flash
+from gpu_plan.planner.model.build.flash import flash_package, implementation_of, refuse_device
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.folding.fold import folded
 from gpu_plan.planner.trace.folding.units import Fold
@@ -74,9 +74,9 @@ def record_generation(
         stack.enter_context(folded(model, folds, lambda: len(recorder.raw.operators)))
         for entered in (remember_literals(known), tracker, recorder, _marked_caches(model, recorder)):
             stack.enter_context(entered)
-        if uses_flash(model):
-            refuse_device(getattr(profile, "capability", None))
-            stack.enter_context(flash_package())
+        if (flash := implementation_of(model)) is not None:
+            refuse_device(flash, getattr(profile, "capability", None))
+            stack.enter_context(flash_package(flash))
         stack.enter_context(DeviceFunctions(profile, None, False))
         assumed = stack.enter_context(fused_scans(model)) if profile.fused_scans else []
         if isinstance(profile, CpuProfile):

@@ -158,8 +158,13 @@ def attention_scratch(operator: str, args: tuple[Any, ...], sm_count: int) -> li
     dq_accum, expanded dk and dv under grouped queries), set_params_splitkv. Efficient: attention_backward.cu
     (delta and the fp32 workspace). cuDNN: cudnn-frontend scaled_dot_product_flash_attention.h,
     get_fe_workspace_size_node (its front-end part; the engine's own part is not public). The `_flash_attention`
-    operators are the same kernels on [batch, sequence, heads, head size], or [tokens, heads, head size].
+    operators are the same kernels on [batch, sequence, heads, head size], or [tokens, heads, head size]; of
+    `flash3_attention` see `_flash3_forward` and `_flash3_backward`.
     """
+    if operator == "flash3_attention_forward":
+        return _flash3_forward(args)
+    if operator == "flash3_attention_backward":
+        return _flash3_backward(args)
     if operator == "_scaled_dot_product_flash_attention":
         return _flash_forward(args[0], args[1], sm_count)
     if operator == "_scaled_dot_product_flash_attention_backward":
@@ -202,6 +207,47 @@ def _flash_backward(query: torch.Tensor, key: torch.Tensor) -> list[int]:
         expanded = batch * key.shape[2] * heads * head_dim * query.element_size()
         scratch += [expanded, expanded]
     return scratch
+
+
+def _flash3_forward(args: tuple[Any, ...]) -> list[int]:
+    """huggingface/kernels-community vllm-flash-attn3/flash-attn/flash_api_stable.cpp: mha_fwd on Hopper, one split: the
+    scheduler's counter, and one for every sequence that lies end to end."""
+    starts, is_causal, is_local = args[3], args[5], args[6]
+    if starts is not None:
+        return [4 * starts.numel()]
+    return [4] if is_causal or is_local else []
+
+
+def _flash3_backward(args: tuple[Any, ...]) -> list[int]:
+    """The same file: mha_bwd on Hopper: softmax_d, the log-sum-exp to base 2, dq in fp32, dk and dv in fp32 under
+    grouped queries, and the counters of dq."""
+    query, key, starts, is_causal, is_local = args[1], args[2], args[6], args[8], args[9]
+    heads, head_dim = query.shape[-2:]
+    rounded = next(size for size in (64, 96, 128, 192, 256) if head_dim <= size)
+    rows_of_queries, rows_of_keys = _flash3_blocks(rounded, masked=is_causal or is_local)
+    if starts is None:
+        batch, tokens = query.shape[:2]
+        queries, keys = (
+            batch * round_up(operand.shape[1], rows)
+            for operand, rows in ((query, rows_of_queries), (key, rows_of_keys))
+        )
+        longest = tokens
+    else:
+        batch = starts.numel() - 1
+        queries = round_up(query.shape[0] + batch * rows_of_queries, rows_of_queries)
+        keys = round_up(key.shape[0] + batch * rows_of_keys, rows_of_keys)
+        longest = -(-query.shape[0] // batch)
+    scratch = [4 * heads * queries, 4 * heads * queries, 4 * heads * queries * rounded]
+    if key.shape[-2] != heads:
+        expanded = 4 * key.shape[-2] * keys * rounded
+        scratch += [expanded, expanded]
+    return [*scratch, 4 * -(-longest // rows_of_queries) * batch * heads]
+
+
+def _flash3_blocks(head_dim: int, *, masked: bool) -> tuple[int, int]:
+    """Rows of queries and of keys that one block of backward takes, without a soft cap."""
+    queries = {64: 128, 96: 64, 128: 64 if masked else 80}.get(head_dim, 64)
+    return queries, 128 if head_dim <= 128 else 96 if head_dim <= 192 else 80
 
 
 def _flash_varlen_backward(query: torch.Tensor, key: torch.Tensor, sequences: int) -> list[int]:

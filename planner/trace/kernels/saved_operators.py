@@ -10,9 +10,11 @@ SAVED_OPERATORS: tuple[str, ...] = (
     "_scaled_dot_product_cudnn_attention",
     "_scaled_dot_product_flash_attention_for_cpu",
     "_flash_attention_forward",
+    "flash3_attention_forward",
 )
 """Matrix products and attention, as `torch.ops.aten` names them: the operators that cost time to run again.
 
 torch.utils.checkpoint.create_selective_checkpoint_contexts takes them as a list of overloads. In a trace
-`_flash_attention_forward` stands for the flash-attn package's own `flash_attn::_flash_attn_forward`.
+`_flash_attention_forward` stands for the flash-attn package's own `flash_attn::_flash_attn_forward`,
+`flash3_attention_forward` for the kernels' of attention sinks.
 """

@@ -2,19 +2,23 @@
 
 from typing import Any
 
-import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-_FLASH = {torch.ops.aten._flash_attention_forward: 0, torch.ops.aten._flash_attention_backward: 1}
+_FLASH = {
+    "aten::_flash_attention_forward": 0,
+    "aten::_flash_attention_backward": 1,
+    "gpu_plan::flash3_attention_forward": 0,
+    "gpu_plan::flash3_attention_backward": 1,
+}
 """Position of the query among the arguments; torch's formula takes their layout for heads first."""
 
 
 def operator_flops(func: Any, args: tuple[Any, ...], out: Any) -> int:
     """FLOPs of `func(*args)`; 0 for operators whose time is memory traffic (torch.utils.flop_counter)."""
-    packet = func._overloadpacket
-    if packet in _FLASH:
-        return _flash_flops(args, _FLASH[packet])
-    formula = flop_registry.get(packet)
+    place = _FLASH.get(func._schema.name)
+    if place is not None:
+        return _flash_flops(args, place)
+    formula = flop_registry.get(func._overloadpacket)
     if formula is None:
         return 0
     return int(formula(*args, out_val=out))

@@ -54,14 +54,14 @@ PROJECTS = (
     Project("cpython", r"\bPython 3\.\d+ on\b"),
 )
 HOMES = {
-    "planner/model/transformer_engine.py": "TransformerEngine",
+    "planner/model/kernels/transformer_engine.py": "TransformerEngine",
     "planner/model/quantization/layers/packed_int.py": "GPTQModel",
     "planner/model/quantization/layers/compressed.py": "compressed-tensors",
     "planner/model/quantization/compressed.py": "compressed-tensors",
     "planner/from_config/formats/trainers/axolotl.py": "axolotl",
     "planner/from_config/formats/trainers/llamafactory.py": "LLaMA-Factory",
     "planner/from_config/formats/loops/llamafactory_v1.py": "LLaMA-Factory",
-    "planner/model/liger_models.py": "liger-kernel",
+    "planner/model/kernels/liger.py": "liger-kernel",
     "planner/trace/kernels/liger/kernels.py": "liger-kernel",
     "planner/trace/kernels/liger/loss.py": "liger-kernel",
     "planner/trace/kernels/liger/replace.py": "liger-kernel",

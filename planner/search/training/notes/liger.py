@@ -2,7 +2,7 @@
 
 import json
 
-from gpu_plan.planner.model.liger_models import VERSION
+from gpu_plan.planner.model.kernels.liger import VERSION
 from gpu_plan.planner.workload.training import Workload
 
 _LAYERS = ("rope", "rms_norm", "swiglu", "geglu")

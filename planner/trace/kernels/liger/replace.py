@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from gpu_plan.planner.model.liger_models import LIGER_MODELS, LigerModel
+from gpu_plan.planner.model.kernels.liger import LIGER_MODELS, LigerModel
 from gpu_plan.planner.trace.kernels.liger.kernels import LigerGatedProduct, LigerRmsNorm, rotary
 from gpu_plan.planner.trace.kernels.liger.loss import LigerDevice, causal_loss, cross_entropy
 
@@ -26,7 +26,7 @@ _ROTARY = "apply_rotary_pos_emb"
 def liger_kernels(model: nn.Module, fused: tuple[str, ...], device: LigerDevice) -> Iterator[None]:
     """`fused`: `layers` for norms, gated products and rotation, `loss` for the fused linear cross entropy.
 
-    The model is one that `gpu_plan.planner.model.liger_models.check_liger` let through, with adapters around it or not.
+    The model is one that `planner.model.kernels.liger.check_liger` let through, with adapters around it or not.
     """
     base = _base_of(model)
     known = LIGER_MODELS[base.config.model_type]
