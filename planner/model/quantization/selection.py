@@ -77,11 +77,16 @@ def _left_out(pattern: str, name: str) -> bool:
 
 
 def _targeted(model: Any, scheme: Scheme) -> Iterator[tuple[str, nn.Module]]:
-    """compressed-tensors utils/match.py: match_named_modules."""
+    """compressed-tensors utils/match.py: match_named_modules.
+
+    Without the linear layers whose class computes more than a product (Llama 4's router): in their place a plain one
+    gives back something else, so that every checkpoint that runs ignores them, whether its config says so here or not.
+    """
     wanted, ignored = targets(scheme), scheme.skip or ()
     head = () if scheme.config else ("lm_head",)
     for name, module in model.named_modules():
-        meant = isinstance(module, nn.Linear) and matches(name, module, wanted)
+        plain = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+        meant = plain and matches(name, module, wanted)
         if meant and not matches(name, module, (*ignored, *head)):
             yield name, module
 

@@ -11,7 +11,9 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch import nn
 
+from gpu_plan.planner.model.quantization.layers.packed_int import PackedLinear
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 
 
@@ -40,11 +42,17 @@ def check_stages(model: Any, degree: int) -> None:
             )
 
 
-def _first_type(layer: Any) -> torch.dtype:
-    # A layer registers its weight before its bias; the copies on the meta device may not.
-    first = next(module for module in layer.modules() if next(module.parameters(recurse=False), None) is not None)
-    kind: torch.dtype = first.weight.dtype
-    return kind
+def _first_type(layer: nn.Module) -> torch.dtype:
+    for module in layer.modules():
+        if isinstance(module, PackedLinear):
+            if module.registered is not None:
+                return module.registered
+            continue  # the real class holds buffers, its bias too
+        own = dict(module.named_parameters(recurse=False))
+        if own:
+            # A layer registers its weight before its bias; the copies on the meta device may not.
+            return own.get("weight", next(iter(own.values()))).dtype
+    raise CannotSplitError(f"{type(layer).__name__} has no parameters to tell the type of hidden states by")
 
 
 def stage(model: Any, degree: int) -> None:

@@ -1,6 +1,6 @@
 """GPTQ's and AWQ's linear layers on the meta device. Read in ModelCloud/GPTQModel@f4c327a, which transformers uses."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -27,6 +27,9 @@ class PackedLinear(StoredLinear):
     nn_modules/qlinear/__init__.py: GPTQQuantLinear packs along the inputs and keeps g_idx; AWQuantLinear packs along
     the outputs. Scales and bias take the type of the activations with the first product.
     """
+
+    registered: ClassVar[torch.dtype | None] = None
+    """Type of the real class's first parameter; None where all that it holds are buffers."""
 
     def __init__(self, linear: nn.Module, scheme: Scheme, target: Target, dtype: torch.dtype) -> None:
         super().__init__(linear, target)
@@ -89,6 +92,7 @@ class MarlinMeta(PackedLinear):
     """A fused kernel reads the packed weight; nothing is unpacked."""
 
     kernel = "GPTQModel nn_modules/qlinear/marlin.py: MarlinLinear, gptqmodel_ext/marlin/gptq_marlin.cu"
+    registered = torch.int32
 
     def _keep_tensors(self) -> None:
         """post_init: weight and scales are repacked in place of the old ones; symmetric zero points are dropped."""
