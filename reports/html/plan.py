@@ -312,9 +312,8 @@ def command_section(document: PlanDocument) -> Html:
     """What runs the plan, and what made this page."""
     parts: list[Child] = []
     if document.best is not None and document.best.command is not None:
-        before = before_launch(document, document.best)
-        words = "Run it:" if before is None else f"Run it; {before}:"
-        parts += [tag("p", words, class_="lead"), command_block(document.best.command)]
+        words = "; ".join(("Run it", *before_launch(document, document.best)))
+        parts += [tag("p", f"{words}:", class_="lead"), command_block(document.best.command)]
     parts += [tag("p", "Made by:", class_="lead"), command_block(document.command)]
     return section("Commands", *parts)
 

@@ -9,8 +9,32 @@ from gpu_plan.planner.strategy.known import known_traits
 _WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*'|["'])+""")
 
 
-def before_launch(document: PlanDocument, shown: Candidate) -> str | None:
-    """What a captured script lacks for this plan's command; None where it can be launched as it is.
+def before_launch(document: PlanDocument, shown: Candidate) -> list[str]:
+    """What a plan's command needs of its script, a sentence each; nothing where it can be launched as it is."""
+    said = (_lacked(document, shown), _left_to_the_script(document, shown))
+    return [words for words in said if words is not None]
+
+
+def _left_to_the_script(document: PlanDocument, shown: Candidate) -> str | None:
+    """What the plan chose and no word of its command says, of a script that was not read."""
+    choice, command = shown.strategy, shown.command or ""
+    traits = known_traits(choice.name)
+    inside = document.workload.get("task") == "infer" or (traits is not None and traits.own_model)
+    if inside or document.workload.get("script") or "--per_device_train_batch_size" in command:
+        return None
+    steps, every = choice.gradient_accumulation_steps, choice.checkpoint_every
+    pieces = [f"micro batch {choice.loop_batch_size}"]
+    if steps > 1 and choice.pipeline_parallel == 1 and "--gradient_accumulation_steps" not in command:
+        pieces.append(f"{steps} accumulation steps")
+    if choice.checkpointing == "selective":
+        pieces.append("selective checkpointing")
+    if choice.checkpointing == "full" and "activation_checkpointing" not in command:
+        pieces.append(f"model.gradient_checkpointing_enable({f'every_n_layers={every}' if every > 1 else ''})")
+    return f"what the script sets itself: {', '.join(pieces)}"
+
+
+def _lacked(document: PlanDocument, shown: Candidate) -> str | None:
+    """What a captured script lacks; None where it can be launched as it is.
 
     A plain loop that wraps its model in nothing runs whole on each rank it is started on.
     """

@@ -58,8 +58,7 @@ def render_markdown(document: PlanDocument, *, top: int = 5, explain: bool = Fal
             blocks += ["## What each degree costs", _table(DEGREE_HEADS, cells, frozenset({1, 2, 3, 4}))]
         blocks.extend(_explained(shown))
     if shown is not None and shown.command is not None and document.plans:
-        before = before_launch(document, shown)
-        blocks += ["## Run", *([] if before is None else [markdown(before)]), _fenced(shown.command)]
+        blocks += ["## Run", *map(markdown, before_launch(document, shown)), _fenced(shown.command)]
     if document.warnings:
         blocks += ["## Warnings", _bullets(markdown(warning) for warning in document.warnings)]
     assumptions = words.ordered_assumptions(document)

@@ -149,9 +149,8 @@ def _parts(document: PlanDocument, page: _Page, top: int, explain: bool) -> Iter
         yield from _explained(shown, page)
     if shown is not None and shown.command is not None and document.plans:
         yield from _heading("Run")
-        before = before_launch(document, shown)
-        if before is not None:
-            yield Padding(Text(page.safe(before)), (0, 0, 0, 2))
+        for sentence in before_launch(document, shown):
+            yield Padding(Text(page.safe(sentence)), (0, 0, 0, 2))
         for line in command_lines(page.safe(shown.command), page.width - 2):
             yield Text("  " + line)
     yield from _notes(document, page, explain)

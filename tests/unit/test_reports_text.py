@@ -183,9 +183,42 @@ def test_what_a_plain_loop_lacks_stands_before_its_command(strategy, stack, wrap
     document = replace(document, workload={**document.workload, "stack": stack, "script": script})
     shown = replace(document.best, strategy=replace(document.best.strategy, name=strategy))
     found = before_launch(document, shown)
-    assert found is None if says is None else says in found
+    assert found == [] if says is None else says in found[0]
     alone = replace(shown, strategy=replace(shown.strategy, data_parallel=1))
-    assert before_launch(document, alone) is None
+    assert before_launch(document, alone) == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "command", "says"),
+    [
+        ({"micro_batch_size": 4}, "accelerate launch train.py", "micro batch 4"),
+        (
+            {"micro_batch_size": 1, "checkpointing": "full", "checkpoint_every": 2},
+            "accelerate launch --use_fsdp train.py",
+            "micro batch 1, model.gradient_checkpointing_enable(every_n_layers=2)",
+        ),
+        (
+            {"micro_batch_size": 2, "checkpointing": "full", "gradient_accumulation_steps": 4},
+            "accelerate launch --gradient_accumulation_steps 4 --fsdp_activation_checkpointing true train.py",
+            "micro batch 2",
+        ),
+        (
+            {"micro_batch_size": 2, "checkpointing": "full", "gradient_accumulation_steps": 4},
+            "torchrun train.py",
+            "micro batch 2, 4 accumulation steps, model.gradient_checkpointing_enable()",
+        ),
+        ({"micro_batch_size": 2}, "accelerate launch train.py --per_device_train_batch_size 2", None),
+        ({"micro_batch_size": 2, "name": "megatron"}, "torchrun pretrain_gpt.py", None),
+    ],
+)
+def test_what_no_word_of_the_command_says_is_the_script_s(chosen, command, says):
+    """Copied without it, the command runs another plan, or dies of memory."""
+    document = llama_on_8xh100()
+    strategy = replace(document.best.strategy, **{"gradient_accumulation_steps": 1, **chosen})
+    shown = replace(document.best, strategy=strategy, command=command)
+    assert before_launch(document, shown) == ([] if says is None else [f"what the script sets itself: {says}"])
+    read = replace(document, workload={**document.workload, "script": {"wrapper": "DDP"}})
+    assert before_launch(read, shown) == []
 
 
 def test_what_the_device_does_not_tell_is_told_by_its_reason():
