@@ -102,6 +102,8 @@ def _batches(provider: Provider, workload: Workload, source: ModelSource) -> tup
             facts = provider.facts()
             stands = tuple(Assumption(text=line, basis="assumed") for line in facts.standins)
             return (*stands, Assumption(text=batch_in_words(facts), basis="traced"))
+    if not provider.spec().has_sequence:
+        return ()
     return (Assumption(text=_data(workload), basis="assumed"),)
 
 

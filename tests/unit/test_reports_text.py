@@ -209,6 +209,7 @@ def test_what_a_plain_loop_lacks_stands_before_its_command(strategy, stack, wrap
         ),
         ({"micro_batch_size": 2}, "accelerate launch train.py --per_device_train_batch_size 2", None),
         ({"micro_batch_size": 2, "name": "megatron"}, "torchrun pretrain_gpt.py", None),
+        ({"micro_batch_size": 2, "name": "fsdp_tp"}, "plan --plan plan.json --execute train.py", None),
     ],
 )
 def test_what_no_word_of_the_command_says_is_the_script_s(chosen, command, says):
