@@ -6,21 +6,6 @@ from gpu_plan.planner.megatron.architecture import Architecture
 from gpu_plan.planner.megatron.layout import Attention, Layout
 from gpu_plan.planner.units import ceil_div
 
-KEYS = (
-    "megatron.sequence_parallel",
-    "megatron.distributed_optimizer",
-    "megatron.overlap",
-    "megatron.recompute_method",
-    "megatron.recompute_layers",
-    "megatron.cross_entropy",
-    "megatron.gradient_fusion",
-    "megatron.grad_dtype",
-    "megatron.precision_aware",
-    "megatron.moments_dtype",
-    "megatron.expert_tensor",
-    "megatron.first_layers",
-    "megatron.last_layers",
-)
 _HOPPER = (9, 0)
 
 

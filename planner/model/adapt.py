@@ -1,7 +1,6 @@
 """Wraps a built model with the real `peft` library, on the meta device."""
 
 import contextlib
-import logging
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.build.quiet_imports import without_torchao
+from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.build.specs import parameter_specs
 from gpu_plan.planner.model.quantization import Method, Scheme, Target, parse_quantize
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
@@ -69,16 +69,12 @@ def adapt(
 
 
 def _library() -> Any:
-    logger = logging.getLogger("bitsandbytes")  # where installed, peft imports it, and it tells what it lacks
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
     try:
-        with without_torchao():
+        # Where bitsandbytes is installed peft imports it, and it tells what it lacks.
+        with without_torchao(), quiet_logs("bitsandbytes"):
             import peft
     except ImportError:
         raise InputError("--peft needs the peft library: pip install 'gpu-plan[peft]'") from None
-    finally:
-        logger.setLevel(level)
     return peft
 
 

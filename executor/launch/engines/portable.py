@@ -27,7 +27,9 @@ _SPREAD: Mapping[str, str] = {
     for new, old in {
         "model": "spread",
         "degrees": "degrees",
+        "making": "making",
         "models": "models",
+        "clipping": "clipping",
         "meshes": "meshes",
         "sums": "sums",
         "samples": "samples",

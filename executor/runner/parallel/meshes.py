@@ -8,13 +8,14 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
+from gpu_plan.executor.runner.parallel.clipping import Clip, clip_by
+
 
 def by_mesh_alone(torch: Any) -> None:
     """After `import torch`."""
     kind = torch.optim.Optimizer
     kind.add_param_group = _add_param_group(kind.add_param_group)
-    clip = _clip_grad_norm(torch.nn.utils.clip_grad_norm_)
-    torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = clip
+    clip_by(torch, _clip)
 
 
 def by_mesh(items: Iterable[Any]) -> list[list[Any]]:
@@ -46,35 +47,18 @@ def _add_param_group(original: Any) -> Any:
     return add_param_group
 
 
-def _clip_grad_norm(original: Any) -> Any:
-    """Torch's own where all gradients lie on one mesh."""
-
-    @functools.wraps(original)
-    def clip_grad_norm_(
-        parameters: Any,
-        max_norm: float,
-        norm_type: float = 2.0,
-        error_if_nonfinite: bool = False,
-        foreach: bool | None = None,
-    ) -> Any:
-        given = [parameters] if hasattr(parameters, "grad") else list(parameters)
-        groups = by_mesh(each for each in given if each.grad is not None)
-        if len(groups) < 2:
-            return original(given, max_norm, norm_type, error_if_nonfinite, foreach)
-        return _clip(groups, max_norm, norm_type, error_if_nonfinite, foreach)
-
-    return clip_grad_norm_
-
-
-def _clip(groups: list[list[Any]], max_norm: float, norm_type: float, raises: bool, foreach: bool | None) -> Any:
+def _clip(asked: Clip) -> Any:
+    """None where all gradients lie on one mesh."""
+    groups = by_mesh(each for each in asked.parameters if each.grad is not None)
+    if len(groups) < 2:
+        return None
     import torch
     from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-    norms = [get_total_norm([each.grad for each in group], norm_type, False, foreach) for group in groups]
+    norms = [get_total_norm([each.grad for each in group], asked.norm_type, False, asked.foreach) for group in groups]
     whole = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in norms]
-    total = torch.linalg.vector_norm(torch.stack(whole), norm_type)
-    if raises and not torch.isfinite(total):
-        raise RuntimeError(f"The total norm of order {norm_type} for gradients is non-finite, so it cannot be clipped.")
+    total = torch.linalg.vector_norm(torch.stack(whole), asked.norm_type)
+    asked.check(torch, total)
     for group in groups:
-        clip_grads_with_norm_(group, max_norm, total, foreach)
+        clip_grads_with_norm_(group, asked.max_norm, total, asked.foreach)
     return total

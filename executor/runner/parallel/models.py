@@ -7,13 +7,12 @@ the weights of the first rank: others may have drawn their own.
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
-from weakref import ref
 
 from gpu_plan.executor.runner.parallel.checkpoints import is_spread
 from gpu_plan.executor.runner.parallel.degrees import Degrees
+from gpu_plan.executor.runner.parallel.making import Making
 from gpu_plan.executor.runner.parallel.samples import same_in_group
 
 _OWN = ("distributed_config", "tp_plan", "tp_size", "device_mesh")
@@ -23,43 +22,19 @@ _WITHOUT_PLAN = "was requested, but"
 
 def spread_models(module: Any, degrees: Degrees, say: Callable[[str], None]) -> None:
     """After `transformers.modeling_utils` has been imported."""
-    kind = module.PreTrainedModel
-    making = _Making(module, degrees)
-    kind.from_pretrained = classmethod(_from_pretrained(kind.from_pretrained.__func__, making, say))
-    kind.__init__ = _init(kind.__init__, making)
-    kind.post_init = _post_init(kind.post_init, making, say)
+    kind, making = module.PreTrainedModel, Making()
+    kind.from_pretrained = classmethod(_from_pretrained(kind.from_pretrained.__func__, making, degrees, say))
+    making.follow(kind, lambda model: _spread(module, model, degrees, say))
 
 
-class _Making:
-    """Which model is being made: only the outermost one is spread, its parts with it."""
+def _config(degrees: Degrees) -> Any:
+    """The planned degrees, as transformers takes them."""
+    from transformers.distributed.configuration_utils import DistributedConfig
 
-    def __init__(self, module: Any, degrees: Degrees) -> None:
-        self.module = module
-        self.degrees = degrees
-        self.loading = 0
-        self.outermost: Callable[[], Any] = _nobody
-
-    @contextmanager
-    def load(self) -> Iterator[None]:
-        """While `from_pretrained` makes a model and fills it."""
-        self.loading += 1
-        try:
-            yield
-        finally:
-            self.loading -= 1
-
-    def config(self) -> Any:
-        """The planned degrees, as transformers takes them."""
-        from transformers.distributed.configuration_utils import DistributedConfig
-
-        return DistributedConfig(**self.degrees.fields())
+    return DistributedConfig(**degrees.fields())
 
 
-def _nobody() -> None:
-    """As a reference to a model that is gone."""
-
-
-def _from_pretrained(original: Any, making: _Making, say: Callable[[str], None]) -> Any:
+def _from_pretrained(original: Any, making: Making, degrees: Degrees, say: Callable[[str], None]) -> Any:
     @functools.wraps(original)
     def from_pretrained(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if making.loading or any(kwargs.get(name) is not None for name in _OWN):
@@ -68,11 +43,9 @@ def _from_pretrained(original: Any, making: _Making, say: Callable[[str], None])
         placed = {name: value for name, value in kwargs.items() if name != "device_map"}
         with making.load():
             try:
-                found = original(cls, *args, distributed_config=making.config(), **placed)
+                found = original(cls, *args, distributed_config=_config(degrees), **placed)
             except ValueError as problem:
-                if _WITHOUT_PLAN not in str(problem):
-                    raise
-                say(f"{cls.__name__} has no plan of its own to be spread by: each rank has a whole one")
+                _say_whole(problem, cls, say)
                 return original(cls, *args, **kwargs)
         same_in_group(found[0] if isinstance(found, tuple) else found)
         return found
@@ -80,43 +53,29 @@ def _from_pretrained(original: Any, making: _Making, say: Callable[[str], None])
     return from_pretrained
 
 
-def _init(original: Any, making: _Making) -> Any:
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if making.outermost() is None:
-            making.outermost = ref(self)
-        original(self, *args, **kwargs)
-
-    return init
+def _spread(module: Any, model: Any, degrees: Degrees, say: Callable[[str], None]) -> None:
+    """In place; a model whose class has no plan stays whole on every rank, which is said."""
+    try:
+        distribute(module, model, degrees)
+    except ValueError as problem:
+        _say_whole(problem, type(model), say)
 
 
-def _post_init(original: Any, making: _Making, say: Callable[[str], None]) -> Any:
-    @functools.wraps(original)
-    def post_init(self: Any) -> None:
-        original(self)
-        if making.outermost() is not self:
-            return
-        making.outermost = _nobody
-        if making.loading or any(each.is_meta for each in self.parameters()):
-            return
-        try:
-            distribute(self, making)
-        except ValueError as problem:
-            if _WITHOUT_PLAN not in str(problem):
-                raise
-            say(f"{type(self).__name__} has no plan of its own to be spread by: each rank has a whole one")
-
-    return post_init
+def _say_whole(problem: ValueError, kind: type, say: Callable[[str], None]) -> None:
+    """Says that a class has no plan of its own; any other problem is raised again."""
+    if _WITHOUT_PLAN not in str(problem):
+        raise problem
+    say(f"{kind.__name__} has no plan of its own to be spread by: each rank has a whole one")
 
 
-def distribute(model: Any, making: _Making) -> None:
+def distribute(module: Any, model: Any, degrees: Degrees) -> None:
     """Leaves this rank's part of a model that every rank has whole, with the weights of the first rank.
 
     ValueError for a class without a plan; the model is then as it was.
     """
     from torch import nn
 
-    config = making.config()
+    config = _config(degrees)
     model._resolve_parallel_plans(config)  # raises before anything is changed
     config, device, meshes = type(model).prepare_distribute_model(config)
     whole = {name: each.detach() for name, each in model.state_dict().items()}
@@ -130,7 +89,7 @@ def distribute(model: Any, making: _Making) -> None:
                 empty = each.detach().to("meta", copy=True)
                 owner._parameters[name] = nn.Parameter(empty, requires_grad=each.requires_grad)
     model = type(model).maybe_distribute_model(model, config, meshes)
-    _fill(making.module, model, whole, device, dtype)
+    _fill(module, model, whole, device, dtype)
     same_in_group(model)
 
 

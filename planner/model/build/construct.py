@@ -1,7 +1,6 @@
 """The real transformers class on the meta device: exact parameters, no storage, no weight initialisation."""
 
 import copy
-import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -14,6 +13,7 @@ from gpu_plan.planner.errors import InputError, NotBuiltError, PlanError
 from gpu_plan.planner.model.build.classes import config_class_of, model_class_of
 from gpu_plan.planner.model.build.flash import flash_allowed, implementation_for
 from gpu_plan.planner.model.build.guard import MAX_PARAMETERS, bounded_construction, check_config_sizes
+from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.build.specs import NOTES
 from gpu_plan.planner.model.config_sizes import validate_config
 from gpu_plan.planner.model.family import attends
@@ -182,16 +182,10 @@ def _first_line(problem: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers logs and warns about harmless config keys; stderr belongs to our own notes."""
-    logger = logging.getLogger("transformers")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    """transformers logs and warns about harmless config keys."""
+    with quiet_logs(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def from_factory(factory: Callable[[], Any]) -> tuple[nn.Module, dict[str, Any] | tuple[Any, ...] | None]:

@@ -5,7 +5,6 @@ which rows of logits are computed, the fp32 copy of the last row, the growing to
 """
 
 import contextlib
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 
 from gpu_plan.planner.model.build.flash import flash_package, implementation_of, refuse_device
+from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.folding.fold import folded
 from gpu_plan.planner.trace.folding.units import Fold
@@ -69,7 +69,7 @@ def record_generation(
     recorder = Recorder(tracker, profile, HostReads(known))
     recorder.know([*map(local_tensor, model.parameters()), *model.buffers(), *prompt.tensors.values()])
     with contextlib.ExitStack() as stack:
-        for context in (no_collection(), quiet(), python_wrappers_open(), autocast_visible(None)):
+        for context in (no_collection(), quiet_logs(), python_wrappers_open(), autocast_visible(None)):
             stack.enter_context(context)
         stack.enter_context(folded(model, folds, lambda: len(recorder.raw.operators)))
         for entered in (remember_literals(known), tracker, recorder, _marked_caches(model, recorder)):
@@ -178,15 +178,3 @@ def _as_on_cpu(model: Any) -> Iterator[None]:
     """transformers switches the experts' implementation for decoding wherever the device is no CPU; meta is none."""
     with mock.patch.object(type(model), "_optimize_model_for_decode", return_value=contextlib.nullcontext()):
         yield
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """transformers logs what it finds unusual in a call; stderr belongs to our own notes."""
-    logger = logging.getLogger("transformers")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -9,6 +9,7 @@ import torch
 
 from gpu_plan.planner.errors import InputError, PlanError, UsageError
 from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.build.specs import spec_of
 from gpu_plan.planner.model.family import forward_names
 from gpu_plan.planner.model.quantization import Scheme, Target
@@ -19,7 +20,7 @@ from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.folding.expand import expand
 from gpu_plan.planner.trace.folding.fold import folds_of_part
 from gpu_plan.planner.trace.folding.units import CannotFoldError, Fold
-from gpu_plan.planner.trace.generation.record import prepare_for_generation, quiet, record_generation
+from gpu_plan.planner.trace.generation.record import prepare_for_generation, record_generation
 from gpu_plan.planner.trace.generation.staging import check_stages, received, stage
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
@@ -122,7 +123,7 @@ class GenerationSession:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightConverter
 
-        with quiet():
+        with quiet_logs():
             transforms = get_model_conversion_mapping(self._model)
         targets = [
             target for entry in transforms if isinstance(entry, WeightConverter) for target in entry.target_patterns

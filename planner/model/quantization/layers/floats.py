@@ -1,8 +1,5 @@
 """Puts FP8 and MXFP4 layers into a model: through transformers' own quantizers, which need no GPU for that."""
 
-import contextlib
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,6 +11,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.utils.quantization_config import FineGrainedFP8Config
 
 from gpu_plan.planner.errors import InputError
+from gpu_plan.planner.model.build.quiet_logs import quiet_logs
 from gpu_plan.planner.model.quantization.layers.fp8 import ChannelFp8Meta, Fp8LinearMeta, stand_in, use_meta_kernels
 from gpu_plan.planner.model.quantization.layers.mxfp4 import replace
 from gpu_plan.planner.model.quantization.scheme import Scheme, Target
@@ -42,7 +40,7 @@ def replace_fp8(model: Any, scheme: Scheme, target: Target) -> Replaced:
         "weight_block_size": scheme.block,
     }
     quantizer = FineGrainedFP8HfQuantizer(FineGrainedFP8Config.from_dict(config), pre_quantized=True)
-    with _quiet():
+    with quiet_logs():
         _refused_in_one_line(quantizer, model, scheme)
     use_meta_kernels()
     layers = elements = 0
@@ -110,14 +108,3 @@ def _dequantised(what: str, needed: tuple[int, int], target: Target) -> Replaced
     wants = ".".join(map(str, needed))
     note = f"{what} needs compute capability {wants}; on {has} transformers dequantises the weights while it loads them"
     return 0, 0, DEQUANTISED, [note]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("transformers")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
