@@ -14,8 +14,12 @@ import torch
 from gpu_plan.planner.trace.kernels.stack_losses.trl import _Tiled
 from tests.support.cpu_reference import measure
 
-chunked = pytest.importorskip("trl.kernels.chunked_logprob", reason="the reference is the library itself")
-pytest.importorskip("trl.trainer.utils")  # else the function's first backward imports it, and tensors with it
+
+@pytest.fixture(scope="module")
+def chunked() -> Any:
+    """The library's module."""
+    pytest.importorskip("trl.trainer.utils")  # else the function's first backward imports it, and tensors with it
+    return pytest.importorskip("trl.kernels.chunked_logprob", reason="the reference is the library itself")
 
 
 class _Nothing:
@@ -43,7 +47,7 @@ def inputs(tokens: int, width: int, words: int, *, trained: bool) -> tuple[torch
     ("tokens", "words", "trained"),
     [(64, 300, False), (64, 300, True), pytest.param(4200, 33000, True, marks=pytest.mark.slow)],
 )
-def test_every_allocation_and_free_in_order(tokens: int, words: int, trained: bool) -> None:
+def test_every_allocation_and_free_in_order(chunked: Any, tokens: int, words: int, trained: bool) -> None:
     def ours() -> Any:
         hidden, weight, targets = given
         log_probs, entropy, is_top1 = _Tiled.apply(hidden, weight, None, targets)

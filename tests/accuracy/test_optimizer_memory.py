@@ -63,7 +63,14 @@ def planned(optimizer: Optimizer, shapes: Shapes, dtype: str) -> OptimizerRefere
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("shapes", [GROWING, FALLING, MIXED, CONVOLUTION], ids=["growing", "falling", "mixed", "conv"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        MIXED,
+        *(pytest.param(shapes, marks=pytest.mark.slow) for shapes in (GROWING, FALLING, CONVOLUTION)),
+    ],
+    ids=["mixed", "growing", "falling", "conv"],
+)
 @pytest.mark.parametrize("optimizer", TORCH, ids=str)
 def test_state_and_second_step_are_exact(optimizer: Optimizer, shapes: Shapes, dtype: str) -> None:
     real = optimizer_reference(optimizer, shapes, dtype=getattr(torch, dtype))

@@ -69,6 +69,7 @@ def test_one_line_that_says_where(name: str, tmp_path: Path) -> None:
     assert not _alive(script)
 
 
+@pytest.mark.slow  # test_ways_out has files among what leads nowhere
 def test_files_go_nowhere(tmp_path: Path) -> None:
     """A script that writes, moves and deletes captures well, and the folder is as it was.
 

@@ -5,6 +5,7 @@ import pytest
 from benchmarks.hostile import worker
 from benchmarks.hostile.case import CANARY, Case
 from benchmarks.hostile.kinds import KINDS, generate, whole_set
+from tests.support.sample import sample
 
 QUICK = ("words", "gpus", "hosts", "tools", "tables", "plans", "runs", "manifests", "snapshots", "scripts")
 """Kinds that are refused, or read, without building a model."""
@@ -19,7 +20,7 @@ def test_the_set_is_large_and_made_from_seeds_alone():
         assert len({repr(generate(kind, seed)) for seed in range(20)}) > 10
 
 
-@pytest.mark.parametrize(("kind", "seed"), SAMPLE)
+@pytest.mark.parametrize(("kind", "seed"), sample(SAMPLE, kept=[case for case in SAMPLE if case[1] == 0]))
 def test_a_hostile_input(kind, seed):
     result = worker.forked(generate(kind, seed))
     assert result.faults == (), result

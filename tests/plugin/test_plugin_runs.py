@@ -58,9 +58,14 @@ class Run:
         return [json.loads(item.get("value")) for item in properties if item.get("name") == "plan_memory"]
 
 
+OTHERS = ("textual-snapshot", "syrupy", "hypothesispytest", "anyio")
+"""Plugins of this environment that take longer to import than the library's tests to run."""
+
+
 def launch(folder, *words):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    command = [sys.executable, "-m", "pytest", "--strict-markers", "-p", "no:cacheprovider", *words]
+    without = [word for name in ("cacheprovider", *OTHERS) for word in ("-p", f"no:{name}")]
+    command = [sys.executable, "-m", "pytest", "--strict-markers", *without, *words]
     # The plugin comes by its entry point where the distribution is installed with it, and by name elsewhere.
     command += ["-p", "gpu_plan.executor.pytest_plugin"] if not _installed() else []
     done = subprocess.run(

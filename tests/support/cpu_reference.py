@@ -47,13 +47,12 @@ def measure(body: Callable[[], Any]) -> Reference:
     try:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             held = body()
+        found = reference_from(profiler)
     finally:
         if enabled:
             gc.enable()
-    try:
-        return reference_from(profiler)
-    finally:
-        del held
+    del held
+    return found
 
 
 def reference_from(profiler: Any) -> Reference:

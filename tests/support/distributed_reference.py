@@ -1,8 +1,10 @@
 """What real ranks ask of the CPU allocator: one launch of processes for a whole list of cases (I/O)."""
 
+import contextlib
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -63,20 +65,36 @@ def _launch(folder: Path, cases: Sequence[RankCase], world_size: int) -> None:
     (folder / "meeting").unlink(missing_ok=True)  # of a launch that failed
     (folder / "cases.json").write_text(json.dumps([case.to_dict() for case in cases]))
     seconds = SECONDS_TO_START + SECONDS_PER_CASE * len(cases)
-    launch_ranks("tests.support.ranks.worker", folder, world_size, seconds)
+    with (folder / "errors").open("w") as errors:
+        ranks = _start("tests.support.ranks.worker", folder, str(world_size), errors)
+    try:
+        code = ranks.wait(timeout=seconds)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(ranks.pid, signal.SIGKILL)
+        ranks.wait()
+    if code:
+        raise RuntimeError(f"a rank failed:\n{_said(folder, world_size)}")
+
+
+def _start(module: str, folder: Path, which: str, errors: Any) -> "subprocess.Popen[bytes]":
+    """`python -m module FOLDER which...`, as the first of a process group."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", module, str(folder), *which.split()]
+    return subprocess.Popen(
+        words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+    )
+
+
+def _said(folder: Path, world_size: int) -> str:
+    kept = [folder / "errors", *(folder / f"errors-{rank}" for rank in range(world_size))]
+    return "\n".join(path.read_text()[-2000:] for path in kept if path.exists())
 
 
 def launch_ranks(module: str, folder: Path, world_size: int, seconds: int) -> None:
     """Runs `python -m module FOLDER RANK WORLD_SIZE` on every rank; RuntimeError where one fails."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", module, str(folder), str(rank), str(world_size)],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=(folder / f"errors-{rank}").open("w"),
-        )
+        _start(module, folder, f"{rank} {world_size}", (folder / f"errors-{rank}").open("w"))
         for rank in range(world_size)
     ]
     try:
@@ -87,8 +105,7 @@ def launch_ranks(module: str, folder: Path, world_size: int, seconds: int) -> No
                 rank.kill()
                 rank.wait()
     if any(codes):
-        words = "\n".join((folder / f"errors-{rank}").read_text()[-2000:] for rank in range(world_size))
-        raise RuntimeError(f"ranks ended with {codes}:\n{words}")
+        raise RuntimeError(f"ranks ended with {codes}:\n{_said(folder, world_size)}")
 
 
 def _load(folder: Path, number: int, case: RankCase, world_size: int) -> RankRun:

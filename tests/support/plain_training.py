@@ -1,14 +1,12 @@
 """The cells of the matrix in one process of plain torch: no Accelerate, no Trainer, no engine, no plan."""
 
-import json
-import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
-from tests.support.matrix import GLOBAL_BATCH, ROOT, SCRIPTS, STEPS, Cell, Variation
+from tests.support.matrix import GLOBAL_BATCH, SCRIPTS, STEPS, Cell, Variation
 
 
 def reference(cell: Cell, model: Path) -> tuple[float, ...]:
@@ -18,14 +16,7 @@ def reference(cell: Cell, model: Path) -> tuple[float, ...]:
 
 @cache
 def _losses(trainer: bool, what: Variation, batch: int, accumulation: int, model: Path) -> tuple[float, ...]:
-    given = {**asdict(what), "trainer": trainer, "batch": batch, "accumulation": accumulation, "model": str(model)}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.plain_training", json.dumps(given)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=1500,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    return tuple(json.loads(done.stdout.splitlines()[-1]))
+    return tuple(train(str(model), trainer=trainer, batch=batch, accumulation=accumulation, **asdict(what)))
 
 
 def train(
@@ -34,9 +25,10 @@ def train(
 ) -> list[float]:  # fmt: skip
     """One epoch. An incomplete last step counts in full under the Trainer, which knows its tokens; by Accelerate's way
     of dividing each loss by the accumulation, in part."""
-    sys.path.insert(0, str(SCRIPTS))
-    import tiny
     import torch
+
+    with patch.object(sys, "path", [str(SCRIPTS), *sys.path]):
+        import tiny
 
     torch.set_num_threads(1)
     net = tiny.load_model(model, dropout, random_dropout).train()
@@ -69,11 +61,3 @@ def train(
         optimizer.zero_grad()
         found.append(whole)
     return found
-
-
-def main(words: Sequence[str]) -> None:
-    print(json.dumps(train(**json.loads(words[0]))))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

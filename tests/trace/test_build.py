@@ -215,7 +215,21 @@ def test_a_config_cannot_reach_for_other_names_of_transformers() -> None:
         assert any(name in note for note in notes_of(model))
 
 
+def modeling_modules() -> set[str]:
+    return {name for name in sys.modules if name.startswith("transformers.models.") and ".modeling_" in name}
+
+
+def test_no_other_models_code_is_imported() -> None:
+    build_model(TINY_LLAMA)
+    before = modeling_modules()
+    build_model({**TINY_LLAMA, "model_type": "olmo", "architectures": ["OlmoForCausalLM"]})
+    assert modeling_modules() - before <= {"transformers.models.olmo.modeling_olmo"}
+    assert "transformers.models.olmo.modeling_olmo" in sys.modules
+
+
+@pytest.mark.slow
 def test_only_the_models_own_code_is_imported() -> None:
+    """In an interpreter of its own."""
     script = (
         "import sys, json; from gpu_plan.planner.model.build.construct import build_model;"
         f"build_model(json.loads({json.dumps(TINY_LLAMA)!r}));"

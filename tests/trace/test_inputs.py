@@ -180,15 +180,9 @@ FAST = (
     "whisper",
     "vit",
     "clip",
-    "wav2vec2",
     "gemma3",
-    "gemma4",
-    "mllama",
-    "qwen2_5_vl",
     "qwen3_moe",
-    "dbrx",
     "mamba2",
-    "nemotron_h",
     "deepseek_v3",
 )
 NEEDS_POLICY = {"deberta-v2"}

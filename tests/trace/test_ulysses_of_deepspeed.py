@@ -1,6 +1,7 @@
 """What a rank's attention holds under Ulysses: DeepSpeed's own class on meta, beside what the planner does."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
@@ -17,8 +18,7 @@ from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 
-pytestmark = pytest.mark.slow
-pytest.importorskip("deepspeed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed")]
 LENGTH = 64
 
 

@@ -2,14 +2,12 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, Peft
 from gpu_plan.planner.workload.optimizers.registry import Optimizer
 from gpu_plan.planner.workload.precisions import PRECISIONS
+from tests.support.own_sources import quoting
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("planner", "executor", "reports", "tui", "src/gpu_plan")
 OWN = ("planner/workload/precisions.py", "planner/workload/adapters.py", "planner/workload/optimizers/")
 
 NAMES = frozenset({*Optimizer.names(), *PRECISIONS, *Peft.names()} - {NO_ADAPTERS})
@@ -63,15 +61,10 @@ def _constants(tree: ast.Module) -> Iterator[str]:
 def named() -> dict[str, set[str]]:
     """Names of kinds by the file that writes them."""
     found: dict[str, set[str]] = {}
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            where = path.relative_to(ROOT).as_posix()
-            linked = package.startswith("src") and any(part.is_symlink() for part in path.parents)
-            if linked or where.startswith(OWN):
-                continue
-            words = NAMES & set(_constants(ast.parse(path.read_text(encoding="utf-8"))))
-            if words:
-                found[where] = words
+    for where, tree in quoting(NAMES):
+        words = set() if where.startswith(OWN) else NAMES & set(_constants(tree))
+        if words:
+            found[where] = words
     return found
 
 

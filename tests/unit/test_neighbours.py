@@ -1,6 +1,5 @@
 """Where a user's own modules are found, and what a child's variables are while this package starts it."""
 
-import ast
 import json
 import os
 import subprocess
@@ -11,33 +10,25 @@ import pytest
 
 from gpu_plan.planner.neighbours import GIVEN, NEEDED, entries, give_back, keep_out, stand_first, standard_library
 from gpu_plan.planner.own_python import ROOT, own_command, own_environment
+from tests.support.own_sources import imported, may_import, sources
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_what_this_package_imports_is_what_is_kept_from_the_users_folders():
     """bitsandbytes is never imported, but looked up."""
-    found = {"bitsandbytes"}
-    for package in ("planner", "executor", "reports", "tui", "src/gpu_plan"):
-        for path in (REPOSITORY / package).rglob("*.py"):
-            if path.is_relative_to(REPOSITORY / "planner" / "capture" / "recipes"):
-                continue  # scripts that are run as a user's are
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Import):
-                    found |= {alias.name.partition(".")[0] for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    found.add(node.module.partition(".")[0])
+    found = {"bitsandbytes", "gpu_plan", *sys.stdlib_module_names}
+    for where, text in sources():
+        if where.startswith("planner/capture/recipes/"):
+            continue  # scripts that are run as a user's are
+        if may_import(text) - found:
+            found |= imported(text)
     assert found - sys.stdlib_module_names - {"pytest"} == NEEDED
 
 
 def test_python_is_started_in_one_place():
     """`sys.executable` elsewhere is a path to look beside, or a fact to write down."""
-    found = {
-        path.relative_to(REPOSITORY).as_posix()
-        for package in ("planner", "executor", "reports", "tui", "src/gpu_plan")
-        for path in (REPOSITORY / package).rglob("*.py")
-        if "sys.executable" in path.read_text(encoding="utf-8")
-    }
+    found = {where for where, text in sources() if "sys.executable" in text}
     looked_beside = {
         "executor/launch/prepare.py",
         "executor/supervise/machine.py",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_plan.cli import main
 from gpu_plan.executor.deviations import deviations
 from gpu_plan.executor.doctor.machine import need_of
 from gpu_plan.executor.launch.prepare import draw
@@ -167,21 +168,15 @@ sys.exit(main(sys.argv[2:]))
 
 
 def test_the_explorer_the_doctors_reading_and_a_whole_plan_know_it(tmp_path: Path) -> None:
-    """In a process of its own: what reads the registry when it is imported reads the toy as well."""
+    """In a process of its own: what reads the registry when it is imported reads the toy as well.
+
+    The step is traced here: an optimizer is no part of a trace, and that process need not import torch.
+    """
     shutil.copy(FILE, tmp_path / "toy.py")
-    words = (
-        "EleutherAI/pythia-70m",
-        "--gpus",
-        "1xH100",
-        "--optimizer",
-        "toy",
-        "--precision",
-        "fp32",
-        "--pin",
-        "--json",
-    )
+    words = ("EleutherAI/pythia-70m", "--gpus", "1xH100", "--precision", "fp32", "--pin", "--json")
+    assert main([*words]) == 0
     done = subprocess.run(
-        [sys.executable, "-c", _PROBE, str(tmp_path), *words],
+        [sys.executable, "-c", _PROBE, str(tmp_path), *words, "--optimizer", "toy"],
         capture_output=True,
         text=True,
         timeout=1500,

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from gpu_plan.cli import main
+
 HEAVY = ("torch", "transformers", "accelerate", "textual", "matplotlib", "huggingface_hub")
 _PROBE = """
 import json, sys
@@ -50,12 +52,15 @@ def test_help_imports_no_numpy_either(tmp_path):
     assert not modules & ({*HEAVY, "numpy", "rich", "dataclasses"} - own_weight)
 
 
-def test_what_is_kept_imports_nothing_heavy(tmp_path):
+def test_what_is_kept_imports_nothing_heavy(tmp_path, monkeypatch, capsys):
     words = ("EleutherAI/pythia-70m", "--gpus", "1xT4", "--pin", "--json")
-    first_code, first_modules, first = start(*words, cache=tmp_path)
-    assert "torch" in first_modules, "the first run must really trace, or this test shows nothing"
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["-c", *words])
+    assert main([*words]) == 0
+    first = capsys.readouterr().out
+    assert list(tmp_path.glob("traces/*.trace")), "the first run must really trace, or this test shows nothing"
     second_code, second_modules, second = start(*words, cache=tmp_path)
-    assert (first_code, first) == (second_code, second)
+    assert (second_code, second) == (0, first)
     assert not second_modules & set(HEAVY)
     # Another plan from the same trace: searched anew, not traced anew.
     _code, third_modules, third = start(*words, "--optimizer", "sgd", cache=tmp_path)

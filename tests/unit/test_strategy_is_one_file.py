@@ -47,6 +47,7 @@ from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import Checkpointing, Precision, Workload
 from gpu_plan.reports.plan.words import strategy_words
 from tests.support.launch_plans import saved
+from tests.support.own_sources import quoting
 from tests.support.seeds import SEEDS
 from tests.support.tiny_trace import tiny_trace
 
@@ -306,23 +307,23 @@ ALLOWED = {
 def test_no_module_but_its_own_names_a_strategy() -> None:
     known = set(strategies()) - {"tp", "pp"}  # `--tp` and `--pp` are options as well, and degrees of other strategies
     found: dict[str, list[str]] = {}
-    for room in ("planner", "executor", "reports", "tui", "src/gpu_plan"):
-        for path in (ROOT / room).rglob("*.py"):
-            place = path.relative_to(ROOT).as_posix()
-            if place.startswith("planner/strategy/kinds/"):
-                continue
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            named = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in known]
-            stages = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) and _builds_a_name(node)]
-            if named or stages:
-                found[place] = [ast.unparse(node) for node in (*named, *stages)]
+    for place, tree in quoting({*known, *_BEGUN}):
+        if place.startswith("planner/strategy/kinds/"):
+            continue
+        named = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in known]
+        stages = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) and _builds_a_name(node)]
+        if named or stages:
+            found[place] = [ast.unparse(node) for node in (*named, *stages)]
     assert set(found) == set(ALLOWED), found
+
+
+_BEGUN = ("zero", "fsdp")
 
 
 def _builds_a_name(node: ast.JoinedStr) -> bool:
     """`f"zero{stage}"`: a name put together where no search for it finds it."""
     first = node.values[0] if node.values else None
-    return isinstance(first, ast.Constant) and first.value in ("zero", "fsdp") and len(node.values) == 2
+    return isinstance(first, ast.Constant) and first.value in _BEGUN and len(node.values) == 2
 
 
 def test_every_strategy_refuses_and_replays_behind_the_same_door() -> None:

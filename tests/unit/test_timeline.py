@@ -18,6 +18,7 @@ from gpu_plan.planner.units import GIB, MIB
 from gpu_plan.reports.plots.timeline import as_picture, draw
 from gpu_plan.reports.plots.timeline_file import as_csv, check_ending, write_timeline
 from tests.support.rank_contexts import small_context
+from tests.support.sample import sample
 from tests.support.tiny_trace import tiny_trace
 
 STREAM = Single().rank(small_context(tiny_trace([(2000, 400), (1000, 400)], element_bytes=4), world_size=1)).stream
@@ -70,7 +71,7 @@ def test_the_picture_stacks_the_categories_marks_the_peak_and_names_the_phases()
     assert "capacity" in {line.get_label() for line in near.lines}
 
 
-@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("form", sample(["png", "svg", "pdf"], kept=["png"]))
 def test_pictures_are_whole_files_and_the_same_each_time(form: str, tmp_path: Path) -> None:
     found = made()
     write_timeline(found, tmp_path / f"a.{form.upper()}")

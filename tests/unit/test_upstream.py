@@ -28,7 +28,7 @@ def folder_of(row):
 
 
 GROUPS = {name: list(group) for name, group in groupby(sorted(ROWS, key=folder_of), key=folder_of)}
-QUICK = ("peft", "safetensors", "trl", "torch/distributed/fsdp")
+QUICK = ("safetensors", "torch/distributed/fsdp")
 
 
 def read_again(parts):

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,20 @@ from docs.site.messages import messages
 ROOT = Path(__file__).resolve().parents[2]
 OLD = tomllib.loads((ROOT / "tests" / "support" / "words.toml").read_text(encoding="utf-8"))["output"]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests" / "golden").rglob("report*")]
-TEXTS = [(message.module, message.text) for message in messages(("reports", "planner/search", "src/gpu_plan/commands"))]
-TEXTS += [(page.name, page.read_text(encoding="utf-8")) for page in PAGES]
+
+
+@cache
+def texts():
+    """Where each stands, and what it says."""
+    said = messages(("reports", "planner/search", "src/gpu_plan/commands"))
+    return [(message.module, message.text) for message in said] + [
+        (page.name, page.read_text(encoding="utf-8")) for page in PAGES
+    ]
 
 
 @pytest.mark.parametrize("old", OLD)
 def test_old_words_are_gone(old):
-    left = [(where, text[:120]) for where, text in TEXTS if re.search(old, text)]
+    left = [(where, text[:120]) for where, text in texts() if re.search(old, text)]
     assert not left, f"say: {OLD[old]}"
 
 

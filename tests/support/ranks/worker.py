@@ -1,13 +1,16 @@
-"""One rank of a launch: runs every case of a list and writes what its allocator saw (I/O).
+"""All ranks of a launch: each runs every case of a list and writes what its allocator saw (I/O).
 
-    python -m tests.support.ranks.worker FOLDER RANK WORLD_SIZE
+    python -m tests.support.ranks.worker FOLDER WORLD_SIZE
 
-reads FOLDER/cases.json, meets the other ranks at FOLDER/meeting and writes FOLDER/case-N-rank-R.json.
+reads FOLDER/cases.json; ranks meet at FOLDER/meeting and write FOLDER/case-N-rank-R.json, and to FOLDER/errors-R what
+they say. They are forked from one process that has imported what they need, before it has started any thread: torch and
+transformers take longer to import than most cases to run.
 """
 
 import gc
 import json
 import os
+import signal
 import sys
 import traceback
 from datetime import timedelta
@@ -45,13 +48,44 @@ def main(folder: Path, rank: int, world_size: int) -> None:
             text = json.dumps({"error": traceback.format_exc()})
         (folder / f"case-{number}-rank-{rank}.json").write_text(text)
         gc.collect()
-        gc.freeze()  # what a case has imported stays: the next collections, two a case, need not go through it
+        gc.freeze()  # nor through what a case has imported
         dist.barrier()
 
 
+def fork_rank(folder: Path, rank: int, world_size: int) -> int:
+    """The pid of a new process that runs `main`; its exit code is 0 where that returned."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        with (folder / f"errors-{rank}").open("w") as errors:
+            os.dup2(errors.fileno(), 2)
+        main(folder, rank, world_size)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        # gloo's threads can abort an interpreter that is already done.
+        os._exit(code)
+
+
+def run_forked(folder: Path, world_size: int) -> int:
+    """0 where all ranks ended well; the first that does not ends the others, which would wait for it."""
+    gc.collect()
+    gc.freeze()  # two collections a case need not go through what has been imported
+    ranks = {fork_rank(folder, rank, world_size) for rank in range(world_size)}
+    failed = False
+    while ranks:
+        pid, status = os.wait()
+        ranks.discard(pid)
+        if status and not failed:
+            failed = True
+            for other in ranks:
+                os.kill(other, signal.SIGKILL)
+    return int(failed)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # gloo's threads can abort an interpreter that is already done.
-    os._exit(0)
+    sys.exit(run_forked(Path(sys.argv[1]), int(sys.argv[2])))
