@@ -64,9 +64,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         spec=spec,
         fixed=(
             *_batches(provider, workload, source),
-            Assumption(
-                text="communication overlaps with computation wherever the code issues it early", basis="assumed"
-            ),
+            *_overlap(cluster),
             *_clipping(workload),
         ),
         assumptions=lambda: _assumptions(provider, spec),
@@ -165,6 +163,14 @@ def _warnings(workload: Workload, cluster: Cluster, spec: ModelSpec, source: Mod
     if source.stored is not None and not workload.peft.quantises:
         found += differences(source.stored, built_parameters(spec))
     return tuple(found)
+
+
+def _overlap(cluster: Cluster) -> tuple[Assumption, ...]:
+    """Of several devices, which have something to send."""
+    if cluster.world_size == 1:
+        return ()
+    text = "communication overlaps with computation wherever the code issues it early"
+    return (Assumption(text=text, basis="assumed"),)
 
 
 def _clipping(workload: Workload) -> tuple[Assumption, ...]:
