@@ -107,9 +107,11 @@ def workload_words(document: PlanDocument) -> list[str]:
         pieces.append(f"global batch {workload['global_batch']}")
     if workload.get("lora_rank") is not None:
         pieces.append(f"{workload['peft']} rank {workload['lora_rank']}")
-    names = ("precision", "optimizer", "attention", "stack")
+    asked = known_traits(str(workload.get("strategy")))
+    looped = asked is None or not asked.own_model  # a library with its own model has its own loop
+    names = ("precision", "optimizer", "attention", *(("stack",) if looped else ()))
     pieces += [str(workload[name]) for name in names if workload.get(name) is not None]
-    if document.stack is not None:
+    if document.stack is not None and looped:
         read = "" if document.stack.get("checked") == "run" else ", read, not run"
         pieces[-1] = f"stack {pieces[-1]} ({document.stack.get('project')} {document.stack.get('version')}{read})"
     return pieces

@@ -14,7 +14,7 @@ from gpu_plan.reports.plan.bars import category_bars, total_bar
 from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.explain import explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
-from gpu_plan.reports.plan.words import memory_rows, miss_words
+from gpu_plan.reports.plan.words import memory_rows, miss_words, workload_words
 from tests.support.plan_example import EXPLAIN, llama_on_8xh100, memory, nothing_fits
 
 
@@ -229,3 +229,10 @@ def test_what_the_device_does_not_tell_is_told_by_its_reason():
     roomy = replace(shown.memory, capacity_bytes=2 * shown.memory.device_used_high_bytes)
     host = replace(shown, memory=roomy, reason="ZeRO-3 needs 8.0 GiB of host memory on each node, which has 1.0")
     assert miss_words(document, host) == f"does not fit: {host.reason}"
+
+
+def test_a_library_with_its_own_model_has_its_own_loop():
+    document = llama_on_8xh100()
+    workload = {**document.workload, "stack": "accelerate"}
+    assert "accelerate" in workload_words(replace(document, workload=workload))
+    assert "accelerate" not in workload_words(replace(document, workload={**workload, "strategy": "megatron"}))
