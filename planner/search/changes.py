@@ -7,6 +7,9 @@ from typing import TypeVar
 from gpu_plan.planner.workload.generation import InferWorkload
 from gpu_plan.planner.workload.training import Workload
 
+ANOTHER_STRATEGY = "another --strategy"
+"""Whichever fits: what it is, its evaluation tells."""
+
 AnyWorkload = TypeVar("AnyWorkload", Workload, InferWorkload)
 
 

@@ -10,6 +10,7 @@ from textual.widget import Widget
 from textual.widgets import DataTable
 
 from gpu_plan.planner.plan.document import Alternative, PlanDocument
+from gpu_plan.planner.search.changes import ANOTHER_STRATEGY
 from gpu_plan.reports.plan import words
 from gpu_plan.tui.choices import FLAGS
 from gpu_plan.tui.engine.messages import Reply
@@ -80,7 +81,7 @@ class OtherwiseScreen(Panel):
 def with_change(state: State, change: str) -> State | None:
     """The search with what an alternative names: options, settings or other GPUs; None where the explorer has no such
     option."""
-    if change == "another --strategy":
+    if change == ANOTHER_STRATEGY:
         return _anew(state.with_option("strategy", None).with_option("offload", None))
     if not change.startswith("--"):
         return _anew(state.with_gpus(change))

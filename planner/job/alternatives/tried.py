@@ -11,6 +11,7 @@ from gpu_plan.planner.job.alternatives.changes import Job, asked, larger_devices
 from gpu_plan.planner.job.alternatives.found import MOST
 from gpu_plan.planner.job.alternatives.ways import Way, together, ways
 from gpu_plan.planner.plan.document import Alternative
+from gpu_plan.planner.search.changes import ANOTHER_STRATEGY
 from gpu_plan.planner.search.task import AnyTask
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
@@ -88,7 +89,7 @@ def _try(
     if best is None:
         tried.refused.append(change)
         return
-    alternative = alternative_of(change, task, best, cluster or job.cluster, way=way)
+    alternative = alternative_of(_named(change, job, task, best), task, best, cluster or job.cluster, way=way)
     tried.found.append(alternative)
     if way is None:
         return
@@ -127,6 +128,15 @@ def alternative_of(change: str, task: AnyTask, best: Any, cluster: Cluster, *, w
         tokens_per_second=None if each is None else each * cluster.world_size,
         usd_per_hour=None if cheapest is None else cheapest * cluster.world_size,
     )
+
+
+def _named(change: str, job: Job, task: AnyTask, best: Any) -> str:
+    """Another strategy by its name, with what it offloads, as it is asked for."""
+    if change != ANOTHER_STRATEGY or not isinstance(best, StepJudgement) or best.family.copy_ranks > 1:
+        return change
+    chosen = task.choice(best)
+    said = chosen.offload != "none" or "offload" in dict(job.request.words)
+    return f"--strategy {chosen.name}" + (f" --offload {chosen.offload}" if said else "")
 
 
 def _changes(job: Job, fits: bool) -> Iterator[tuple[Way | None, str, Callable[[], AnyTask]]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpu_plan.planner.search.changes import without_reserve
+from gpu_plan.planner.search.changes import ANOTHER_STRATEGY, without_reserve
 from gpu_plan.planner.workload.generation import CacheType, InferWorkload
 
 _LEAST_CONTEXT = 512
@@ -22,7 +22,7 @@ def relaxed(workload: InferWorkload, encoder_decoder: bool) -> Iterator[tuple[st
     if workload.offload == "none":
         yield "--offload all", replace(workload, offload="all", strategy=None)
     if workload.strategy is not None:
-        yield "another --strategy", replace(workload, strategy=None, tensor_parallel=None, pipeline_parallel=None)
+        yield ANOTHER_STRATEGY, replace(workload, strategy=None, tensor_parallel=None, pipeline_parallel=None)
 
 
 def _halved(value: int, least: int) -> Iterator[int]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpu_plan.planner.search.changes import without, without_reserve
+from gpu_plan.planner.search.changes import ANOTHER_STRATEGY, without, without_reserve
 from gpu_plan.planner.strategy.registry import find_strategy
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.workload.training import Checkpointing, Precision, Workload
@@ -24,7 +24,7 @@ def relaxed(workload: Workload, can_checkpoint: bool, is_cpu: bool) -> Iterator[
     if not is_cpu:
         yield from _more_offload(workload)
     if workload.strategy is not None:
-        yield "another --strategy", replace(workload, strategy=None, offload=None)
+        yield ANOTHER_STRATEGY, replace(workload, strategy=None, offload=None)
     if half := workload.precision.traits.half:
         yield f"--precision {half}", replace(workload, precision=Precision(half))
     length = workload.seq_len // 2
