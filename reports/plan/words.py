@@ -124,19 +124,19 @@ def strategy_title(name: str) -> str:
 
 
 def strategy_words(choice: StrategyChoice) -> str:
-    """`FSDP2`, `ZeRO-3 + optimizer offload`, `FSDP2 × TP 2`, `HSDP of 2 replicas`."""
+    """`FSDP2`, `ZeRO-3 + optimizer offload`, `FSDP2 × TP 2`, `FSDP2 × EP 4`, `HSDP of 2 replicas`."""
     title = strategy_title(choice.name)
     for name, mark in _DEGREES:
         if getattr(choice, name) > 1:
             title = with_degree(title, mark, getattr(choice, name))
     if choice.schedule and choice.schedule != "1f1b":
         title += f" {choice.schedule}"
-    expert = f" EP {choice.expert_parallel}" if choice.expert_parallel > 1 else ""
-    expert += f" of {choice.dp_replicate} replicas" if choice.dp_replicate > 1 else ""
-    expert += "" if choice.reshards else " without resharding"
+    if choice.expert_parallel > 1:
+        title = with_degree(title, "EP", choice.expert_parallel)
+    title += f" of {choice.dp_replicate} replicas" if choice.dp_replicate > 1 else ""
+    title += "" if choice.reshards else " without resharding"
     kind = "full" if choice.offload == "all" else choice.offload
-    offload = "" if kind == "none" else f" + {kind} offload"
-    return title + expert + offload
+    return title if kind == "none" else f"{title} + {kind} offload"
 
 
 def batch_words(choice: StrategyChoice) -> str:

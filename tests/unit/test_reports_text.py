@@ -14,7 +14,7 @@ from gpu_plan.reports.plan.bars import category_bars, total_bar
 from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.explain import explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
-from gpu_plan.reports.plan.words import memory_rows, miss_words, workload_words
+from gpu_plan.reports.plan.words import memory_rows, miss_words, strategy_words, workload_words
 from tests.support.plan_example import EXPLAIN, llama_on_8xh100, memory, nothing_fits
 
 
@@ -236,3 +236,16 @@ def test_a_library_with_its_own_model_has_its_own_loop():
     workload = {**document.workload, "stack": "accelerate"}
     assert "accelerate" in workload_words(replace(document, workload=workload))
     assert "accelerate" not in workload_words(replace(document, workload={**workload, "strategy": "megatron"}))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "title"),
+    [
+        ({"name": "fsdp_ep", "expert_parallel": 2}, "FSDP2 × EP 2"),
+        ({"name": "fsdp_tp", "tensor_parallel": 2, "data_parallel": 4, "expert_parallel": 4}, "FSDP2 × TP 2 EP 4"),
+        ({"name": "hsdp_ep", "expert_parallel": 4, "dp_replicate": 2}, "HSDP × EP 4 of 2 replicas"),
+    ],
+)
+def test_a_degree_is_said_once(chosen, title):
+    choice = replace(llama_on_8xh100().best.strategy, reshards=True, offload="none", **chosen)
+    assert strategy_words(choice) == title
