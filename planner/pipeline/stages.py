@@ -1,8 +1,9 @@
 """Layers over the stages of a pipeline, and stages over its ranks."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 _LAYER = re.compile(r"^((?:[A-Za-z_]\w*\.)*?[A-Za-z_]\w*)\.(\d+)\.")
 
@@ -37,6 +38,24 @@ def count_layers(names: Iterable[str]) -> int:
         if found:
             lists.setdefault(found[1], set()).add(int(found[2]))
     return max((len(indices) for indices in lists.values()), default=0)
+
+
+class Named(Protocol):
+    """What has a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+_counted: list[tuple[Sequence[Named], int]] = []
+"""The parameters that were counted last, and their layers: every family of a search asks for those of one model."""
+
+
+def layers_of(parameters: Sequence[Named]) -> int:
+    """`count_layers` of a model's parameters, which nobody changes."""
+    if not _counted or _counted[0][0] is not parameters:
+        _counted[:] = [(parameters, count_layers(parameter.name for parameter in parameters))]
+    return _counted[0][1]
 
 
 def even_cuts(layers: int, stages: int) -> tuple[StageCut, ...]:

@@ -150,10 +150,9 @@ class StepTime:
     """
 
     step_seconds: float
-    low_seconds: float
-    """Shortest step with the best rates that were published for this kind of device."""
-    high_seconds: float
-    """Longest step with the worst ones."""
+    ends: Callable[[], tuple[float, float]] = field(compare=False, repr=False)
+    """The shortest step with the best rates that were published for this kind of device, and the longest with the worst
+    ones; worked out when asked for."""
     forward_seconds: float
     backward_seconds: float
     """Without recomputation."""
@@ -187,6 +186,16 @@ class StepTime:
     """Why the devices together are not as many times as fast as one, in words; None for one."""
     trace: Callable[[str], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
     """The step as a Chrome/Perfetto trace under a title. None: no schedule is known."""
+
+    @property
+    def low_seconds(self) -> float:
+        """The shortest of `ends`."""
+        return self.ends()[0]
+
+    @property
+    def high_seconds(self) -> float:
+        """The longest of `ends`."""
+        return self.ends()[1]
 
 
 class SpeedModel(Protocol):

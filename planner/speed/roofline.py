@@ -1,6 +1,6 @@
 """The analytic speed model: every operator against the roofline, every transfer against its wire."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -146,13 +146,19 @@ class RooflineModel:
             for collective, call in calls
         ]
         taken = collective_sm_share(cluster.gpu)
-        compute = [_compute(operators, work.micro_batch, device, hooked, bound) for bound in (SLOW, EXPECTED, FAST)]
 
-        def parts_at(on_device: int, links: int, host: int) -> _Parts:
+        @cache
+        def compute(bound: int) -> FloatArray:
+            return _compute(operators, work.micro_batch, device, hooked, bound)
+
+        by_host = work.optimizer.on_host or not all(transfer.in_device for transfer in transfers)
+
+        @cache
+        def parts_of(on_device: int, links: int, host: int) -> _Parts:
             stepped = host if work.optimizer.on_host else on_device
             return _parts(
                 work,
-                compute=compute[on_device],
+                compute=compute(on_device),
                 optimizer=work.optimizer.parameter_bytes_read_written / optimizer.bounds[stepped],
                 transfers=_at_bounds(transfers, links, host),
                 beside=Beside(
@@ -162,20 +168,28 @@ class RooflineModel:
                 ),
             )
 
+        def parts_at(on_device: int, links: int, host: int) -> _Parts:
+            # Where nothing passes the host, its bound is no other.
+            return parts_of(on_device, links, host if by_host else links)
+
         @cache
         def corners() -> tuple[float, ...]:
             ends = product((SLOW, FAST), repeat=3)
             return tuple(max(parts_at(*bounds).total, _SHORTEST) for bounds in ends)
 
-        parts = tuple(parts_at(bound, bound, bound) for bound in (SLOW, EXPECTED, FAST))
+        def ends() -> tuple[float, float]:
+            slow, fast = parts_of(SLOW, SLOW, SLOW).total, parts_of(FAST, FAST, FAST).total
+            return min(max(fast, _SHORTEST), time.step_seconds), max(slow, time.step_seconds)
+
+        parts = parts_of(EXPECTED, EXPECTED, EXPECTED)
         used = [*device.used, *([optimizer] if work.optimizer.parameter_bytes_read_written else [])]
         used += [call for _, call in calls if call.expected > 0]
         host_bound = _waits_for_host(operators, work.micro_batch, device, hooked)
-        time = _step_time(work, cluster, operators, parts, [*used, device.issue] if host_bound else used)
+        time = _step_time(work, cluster, operators, parts, ends, [*used, device.issue] if host_bound else used)
 
         def trace(title: str) -> dict[str, Any]:
             beside = Beside(bound=EXPECTED, memory_rate=device.memory.expected, compute_share=taken.bounds[EXPECTED])
-            phases = _scheduled(work, compute[EXPECTED], parts[EXPECTED].optimizer, transfers, beside)
+            phases = _scheduled(work, compute(EXPECTED), parts.optimizer, transfers, beside)
             return chrome_trace(list(step_spans(phases)), title)
 
         def scaling() -> str | None:
@@ -186,8 +200,8 @@ class RooflineModel:
             beside = Beside(bound=EXPECTED, memory_rate=device.memory.expected, compute_share=taken.bounds[EXPECTED])
 
             def exposed(some: list[Transfer]) -> float:
-                own = parts[EXPECTED].optimizer
-                return _parts(work, compute=compute[EXPECTED], optimizer=own, transfers=some, beside=beside).exposed
+                own = parts.optimizer
+                return _parts(work, compute=compute(EXPECTED), optimizer=own, transfers=some, beside=beside).exposed
 
             return axis_times(work, transfers, EXPECTED, exposed)
 
@@ -456,9 +470,13 @@ def _scheduled(
 
 
 def _step_time(
-    work: StepWork, cluster: Cluster, operators: Operators, parts: tuple[_Parts, ...], used: list[Rate]
+    work: StepWork,
+    cluster: Cluster,
+    operators: Operators,
+    expected: _Parts,
+    ends: Callable[[], tuple[float, float]],
+    used: list[Rate],
 ) -> StepTime:
-    expected = parts[EXPECTED]
     seconds = max(expected.total, _SHORTEST)
     replicas = work.data_parallel or cluster.world_size
     samples = work.micro_batch * work.accumulation_steps * replicas
@@ -466,8 +484,7 @@ def _step_time(
     peak = published_peak(cluster.gpu, work.compute_dtype)
     return StepTime(
         step_seconds=seconds,
-        low_seconds=min(max(parts[FAST].total, _SHORTEST), seconds),
-        high_seconds=max(parts[SLOW].total, seconds),
+        ends=ends,
         forward_seconds=expected.forward,
         backward_seconds=expected.backward,
         recompute_seconds=expected.recompute,

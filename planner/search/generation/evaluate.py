@@ -71,8 +71,7 @@ def _one_after_another(stages: list[PassTimes], count: int) -> PassTimes:
         return replace(
             first,
             step_seconds=sum(time.step_seconds for time in summed),
-            low_seconds=sum(time.low_seconds for time in summed),
-            high_seconds=sum(time.high_seconds for time in summed),
+            ends=lambda: (sum(time.low_seconds for time in summed), sum(time.high_seconds for time in summed)),
             communication_seconds=sum(time.communication_seconds for time in summed),
             mfu=None,
         )

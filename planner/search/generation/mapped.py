@@ -181,8 +181,7 @@ def _times(evaluator: RankEvaluator, times: PassTimes, mapped: Mapped) -> PassTi
         return replace(
             time,
             step_seconds=time.step_seconds + seconds,
-            low_seconds=time.low_seconds + seconds,
-            high_seconds=time.high_seconds + seconds,
+            ends=lambda: (time.low_seconds + seconds, time.high_seconds + seconds),
             host_transfer_seconds=time.host_transfer_seconds + seconds,
             mfu=None,
             basis="assumed" if cost.disk_bytes else time.basis,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Self
 
 from gpu_plan.planner.context.rules import split_of
@@ -48,10 +49,16 @@ class StepJudgement(Judgement):
 
     family: Family
     batch: Batch
-    time: StepTime
+    timed: Callable[[], StepTime] = field(compare=False, repr=False)
+    """Works its time out, once."""
     plan: RankPlan
     piped: PipedStep | None = None
     """Every rank of a pipeline, of which `plan` is the worst; None without one."""
+
+    @property
+    def time(self) -> StepTime:
+        """Of one optimizer step: of what memory rules out nobody asks it."""
+        return self.timed()
 
     @property
     def title(self) -> str:
@@ -236,7 +243,6 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def _judge(self, family: Family, batch: Batch, trace: StepTrace, states_only: bool = False) -> StepJudgement:
         plan, profile = _worst(self._plan(family, batch, trace), batch.micro_batch)
-        time = self.speed.step_time(self.work(family, batch, trace, plan), self.cluster)
         uncompiled = () if states_only else self._uncompiled(family, batch, profile)
         host_bytes = plan.host_bytes + kept_on_host(trace, batch.micro_batch)
         return StepJudgement(
@@ -247,7 +253,7 @@ class Evaluator(BaseEvaluator[Workload]):
             host_bytes=host_bytes,
             nvme_bytes=plan.nvme_bytes,
             capacity_bytes=self.capacity_bytes,
-            time=time,
+            timed=cache(lambda: self.speed.step_time(self.work(family, batch, trace, plan), self.cluster)),
             plan=plan,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,
@@ -268,7 +274,7 @@ class Evaluator(BaseEvaluator[Workload]):
             terms=(cuda_context(self.cluster), nccl(self.cluster), *worst.plan.outside),
             host_bytes=worst.plan.host_bytes,
             capacity_bytes=self.capacity_bytes,
-            time=time,
+            timed=lambda: time,
             plan=worst.plan,
             allocator=self.allocator,
             shares_host=self.cluster.gpu.is_cpu,

@@ -8,7 +8,7 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.profile import MemoryProfile, measure
 from gpu_plan.planner.pipeline.places import RECEIVED, PipelineRank
 from gpu_plan.planner.pipeline.schedules import Kind, Schedule, actions, in_flight, refused
-from gpu_plan.planner.pipeline.stages import StageCut, balanced_cuts, count_layers, even_cuts, of_rank
+from gpu_plan.planner.pipeline.stages import StageCut, balanced_cuts, even_cuts, layers_of, of_rank
 from gpu_plan.planner.pipeline.timeline import Timeline, run
 from gpu_plan.planner.plan.figures import AtPeak, StageFigures
 from gpu_plan.planner.search.training.candidates import Batch, Family
@@ -120,7 +120,7 @@ def runnable(pipeline: Pipeline, cuts: Sequence[Batch]) -> list[Batch]:
 def refusal(evaluator: Judge, pipeline: Pipeline, cuts: Sequence[Batch]) -> str | None:
     """Why a model or a job cannot be piped so, in one line; None where it can."""
     workload, spec = evaluator.workload, evaluator.provider.spec()
-    layers = count_layers(parameter.name for parameter in spec.parameters)
+    layers = layers_of(spec.parameters)
     if pipeline.stages > layers:
         return f"{spec.class_name} has {layers} layers, fewer than the {pipeline.stages} stages of {_asked(pipeline)}"
     if pipeline.virtual_stages > 1 and layers % pipeline.stages:
@@ -150,7 +150,7 @@ def judge_pipeline(evaluator: Judge, family: Family, batch: Batch) -> tuple[Pipe
     """Every rank of one pipeline, and the step's time."""
     pipeline = family.pipeline
     assert pipeline is not None
-    layers = count_layers(parameter.name for parameter in evaluator.provider.spec().parameters)
+    layers = layers_of(evaluator.provider.spec().parameters)
     cuts = cuts_of(evaluator, family, batch, layers)
     traces = {cut: _trace(evaluator, family, cut, batch.micro_batch) for cut in cuts}
     key = (family, batch.accumulation_steps, tuple((cut, trace.samples) for cut, trace in traces.items()))
@@ -203,7 +203,7 @@ def is_repeated(evaluator: Judge, family: Family, batch: Batch) -> bool:
     pipeline = family.pipeline
     if pipeline is None or pipeline.split == "even" or evaluator.workload.setting("pipeline.split", "") == "balanced":
         return False
-    layers = count_layers(parameter.name for parameter in evaluator.provider.spec().parameters)
+    layers = layers_of(evaluator.provider.spec().parameters)
     return cuts_of(evaluator, family, batch, layers) == even_cuts(layers, pipeline.stages)
 
 
@@ -310,8 +310,10 @@ def step_time(evaluator: Judge, family: Family, batch: Batch, step: PipedStep, t
     return replace(
         slowest,
         step_seconds=seconds,
-        low_seconds=seconds * slowest.low_seconds / slowest.step_seconds,
-        high_seconds=seconds * slowest.high_seconds / slowest.step_seconds,
+        ends=lambda: (
+            seconds * slowest.low_seconds / slowest.step_seconds,
+            seconds * slowest.high_seconds / slowest.step_seconds,
+        ),
         forward_seconds=slowest.forward_seconds * steps,
         backward_seconds=slowest.backward_seconds * steps,
         recompute_seconds=slowest.recompute_seconds * steps,

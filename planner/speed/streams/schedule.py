@@ -6,15 +6,13 @@ effect, its bucket being a few layers). One stream does one thing at a time, in 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Stream = Literal["compute", "collectives", "between nodes", "to device", "to host"]
 STREAMS: tuple[Stream, ...] = ("compute", "collectives", "between nodes", "to device", "to host")
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One transfer."""
 
     stream: Stream
@@ -22,8 +20,7 @@ class Task:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """A part of a phase's computation: what it waits for, and what is sent when it is done, one after the other."""
 
     seconds: float
@@ -31,8 +28,7 @@ class Slice:
     after: tuple[Task, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Something that ran: seconds from the start of its phase or step."""
 
     stream: Stream
@@ -45,16 +41,14 @@ class Span:
         return Span(self.stream, self.name, self.start + seconds, self.seconds)
 
 
-@dataclass(slots=True)
-class _Clock:
-    """When each stream is free again."""
+Free = dict[Stream, float]
+"""When each stream is free again."""
 
-    free: dict[Stream, float]
 
-    def run(self, task: Task, ready: float) -> Span:
-        start = max(self.free[task.stream], ready)
-        self.free[task.stream] = start + task.seconds
-        return Span(task.stream, task.name, start, task.seconds)
+def _run(free: Free, task: Task, ready: float) -> float:
+    """Runs one transfer once it is `ready` and its stream is free; gives when it has ended."""
+    end = free[task.stream] = max(free[task.stream], ready) + task.seconds
+    return end
 
 
 def phase_seconds(slices: Sequence[Slice]) -> float:
@@ -62,42 +56,41 @@ def phase_seconds(slices: Sequence[Slice]) -> float:
 
     Equal slices in a row are run until one moves every clock by the same: the rest of the row does so too.
     """
-    clock = _Clock(dict.fromkeys(STREAMS, 0.0))
-    ready, at, count = 0.0, 0, len(slices)
-    ready = _gathered(clock, slices[0], 0.0) if slices else 0.0
+    free: Free = dict.fromkeys(STREAMS, 0.0)
+    at, count = 0, len(slices)
+    ready = _gathered(free, slices[0], 0.0) if slices else 0.0
     last: tuple[float, ...] = ()
     while at < count:
-        ready = _one(clock, slices, at, ready)
-        now = (ready, *clock.free.values())
+        ready = _one(free, slices, at, ready)
+        now = (ready, *free.values())
         beat = _beat(now, last) if at and slices[at - 1] is slices[at] else None
         if beat is not None:
             repeats = _repeats(slices, at)
             if repeats > 1:
-                for stream in clock.free:
-                    clock.free[stream] += beat * (repeats - 1) if clock.free[stream] else 0.0
+                for stream in free:
+                    free[stream] += beat * (repeats - 1) if free[stream] else 0.0
                 ready += beat * (repeats - 1)
                 at += repeats - 1
         last, at = now, at + 1
-    return max(clock.free.values())
+    return max(free.values())
 
 
-def _gathered(clock: _Clock, part: Slice, asked: float) -> float:
+def _gathered(free: Free, part: Slice, asked: float) -> float:
     """When what a slice waits for is there, asked for at `asked`."""
     ready = asked
     for task in part.before:
-        ready = _end(clock.run(task, ready))
+        ready = _run(free, task, ready)
     return ready
 
 
-def _one(clock: _Clock, slices: Sequence[Slice], at: int, ready: float) -> float:
+def _one(free: Free, slices: Sequence[Slice], at: int, ready: float) -> float:
     """Runs one slice and what follows it; gives when what the next one waits for is there."""
     part = slices[at]
-    begun = max(clock.free["compute"], ready)
-    clock.free["compute"] = begun + part.seconds
-    following = _gathered(clock, slices[at + 1], begun) if at + 1 < len(slices) else ready
-    sent = clock.free["compute"]
+    begun = max(free["compute"], ready)
+    sent = free["compute"] = begun + part.seconds
+    following = _gathered(free, slices[at + 1], begun) if at + 1 < len(slices) else ready
     for task in part.after:
-        sent = _end(clock.run(task, sent))
+        sent = _run(free, task, sent)
     return following
 
 
@@ -117,30 +110,23 @@ def _beat(now: tuple[float, ...], last: tuple[float, ...]) -> float | None:
     return steps[0]
 
 
-def _end(span: Span) -> float:
-    return span.start + span.seconds
-
-
 def phase_spans(slices: Sequence[Slice], name: str) -> Iterator[Span]:
     """Everything that runs, slice by slice, as `phase_seconds` counts it."""
-    clock = _Clock(dict.fromkeys(STREAMS, 0.0))
-    ready = 0.0
-    if slices:
-        for task in slices[0].before:
-            span = clock.run(task, ready)
-            ready = _end(span)
-            yield span
+    free: Free = dict.fromkeys(STREAMS, 0.0)
+
+    def spans(tasks: Sequence[Task], ready: float) -> Iterator[Span]:
+        for task in tasks:
+            start = max(free[task.stream], ready)
+            ready = _run(free, task, ready)
+            yield Span(task.stream, task.name, start, task.seconds)
+
+    gathered = list(spans(slices[0].before, 0.0)) if slices else []
+    yield from gathered
     for at, part in enumerate(slices):
-        begun = max(clock.free["compute"], ready)
-        clock.free["compute"] = begun + part.seconds
+        ready = gathered[-1].start + gathered[-1].seconds if gathered else 0.0
+        begun = max(free["compute"], ready)
+        free["compute"] = begun + part.seconds
         yield Span("compute", name, begun, part.seconds)
-        ready = begun
-        for task in slices[at + 1].before if at + 1 < len(slices) else ():
-            span = clock.run(task, ready)
-            ready = _end(span)
-            yield span
-        sent = clock.free["compute"]
-        for task in part.after:
-            span = clock.run(task, sent)
-            sent = _end(span)
-            yield span
+        gathered = list(spans(slices[at + 1].before if at + 1 < len(slices) else (), begun))
+        yield from gathered
+        yield from spans(part.after, begun + part.seconds)

@@ -12,7 +12,7 @@ Ranks with several stages may begin before that: of them only m/p of the whole i
 from dataclasses import replace
 
 from gpu_plan.planner.pipeline.classes import CUT
-from gpu_plan.planner.pipeline.stages import count_layers
+from gpu_plan.planner.pipeline.stages import layers_of
 from gpu_plan.planner.search.training.candidates import Batch, Family
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
 from gpu_plan.planner.search.training.least.together import Least
@@ -27,7 +27,7 @@ def can_be_cut(evaluator: Evaluator, stages: int) -> bool:
     """Whether the model's class is one that is cut, known without building it, with a layer for each stage."""
     config = evaluator.config
     kind = config.get("model_type") if config is not None else None
-    layers = count_layers(parameter.name for parameter in evaluator.provider.spec().parameters)
+    layers = layers_of(evaluator.provider.spec().parameters)
     return kind in CUT and stages <= layers
 
 
