@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from gpu_plan.planner.job.run import run_job
 from gpu_plan.planner.memory import stream
-from gpu_plan.planner.memory.allocator import replay
+from gpu_plan.planner.memory.allocator import compiled, replay
 from gpu_plan.planner.options.request import Request
 from gpu_plan.planner.search.training.evaluate import Evaluator
 
@@ -63,7 +63,7 @@ def counting() -> Iterator[Counter[str]]:
         found["candidates judged"] += 1
 
     def replayed(made: Any, args: tuple[Any, ...]) -> None:
-        found.update({"allocator runs": 1, "allocator events": len(args[0])})
+        found.update({"allocator runs": 1, "allocator events": args[0].num_events})
 
     def recorded(made: Any, args: tuple[Any, ...]) -> None:
         found.update({"steps recorded": 1, "operators recorded": len(made.raw.operators)})
@@ -71,7 +71,8 @@ def counting() -> Iterator[Counter[str]]:
     with ExitStack() as open_:
         open_.enter_context(counted(stream, "_assemble", laid_out))
         open_.enter_context(counted(Evaluator, "_judge", judged))
-        open_.enter_context(counted(replay, "replay", replayed))
+        open_.enter_context(counted(replay.Run, "_played", replayed))
+        open_.enter_context(counted(compiled.CompiledRun, "peak_reserved", replayed))
         if "torch" in sys.modules or _traces():
             from gpu_plan.planner.trace.tracer import Tracer
 

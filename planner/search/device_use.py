@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS, simulate
+from gpu_plan.planner.memory.allocator.replay import DEFAULT_SETTINGS, Runs
 from gpu_plan.planner.memory.allocator.result import AllocatorResult
 from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.overheads import Term, cached_blocks
@@ -145,25 +145,17 @@ def simulated(
         plain = Simulated(reserved_bytes=held, reserved_under_pressure=held, retries=0, caches=False)
         return replace(use, simulated=plain), stream.sizes(micro_batch)
 
-    def run(schedule: Schedule, *, descending_addresses: bool = False, room: int | None = None) -> AllocatorResult:
-        return simulate(
-            stream,
-            micro_batch,
-            capacity=room,
-            settings=settings,
-            descending_addresses=descending_addresses,
-            schedule=schedule,
-        )
-
-    free = run(Schedule.AHEAD)
+    runs = Runs(stream, micro_batch, settings)
+    free = runs.result(schedule=Schedule.AHEAD)
     reserved, blocks = free.peak_reserved_bytes, free.block_bytes(len(stream.fixed))
 
     @cache
     def extremes() -> tuple[int, int]:
         # What ran first is one of them; without waiting blocks every schedule is the same.
         schedules = (Schedule.AHEAD,) if stream.event_return is None else tuple(Schedule)
+        again = Runs(stream, micro_batch, settings)
         peaks = [
-            run(schedule, descending_addresses=descending_addresses).peak_reserved_bytes
+            again.peak_reserved(schedule=schedule, descending_addresses=descending_addresses)
             for schedule in schedules
             for descending_addresses in _ORDERS
             if (schedule, descending_addresses) != (Schedule.AHEAD, False)
@@ -178,11 +170,13 @@ def simulated(
     if exact.high_bytes <= exact.capacity_bytes:
         return exact, blocks
     room = exact.capacity_bytes - sum(term.low for term in exact.terms)
-    limited = run(Schedule.AHEAD, room=room)
+    limited = runs.result(schedule=Schedule.AHEAD, capacity=room)
 
     @cache
     def extremes_under_pressure() -> tuple[int, int]:
-        return _after_retries([limited, run(Schedule.AHEAD, descending_addresses=True, room=room)], stream)
+        again = Runs(stream, micro_batch, settings)
+        other = again.result(schedule=Schedule.AHEAD, descending_addresses=True, capacity=room)
+        return _after_retries([limited, other], stream)
 
     assert exact.simulated is not None
     under_pressure = replace(

@@ -67,6 +67,6 @@ def test_events_that_make_no_sense(signs: list[int], tensors: list[int]) -> None
 
 @pytest.mark.parametrize("bent", [{"expandable_segments": True}, {"max_split_size": 40 * MIB}])
 def test_what_bends_the_best_fit_is_left_to_python(bent: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "run_compiled", None)
+    monkeypatch.setattr(module, "CompiledRun", None)
     signs, tensors = np.asarray([1, -1]), np.asarray([0, 0])
     assert replay(signs, tensors, np.asarray([512]), settings=AllocatorSettings(**bent)).peak_allocated_bytes == 512

@@ -31,7 +31,12 @@ typedef struct {
 } Segment;
 
 typedef struct {
-    int32_t *free;
+    int64_t size, address; /* of the block, beside each other: a search reads nothing else */
+    int32_t block;
+} Free;
+
+typedef struct {
+    Free *free;
     int32_t count, room;
     int64_t least_rest;
 } Pool;
@@ -83,37 +88,64 @@ static void *grown32(Heap *heap, void *array, int32_t *room, int32_t count, size
     return made;
 }
 
-/* Position of the first free block that is not smaller than (size, address). */
-static int32_t place(const Heap *heap, const Pool *pool, int64_t size, int64_t address) {
-    int32_t low = 0, high = pool->count;
+static int precedes(const Free *one, int64_t size, int64_t address) {
+    return one->size < size || (one->size == size && one->address < address);
+}
+
+/* Position from `low` up to `high` of the first free block that is not smaller than (size, address). */
+static int32_t place(const Pool *pool, int32_t low, int32_t high, int64_t size, int64_t address) {
     while (low < high) {
         int32_t middle = (low + high) / 2;
-        const Block *block = &heap->blocks[pool->free[middle]];
-        if (block->size < size || (block->size == size && block->address < address)) low = middle + 1;
+        if (precedes(&pool->free[middle], size, address)) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
+static void removed(Pool *pool, int32_t at) {
+    pool->count--;
+    memmove(pool->free + at, pool->free + at + 1, (size_t)(pool->count - at) * sizeof(Free));
+}
+
 static void put(Heap *heap, int32_t index) {
     Block *block = &heap->blocks[index];
     Pool *pool = &heap->pools[block->pool];
-    pool->free = grown32(heap, pool->free, &pool->room, pool->count, sizeof(int32_t));
+    pool->free = grown32(heap, pool->free, &pool->room, pool->count, sizeof(Free));
     if (heap->broken) return;
-    int32_t at = place(heap, pool, block->size, block->address);
-    memmove(pool->free + at + 1, pool->free + at, (size_t)(pool->count - at) * sizeof(int32_t));
-    pool->free[at] = index;
+    int32_t at = place(pool, 0, pool->count, block->size, block->address);
+    memmove(pool->free + at + 1, pool->free + at, (size_t)(pool->count - at) * sizeof(Free));
+    pool->free[at] = (Free){block->size, block->address, index};
     pool->count++;
     block->free = 1;
 }
 
+static int32_t found(const Heap *heap, int32_t index) {
+    const Block *block = &heap->blocks[index];
+    const Pool *pool = &heap->pools[block->pool];
+    return place(pool, 0, pool->count, block->size, block->address);
+}
+
 static void take(Heap *heap, int32_t index) {
+    removed(&heap->pools[heap->blocks[index].pool], found(heap, index));
+    heap->blocks[index].free = 0;
+}
+
+/* The free block at `at` has become block `index`, of another size: only what lies between the two places moves. */
+static void changed(Heap *heap, int32_t at, int32_t index) {
     Block *block = &heap->blocks[index];
     Pool *pool = &heap->pools[block->pool];
-    int32_t at = place(heap, pool, block->size, block->address);
-    pool->count--;
-    memmove(pool->free + at, pool->free + at + 1, (size_t)(pool->count - at) * sizeof(int32_t));
-    block->free = 0;
+    Free *free = pool->free;
+    if (precedes(&free[at], block->size, block->address)) {
+        int32_t to = place(pool, at + 1, pool->count, block->size, block->address) - 1;
+        memmove(free + at, free + at + 1, (size_t)(to - at) * sizeof(Free));
+        at = to;
+    } else {
+        int32_t to = place(pool, 0, at, block->size, block->address);
+        memmove(free + to + 1, free + to, (size_t)(at - to) * sizeof(Free));
+        at = to;
+    }
+    free[at] = (Free){block->size, block->address, index};
+    block->free = 1;
 }
 
 static int32_t new_block(Heap *heap) {
@@ -145,22 +177,28 @@ static void record(Heap *heap, int64_t change, int64_t address, int64_t pool) {
 /* free_block: merges with free neighbours. */
 static void give(Heap *heap, int32_t index) {
     int32_t after = heap->blocks[index].after, before = heap->blocks[index].before;
+    int32_t at = NOTHING; /* place of the neighbour that it becomes one with */
+    if (before != NOTHING && !heap->blocks[before].free) before = NOTHING;
     if (after != NOTHING && heap->blocks[after].free) {
-        take(heap, after);
+        if (before == NOTHING) {
+            at = found(heap, after);
+            heap->blocks[after].free = 0;
+        } else take(heap, after);
         heap->blocks[index].size += heap->blocks[after].size;
         heap->blocks[index].after = heap->blocks[after].after;
         if (heap->blocks[index].after != NOTHING) heap->blocks[heap->blocks[index].after].before = index;
         drop(heap, after);
     }
-    if (before != NOTHING && heap->blocks[before].free) {
-        take(heap, before);
+    if (before != NOTHING) {
+        at = found(heap, before);
         heap->blocks[before].size += heap->blocks[index].size;
         heap->blocks[before].after = heap->blocks[index].after;
         if (heap->blocks[before].after != NOTHING) heap->blocks[heap->blocks[before].after].before = before;
         drop(heap, index);
         index = before;
     }
-    put(heap, index);
+    if (at == NOTHING) put(heap, index);
+    else changed(heap, at, index);
 }
 
 static void wait_for(Heap *heap, int32_t block, int64_t event) {
@@ -247,18 +285,19 @@ static int32_t obtain(Heap *heap, int32_t pool, int64_t nbytes) {
 
 static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t segment_size) {
     Pool *pool = &heap->pools[pool_index];
-    int32_t at = place(heap, pool, size, INT64_MIN), index;
-    if (at < pool->count) {
-        index = pool->free[at];
-        pool->count--;
-        memmove(pool->free + at, pool->free + at + 1, (size_t)(pool->count - at) * sizeof(int32_t));
-        heap->blocks[index].free = 0;
-    } else {
+    int32_t at = place(pool, 0, pool->count, size, INT64_MIN), index;
+    if (at < pool->count) index = pool->free[at].block;
+    else {
+        at = NOTHING;
         index = obtain(heap, pool_index, segment_size);
         if (index == NOTHING) return NOTHING;
     }
     int64_t rest = heap->blocks[index].size - size;
-    if (rest < pool->least_rest) return index;
+    heap->blocks[index].free = 0;
+    if (rest < pool->least_rest) {
+        if (at != NOTHING) removed(pool, at);
+        return index;
+    }
     int32_t cut = new_block(heap);
     if (cut == NOTHING) return NOTHING;
     Block *block = &heap->blocks[index];
@@ -266,7 +305,8 @@ static int32_t take_for(Heap *heap, int32_t pool_index, int64_t size, int64_t se
     if (block->after != NOTHING) heap->blocks[block->after].before = cut;
     block->after = cut;
     block->size = size;
-    put(heap, cut);
+    if (at == NOTHING) put(heap, cut);
+    else changed(heap, at, cut);
     return index;
 }
 
@@ -302,7 +342,7 @@ static int64_t play(Heap *heap, const Run *run, int *wrong) {
             }
             if (!size) continue;
             heap->clock = event;
-            settle(heap, event);
+            if (heap->num_waiting && heap->waiting[0].event <= event) settle(heap, event);
             block = take_for(heap, (int32_t)run->pools[tensor], size, run->segments[tensor]);
             if (block == NOTHING) break;
             held[tensor] = block;
@@ -410,7 +450,7 @@ done:
 }
 
 static PyMethodDef methods[] = {
-    {"replay", replay, METH_VARARGS, "One run through the plain heap; see replay.py."},
+    {"replay", replay, METH_VARARGS, "One run through the plain heap; see compiled.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -29,44 +29,62 @@ COMPILED = _blocks is not None
 """Whether the compiled heap is there."""
 
 
-def run_compiled(
-    signs: IntArray,
-    tensors: IntArray,
-    rounded: IntArray,
-    streams: IntArray | None,
-    *,
-    settings: AllocatorSettings,
-    capacity: int | None,
-    descending_addresses: bool,
-    returns: IntArray | None,
-) -> Played:
-    """As `replay`, for settings that bend nothing; sizes are rounded already. ValueError as of `replay`."""
-    small = rounded <= SMALL_LIMIT
-    codes = small.astype(np.int64) if streams is None else 2 * streams + small
-    kinds, pools = np.unique(codes, return_inverse=True)
-    least = np.where(kinds % 2 == 1, MIN_BLOCK, SMALL_LIMIT + 1)
-    charged, addresses = np.empty(len(signs), dtype=np.int64), np.empty(len(signs), dtype=np.int64)
-    handled, reserved, calls, retried, settled = _blocks.replay(
-        _flat(signs),
-        _flat(tensors),
-        _flat(rounded),
-        _flat(_segment_sizes(rounded, settings)),
-        _flat(pools),
-        _flat(least),
-        None if returns is None else _flat(returns),
-        charged,
-        addresses,
-        device_limit(settings, capacity),
-        descending_addresses,
-    )
-    return Played(
-        charged=charged[:handled],
-        addresses=addresses[:handled],
-        reserved=reserved,
-        calls=tuple(_call(row, kinds) for row in np.frombuffer(calls, dtype=np.int64).reshape(-1, 4).tolist()),
-        retried_at=tuple(np.frombuffer(retried, dtype=np.int64).tolist()),
-        settled=np.frombuffer(settled, dtype=np.int64).reshape(-1, 2),
-    )
+class CompiledRun:
+    """Events that are run several times, as the kernel takes them; arguments as of `replay`, sizes rounded already."""
+
+    def __init__(
+        self,
+        signs: IntArray,
+        tensors: IntArray,
+        rounded: IntArray,
+        streams: IntArray | None,
+        settings: AllocatorSettings,
+    ) -> None:
+        small = rounded <= SMALL_LIMIT
+        codes = small.astype(np.int64) if streams is None else 2 * streams + small
+        self._kinds = np.flatnonzero(np.bincount(codes))
+        places = np.zeros(int(self._kinds[-1]) + 1 if len(self._kinds) else 0, dtype=np.int64)
+        places[self._kinds] = np.arange(len(self._kinds))
+        least = np.where(self._kinds % 2 == 1, MIN_BLOCK, SMALL_LIMIT + 1)
+        segments = _segment_sizes(rounded, settings)
+        self._arrays = tuple(map(_flat, (signs, tensors, rounded, segments, places[codes], least)))
+        self._settings = settings
+        self.num_events = len(signs)
+
+    def played(self, *, capacity: int | None, descending_addresses: bool, returns: IntArray | None) -> Played:
+        """The whole run. ValueError as of `replay`."""
+        told = np.empty((2, self.num_events), dtype=np.int64)
+        handled, reserved, calls, retried, settled = self._run(capacity, descending_addresses, returns, told)
+        return Played(
+            charged=told[0, :handled],
+            addresses=told[1, :handled],
+            reserved=reserved,
+            calls=tuple(_call(row, self._kinds) for row in _rows(calls, 4).tolist()),
+            retried_at=tuple(_rows(retried, 1)[:, 0].tolist()),
+            settled=_rows(settled, 2),
+        )
+
+    def peak_reserved(self, *, descending_addresses: bool, returns: IntArray | None) -> int:
+        """Most that is taken from a device without limit, and nothing else."""
+        _, _, calls, _, _ = self._run(
+            None, descending_addresses, returns, np.empty((2, self.num_events), dtype=np.int64)
+        )
+        return int(np.cumsum(_rows(calls, 4)[:, 1]).max(initial=0))
+
+    def _run(
+        self, capacity: int | None, descending_addresses: bool, returns: IntArray | None, told: IntArray
+    ) -> tuple[int, int, bytes, bytes, bytes]:
+        """`told` takes each event's block, its bytes and its address [2, events]."""
+        limit = device_limit(self._settings, capacity)
+        behind = None if returns is None else _flat(returns)
+        played: tuple[int, int, bytes, bytes, bytes] = _blocks.replay(
+            *self._arrays, behind, told[0], told[1], limit, descending_addresses
+        )
+        return played
+
+
+def _rows(raw: bytes, width: int) -> IntArray:
+    return np.frombuffer(raw, dtype=np.int64).reshape(-1, width)
 
 
 def _flat(values: Any) -> IntArray:

@@ -10,7 +10,7 @@ names for a schedule (gpu_plan.planner.memory.schedule), or when the allocator w
 
 import numpy as np
 
-from gpu_plan.planner.memory.allocator.compiled import COMPILED, run_compiled
+from gpu_plan.planner.memory.allocator.compiled import COMPILED, CompiledRun
 from gpu_plan.planner.memory.allocator.expandable import ExpandableHeap
 from gpu_plan.planner.memory.allocator.heap import ADDRESS, SHIFT, Heap, Pool
 from gpu_plan.planner.memory.allocator.played import Played, device_limit
@@ -25,6 +25,30 @@ from gpu_plan.planner.memory.schedule import Schedule
 from gpu_plan.planner.memory.stream import RankStream
 
 DEFAULT_SETTINGS = AllocatorSettings()
+
+
+class Runs:
+    """A rank's whole stream (load and both iterations, in order) at a micro batch, run under several conditions."""
+
+    def __init__(self, stream: RankStream, micro_batch: int, settings: AllocatorSettings = DEFAULT_SETTINGS) -> None:
+        self._stream = stream
+        self._run = Run(
+            stream.event_sign, stream.event_tensor, stream.requested(micro_batch), stream.cuda_stream, settings
+        )
+
+    def result(
+        self,
+        *,
+        capacity: int | None = None,
+        descending_addresses: bool = False,
+        schedule: Schedule = Schedule.WAITS,
+    ) -> AllocatorResult:
+        """Arguments as of `simulate`."""
+        return self._run.result(capacity, descending_addresses, self._stream.returns(schedule))
+
+    def peak_reserved(self, *, descending_addresses: bool, schedule: Schedule) -> int:
+        """`result(...).peak_reserved_bytes` of a device without limit."""
+        return self._run.peak_reserved(descending_addresses, self._stream.returns(schedule))
 
 
 def simulate(
@@ -42,16 +66,8 @@ def simulate(
     hands out lower and lower addresses, which decides between equal blocks; expandable segments have one order.
     `schedule`: how far the host is ahead of the device, which decides when blocks with recorded streams serve again.
     """
-    return replay(
-        stream.event_sign,
-        stream.event_tensor,
-        stream.requested(micro_batch),
-        streams=stream.cuda_stream,
-        capacity=capacity,
-        settings=settings,
-        descending_addresses=descending_addresses,
-        returns=stream.returns(schedule),
-    )
+    runs = Runs(stream, micro_batch, settings)
+    return runs.result(capacity=capacity, descending_addresses=descending_addresses, schedule=schedule)
 
 
 def replay(
@@ -73,34 +89,75 @@ def replay(
     `plain` runs in Python what is compiled otherwise: the same, but for its time.
     Raises ValueError when a tensor is allocated twice or freed without being alive.
     """
-    rounded = settings.round_sizes(sizes)
-    known = settings.bends_nothing and not plain
-    run = run_compiled if known and COMPILED else _run_plain
-    played = run(
-        signs,
-        tensors,
-        rounded,
-        streams,
-        settings=settings,
-        capacity=capacity,
-        descending_addresses=descending_addresses,
-        returns=returns,
-    )
-    handled = len(played.charged)
-    oom = None
-    if handled < len(signs):
-        tensor = int(tensors[handled])
-        oom = OutOfMemory(
+    return Run(signs, tensors, sizes, streams, settings, plain).result(capacity, descending_addresses, returns)
+
+
+class Run:
+    """Events with all that does not depend on the device or the schedule."""
+
+    def __init__(
+        self,
+        signs: IntArray,
+        tensors: IntArray,
+        sizes: IntArray,
+        streams: IntArray | None,
+        settings: AllocatorSettings,
+        plain: bool = False,
+    ) -> None:
+        self._signs, self._tensors, self._sizes, self._streams = signs, tensors, sizes, streams
+        self._settings = settings
+        self._rounded = settings.round_sizes(sizes)
+        self._compiled: CompiledRun | None = None
+        if COMPILED and settings.bends_nothing and not plain:
+            self._compiled = CompiledRun(signs, tensors, self._rounded, streams, settings)
+
+    @property
+    def num_events(self) -> int:
+        """Of each run."""
+        return len(self._signs)
+
+    def result(self, capacity: int | None, descending_addresses: bool, returns: IntArray | None) -> AllocatorResult:
+        """Runs them, and says what came of it."""
+        played = self._played(capacity, descending_addresses, returns)
+        handled = len(played.charged)
+        signs, tensors, sizes = self._signs, self._tensors, self._sizes
+        oom = self._out_of_memory(played, capacity) if handled < len(signs) else None
+        requested = signs[:handled] * np.maximum(sizes, 0)[tensors[:handled]]
+        return _result(played, tensors[:handled], requested, oom, returns)
+
+    def peak_reserved(self, descending_addresses: bool, returns: IntArray | None) -> int:
+        """Most that is taken from a device without limit."""
+        if self._compiled is None:
+            return self.result(None, descending_addresses, returns).peak_reserved_bytes
+        return self._compiled.peak_reserved(descending_addresses=descending_addresses, returns=returns)
+
+    def _played(self, capacity: int | None, descending_addresses: bool, returns: IntArray | None) -> Played:
+        if self._compiled is not None:
+            return self._compiled.played(capacity=capacity, descending_addresses=descending_addresses, returns=returns)
+        return _run_plain(
+            self._signs,
+            self._tensors,
+            self._rounded,
+            self._streams,
+            settings=self._settings,
+            capacity=capacity,
+            descending_addresses=descending_addresses,
+            returns=returns,
+        )
+
+    def _out_of_memory(self, played: Played, capacity: int | None) -> OutOfMemory:
+        """The request behind the last one that was handled."""
+        handled = len(played.charged)
+        tensor = int(self._tensors[handled])
+        return OutOfMemory(
             event=handled,
             tensor=tensor,
-            requested_bytes=int(sizes[tensor]),
-            tried_bytes=settings.segment_size(int(rounded[tensor])),
-            free_bytes=max(device_limit(settings, capacity) - played.reserved, 0),
+            requested_bytes=int(self._sizes[tensor]),
+            tried_bytes=self._settings.segment_size(int(self._rounded[tensor])),
+            free_bytes=max(device_limit(self._settings, capacity) - played.reserved, 0),
             allocated_bytes=int(played.charged.sum()),
             reserved_bytes=played.reserved,
         )
-    requested = signs[:handled] * np.maximum(sizes, 0)[tensors[:handled]]
-    return _result(played, tensors[:handled], requested, oom, returns)
 
 
 def _run_plain(
@@ -242,6 +299,7 @@ __all__ = [
     "AllocatorSettings",
     "Block",
     "OutOfMemory",
+    "Runs",
     "Segment",
     "replay",
     "simulate",
