@@ -1,6 +1,5 @@
 """The part of the main job that searches: imported only when no kept plan answers."""
 
-import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,22 +40,7 @@ from gpu_plan.planner.upstream.moved import moved_line
 def plan_from_scratch(
     request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers, watch: Watcher
 ) -> Answer:
-    """Searches, and says what was found; `watch` is told meanwhile.
-
-    Without garbage collection meanwhile: it would walk everything that torch's import made, again and again.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return _answer(request, cluster, source, note, openers, watch)
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _answer(
-    request: Request, cluster: Cluster, source: ModelSource, note: Note, openers: Openers, watch: Watcher
-) -> Answer:
+    """Searches, and says what was found; `watch` is told meanwhile."""
     job = prepared(request, cluster, source, note, openers)
     watch.model(job.spec)
     wishes = read_wishes(dict(request.words))

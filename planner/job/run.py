@@ -1,5 +1,8 @@
 """Runs the main job: from words to a plan document, through the caches (I/O)."""
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,11 +74,24 @@ def _searched(
     openers: "Openers | None",
     watch: "Watcher | None",
 ) -> Answer:
-    from gpu_plan.planner.job.answer import plan_from_scratch
-    from gpu_plan.planner.job.prepared import Openers
-    from gpu_plan.planner.search.underway.watch import Watcher
+    with _uncollected():
+        from gpu_plan.planner.job.answer import plan_from_scratch
+        from gpu_plan.planner.job.prepared import Openers
+        from gpu_plan.planner.search.underway.watch import Watcher
 
-    return plan_from_scratch(request, cluster, source, note, openers or Openers(), watch or Watcher())
+        return plan_from_scratch(request, cluster, source, note, openers or Openers(), watch or Watcher())
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection meanwhile: it would walk everything that imports made, again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:

@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def entry() -> None:
     """Entry point of the console script."""
     from gpu_plan.ending import streams
+    from gpu_plan.ending.leave import leave
 
     streams.guard()
     try:
@@ -57,7 +58,7 @@ def entry() -> None:
         streams.abandon_stdout()
         if code in (ExitCode.OK, ExitCode.NOTHING_FITS) and not isinstance(problem, ReaderGoneError):
             code = _say(f"error: {problem}", problem.exit_code)
-    sys.exit(code)
+    leave(code)
 
 
 def _say(line: str, code: ExitCode) -> int:
