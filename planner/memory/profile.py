@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_plan.planner.memory.stream import TRAINING_PHASES, Phase, RankStream
+from gpu_plan.planner.memory.stream import TRAINING_PHASES, Phase, RankStream, among
 from gpu_plan.planner.trace.events import CATEGORIES, Category, IntArray, shape_at
 
 
@@ -56,12 +56,12 @@ def measure(stream: RankStream, micro_batch: int, blocks: IntArray | None = None
     peak_at = int(np.argmax(live))
     counts = alive_at(stream, peak_at)
     by_category = np.bincount(stream.category, weights=sizes * counts, minlength=len(CATEGORIES))
-    last_step = np.flatnonzero(stream.event_segment <= stream.step_segments[-1])
+    rests = int(np.searchsorted(stream.event_segment, stream.step_segments[-1], side="right")) - 1
     return MemoryProfile(
         peak_allocated_bytes=int(live[peak_at]),
         phase_of_peak=phase_at(stream, peak_at),
         at_peak={category: int(by_category[index]) for index, category in enumerate(CATEGORIES)},
-        at_rest_bytes=int(live[last_step[-1]]),
+        at_rest_bytes=int(live[rests]),
         phase_peaks=_generation_peaks(stream, live) if stream.phases else _phase_peaks(stream, live),
     )
 
@@ -93,36 +93,39 @@ def phase_at(stream: RankStream, position: int) -> Phase:
 def _phase_peaks(stream: RankStream, live: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> dict[Phase, int]:
     """Most that stands in each phase, what it begins with included: a counter that is reset there starts from that."""
     segments = stream.event_segment
-    step = np.isin(segments, stream.step_segments)
-    load = segments == 0
-    evaluates = (segments == stream.evaluation_segment) & ~load
-    others = {phase: np.isin(segments, _segments(stream, phase)) for _, phase in stream.between}
-    aside = np.isin(segments, [segment for segment, _ in stream.between])
-    masks = {
+    # Runs of events of one segment and one direction: backward is what a pass ends with.
+    turns = (segments[1:] != segments[:-1]) | (stream.event_in_backward[1:] != stream.event_in_backward[:-1])
+    starts = np.concatenate([[0], np.flatnonzero(turns) + 1])
+    highest, of, backward = np.maximum.reduceat(live, starts), segments[starts], stream.event_in_backward[starts]
+    step, load = among(of, stream.step_segments), of == 0
+    evaluates = (of == stream.evaluation_segment) & ~load
+    others = {phase: among(of, _segments(stream, phase)) for _, phase in stream.between}
+    aside = among(of, [segment for segment, _ in stream.between])
+    runs = {
         Phase.LOAD: load,
-        Phase.FORWARD: ~step & ~load & ~evaluates & ~aside & ~stream.event_in_backward,
-        Phase.BACKWARD: stream.event_in_backward,
+        Phase.FORWARD: ~step & ~load & ~evaluates & ~aside & ~backward,
+        Phase.BACKWARD: backward,
         Phase.STEP: step,
         **({Phase.EVALUATION: evaluates} if stream.evaluation_segment else {}),
         **others,
     }
-    before = np.concatenate([[0], live])
     passes = np.setdiff1d(np.arange(1, stream.step_segments[-1]), stream.step_segments)
-    starts, ends = np.searchsorted(segments, passes), np.searchsorted(segments, passes, side="right")
+    begin, end = np.searchsorted(segments, passes), np.searchsorted(segments, passes, side="right")
     forward_ends = [
-        end - int(stream.event_in_backward[start:end].sum()) for start, end in zip(starts, ends, strict=True)
+        last - int(stream.event_in_backward[first:last].sum()) for first, last in zip(begin, end, strict=True)
     ]
     entries = {
         Phase.LOAD: np.zeros(1, dtype=np.int64),
-        Phase.FORWARD: starts,
+        Phase.FORWARD: begin,
         Phase.BACKWARD: np.asarray(forward_ends, dtype=np.int64),
         Phase.STEP: np.searchsorted(segments, stream.step_segments),
         Phase.EVALUATION: np.searchsorted(segments, [stream.evaluation_segment]),
         **{phase: np.searchsorted(segments, _segments(stream, phase)) for phase in others},
     }
+    before = np.concatenate([[0], live])
     return {
-        phase: max(int(before[entries[phase]].max(initial=0)), int(live[mask].max(initial=0)))
-        for phase, mask in masks.items()
+        phase: max(int(before[entries[phase]].max(initial=0)), int(highest[mask].max(initial=0)))
+        for phase, mask in runs.items()
     }
 
 

@@ -15,8 +15,8 @@ from enum import IntEnum
 DEFAULT_STREAM = 0
 """The stream that computes."""
 
-Moment = tuple[int, int, int]
-"""Segment of the run, place inside it, and number of the strategy's own event: moments in their order."""
+Moment = tuple[int, int]
+"""Point of the run, and number of the strategy's own event: moments in their order."""
 
 Clock = Mapping[int, int]
 """Last work of each stream that is complete once an event is."""
@@ -69,9 +69,11 @@ class DeviceStreams:
     def record(self, stream: int) -> Clock:
         """Event.record: everything queued on the stream so far, and what it waited for."""
         self._now += 1
-        clock = self._clocks.setdefault(stream, {})
+        clock = self._clocks.get(stream)
+        if clock is None:
+            clock = self._clocks[stream] = {}
         clock[stream] = self._now
-        return dict(clock)
+        return clock.copy()
 
     def wait(self, waiter: int, on: int) -> None:
         """Stream.wait_stream: what is queued on `waiter` from now on comes after all that is queued on `on`."""
@@ -88,10 +90,14 @@ class DeviceStreams:
 
     def launched(self, kernels: int, moment: Moment) -> None:
         """The host has launched so many kernels in all on the computing stream: none that is further back waits."""
+        queued = self._launched
+        if queued and queued[-1][0] == kernels:
+            queued[-1] = kernels, self.record(DEFAULT_STREAM)
+            return
         passed: Clock = {}
-        while self._launched and self._launched[0][0] <= kernels - MAX_QUEUED_LAUNCHES:
-            passed = self._launched.popleft()[1]
-        self._launched.append((kernels, self.record(DEFAULT_STREAM)))
+        while queued and queued[0][0] <= kernels - MAX_QUEUED_LAUNCHES:
+            passed = queued.popleft()[1]
+        queued.append((kernels, self.record(DEFAULT_STREAM)))
         if passed:
             self.host_waits(passed, moment, RUNS_AHEAD)
 
@@ -100,15 +106,22 @@ class DeviceStreams:
         for schedule in schedules:
             known = self._known[schedule]
             for stream, at in event.items():
-                known[stream] = max(known.get(stream, 0), at)
+                if at > known.get(stream, 0):
+                    known[stream] = at
         for (schedule, _), pending in self._pending.items():
-            while schedule in schedules and pending and self._done(pending[0].clock, schedule):
+            if not pending or schedule not in schedules:
+                continue
+            known = self._known[schedule]
+            done = known.get(DEFAULT_STREAM, 0)
+            while pending and pending[0].clock.get(DEFAULT_STREAM, 0) <= done:
+                if schedule is Schedule.LAGS and not _passed(pending[0].clock, known):
+                    break
                 pending.popleft().until[schedule] = moment
 
-    def _done(self, clock: Clock, schedule: Schedule) -> bool:
-        streams = list(clock) if schedule is Schedule.LAGS else [DEFAULT_STREAM]
-        known = self._known[schedule]
-        return all(clock.get(stream, 0) <= known.get(stream, 0) for stream in streams)
+
+def _passed(clock: Clock, known: Clock) -> bool:
+    """Whether all that a clock names is known to be complete."""
+    return all(at <= known.get(stream, 0) for stream, at in clock.items())
 
 
 __all__ = [

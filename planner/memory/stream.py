@@ -4,10 +4,11 @@ The traced events are kept as arrays and only referred to; a strategy's own allo
 of the step. `RankStream.live` is then a cumulative sum for any micro batch.
 """
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NewType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,17 +44,19 @@ class Phase(StrEnum):
 TRAINING_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
 
 
-class Point(NamedTuple):
-    """A moment: segment of the run, and place inside it."""
+Point = NewType("Point", int)
+"""A moment: segment of the run and place inside it, in one number. Thousands are made for a rank, and sorted."""
 
-    segment: int
-    key: int
+Handle = NewType("Handle", int)
+"""A storage that a strategy placed: its number."""
+
+_SEGMENT = 1 << 40
+"""More than the places of a segment."""
 
 
-class Handle(NamedTuple):
-    """A storage that a strategy placed."""
-
-    tensor: int
+def point(segment: int, key: int) -> Point:
+    """A place inside a segment; places just before its first event are negative."""
+    return Point(segment * _SEGMENT + key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +70,37 @@ class Pass:
     """Whether gradients are reduced after it (the last micro step of an accumulation)."""
 
 
+def _numbers() -> "array[int]":
+    return array("q")
+
+
 @dataclass(slots=True)
 class _Placed:
-    category: list[int] = field(default_factory=list)
-    fixed: list[int] = field(default_factory=list)
-    cuda_stream: list[int] = field(default_factory=list)
-    per_sample: list[int] = field(default_factory=list)
+    """What a strategy placed; columns that numpy reads as they lie."""
+
+    category: "array[int]" = field(default_factory=_numbers)
+    fixed: "array[int]" = field(default_factory=_numbers)
+    per_sample: dict[int, int] = field(default_factory=dict)
+    """Of those few storages that grow with the batch."""
+    cuda_stream: dict[int, int] = field(default_factory=dict)
+    """Of those that do not come from the default stream's pool."""
     label: list[str] = field(default_factory=list)
     module: list[str] = field(default_factory=list)
-    event_segment: list[int] = field(default_factory=list)
-    event_key: list[int] = field(default_factory=list)
-    event_sign: list[int] = field(default_factory=list)
-    event_tensor: list[int] = field(default_factory=list)
+    at: "array[int]" = field(default_factory=_numbers)
+    what: "array[int]" = field(default_factory=_numbers)
+    """Of each event: twice the storage's number, one more where it is allocated. Traced storages count down from -1."""
     waits: dict[int, Waits] = field(default_factory=dict)
     """Of events that free a block on which a stream was recorded."""
+
+    def store(self, category: Category, sizes: Sequence[int], labels: Iterable[str], modules: Iterable[str]) -> range:
+        """Storages of one category; their numbers."""
+        first = len(self.fixed)
+        self.fixed.extend(sizes)
+        self.category.extend([CATEGORY_INDEX[category]] * len(sizes))
+        self.label.extend(labels)
+        self.module.extend(modules)
+        self.what.extend(range(2 * first + 1, 2 * len(self.fixed), 2))
+        return range(first, len(self.fixed))
 
 
 class StreamBuilder:
@@ -96,9 +116,11 @@ class StreamBuilder:
         self.passes: list[Pass] = []
         self.steps: list[int] = []
         self._lay_out(accumulation_steps)
+        self._numbers = {in_pass.segment: number for number, in_pass in enumerate(self.passes)}
         self._marks = _marks(trace)
         self._gradient_at = _gradient_positions(trace)
         self._gradient_tensor = _gradient_tensors(trace)
+        self._num_tensors = trace.num_tensors
         self._hand_over_inputs()
 
     def _lay_out(self, accumulation_steps: int) -> None:
@@ -127,24 +149,23 @@ class StreamBuilder:
 
     def at_load(self) -> Point:
         """While the model is built and wrapped."""
-        return Point(0, self._next(0))
+        return self._next(0)
 
     def at_step(self, iteration: int) -> Point:
         """The next moment of an iteration's optimizer step."""
-        segment = self.steps[iteration]
-        return Point(segment, self._next(segment))
+        return self._next(self.steps[iteration])
 
-    def _next(self, segment: int) -> int:
-        self._last_key[segment] = self._last_key.get(segment, 0) + 1
-        return self._last_key[segment]
+    def _next(self, segment: int) -> Point:
+        last = self._last_key[segment] = self._last_key.get(segment, 0) + 1
+        return Point(segment * _SEGMENT + last)
 
     def before(self, in_pass: Pass, event: int) -> Point:
         """Just before a traced event."""
-        return Point(self._segment(in_pass, event), 2 * event)
+        return Point(self._segment(in_pass, event) * _SEGMENT + 2 * event)
 
     def after(self, in_pass: Pass, event: int) -> Point:
         """Just after a traced event."""
-        return Point(self._segment(in_pass, event), 2 * event + 2)
+        return Point(self._segment(in_pass, event) * _SEGMENT + 2 * event + 2)
 
     def at_mark(self, in_pass: Pass, mark: Mark) -> Point:
         """At a point of the loop."""
@@ -170,12 +191,40 @@ class StreamBuilder:
         self, at: Point, sizes: Iterable[int], category: Category, label: str, module: str = ""
     ) -> tuple[Handle, ...]:
         """Places several storages at once."""
-        return tuple(self.alloc(at, size, category, label, module) for size in sizes)
+        sizes = list(sizes)
+        made = self._placed.store(category, sizes, [label] * len(sizes), [module] * len(sizes))
+        self._placed.at.extend([at] * len(made))
+        return tuple(map(Handle, made))
 
     def free_each(self, at: Point, handles: Iterable[Handle]) -> None:
         """Gives several storages back."""
-        for handle in handles:
-            self.free(at, handle)
+        placed = self._placed
+        before = len(placed.what)
+        placed.what.extend([2 * handle for handle in handles])
+        placed.at.extend([at] * (len(placed.what) - before))
+
+    def alloc_in_step(self, iteration: int, rows: Iterable[tuple[str, str, int]], category: Category) -> list[Handle]:
+        """Places storages in an iteration's optimizer step one after the other, each in a moment of its own: label,
+        module and bytes of each."""
+        return self.alloc_in(self.steps[iteration], rows, category)
+
+    def alloc_in(self, segment: int, rows: Iterable[tuple[str, str, int]], category: Category) -> list[Handle]:
+        """The same in any segment that is no pass; the first one is that of loading."""
+        labels, modules, sizes = zip(*rows, strict=True) if (rows := list(rows)) else ((), (), ())
+        made = self._placed.store(category, sizes, labels, modules)
+        self._placed.at.extend(self._next_moments(segment, len(made)))
+        return list(map(Handle, made))
+
+    def free_in_step(self, iteration: int, handles: Sequence[Handle]) -> None:
+        """Gives storages back in an iteration's optimizer step, each in a moment of its own."""
+        self._placed.at.extend(self._next_moments(self.steps[iteration], len(handles)))
+        self._placed.what.extend([2 * handle for handle in handles])
+
+    def _next_moments(self, segment: int, count: int) -> range:
+        last = self._last_key.get(segment, 0)
+        self._last_key[segment] = last + count
+        start = segment * _SEGMENT + last + 1
+        return range(start, start + count)
 
     def _alloc(
         self, at: Point, fixed: int, per_sample: int, category: Category, label: str, module: str, cuda_stream: int = 0
@@ -184,25 +233,27 @@ class StreamBuilder:
         tensor = len(placed.fixed)
         placed.category.append(CATEGORY_INDEX[category])
         placed.fixed.append(fixed)
-        placed.per_sample.append(per_sample)
-        placed.cuda_stream.append(cuda_stream)
+        if per_sample:
+            placed.per_sample[tensor] = per_sample
+        if cuda_stream:
+            placed.cuda_stream[tensor] = cuda_stream
         placed.label.append(label)
         placed.module.append(module)
-        placed.event_segment.append(at.segment)
-        placed.event_key.append(at.key)
-        placed.event_sign.append(1)
-        placed.event_tensor.append(tensor)
+        placed.at.append(at)
+        placed.what.append(2 * tensor + 1)
         return Handle(tensor)
 
     def free(self, at: Point, handle: Handle, waits: Waits | None = None) -> None:
         """The storage goes back to the allocator; `waits`: which cannot hand it out before the device is done."""
+        placed = self._placed
         if waits is not None:
-            self._placed.waits[len(self._placed.event_tensor)] = waits
-        self._event(at, -1, handle.tensor)
+            placed.waits[len(placed.at)] = waits
+        placed.at.append(at)
+        placed.what.append(2 * handle)
 
     def moment(self, at: Point) -> Moment:
         """A point, behind what was placed there so far."""
-        return at.segment, at.key, len(self._placed.event_tensor)
+        return at, len(self._placed.at)
 
     def transient(self, at: Point, nbytes: int, category: Category, label: str) -> None:
         """A storage that lives for one call."""
@@ -213,28 +264,23 @@ class StreamBuilder:
         tensor = self._gradient_tensor.get(parameter)
         if tensor is not None:
             if waits is not None:
-                self._placed.waits[len(self._placed.event_tensor)] = waits
+                self._placed.waits[len(self._placed.at)] = waits
             self.free_traced(at, in_pass, tensor)
 
     def free_traced(self, at: Point, in_pass: Pass, tensor: int) -> None:
         """A traced storage of a pass goes away, which the trace itself leaves alive."""
-        self._event(at, -1, -1 - (self._number(in_pass) * self.trace.num_tensors + tensor))
+        placed = self._placed
+        placed.at.append(at)
+        placed.what.append(-2 * (self._number(in_pass) * self._num_tensors + tensor + 1))
 
     def _number(self, in_pass: Pass) -> int:
-        return self.passes.index(in_pass)
-
-    def _event(self, at: Point, sign: int, tensor: int) -> None:
-        placed = self._placed
-        placed.event_segment.append(at.segment)
-        placed.event_key.append(at.key)
-        placed.event_sign.append(sign)
-        placed.event_tensor.append(tensor)
+        return self._numbers[in_pass.segment]
 
     def _hand_over_inputs(self) -> None:
         """Each batch lives until the loop's variable takes the next one."""
         before: list[Handle] = []
         for in_pass in self.passes:
-            start = Point(in_pass.segment, -1)
+            start = point(in_pass.segment, -1)
             batch = [
                 self._alloc(start, fixed, per_sample, Category.INPUTS, name, "")
                 for name, per_sample, fixed in self.trace.inputs
@@ -274,15 +320,13 @@ class StreamBuilder:
 class TracedEvents:
     """Columns of events, piece by piece."""
 
-    segments: list[IntArray] = field(default_factory=list)
-    keys: list[IntArray] = field(default_factory=list)
+    at: list[IntArray] = field(default_factory=list)
     signs: list[IntArray] = field(default_factory=list)
     tensors: list[IntArray] = field(default_factory=list)
 
     def add(self, segment: int, keys: IntArray, signs: IntArray, tensors: IntArray) -> None:
         """Events of one segment."""
-        self.segments.append(np.full(len(keys), segment, dtype=np.int64))
-        self.keys.append(keys)
+        self.at.append(segment * _SEGMENT + keys)
         self.signs.append(signs)
         self.tensors.append(tensors)
 
@@ -371,59 +415,72 @@ def _assemble(
 ) -> RankStream:
     own = len(placed.fixed)
     traced = trace.num_tensors * num_passes
-    segments, keys, signs, tensors = base.segments, base.keys, base.signs, base.tensors
-    own_tensor = np.asarray(placed.event_tensor, dtype=np.int64)
-    segments.append(np.asarray(placed.event_segment, dtype=np.int64))
-    keys.append(np.asarray(placed.event_key, dtype=np.int64))
-    signs.append(np.asarray(placed.event_sign, dtype=np.int64))
-    tensors.append(np.where(own_tensor >= 0, own_tensor + traced, -1 - own_tensor))
-    segment, key = np.concatenate(segments), np.concatenate(keys)
-    order = np.lexsort((np.arange(len(key)), key, segment))
+    what = _column(placed.what)
+    own_tensor = what >> 1
+    at = np.concatenate([*base.at, _column(placed.at)])
+    order = np.argsort(at, kind="stable")
+    signs = np.concatenate([*base.signs, 2 * (what & 1) - 1])
+    tensors = np.concatenate([*base.tensors, np.where(own_tensor >= 0, own_tensor + traced, -1 - own_tensor)])
+    # Places just before a segment's first event are below its multiple.
+    sorted_at = at[order]
+    segment = (sorted_at + _SEGMENT // 2) // _SEGMENT
     backward_key = 2 * trace.mark_position(Mark.BACKWARD)
-    is_pass = np.isin(segment, pass_segments)
+    in_backward = among(segment, pass_segments) & (sorted_at - segment * _SEGMENT >= backward_key)
     return RankStream(
         trace=trace,
         num_passes=num_passes,
-        event_sign=np.concatenate(signs)[order],
-        event_tensor=np.concatenate(tensors)[order],
-        event_segment=segment[order],
-        event_in_backward=(is_pass & (key >= backward_key))[order],
-        event_return=_returns(placed, segment, key, order) if placed.waits else None,
+        event_sign=signs[order],
+        event_tensor=tensors[order],
+        event_segment=segment,
+        event_in_backward=in_backward,
+        event_return=_returns(placed, at, order) if placed.waits else None,
         step_segments=tuple(steps),
-        fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), _column(placed.fixed, own)]),
-        per_sample=np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _column(placed.per_sample, own)]),
-        cuda_stream=np.concatenate([np.zeros(traced, dtype=np.int64), _column(placed.cuda_stream, own)]),
-        category=np.concatenate([np.tile(trace.category, num_passes), _column(placed.category, own)]),
+        fixed=np.concatenate([np.tile(trace.bytes_fixed, num_passes), _column(placed.fixed)]),
+        per_sample=np.concatenate([np.tile(trace.bytes_per_sample, num_passes), _sparse(placed.per_sample, own)]),
+        cuda_stream=np.concatenate([np.zeros(traced, dtype=np.int64), _sparse(placed.cuda_stream, own)]),
+        category=np.concatenate([np.tile(trace.category, num_passes), _column(placed.category)]),
         labels=placed.label,
         label_modules=placed.module,
     )
 
 
-def _returns(placed: _Placed, segment: IntArray, key: IntArray, order: IntArray) -> IntArray:
+def _returns(placed: _Placed, at: IntArray, order: IntArray) -> IntArray:
     """Position of the first event behind each return, for every event in its place; by itself where none waits."""
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    own = len(order) - len(placed.event_tensor)
+    own = len(order) - len(placed.at)
     returns = np.tile(np.arange(len(order)), (len(RUNS_AHEAD), 1))
+    waiting = place[own + np.asarray(list(placed.waits), dtype=np.int64)]
+    points, starts = np.unique(at[order], return_index=True)
+    # Of events at one point the order is that of their numbers: both in one number, which grows with the place.
+    number = np.repeat(np.arange(len(points)), np.diff(starts, append=len(order))) * (len(order) + 1) + order
     for schedule in RUNS_AHEAD:
-        at = place[own + np.asarray(list(placed.waits), dtype=np.int64)]
         until = [waits.until.get(schedule) for waits in placed.waits.values()]
-        known = [moment for moment in until if moment is not None]
-        # A moment stands before the event that was placed next.
-        marks = np.asarray(known, dtype=np.int64).reshape(len(known), 3)
-        number = np.concatenate([np.arange(len(order)), own + marks[:, 2] - 0.5])
-        both = np.lexsort((number, np.concatenate([key, marks[:, 1]]), np.concatenate([segment, marks[:, 0]])))
-        before = np.cumsum(both < len(order))
-        position = np.empty(len(both), dtype=np.int64)
-        position[both] = before
-        returns[schedule, at[[moment is None for moment in until]]] = len(order)
-        returns[schedule, at[[moment is not None for moment in until]]] = position[len(order) :]
+        known = np.asarray([moment for moment in until if moment is not None], dtype=np.int64).reshape(-1, 2)
+        group = np.searchsorted(points, known[:, 0])
+        # A moment stands before the event that was placed next; one where nothing is, before the next point.
+        there = np.append(points, -1)[group] == known[:, 0]
+        first = group * (len(order) + 1) + np.where(there, own + known[:, 1], 0)
+        returns[schedule, waiting[[moment is None for moment in until]]] = len(order)
+        returns[schedule, waiting[[moment is not None for moment in until]]] = np.searchsorted(number, first)
     return returns
 
 
-def _column(values: list[int], length: int) -> IntArray:
-    column = np.asarray(values, dtype=np.int64)
-    return column.reshape(length)
+def among(segments: IntArray, wanted: Sequence[int]) -> NDArray[np.bool_]:
+    """Which segments are among those that are wanted: small numbers, looked up."""
+    found = np.zeros(max(int(segments.max(initial=0)), *wanted, 0) + 1, dtype=np.bool_)
+    found[list(wanted)] = True
+    return found[segments]
+
+
+def _column(values: "array[int]") -> IntArray:
+    return np.frombuffer(values, dtype=np.int64) if values else np.zeros(0, dtype=np.int64)
+
+
+def _sparse(values: Mapping[int, int], length: int) -> IntArray:
+    column = np.zeros(length, dtype=np.int64)
+    column[list(values)] = list(values.values())
+    return column
 
 
 @of_trace
@@ -446,5 +503,7 @@ __all__ = [
     "Point",
     "RankStream",
     "StreamBuilder",
+    "among",
     "carried_storages",
+    "point",
 ]

@@ -4,6 +4,7 @@ A strategy is a function from the traced step to the stream that the worst rank 
 takes, the collectives it issues and the optimizer work it leaves to each rank.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -235,16 +236,21 @@ def parameter_role(trace: StepTrace, parameter: ParameterInfo) -> Role:
 
 def place_whole_model(builder: StreamBuilder, regime: Regime) -> None:
     """Every parameter and buffer on the device, for good."""
-    for parameter in builder.trace.parameters:
-        dtype = regime.of(parameter)
-        builder.alloc(builder.at_load(), nbytes(parameter.numel, dtype), Category.PARAMETERS, "weight", parameter.name)
+    place_weights(
+        builder, [("weight", one.name, nbytes(one.numel, regime.of(one))) for one in builder.trace.parameters]
+    )
     place_buffers(builder)
+
+
+def place_weights(builder: StreamBuilder, rows: Iterable[tuple[str, str, int]]) -> None:
+    """Weights as they are loaded, one after the other, for good: label, parameter and bytes of each."""
+    builder.alloc_in(0, rows, Category.PARAMETERS)
 
 
 def place_buffers(builder: StreamBuilder) -> None:
     """The model's buffers, for good."""
-    for name, size in builder.trace.buffer_bytes:
-        builder.alloc(builder.at_load(), size, Category.BUFFERS, "buffer", name)
+    rows = (("buffer", name, size) for name, size in builder.trace.buffer_bytes)
+    builder.alloc_in(0, rows, Category.BUFFERS)
 
 
 # pytorch aten/src/ATen/cuda/CublasHandlePool.cpp: getChosenWorkspaceSize.

@@ -30,6 +30,31 @@ def module_times(trace: StepTrace) -> ModuleTimes:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitTimes:
+    """When several modules that are handled as one run: first and last event of each direction, None where none is."""
+
+    forward: tuple[int | None, int | None]
+    backward: tuple[int | None, int | None]
+    runs: bool
+    """Whether one of them is entered and left in forward."""
+
+
+@of_trace
+def unit_times(trace: StepTrace, modules: tuple[str, ...]) -> UnitTimes:
+    """Of modules by name."""
+    times = module_times(trace)
+
+    def among(at: dict[str, int]) -> list[int]:
+        return [at[module] for module in modules if module in at]
+
+    return UnitTimes(
+        forward=(min(among(times.enter), default=None), max(among(times.exit), default=None)),
+        backward=(min(among(times.backward_enter), default=None), max(among(times.backward_exit), default=None)),
+        runs=any(module in times.enter and module in times.exit for module in modules),
+    )
+
+
 def _positions(trace: StepTrace, kind: Kind, start: int, end: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return start + np.flatnonzero(trace.kind[start:end] == kind)
 

@@ -6,6 +6,8 @@ Nothing here imports torch: a trace is read back and replayed without it.
 import re
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from functools import cache
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +67,11 @@ CATEGORIES: tuple[Category, ...] = tuple(Category)
 CATEGORY_INDEX: dict[Category, int] = {category: index for index, category in enumerate(CATEGORIES)}
 
 
+@cache
+def _product(sizes: tuple[int, ...]) -> int:
+    return prod(sizes)
+
+
 _GROWING = re.compile(r"<(-?\d+)\*B\+(-?\d+)>")
 
 
@@ -103,10 +110,7 @@ class ParameterInfo:
 
     @property
     def numel(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return _product(self.shape)
 
     @property
     def mesh(self) -> int:

@@ -24,7 +24,7 @@ def of_trace(make: Callable[Concatenate[StepTrace, P], T]) -> Callable[Concatena
         if number not in kept:
             kept[number] = weakref.ref(trace, lambda _: kept.pop(number, None)), {}
         found = kept[number][1]
-        key = (args, *sorted(kwargs.items()))
+        key = (args, *sorted(kwargs.items())) if kwargs else args
         if key not in found:
             found[key] = make(trace, *args, **kwargs)
         value: T = found[key]

@@ -65,8 +65,12 @@ class Ledger:
         self.held[self.taken] = elements
         return self.taken
 
+    def fetch(self, at: int, elements: int) -> int:
+        return 0  # partitions lie on the device
+
     def give(self, at: int, ticket: int) -> None:
-        del self.held[ticket]
+        if ticket:
+            del self.held[ticket]
 
     @property
     def elements(self) -> int:

@@ -16,8 +16,8 @@ from tests.support.tiny_trace import tiny_trace
 from tests.unit.test_strategy_fsdp1 import BLOCK, adapted, blocks, context, run
 from tests.unit.test_strategy_zero import context as zero_context
 
-NOW: Moment = (1, 0, 0)
-LATER: Moment = (1, 9, 9)
+NOW: Moment = (1, 0)
+LATER: Moment = (9, 9)
 LAYERS = 8
 TALL = ((1024, 4096), *[(4096, 4096)] * LAYERS, (1024, 4096))
 

@@ -22,11 +22,8 @@ class Scratch:
     def bind(self, variable: str, sizes: int | Sequence[int], module: str = "") -> None:
         """Assigns new storage (a list of it) to a variable; the storage it held goes afterwards."""
         wanted = (sizes,) if isinstance(sizes, int) else sizes
-        made = [
-            self._builder.alloc(self._builder.at_step(self._iteration), size, Category.TEMPORARY, self._label, module)
-            for size in wanted
-            if size
-        ]
+        rows = [(self._label, module, size) for size in wanted if size]
+        made = self._builder.alloc_in_step(self._iteration, rows, Category.TEMPORARY)
         self.drop(variable)
         self._bound[variable] = made
 
@@ -39,8 +36,7 @@ class Scratch:
     def drop(self, *variables: str) -> None:
         """`del variable`; what is not bound is passed over."""
         for variable in variables:
-            for handle in self._bound.pop(variable, []):
-                self._builder.free(self._builder.at_step(self._iteration), handle)
+            self._builder.free_in_step(self._iteration, self._bound.pop(variable, []))
 
     def close(self) -> None:
         """The function returns."""

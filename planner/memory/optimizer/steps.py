@@ -43,19 +43,13 @@ def place_state(
     `full_embeddings` says that embeddings keep fp32 state under 8-bit optimizers, as the Trainer has it.
     """
     traits = optimizer.traits
-    handles: list[Handle] = []
-
-    def keep(kept: Kept, module: str) -> None:
-        label = f"{optimizer} {kept.label}"
-        handles.append(builder.alloc(builder.at_step(0), kept.nbytes, Category.OPTIMIZER_STATE, label, module))
-
-    for table in traits.shared(tensors, full_embeddings):
-        keep(table, "")
+    rows = [(table.label, "", table.nbytes) for table in traits.shared(tensors, full_embeddings)]
     for tensor in tensors:
-        for kept in traits.state(tensor, full_embeddings) if tensor.numel else ():
-            if not kept.managed:
-                keep(kept, tensor.name)
-    return handles
+        if tensor.numel:
+            kept = traits.state(tensor, full_embeddings)
+            rows += [(one.label, tensor.name, one.nbytes) for one in kept if not one.managed]
+    labelled = ((f"{optimizer} {label}", module, size) for label, module, size in rows)
+    return builder.alloc_in_step(0, labelled, Category.OPTIMIZER_STATE)
 
 
 def place_step(builder: StreamBuilder, iteration: int, optimizer: Optimizer, tensors: Sequence[LocalTensor]) -> None:

@@ -9,9 +9,10 @@ from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.stream import StreamBuilder
 from gpu_plan.planner.strategy.base import MASTER, RankContext, nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
+from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
 from gpu_plan.planner.strategy.fsdp2.packed import packed_dtype, stored_as_floats
 from gpu_plan.planner.strategy.fsdp2.units import ROOT, Sharding, Unit, Wrapping, shard, wrap_units
-from gpu_plan.planner.strategy.module_times import ModuleTimes, module_times
+from gpu_plan.planner.strategy.module_times import ModuleTimes, module_times, unit_times
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Kind, Mark, ParameterInfo
 from gpu_plan.planner.trace.variant import Regime
@@ -21,9 +22,10 @@ def _shards(context: RankContext) -> list[Sharding]:
     """Of each parameter; layers of a kind have the same ones."""
     known: dict[tuple[tuple[int, ...], int], Sharding] = {}
     found = []
+    expert_ranks, shard_ranks = context.expert_ranks, context.shard_ranks
     for parameter in context.trace.parameters:
-        ranks = context.expert_ranks if parameter.experts else context.shard_ranks
-        key = (tuple(parameter.shape), ranks)
+        ranks = expert_ranks if parameter.experts else shard_ranks
+        key = (parameter.shape, ranks)
         if key not in known:
             known[key] = shard(parameter, ranks)
         found.append(known[key])
@@ -121,6 +123,22 @@ class Layout:
         quantised = self.context.peft.quantises and not is_floating(packed_dtype(self.context))
         return quantised and is_floating(parameter.dtype) and bool(self.context.stack.traits.held(quantised=True).wide)
 
+    def host_shards(self, unit: Unit) -> list[fsdp_host.HostShard]:
+        """The unit's parameters on their way from the host."""
+        return self._host_shards[unit.name]
+
+    @cached_property
+    def _host_shards(self) -> dict[str, list[fsdp_host.HostShard]]:
+        return {unit.name: [self._host_shard(index) for index in unit.parameters] for unit in self.units}
+
+    def _host_shard(self, index: int) -> fsdp_host.HostShard:
+        gathered = self.gathered_dtype(index)
+        return fsdp_host.HostShard(
+            stored=self.stored_bytes(index),
+            gathered=nbytes(self.shards[index].shard_numel, gathered),
+            casts=self.stored_dtype(index) != gathered,
+        )
+
     def stored_bytes(self, index: int) -> int:
         """Bytes of a parameter's shard where it is kept."""
         return nbytes(self.shards[index].shard_numel, self.stored_dtype(index))
@@ -147,12 +165,15 @@ class Layout:
         return bool((self.trace.kind == Kind.GRADIENT).any())
 
     def forward_span(self, unit: Unit) -> tuple[int, int]:
-        enters = [self.times.enter[m] for m in unit.modules if m in self.times.enter]
-        leaves = [self.times.exit[m] for m in unit.modules if m in self.times.exit]
-        return min(enters), max(leaves)
+        """Where forward enters a unit that runs, and where it has left it."""
+        enter, leave = unit_times(self.trace, unit.modules).forward
+        assert enter is not None
+        assert leave is not None
+        return enter, leave
 
     def runs(self, unit: Unit) -> bool:
-        return any(m in self.times.enter and m in self.times.exit for m in unit.modules)
+        """Whether forward passes through it."""
+        return unit_times(self.trace, unit.modules).runs
 
     @cached_property
     def forward_order(self) -> tuple[Unit, ...]:
@@ -183,9 +204,8 @@ class Layout:
             if not self.runs(unit):
                 continue
             late = unit.name == ROOT or (embedding is not None and embedding in unit.modules) or not self.fed(unit)
-            enters = [self.times.backward_enter[m] for m in unit.modules if m in self.times.backward_enter]
-            leaves = [self.times.backward_exit[m] for m in unit.modules if m in self.times.backward_exit]
-            enter = start if unit.name == ROOT else min(enters, default=end)
-            leave = end if late else max(leaves, default=end)
+            entered, left = unit_times(self.trace, unit.modules).backward
+            enter = start if unit.name == ROOT else end if entered is None else entered
+            leave = end if late or left is None else left
             spans.append((unit, enter, leave))
         return sorted(spans, key=lambda span: (span[1], span[2]))

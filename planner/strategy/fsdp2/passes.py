@@ -101,7 +101,8 @@ class Passes:
 
     def _copy_out(self, at: Point, unit: Unit) -> Unsharded:
         """The unsharded parameters, one storage each, padding included."""
-        sizes = [self._layout.unsharded_bytes[i] for i in unit.parameters]
+        unsharded = self._layout.unsharded_bytes
+        sizes = [unsharded[i] for i in unit.parameters]
         return self._builder.alloc_each(at, sizes, Category.COMMUNICATION, "unsharded parameters", unit.name)
 
     def _copied(self, at: Point, unit: Unit) -> Unsharded:
@@ -146,23 +147,15 @@ class Passes:
     def _copy_in(self, at: Point, unit: Unit) -> Sequence[Handle]:
         """_get_param_all_gather_inputs: nothing where shards are stored on the device as they are gathered."""
         if self._layout.on_host:
-            shards = [self._host_shard(index) for index in unit.parameters]
-            return fsdp_host.copy_in(self._builder, at, shards, unit.name, ALL_GATHER_STREAM)
-        cast = [self._layout.shards[i].shard_numel for i in unit.parameters if i in self._layout.float8]
+            return fsdp_host.copy_in(self._builder, at, self._layout.host_shards(unit), unit.name, ALL_GATHER_STREAM)
+        float8 = self._layout.float8
+        cast = [self._layout.shards[i].shard_numel for i in unit.parameters if i in float8] if float8 else []
         made = fsdp_float8.cast_shards(self._builder, at, cast, unit.name, ALL_GATHER_STREAM)
         size = self._layout.cast_in(unit)
         if not size:
             return made
         category, label = Category.COMMUNICATION, "all-gather input"
         return [*made, self._builder.alloc(at, size, category, label, unit.name, cuda_stream=ALL_GATHER_STREAM)]
-
-    def _host_shard(self, index: int) -> fsdp_host.HostShard:
-        gathered = self._layout.gathered_dtype(index)
-        return fsdp_host.HostShard(
-            stored=self._layout.stored_bytes(index),
-            gathered=nbytes(self._layout.shards[index].shard_numel, gathered),
-            casts=self._layout.stored_dtype(index) != gathered,
-        )
 
     def _gather_for_backward(
         self,

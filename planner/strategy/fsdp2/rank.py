@@ -18,6 +18,7 @@ from gpu_plan.planner.strategy.base import (
     autocast_regime,
     nbytes,
     place_buffers,
+    place_weights,
     place_workspaces,
 )
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
@@ -29,7 +30,6 @@ from gpu_plan.planner.strategy.fsdp2.passes import Passes, Unsharded
 from gpu_plan.planner.strategy.fsdp2.units import Wrapping, wrap_units, wrapping_notes
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work
 from gpu_plan.planner.strategy.traits import Offload
-from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS
 from gpu_plan.planner.workload.training import Optimizer, Peft, Precision, Stack
@@ -106,14 +106,15 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
 def place_shards(layout: Layout) -> None:
     """What stands from load on."""
     builder = layout.builder
+    rows = []
     for index, parameter in enumerate(layout.trace.parameters):
         sharded = is_floating(parameter.dtype)
         if (sharded and layout.on_host) or parameter.tied_to:
             continue
         numel = layout.shards[index].shard_numel if sharded else parameter.numel
         label = "weight shard" if sharded else "4-bit weight, whole on every rank"
-        size = nbytes(numel, layout.stored_dtype(index))
-        builder.alloc(builder.at_load(), size, Category.PARAMETERS, label, parameter.name)
+        rows.append((label, parameter.name, nbytes(numel, layout.stored_dtype(index))))
+    place_weights(builder, rows)
     place_buffers(builder)
     place_workspaces(builder, layout.context.capability)
 

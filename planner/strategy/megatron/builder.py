@@ -6,7 +6,7 @@ Megatron-LM sets deallocate_pipeline_outputs); what is sent back lives until the
 """
 
 from gpu_plan.planner.megatron.part import GATHERED
-from gpu_plan.planner.memory.stream import Point
+from gpu_plan.planner.memory.stream import Point, point
 from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK
 from gpu_plan.planner.pipeline.schedules import Kind
 from gpu_plan.planner.strategy.pipeline.builder import PipelineBuilder, _Played
@@ -24,11 +24,11 @@ class MegatronBuilder(PipelineBuilder):
             if one.action.kind is not Kind.FORWARD:
                 continue
             span = self.rank.span_of(one.action.stage)
-            start, over = Point(one.segment, -1), self._backward_end(one)
+            start, over = point(one.segment, -1), self._backward_end(one)
             for name, per, fixed in self._inputs_of(one.action.stage):
                 if name in _LABELS or name == GATHERED:
                     continue
-                ends = over if name in ("input_ids", "position_ids") else Point(one.segment, 2 * span.forward[1] + 1)
+                ends = over if name in ("input_ids", "position_ids") else point(one.segment, 2 * span.forward[1] + 1)
                 if name in ("labels", "loss_mask"):
                     ends = over
                 self.free(ends, self._alloc(start, fixed, per, Category.INPUTS, name, ""))
@@ -37,7 +37,7 @@ class MegatronBuilder(PipelineBuilder):
         for one in self._played:
             forward = one.action.kind is Kind.FORWARD
             name = RECEIVED if forward else SENT_BACK
-            start = Point(one.segment, -1)
+            start = point(one.segment, -1)
             for own, per, fixed in self._inputs_of(one.action.stage):
                 if own != name:
                     continue
@@ -47,26 +47,26 @@ class MegatronBuilder(PipelineBuilder):
         first = self._played[0].segment
         for own, per, fixed in self.trace.inputs:
             if own == GATHERED:
-                self._alloc(Point(first, -2), fixed, per, Category.COMMUNICATION, "gathered input of the head", "")
+                self._alloc(point(first, -2), fixed, per, Category.COMMUNICATION, "gathered input of the head", "")
 
     def _after(self, one: _Played) -> Point:
         """When the loop's variable takes the next gradient that is received: before the next backward, else at its
         end."""
         later = [p for p in self._played if p.segment > one.segment and p.action.kind is not Kind.FORWARD]
         if later and later[0].in_pass.iteration == one.in_pass.iteration:
-            return Point(later[0].segment, 0)
-        return Point(one.segment, 2 * self.trace.num_events + 3)
+            return point(later[0].segment, 0)
+        return point(one.segment, 2 * self.trace.num_events + 3)
 
     def _backward_end(self, one: _Played) -> Point:
         span = self.rank.span_of(one.action.stage)
         segment = self._at[one.in_pass.iteration, one.action.stage, one.action.micro_batch, False]
-        return Point(segment, 2 * span.backward[1] + 1)
+        return point(segment, 2 * span.backward[1] + 1)
 
     def _let_go(self) -> None:
         per_step = len(self.rank.order)
         for iteration in range(2):
             played = self._played[iteration * per_step : (iteration + 1) * per_step]
-            over = Point(played[-1].segment, 2 * self.trace.num_events + 4)
+            over = point(played[-1].segment, 2 * self.trace.num_events + 4)
             for number, one in enumerate(played):
                 self._release(one, number, played, over)
 
@@ -79,10 +79,10 @@ class MegatronBuilder(PipelineBuilder):
         later = [p for p in played[number + 1 :] if p.action.kind is not Kind.FORWARD]
         back_gone = over
         if later:
-            back_gone = Point(later[0].segment, 2 * self.rank.span_of(later[0].action.stage).backward[1] + 2)
+            back_gone = point(later[0].segment, 2 * self.rank.span_of(later[0].action.stage).backward[1] + 2)
         for tensors, at in (
             (left.losses, over),
-            (left.outputs, Point(forward, 2 * span.forward[1] + 1)),
+            (left.outputs, point(forward, 2 * span.forward[1] + 1)),
             (left.sent_back, back_gone),
         ):
             for tensor in tensors:

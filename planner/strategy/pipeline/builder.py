@@ -20,6 +20,7 @@ from gpu_plan.planner.memory.stream import (
     TracedEvents,
     allocations,
     carried_storages,
+    point,
 )
 from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK, PipelineRank, StageSpan
 from gpu_plan.planner.pipeline.schedules import Action, Kind, Schedule
@@ -127,7 +128,7 @@ class PipelineBuilder(StreamBuilder):
         """The batch of a whole step lives until the loop's variable takes the next one; micro batches are views."""
         before: list[Handle] = []
         for iteration in range(2):
-            start = Point(self._played[iteration * len(self.rank.order)].segment, -1)
+            start = point(self._played[iteration * len(self.rank.order)].segment, -1)
             batch = [
                 self._alloc(
                     start, fixed * self.rank.micro_batches, per * self.rank.micro_batches, Category.INPUTS, name, ""
@@ -140,7 +141,7 @@ class PipelineBuilder(StreamBuilder):
 
     def _place_received(self) -> None:
         """Buffers of every micro batch, made before the first one runs, activations' before gradients'."""
-        start = Point(self._played[0].segment, -2)
+        start = point(self._played[0].segment, -2)
         for name, label in _RECEIVED.items():
             for own, per, fixed in self.trace.inputs:
                 if own == name:
@@ -152,7 +153,7 @@ class PipelineBuilder(StreamBuilder):
         per_step = len(self.rank.order)
         for iteration in range(2):
             played = self._played[iteration * per_step : (iteration + 1) * per_step]
-            over = Point(played[-1].segment, 2 * self.trace.num_events + 4)
+            over = point(played[-1].segment, 2 * self.trace.num_events + 4)
             for number, one in enumerate(played):
                 self._let_go_of(one, number, played, over)
 
@@ -185,8 +186,8 @@ class PipelineBuilder(StreamBuilder):
             if self.rank.keeps_sent and not span.cut.is_last and mine == self._ahead(played) - 2:
                 # Schedule1F1B's send_work, from the last send of the warmup to the first of the cooldown.
                 behind = next(p for p in played if p.segment > forwards[-1].segment)
-                return Point(max(behind.segment, one.segment), 2 * span.backward[1] + 2)
-        return Point(one.segment, 2 * span.backward[1] + 1)
+                return point(max(behind.segment, one.segment), 2 * span.backward[1] + 2)
+        return point(one.segment, 2 * span.backward[1] + 1)
 
     @staticmethod
     def _ahead(played: list[_Played]) -> int:
@@ -201,15 +202,15 @@ class PipelineBuilder(StreamBuilder):
         span = self.rank.span_of(one.action.stage)
         if schedule.takes_stages:
             following = played[number + 1] if number + 1 < len(played) else None
-            return over if following is None else Point(following.segment, -1)
+            return over if following is None else point(following.segment, -1)
         later = [p for p in played[number + 1 :] if p.action.kind is not Kind.FORWARD]
-        return Point(later[0].segment, 2 * span.backward[1] + 2) if later else over
+        return point(later[0].segment, 2 * span.backward[1] + 2) if later else over
 
     def _at_forward_end(self, played: _Played) -> Point:
         """When a forward's outputs are bound to the loop's variable."""
         span = self.rank.span_of(played.action.stage)
         bound = 2 * self.trace.mark_position(Mark.OUTPUTS_BOUND)
-        return Point(played.segment, min(bound, 2 * span.forward[1]))
+        return point(played.segment, min(bound, 2 * span.forward[1]))
 
     @cached_property
     def _left(self) -> dict[int, _Left]:

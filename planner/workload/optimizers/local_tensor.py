@@ -1,7 +1,7 @@
 """A parameter as one rank's optimizer sees it."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from gpu_plan.planner.dtypes import element_bits
 from gpu_plan.planner.units import ceil_div
@@ -17,9 +17,9 @@ class Role(StrEnum):
     """The untied output embedding."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTensor:
-    """A parameter, or its shard, as the optimizer sees it."""
+class LocalTensor(NamedTuple):
+    """A parameter, or its shard, as the optimizer sees it: a named tuple, for every rank that is laid out makes one of
+    each."""
 
     name: str
     numel: int

@@ -97,7 +97,7 @@ def planned(case: RankCase, world_size: int) -> dict[str, Any]:
     stage = Stage3(context, buffers=int(case.settings.get("zero.param_buffer_count", "5")))
     assert stage.nvme is not None
     names = [parameter.name for parameter in context.trace.parameters]
-    calls = stage.coordinator.pool.calls if stage.coordinator.pool is not None else []
+    calls = stage.pool.calls if stage.pool is not None else []
     died = ""
     try:
         plan = stage.plan()

@@ -10,7 +10,7 @@ import bisect
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 
@@ -25,6 +25,10 @@ class Storage(Protocol[_At]):
 
     def take(self, at: _At, elements: int, label: str) -> int:
         """Allocates; returns a ticket."""
+        ...
+
+    def fetch(self, at: _At, elements: int) -> int:
+        """This rank's partition on the device, copied over where partitions lie on the host; returns a ticket."""
         ...
 
     def give(self, at: _At, ticket: int) -> None:
@@ -53,8 +57,7 @@ class _Flight:
     waiting: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Gather:
+class Gather(NamedTuple):
     """One kind of all-gather: elements of the whole, whether backward, whether ahead of its use."""
 
     elements: int
@@ -74,7 +77,7 @@ class Coordinator(Generic[At]):
     limits: Limits
     storage: Storage[At]
     on_host: bool = False
-    """Whether partitions lie in host memory (offload_param), to be copied over at every gather."""
+    """Whether partitions lie in host memory (offload_param), so that a single rank gathers too."""
     pool: SwapPool | None = None
     """Through which partitions pass that lie on NVMe."""
     viewed: frozenset[int] = frozenset()
@@ -125,14 +128,16 @@ class Coordinator(Generic[At]):
             self._backward[module] = None
         if self._recorded is not None and not self._complete:
             self._recorded.append(module)
-        needed = self.owned.get(module, ())
-        self._gather(at, needed, backward=backward, ahead=False)
-        for parameter in needed:
-            self._users.setdefault(parameter, set()).add(module)
-            if parameter in self._flights:
-                self._land(at, parameter)
-        if self._complete:
-            self._dequeue(needed)
+        needed = self.owned.get(module)
+        if needed:
+            self._gather(at, needed, backward=backward, ahead=False)
+            for parameter in needed:
+                self._users.setdefault(parameter, set()).add(module)
+                if parameter in self._flights:
+                    self._land(at, parameter)
+        if self._complete and (self._queue or self.pool is not None):
+            if needed:
+                self._dequeue(needed)
             self._prefetch(at, backward=backward)
         self._step += 1
 
@@ -142,13 +147,16 @@ class Coordinator(Generic[At]):
         What a recomputation saves, torch/utils/checkpoint.py keeps as detached views (_recomputation_hook): of every
         weight, then.
         """
+        owned = self.owned.get(module, ())
         if backward:
-            self._forget_views(at, module)
+            for parameter in owned:
+                self.forget_view(at, parameter)
             self._backward.pop(module, None)
         elif module in self._backward:
             return  # Recomputation that stops early leaves the running module without its exit hook.
-        for parameter in self.owned.get(module, ()):
-            self._users.get(parameter, set()).discard(module)
+        for parameter in owned:
+            if parameter in self._users:
+                self._users[parameter].discard(module)
             if parameter in self.in_graph and not backward:
                 self._name(parameter, once=not recomputed)
             if not self._complete or not self._soon(parameter):
@@ -158,9 +166,12 @@ class Coordinator(Generic[At]):
     def finish_backward(self, at: At) -> None:
         """Modules whose input needs no gradient never tell that they are done."""
         for module in list(self._backward):
-            self._forget_views(at, module)
+            # The backward of a module's operators lets go of what autograd had saved for them.
             for parameter in self.owned.get(module, ()):
-                self._users.get(parameter, set()).discard(module)
+                self.forget_view(at, parameter)
+            for parameter in self.owned.get(module, ()):
+                if parameter in self._users:
+                    self._users[parameter].discard(module)
                 if parameter not in self.persistent:
                     self._release(at, parameter)
         self._backward.clear()
@@ -201,10 +212,9 @@ class Coordinator(Generic[At]):
     def _copy_over(self, at: At, parameters: Sequence[int]) -> list[int]:
         """This rank's partitions on the device, to be gathered from there; a single rank copies straight."""
         world = self.limits.world_size
-        if not self.on_host or world == 1:
+        if world == 1:
             return []
-        label = "weight partition from host"
-        return [self.storage.take(at, self._padded(parameter) // world, label) for parameter in parameters]
+        return [self.storage.fetch(at, self._padded(parameter) // world) for parameter in parameters]
 
     def _gather(self, at: At, parameters: Sequence[int], *, backward: bool, ahead: bool) -> None:
         absent = [p for p in parameters if p not in self._whole and p not in self._flights]
@@ -213,7 +223,7 @@ class Coordinator(Generic[At]):
         self._live += sum(self.numel[p] for p in absent)
         if self.pool is not None:
             self.pool.ensure(absent)
-        elements = sum(self._padded(p) for p in absent)
+        elements = sum(map(self._padded, absent))
         self.gathers[Gather(elements, backward, ahead)] += 1
         flight = _Flight(absent, waiting=len(absent))
         if len(absent) == 1 or self.limits.world_size == 1:
@@ -246,7 +256,9 @@ class Coordinator(Generic[At]):
         ticket = self._whole.pop(parameter)
         if self.pool is not None:
             self.pool.release(parameter)
-        orphans = next((left for named, left in reversed(self._graphs) if ticket in named), None)
+        orphans = None
+        if self.in_graph:
+            orphans = next((left for named, left in reversed(self._graphs) if ticket in named), None)
         if orphans is not None:
             orphans.append(ticket)
         elif viewed:
@@ -269,15 +281,11 @@ class Coordinator(Generic[At]):
             for ticket in self._graphs.pop(0)[1]:
                 self.storage.give(at, ticket)
 
-    def _forget_views(self, at: At, module: int) -> None:
-        """The backward of a module's operators lets go of what autograd had saved for them."""
-        for parameter in self.owned.get(module, ()):
-            self.forget_view(at, parameter)
-
     def forget_view(self, at: At, parameter: int) -> None:
         """The operator that had saved a view of a parameter has run backward: its gradient is there."""
-        for ticket in self._kept.pop(parameter, ()):
-            self.storage.give(at, ticket)
+        if parameter in self._kept:
+            for ticket in self._kept.pop(parameter):
+                self.storage.give(at, ticket)
 
     # -- the recorded order ----------------------------------------------------------------------------------
 

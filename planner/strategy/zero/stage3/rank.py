@@ -27,6 +27,7 @@ from gpu_plan.planner.strategy.zero.stage3.nvme import Nvme, nvme_layout, nvme_n
 from gpu_plan.planner.strategy.zero.stage3.partition import holders, partition
 from gpu_plan.planner.strategy.zero.stage3.queues import ReduceQueue
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
+from gpu_plan.planner.strategy.zero.stage3.told import Asked, Recorded, Recorder, Repeated, scripts
 from gpu_plan.planner.strategy.zero.stage3.traffic import Traffic, collectives
 from gpu_plan.planner.strategy.zero.stage3.views import (
     lookup_modules,
@@ -49,17 +50,25 @@ _MODULE_EVENTS = frozenset({Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BAC
 class _Placed:
     """The coordinator's buffers, placed in a stream."""
 
-    def __init__(self, builder: StreamBuilder, dtype: str) -> None:
-        self._builder, self._dtype = builder, dtype
-        self._handles: list[Handle] = []
+    def __init__(self, builder: StreamBuilder, dtype: str, *, from_host: bool) -> None:
+        self._builder, self._dtype, self._from_host = builder, dtype, from_host
+        self._handles: list[Handle | None] = []
 
     def take(self, at: Point, elements: int, label: str) -> int:
         size = nbytes(elements, self._dtype)
         self._handles.append(self._builder.alloc(at, size, Category.COMMUNICATION, label))
         return len(self._handles) - 1
 
+    def fetch(self, at: Point, elements: int) -> int:
+        if self._from_host:
+            return self.take(at, elements, "weight partition from host")
+        self._handles.append(None)
+        return len(self._handles) - 1
+
     def give(self, at: Point, ticket: int) -> None:
-        self._builder.free(at, self._handles[ticket])
+        handle = self._handles[ticket]
+        if handle is not None:
+            self._builder.free(at, handle)
 
 
 class Stage3:
@@ -77,22 +86,10 @@ class Stage3:
         self.weights_on_host = context.offload is Offload.ALL or (
             self.nvme is not None and context.setting("zero.offload_param", "nvme") != "none"
         )
-        self.coordinator: Coordinator[Point] = Coordinator(
-            numel=self.parts.numel,
-            owned=holders(context.trace),
-            persistent=self.parts.persistent,
-            limits=Limits(
-                prefetch=self.config.prefetch,
-                max_live=self.config.max_live,
-                max_reuse=self.config.max_reuse,
-                world_size=context.world_size,
-            ),
-            storage=_Placed(self.builder, self.dtype),
-            on_host=self.weights_on_host,
-            pool=SwapPool(swapped=self.nvme.swapped, buffers=self.buffers) if self.nvme and self.nvme.swapped else None,
-            viewed=viewed_parameters(context.trace),
-            in_graph=packed_in_graph(context.trace),
+        self.pool = (
+            SwapPool(swapped=self.nvme.swapped, buffers=self.buffers) if self.nvme and self.nvme.swapped else None
         )
+        self.coordinator = self._asked()
         self.lookups = lookup_modules(context.trace)
         self.leaves = leaf_parameters(context.trace)
         self.delayed = frozenset(index for indices in self.leaves.values() for index in indices)
@@ -108,6 +105,41 @@ class Stage3:
     def _nvme(self) -> Nvme:
         return nvme_layout(self.context, self.config, self.parts, self.dtype)
 
+    def _asked(self) -> Asked:
+        """Who says what is gathered: where another rank asked the same, as it was told."""
+        context, parts = self.context, self.parts
+        storage = _Placed(self.builder, self.dtype, from_host=self.weights_on_host)
+        limits = Limits(
+            prefetch=self.config.prefetch,
+            max_live=self.config.max_live,
+            max_reuse=self.config.max_reuse,
+            world_size=context.world_size,
+        )
+        self.script = (
+            parts.numel,
+            parts.persistent,
+            limits,
+            len(self.builder.passes),
+            context.stack.traits.is_trainer,
+            context.world_size == 1 and self.weights_on_host,
+        )
+        known = scripts(context.trace).get(self.script) if self.nvme is None else None
+        if known is not None:
+            return Repeated(known, storage)
+        recorder = Recorder(storage)
+        coordinator: Coordinator[Point] = Coordinator(
+            numel=parts.numel,
+            owned=holders(context.trace),
+            persistent=parts.persistent,
+            limits=limits,
+            storage=recorder,
+            on_host=self.weights_on_host,
+            pool=self.pool,
+            viewed=viewed_parameters(context.trace),
+            in_graph=packed_in_graph(context.trace),
+        )
+        return coordinator if self.nvme is not None else Recorded(coordinator, recorder)
+
     def plan(self) -> RankPlan:
         self._load()
         place_workspaces(self.builder, self.context.capability)
@@ -115,6 +147,8 @@ class Stage3:
             self._run(in_pass)
             if in_pass.last and self.parts.trainable:
                 self._step(in_pass.iteration)
+        if isinstance(self.coordinator, Recorded):
+            scripts(self.context.trace)[self.script] = self.coordinator.script()
         return RankPlan(
             stream=self.builder.build(),
             host_bytes=self._host_bytes(),

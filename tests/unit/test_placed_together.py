@@ -1,0 +1,131 @@
+"""What a strategy places: in the order of its points, one by one or many at once, and repeated for a rank alike."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Schedule, Waits
+from gpu_plan.planner.memory.stream import Point, RankStream, StreamBuilder, point
+from gpu_plan.planner.strategy.base import RankContext
+from gpu_plan.planner.strategy.kinds.zero3 import Zero3
+from gpu_plan.planner.strategy.traits import Offload
+from gpu_plan.planner.strategy.zero.stage3.told import scripts
+from gpu_plan.planner.trace.events import Category, Kind
+from gpu_plan.planner.workload.training import Stack
+from tests.support.rank_contexts import small_context
+from tests.support.tiny_trace import tiny_trace
+
+SHAPES = [(64, 4), (8,), (32, 16), (4,)]
+TRACE = tiny_trace(SHAPES, element_bytes=4)
+LABEL = "x"
+
+
+def same(one: RankStream, other: RankStream) -> None:
+    for field in fields(RankStream):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        if field.name != "trace":
+            assert np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs, field.name
+
+
+@given(st.lists(st.lists(st.integers(0, 5000), max_size=4), max_size=5))
+def test_many_at_once_are_as_many_one_by_one(groups: list[list[int]]) -> None:
+    one, many = StreamBuilder(TRACE, 1), StreamBuilder(TRACE, 1)
+    for number, sizes in enumerate(groups):
+        iteration = number % 2
+        made = [one.alloc(one.at_step(iteration), size, Category.TEMPORARY, LABEL, f"m{size}") for size in sizes]
+        rows = [(LABEL, f"m{size}", size) for size in sizes]
+        assert many.alloc_in_step(iteration, rows, Category.TEMPORARY) == made
+        for handle in made:
+            one.free(one.at_step(iteration), handle)
+        many.free_in_step(iteration, made)
+        at = one.after(one.passes[0], 3)
+        held = [one.alloc(at, size, Category.GRADIENTS, LABEL) for size in sizes]
+        assert list(many.alloc_each(at, sizes, Category.GRADIENTS, LABEL)) == held
+        for handle in held:
+            one.free(at, handle)
+        many.free_each(at, held)
+    same(one.build(), many.build())
+
+
+moments = st.tuples(st.integers(0, 4), st.integers(-2, 30))
+
+
+@settings(max_examples=60)
+@given(st.lists(moments, max_size=25))
+def test_events_stand_in_the_order_of_their_points_then_as_they_were_placed(
+    chosen: list[tuple[int, int]],
+) -> None:
+    builder = StreamBuilder(TRACE, 1)
+    placed: list[tuple[Point, int]] = []
+    for size, (segment, key) in enumerate(chosen, start=1):
+        at = point(segment, key)
+        placed.append((at, size))
+        builder.alloc(at, size, Category.TEMPORARY, LABEL)
+    stream = builder.build()
+    own = TRACE.num_tensors * stream.num_passes
+    inputs = len(stream.fixed) - own - len(chosen)
+    found = [int(tensor) - own - inputs + 1 for tensor in stream.event_tensor if tensor >= own + inputs]
+    assert found == [size for _, size in sorted(placed, key=lambda one: one[0])]
+    assert (np.diff(stream.event_segment) >= 0).all()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(moments, moments), min_size=1, max_size=12))
+def test_a_block_serves_again_before_the_first_event_behind_its_moment(
+    chosen: list[tuple[tuple[int, int], tuple[int, int]]],
+) -> None:
+    """Behind a moment stands what has a later point, and at the same point what was placed after it was taken."""
+    builder = StreamBuilder(TRACE, 1)
+    waiting: list[tuple[int, Point, int]] = []
+    for freed, back in chosen:
+        handle = builder.alloc(point(*freed), 512, Category.TEMPORARY, LABEL)
+        moment = builder.moment(point(*back))
+        waits = Waits({})
+        waits.until[Schedule.AHEAD] = moment
+        waiting.append((int(handle), *moment))
+        builder.free(point(*freed), handle, waits)
+    stream, placed = builder.build(), builder._placed
+    traced = len(stream.event_sign) - len(placed.at)
+    at = [*np.concatenate(builder._traced_events().at).tolist(), *placed.at]
+    own = TRACE.num_tensors * stream.num_passes
+    assert stream.event_return is not None
+    for handle, back_at, number in waiting:
+        before = sum(a < back_at or (a == back_at and place < traced + number) for place, a in enumerate(at))
+        freed_at = np.flatnonzero((stream.event_tensor == own + handle) & (stream.event_sign < 0))
+        assert stream.event_return[Schedule.AHEAD, freed_at].tolist() == [before]
+        for other in set(RUNS_AHEAD) - {Schedule.AHEAD}:
+            assert stream.event_return[other, freed_at].tolist() == [len(stream.event_sign)]
+
+
+def context(**changes: object) -> RankContext:
+    base = small_context(TRACE, world_size=4, settings=(("zero.param_persistence_threshold", "10"),))
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("world", [1, 4])
+@pytest.mark.parametrize("stack", [Stack.PLAIN, Stack.TRAINER])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_rank_that_repeats_what_another_was_told_is_as_one_that_asks(world: int, stack: Stack, steps: int) -> None:
+    """Of ranks of one trace the second and third find the coordinator's calls; each is held against a trace of its
+    own."""
+    shared = replace(TRACE)
+    for offload in (Offload.NONE, Offload.OPTIMIZER, Offload.ALL):
+        asked = context(world_size=world, stack=stack, accumulation_steps=steps, offload=offload)
+        repeated = Zero3().rank(replace(asked, trace=shared))
+        alone = Zero3().rank(replace(asked, trace=replace(TRACE)))
+        same(repeated.stream, alone.stream)
+        assert repeated.collectives == alone.collectives
+        assert repeated.host_bytes == alone.host_bytes
+    assert len(scripts(shared)) == (2 if world == 1 else 1), "one rank gathers only what lies on the host"
+
+
+def test_every_call_is_told_once() -> None:
+    trace = replace(TRACE)
+    Zero3().rank(replace(context(), trace=trace))
+    (script,) = scripts(trace).values()
+    modules = int(np.isin(trace.kind, (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER)).sum())
+    assert len(script.calls) > 2 * modules
+    assert sum(script.gathers.values()) > 0
