@@ -16,6 +16,7 @@ from benchmarks.accuracy.memory.cases import Estimator, case_of
 from benchmarks.accuracy.models import Models
 from benchmarks.accuracy.row import SetAside
 from benchmarks.accuracy.score import Scorer
+from benchmarks.accuracy.speed.cases import setup_of as speed_setup_of
 from benchmarks.accuracy.torchtitan.cases import TitanCase
 from benchmarks.accuracy.trainer.setup import Setup
 from benchmarks.accuracy.trainer.strategies import regime_of, strategy_of
@@ -156,6 +157,15 @@ def test_a_row_s_name_is_no_path(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_said_is_set_aside_in_words(changed: Row, told: str) -> None:
     assert told in _reason(SINGLE, **changed)
+
+
+def test_a_power_limit_without_a_figure_is_no_power_limit() -> None:
+    """Seconds follow the power: how long such a device takes is not known."""
+    name = "tp-torchao-0008"
+    with pytest.raises(SetAside, match="power limit that is not told"):
+        speed_setup_of(BY_ID[name], MODELS)
+    told = {**BY_ID[name], "gpu": {**BY_ID[name]["gpu"], "model": "B200 (power limited, 750 W)"}}
+    assert ("gpu.power_limit", "750") in speed_setup_of(told, MODELS).workload.settings
 
 
 # -- never a crash --------------------------------------------------------------------------------------------

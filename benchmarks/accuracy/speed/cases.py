@@ -92,6 +92,9 @@ def _check(row: Row) -> None:
         raise SetAside("no training")
     if any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in ("tp", "pp", "cp", "ep")):
         raise SetAside("tensor, pipeline, context or expert parallel")
+    device = text(row, "gpu.model")
+    if "power limited" in device.lower() and _WATTS.search(device) is None:
+        raise SetAside("devices of a power limit that is not told")
     group = software_group(row)
     if any(word in f"{group} {text(row, 'source')} {text(row, 'software')}".lower() for word in _MEGATRON):
         raise SetAside("Megatron's own kernels")

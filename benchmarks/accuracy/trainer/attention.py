@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from gpu_plan.planner.model.build.flash import IMPLEMENTATION
+from gpu_plan.planner.model.build.flash import SECOND
 
 
 def use_repeated_keys(model: Any) -> None:
@@ -51,7 +51,7 @@ def _forward(
     copies = query.shape[1] // key.shape[1]
     key = _repeat(key, copies)
     value = _repeat(value, copies)
-    run = ALL_ATTENTION_FUNCTIONS[IMPLEMENTATION]
+    run = ALL_ATTENTION_FUNCTIONS[SECOND.name]
     out, _ = run(self, query, key, value, attention_mask, dropout=0.0, scaling=self.scaling)
     return self.o_proj(out.reshape(*hidden_states.shape[:-1], -1).contiguous()), None
 
