@@ -30,6 +30,10 @@ _MIRRORED = ("deepspeed", "bitsandbytes", "torchao")
 """Mirrored, though no trace is made with them: a plan says where another version is installed."""
 
 
+_SELDOM = 50_000
+"""Objects after which garbage is collected; 700 in Python."""
+
+
 def run_job(request: Request, note: Note, openers: "Openers | None" = None, watch: "Watcher | None" = None) -> Answer:
     """The answer to a request: kept from before when nothing it rests on has changed.
 
@@ -74,7 +78,7 @@ def _searched(
     openers: "Openers | None",
     watch: "Watcher | None",
 ) -> Answer:
-    with _uncollected():
+    with _seldom_collected():
         from gpu_plan.planner.job.answer import plan_from_scratch
         from gpu_plan.planner.job.prepared import Openers
         from gpu_plan.planner.search.underway.watch import Watcher
@@ -83,15 +87,14 @@ def _searched(
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without garbage collection meanwhile: it would walk everything that imports made, again and again."""
-    collects = gc.isenabled()
-    gc.disable()
+def _seldom_collected() -> Iterator[None]:
+    """Collection of garbage walks everything that imports made; what a trace leaves behind must go all the same."""
+    usual = gc.get_threshold()
+    gc.set_threshold(_SELDOM, *usual[1:])
     try:
         yield
     finally:
-        if collects:
-            gc.enable()
+        gc.set_threshold(*usual)
 
 
 def _key(request: Request, cluster: Cluster, source: ModelSource) -> str:
