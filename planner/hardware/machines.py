@@ -48,7 +48,12 @@ def load_platforms() -> dict[str, Platform]:
 
 def usual_ram(gpu: Gpu, gpus_per_node: int) -> UsualRam:
     """RAM of the smallest known machine with so many of these GPUs; so much for each GPU where none is known."""
-    alike = [machine for machine in load_platforms().values() if machine.gpu_id == gpu.id]
+    return _usual_ram(gpu.id, gpus_per_node)
+
+
+@functools.cache
+def _usual_ram(gpu: str, gpus_per_node: int) -> UsualRam:
+    alike = [machine for machine in load_platforms().values() if machine.gpu_id == gpu]
     sizes = [
         UsualRam(bytes=machine.host_ram_bytes, source=machine.name)
         for machine in alike

@@ -1,6 +1,8 @@
 """What a rank's stream means in figures: peak, its phase, its composition, and the tensors that stand there."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -24,10 +26,9 @@ class StandingTensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryProfile:
-    """Figures of one rank at one micro batch; bytes as the allocator charges them."""
+class PeakDetails:
+    """What a profile says beside its peak; bytes as the allocator charges them."""
 
-    peak_allocated_bytes: int
     phase_of_peak: Phase
     at_peak: dict[Category, int]
     at_rest_bytes: int
@@ -35,12 +36,55 @@ class MemoryProfile:
     phase_peaks: dict[Phase, int]
 
 
-_NOTHING = MemoryProfile(
-    peak_allocated_bytes=0,
-    phase_of_peak=Phase.LOAD,
-    at_peak=dict.fromkeys(CATEGORIES, 0),
-    at_rest_bytes=0,
-    phase_peaks=dict.fromkeys(TRAINING_PHASES, 0),
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemoryProfile:
+    """Figures of one rank at one micro batch; of what the peak alone rules out nobody asks the details."""
+
+    peak_allocated_bytes: int
+    details: Callable[[], PeakDetails] = field(repr=False)
+
+    @property
+    def phase_of_peak(self) -> Phase:
+        """Where the peak is."""
+        return self.details().phase_of_peak
+
+    @property
+    def at_peak(self) -> dict[Category, int]:
+        """What stands at the peak, by category."""
+        return self.details().at_peak
+
+    @property
+    def at_rest_bytes(self) -> int:
+        """Allocated between iterations, after the optimizer step."""
+        return self.details().at_rest_bytes
+
+    @property
+    def phase_peaks(self) -> dict[Phase, int]:
+        """Most that stands in each phase."""
+        return self.details().phase_peaks
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MemoryProfile) or self.peak_allocated_bytes != other.peak_allocated_bytes:
+            return False
+        return self.details is other.details or self.details() == other.details()
+
+    def __hash__(self) -> int:
+        return hash(self.peak_allocated_bytes)
+
+
+def known(peak_allocated_bytes: int, details: PeakDetails) -> MemoryProfile:
+    """A profile whose details are worked out already."""
+    return MemoryProfile(peak_allocated_bytes=peak_allocated_bytes, details=lambda: details)
+
+
+_NOTHING = known(
+    0,
+    PeakDetails(
+        phase_of_peak=Phase.LOAD,
+        at_peak=dict.fromkeys(CATEGORIES, 0),
+        at_rest_bytes=0,
+        phase_peaks=dict.fromkeys(TRAINING_PHASES, 0),
+    ),
 )
 
 
@@ -49,16 +93,22 @@ def measure(stream: RankStream, micro_batch: int, blocks: IntArray | None = None
 
     `blocks`: bytes that the simulated allocator charged for each storage; otherwise each is rounded up by itself.
     """
-    sizes = stream.sizes(micro_batch) if blocks is None else blocks
-    live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
-    if not len(live):
+    if not len(stream.event_sign):
         return _NOTHING  # model states alone, all of them on the host
+    if blocks is None:
+        details = cache(lambda: _details(stream, stream.sizes(micro_batch)))
+        return MemoryProfile(peak_allocated_bytes=stream.peak(micro_batch), details=details)
+    live = np.cumsum(stream.event_sign * blocks[stream.event_tensor])
+    return known(int(live.max()), _details(stream, blocks))
+
+
+def _details(stream: RankStream, sizes: IntArray) -> PeakDetails:
+    live = np.cumsum(stream.event_sign * sizes[stream.event_tensor])
     peak_at = int(np.argmax(live))
     counts = alive_at(stream, peak_at)
     by_category = np.bincount(stream.category, weights=sizes * counts, minlength=len(CATEGORIES))
     rests = int(np.searchsorted(stream.event_segment, stream.step_segments[-1], side="right")) - 1
-    return MemoryProfile(
-        peak_allocated_bytes=int(live[peak_at]),
+    return PeakDetails(
         phase_of_peak=phase_at(stream, peak_at),
         at_peak={category: int(by_category[index]) for index, category in enumerate(CATEGORIES)},
         at_rest_bytes=int(live[rests]),

@@ -13,12 +13,10 @@ from typing import NewType
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_plan.planner.memory.lines import BLOCK, Peaks
 from gpu_plan.planner.memory.schedule import RUNS_AHEAD, Moment, Schedule, Waits
 from gpu_plan.planner.trace.events import CATEGORIES, CATEGORY_INDEX, Category, IntArray, Kind, Mark, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
-
-BLOCK = 512
-"""CUDA's caching allocator rounds every request up to this many bytes (pytorch c10/cuda/CUDACachingAllocator.cpp)."""
 
 
 class Phase(StrEnum):
@@ -384,10 +382,11 @@ class RankStream:
     """What those segments are called, where somebody named them."""
     phases: tuple[Phase, ...] = ()
     """Of a generation: the phase of each segment. Empty for training, whose events tell it."""
+    _peaks: Peaks = field(init=False, default_factory=Peaks, compare=False, repr=False)
 
     def sizes(self, micro_batch: int) -> IntArray:
         """Allocator bytes charged for every storage."""
-        return -(-self.requested(micro_batch) // BLOCK) * BLOCK
+        return (self.requested(micro_batch) + (BLOCK - 1)) & -BLOCK
 
     def requested(self, micro_batch: int) -> IntArray:
         """Bytes asked for, before the allocator rounds them up."""
@@ -403,6 +402,10 @@ class RankStream:
     def live(self, micro_batch: int) -> IntArray:
         """Allocated bytes after every event."""
         return np.cumsum(self.event_sign * self.sizes(micro_batch)[self.event_tensor])
+
+    def peak(self, micro_batch: int) -> int:
+        """Most bytes allocated after any event; 0 without events."""
+        return self._peaks.of(micro_batch, self.event_sign, self.event_tensor, self.fixed, self.per_sample)
 
 
 def _assemble(

@@ -2,7 +2,7 @@
 
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.overheads import Term, cached_blocks, nccl
-from gpu_plan.planner.memory.profile import MemoryProfile
+from gpu_plan.planner.memory.profile import PeakDetails, known
 from gpu_plan.planner.memory.stream import Phase
 from gpu_plan.planner.search.device_use import DeviceUse, Simulated
 from gpu_plan.planner.trace.events import CATEGORIES
@@ -11,13 +11,10 @@ from gpu_plan.planner.units import GIB, MIB
 
 def use(simulated: Simulated, capacity: int = 80 * GIB) -> DeviceUse:
     context = Term(name="CUDA context", low=MIB, expected=2 * MIB, high=3 * MIB, basis="measured", source="test")
-    profile = MemoryProfile(
-        peak_allocated_bytes=10 * GIB,
-        phase_of_peak=Phase.BACKWARD,
-        at_peak=dict.fromkeys(CATEGORIES, 0),
-        at_rest_bytes=0,
-        phase_peaks={},
+    details = PeakDetails(
+        phase_of_peak=Phase.BACKWARD, at_peak=dict.fromkeys(CATEGORIES, 0), at_rest_bytes=0, phase_peaks={}
     )
+    profile = known(10 * GIB, details)
     return DeviceUse(profile=profile, terms=(context,), host_bytes=0, capacity_bytes=capacity, simulated=simulated)
 
 

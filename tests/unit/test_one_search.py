@@ -9,7 +9,7 @@ import pytest
 
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.hardware.disk import NVME_BYTES_PER_S
-from gpu_plan.planner.memory.profile import MemoryProfile
+from gpu_plan.planner.memory.profile import PeakDetails, known
 from gpu_plan.planner.memory.stream import Phase
 from gpu_plan.planner.search.device_use import Simulated
 from gpu_plan.planner.search.generation.relaxed import relaxed as smaller_generations
@@ -46,9 +46,8 @@ class Judged(Judgement):
 
 def judged(peak: int, capacity: int = 16 * GIB, **more: object) -> Judged:
     at_peak = {**dict.fromkeys(CATEGORIES, 0), Category.TEMPORARY: peak - GIB, Category.COMMUNICATION: GIB}
-    profile = MemoryProfile(
-        peak_allocated_bytes=peak, phase_of_peak=Phase.BACKWARD, at_peak=at_peak, at_rest_bytes=0, phase_peaks={}
-    )
+    details = PeakDetails(phase_of_peak=Phase.BACKWARD, at_peak=at_peak, at_rest_bytes=0, phase_peaks={})
+    profile = known(peak, details)
     return Judged(profile=profile, terms=(), host_bytes=0, capacity_bytes=capacity, **more)
 
 

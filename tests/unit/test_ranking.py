@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_plan.planner.memory.profile import MemoryProfile
+from gpu_plan.planner.memory.profile import PeakDetails, known
 from gpu_plan.planner.memory.stream import Phase
 from gpu_plan.planner.search.front import beats, completed, front
 from gpu_plan.planner.search.judgement import Judgement
@@ -56,13 +56,10 @@ class Judged(Judgement):
 
 def judged(name: str, times: tuple[float, ...], *, used: int = 8, host: int = 0, **more: Any) -> Judged:
     """A plan that takes so many GiB of a device of 16 and of the node."""
-    profile = MemoryProfile(
-        peak_allocated_bytes=used * GIB,
-        phase_of_peak=Phase.BACKWARD,
-        at_peak=dict.fromkeys(CATEGORIES, 0),
-        at_rest_bytes=0,
-        phase_peaks={},
+    details = PeakDetails(
+        phase_of_peak=Phase.BACKWARD, at_peak=dict.fromkeys(CATEGORIES, 0), at_rest_bytes=0, phase_peaks={}
     )
+    profile = known(used * GIB, details)
     return Judged(
         name=name, times=times, profile=profile, terms=(), host_bytes=host * GIB, capacity_bytes=16 * GIB, **more
     )

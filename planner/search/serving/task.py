@@ -8,7 +8,7 @@ from typing import Any
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.memory.overheads import Term, cuda_context, nccl
-from gpu_plan.planner.memory.profile import MemoryProfile
+from gpu_plan.planner.memory.profile import MemoryProfile, PeakDetails, known
 from gpu_plan.planner.memory.stream import Phase
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StrategyChoice
@@ -118,13 +118,13 @@ def _profile(engine: EngineMemory) -> MemoryProfile:
     at_peak[Category.ACTIVATIONS] = engine.run.transient
     rest = engine.held + engine.cache_bytes
     whole = rest + engine.run.transient
-    return MemoryProfile(
-        peak_allocated_bytes=whole,
+    details = PeakDetails(
         phase_of_peak=Phase.PREFILL,
         at_peak=at_peak,
         at_rest_bytes=rest,
         phase_peaks={Phase.LOAD: engine.weights.nbytes, Phase.PREFILL: whole},
     )
+    return known(whole, details)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ class Evaluator(BaseEvaluator[Workload]):
     _states: dict[tuple[object, ...], StepJudgement] = field(default_factory=dict)
     _hosts: dict[tuple[object, ...], tuple[tuple[Term, ...], list[ParameterInfo]]] = field(default_factory=dict)
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
+    _outside: list[Term] = field(default_factory=list)
     kept_pipelines: dict[Any, tuple[PipedRank, ...]] = field(default_factory=dict)
     """Ranks of pipelines, kept for every micro batch that their traces span."""
 
@@ -152,6 +153,13 @@ class Evaluator(BaseEvaluator[Workload]):
         return replace(
             self, workload=workload, cluster=cluster, host_limit=cluster.host_ram_bytes, evaluated=0, **fresh
         )
+
+    @property
+    def outside_terms(self) -> tuple[Term, ...]:
+        """What every candidate takes outside the allocator."""
+        if not self._outside:
+            self._outside += [cuda_context(self.cluster), nccl(self.cluster)]
+        return tuple(self._outside)
 
     def variant(self, family: Family) -> StepVariant:
         """The trace that a family replays."""
@@ -249,7 +257,7 @@ class Evaluator(BaseEvaluator[Workload]):
             family=family,
             batch=batch,
             profile=profile,
-            terms=(cuda_context(self.cluster), nccl(self.cluster), *plan.outside, *uncompiled),
+            terms=(*self.outside_terms, *plan.outside, *uncompiled),
             host_bytes=host_bytes,
             nvme_bytes=plan.nvme_bytes,
             capacity_bytes=self.capacity_bytes,
@@ -271,7 +279,7 @@ class Evaluator(BaseEvaluator[Workload]):
             family=family,
             batch=batch,
             profile=step.profiles[step.worst],
-            terms=(cuda_context(self.cluster), nccl(self.cluster), *worst.plan.outside),
+            terms=(*self.outside_terms, *worst.plan.outside),
             host_bytes=worst.plan.host_bytes,
             capacity_bytes=self.capacity_bytes,
             timed=lambda: time,
