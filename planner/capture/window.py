@@ -19,6 +19,7 @@ from torch import nn
 from gpu_plan.planner.capture.answers.devices.accelerator import accelerator_answers
 from gpu_plan.planner.capture.answers.devices.cuda import cuda_answers
 from gpu_plan.planner.capture.answers.devices.defaults import defaults
+from gpu_plan.planner.capture.answers.diffused import weightless_diffusers
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank
 from gpu_plan.planner.capture.answers.generation import Generated, completions
 from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted, scripted_or_plain
@@ -39,6 +40,7 @@ from gpu_plan.planner.capture.standin.encodings import stand_in_for_encodings
 from gpu_plan.planner.capture.standin.metrics import stand_in_for_metrics
 from gpu_plan.planner.capture.standin.tokenizers import stand_in_for_tokenizers
 from gpu_plan.planner.capture.standin.told import Told
+from gpu_plan.planner.capture.standin.vision import stand_in_for_transforms
 from gpu_plan.planner.capture.watch.bystanders import bystanders, watch_placed
 from gpu_plan.planner.capture.watch.evaluators import Evaluators
 from gpu_plan.planner.capture.watch.names import other_name
@@ -144,6 +146,7 @@ class Window:
         stack.enter_context(one_rank(self._request.world_size, Path(self._request.script)))
         configs = self._request.configs
         when_imported("transformers.configuration_utils", lambda _: stack.enter_context(weightless_models(configs)))
+        when_imported("diffusers.models.modeling_utils", lambda home: stack.enter_context(weightless_diffusers(home)))
         stack.enter_context(loaders(self._request.micro_batch))
         stack.enter_context(longest_first(self._lengths))
         stack.enter_context(completions(self._generated, self._recorder.passages.roll_out))
@@ -197,6 +200,7 @@ class Window:
         stand_in_for_tokenizers(told)
         stand_in_for_encodings(told)
         stand_in_for_metrics(told)
+        stand_in_for_transforms(told)
 
     # -- what happens to the model -------------------------------------------------------------------
 
@@ -329,6 +333,8 @@ class Window:
                 )
             # Shards, their gradients' sums and the optimizer's state stay in the type that the model was loaded in.
             return mixed_in(str(sharding.computed).removeprefix("torch."))
+        if self._request.regime is not None:
+            return PLAIN_PRECISION  # Types are imposed: what the script's own are was asked of its own run.
         region = self._regions.seen
         found = _precision(models, region)
         if sharding.types and region is not None and found == mixed_in(region):

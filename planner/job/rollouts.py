@@ -90,11 +90,9 @@ class RolloutEvaluator(Evaluator):
 
 
 def with_rollouts(evaluator: Evaluator) -> Evaluator:
-    """Of a script that trains on completions: what generating them holds is counted."""
+    """Of a script that generates, encodes or scores before its step: what that holds is counted."""
     provider = evaluator.provider
-    if not isinstance(provider, CapturedProvider):
-        return evaluator
-    if not any(one.name == PREFILL for one in provider.facts().passages):
+    if not isinstance(provider, CapturedProvider) or not provider.facts().passages:
         return evaluator
     return rolling(evaluator, provider.passages)
 
@@ -122,6 +120,7 @@ class _Between:
 
     def phases(self) -> Iterator[Between]:
         """Those of one iteration, in order."""
+        rolls_out = self.engine is not None or any(name == PREFILL for _, name in self.passages)
         if self.engine is not None:
             gathered = _parameters(self.largest, "a parameter, gathered for vLLM")
             yield Between(phase=Phase.SYNC, standing=(*self.engine.waking(), gathered))
@@ -138,7 +137,7 @@ class _Between:
             rewards = model < len(self.roles) and self.roles[model] == "reward model"
             weights = _parameters(self.gathered, "weights gathered for a forward pass")
             scale = self.rows / one.rows if rewards and one.rows else 1.0
-            phase = Phase.REWARDS if rewards else Phase.SCORING
+            phase = Phase.REWARDS if rewards else Phase.SCORING if rolls_out else Phase.INFERENCE
             yield Between(phase=phase, standing=(weights, *_standing(one, 0, scale)))
 
 

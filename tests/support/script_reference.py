@@ -10,7 +10,7 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,8 @@ class RealRun:
     def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._wrapped = type(module).__name__
         self._model = getattr(module, "module", module) if "DistributedData" in type(module).__name__ else module
-        for index, value in enumerate(args):
-            if isinstance(value, torch.Tensor):
-                self._inputs[f"input {index}"] = list(value.shape)
-        self._inputs |= {name: list(v.shape) for name, v in kwargs.items() if isinstance(v, torch.Tensor)}
+        named = {**{f"input {index}": value for index, value in enumerate(args)}, **kwargs}
+        self._inputs = {name: list(tensor.shape) for name, tensor in _tensors(named)}
         self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
         self._profile.__enter__()
         mark("begin")
@@ -129,6 +127,19 @@ class RealRun:
         self._result.write_text(json.dumps(document))
         sys.stdout.flush()
         os._exit(0)
+
+
+def _tensors(named: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    """Tensors by the way to them, through lists and mappings."""
+    found: list[tuple[str, torch.Tensor]] = []
+    for name, value in named.items():
+        if isinstance(value, torch.Tensor):
+            found.append((name, value))
+        elif isinstance(value, list | tuple):
+            found += _tensors({f"{name}.{index}": part for index, part in enumerate(value)})
+        elif isinstance(value, Mapping):
+            found += _tensors({f"{name}.{key}": part for key, part in value.items()})
+    return found
 
 
 def _trains(module: nn.Module) -> bool:

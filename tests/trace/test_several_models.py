@@ -142,6 +142,8 @@ def test_a_policy_on_the_host_leaves_the_rollout_to_the_others(job: Path, capsys
         ("", "", ("--micro-batch", "4"), "--micro-batch is said by"),
         ("", "", ("--seq-len", "4"), "--seq-len is said by"),
         ("", "", ("--tp", "2"), "--tp beside a job document"),
+        ("", "", ("--strategy", "megatron"), "models.policy: megatron beside other models"),
+        ("", "", ("--strategy", "pp"), "models.policy: pp beside other models"),
         ('"own"\nbetween', '"other"\nbetween', (), "has 256 words and policy"),
         ('"own"\nbetween', '"nowhere/at/all"\nbetween', (), "models.reference: "),
         ('"own"\nbetween', '"train.py"\nbetween', (), "is no model: name an id"),

@@ -6,6 +6,7 @@
     pretrained, quantised      `from_pretrained` without weights, in 4 bits too
     placement, precision       what is meant for a GPU goes to meta; autocast as the script opens it
     generation                 completions that are trained on, without generating every token
+    diffused                   models of diffusers without weights
     tiled                      TRL's tiled log-probabilities as Triton computes them: in place
     lengths                    the longest samples of the script's own loaders first
     loaders                    data loaders in this process, of the planned micro batch

@@ -63,7 +63,8 @@ def weightless_models(configs: Mapping[str, str]) -> Iterator[None]:
 
 def _from_pretrained(cls: Any, /, name: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
     if not hasattr(config, "to_dict"):
-        config = cls.config_class.from_pretrained(config or name)
+        inside = {"subfolder": kwargs["subfolder"]} if kwargs.get("subfolder") else {}
+        config = cls.config_class.from_pretrained(config or name, **inside)
     if kwargs.get("trust_remote_code") and getattr(config, "auto_map", None):
         raise InputError(f"{name} asks for code of its repository: capture runs your own code only")
     config._name_or_path = str(name)  # as the loader leaves it: trainers look for the tokenizer under this name

@@ -5,6 +5,7 @@
     data_sets                `datasets.load_dataset` and its relatives
     tokenizers, encodings    tokenizers of transformers, of the model's own vocabulary; tiktoken's
     metrics                  `evaluate.load`
+    vision                   torchvision's transforms, for the user's own files alone
 
 The first three and `told` are pure; the others run in the capturing child. What is there is never replaced.
 """

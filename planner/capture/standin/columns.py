@@ -20,6 +20,7 @@ _KINDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("messages", "conversations", "conversation"), "chat"),
     (("positive", "negative", "passage", "sentence", "sentence1", "sentence2", "premise"), "text:128"),
     (("label", "labels", "class", "target_class"), "label:2"),
+    (("image", "images", "picture", "pixels", "conditioning_image", "img"), "image:64"),
     (("score", "rating", "reward"), "float"),
     (("target", "idx", "index", "num_turns"), "int"),
     (("nums", "numbers"), "ints:4"),

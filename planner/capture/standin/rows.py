@@ -1,6 +1,7 @@
 """What stands in the columns of a stand-in. Pure, and the same at every call."""
 
 import re
+from importlib import import_module
 from typing import Any
 
 ROWS = 512
@@ -15,6 +16,11 @@ def text(words: int, row: int) -> str:
     """So many words; no two rows are alike, for there are loaders that give no text twice in a batch."""
     rest = (WORDS[(row + position * (1 + row % 7)) % len(WORDS)] for position in range(1, words))
     return " ".join((str(row), *rest))
+
+
+def picture(side: int) -> Any:
+    """A black square of Pillow's, which scripts of pictures have; they give it the size that they train on."""
+    return import_module("PIL.Image").new("RGB", (side, side))
 
 
 def value(kind: str, row: int) -> Any:
@@ -41,6 +47,7 @@ def value(kind: str, row: int) -> Any:
         "bool": lambda: row % 2 == 0,
         "ints": lambda: [number + 1 for number in range(int(size))],
         "flags": lambda: [int(number == row % int(size)) for number in range(int(size))],
+        "image": lambda: picture(int(size)),
         "float": lambda: (row % 10) / 10,
     }
     return cells[name]()

@@ -2,7 +2,7 @@
 
 A column is its name and its kind: `text:N` some N words, `texts:N:M` N such of M words, `label:N` one of N classes,
 `int`, `bool`, `float`, `ints:N`, `flags:N` (one of N is 1), `chat` (a conversation of two turns), `prompt` (its first
-turn), `answer` (its last), and nested columns in parentheses.
+turn), `answer` (its last), `image:N` (a picture of N by N pixels), and nested columns in parentheses.
 What decides a step's memory are the words: they are those of a long row of the set, rounded up.
 """
 
@@ -71,6 +71,10 @@ SCHEMAS: Mapping[str, Mapping[str, str]] = {
         "premise_parse": "text:120", "hypothesis": "text:30", "hypothesis_binary_parse": "text:60",
         "hypothesis_parse": "text:60", "genre": "text:1", "label": "label:3",
     },
+    "naruto-blip-captions": {"image": "image:64", "text": "text:30"},
+    "pokemon-blip-captions": {"image": "image:64", "text": "text:30"},
+    "fill50k": {"image": "image:64", "conditioning_image": "image:64", "text": "text:20"},
+    "flowers-102-categories": {"image": "image:64"},
     "opus_books": {"id": "text:1", "translation": "(en=text:60, it=text:60, fr=text:60, de=text:60)"},
 }  # fmt: skip
 _TRL: Mapping[str, Mapping[str, str]] = {

@@ -5,6 +5,7 @@
     passages     what runs before it in every iteration: a rollout, log-probabilities
     evaluations  passes before the first step that need not be run again
     evaluators   evaluations of sentence-transformers, which are not run at all
+    wholes       the frozen model that a part belongs to
     bystanders   models on the planned device that the step never runs
     problem      an exception of the script, in one line
     noticed      lines of the user's files at which memory is decided

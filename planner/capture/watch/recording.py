@@ -14,6 +14,7 @@ from gpu_plan.planner.capture.answers.placement import Placement, settle
 from gpu_plan.planner.capture.watch.evaluations import Evaluations
 from gpu_plan.planner.capture.watch.names import other_name
 from gpu_plan.planner.capture.watch.passages import Passages
+from gpu_plan.planner.capture.watch.wholes import frozen_whole
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.inputs.known import KnownValues
@@ -171,9 +172,9 @@ class StepRecorder:
         elif self.model is None:
             if not self._aside:
                 self.joined()
-            self._aside.append(root)
+            self._aside.append(frozen_whole(root))
         elif self._recorder is not None and self.backward_passes == 0 and not self._holds(root):
-            self._join(root)
+            self._join(frozen_whole(root))
         self.forward_passes += root is self.model
         return args, kwargs
 

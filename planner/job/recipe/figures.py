@@ -135,6 +135,8 @@ def _computing(phase: Phase, given: RecipeGiven, roles: tuple[str, ...]) -> tupl
     if phase is Phase.SCORING:
         own = roles[:1] if given.engine is not None or given.reference == "adapters" else ()
         return (*own, *(role for role in roles if role == "reference"))
+    if phase is Phase.INFERENCE:
+        return roles[1:] or roles
     if phase is Phase.LOAD or (phase is Phase.FORWARD and not given.recipe.rolls_out):
         return roles
     return roles[:1]

@@ -27,6 +27,8 @@ from gpu_plan.planner.workload.precisions import PRECISIONS
 
 _REFUSED = ("task", "recipe", *RECIPE_WORDS, "tp", "pp", "cp", "ep", "vpp", "schedule", "stack")
 """What a document says, or what this version does not spread a job of several models over."""
+_DEGREES = {"tp": "1", "pp": "1", "cp": "1", "ep": "1"}
+"""Ranks that share one model hold parts of it, and nothing is known of the others' parts."""
 _FROZEN = next(one.name for one in PRECISIONS.values() if one.is_pure and one.trains)
 """Precision of a frozen model where the document says none."""
 
@@ -51,8 +53,7 @@ def _searched_words(job: JobGiven, words: Mapping[str, str], where: str) -> dict
     for name in own:
         if name in words:
             raise UsageError(f"--{name} is said by {where} already: leave one out")
-    # Stages and a library's own model hold no other models.
-    return {**words, **own, "pp": "1"}
+    return {**words, **own, **_DEGREES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class _Job:
         """The job, ready to be searched."""
         job, anchor = self.job, self.job.anchor
         trains, engine = self._engine()
+        self._check_spread(anchor, words.get("strategy"))
         inner = replace(self.request, words=tuple(words.items()))
         found = prepare_training(inner, trains, self.sources[anchor.role], self.note, self.openers)
         evaluator: Any = found.task.evaluator
@@ -101,7 +103,7 @@ class _Job:
 
     def _beside(self, model: ModelGiven, trains: Cluster) -> Any:
         """The evaluator of another model than the one that is searched."""
-        words = {**dict(model.words), "seq-len": str(self._longest(model)), "pp": "1"}
+        words = {**dict(model.words), "seq-len": str(self._longest(model)), **_DEGREES}
         whole = not model.trains and model.word("strategy") is None
         if not model.trains:
             words.setdefault("precision", _FROZEN)
@@ -116,8 +118,9 @@ class _Job:
 
     def _check_spread(self, model: ModelGiven, strategy: str | None) -> None:
         """InputError for a strategy that holds nothing of a model without an optimizer, or is no one rank's."""
-        if strategy is None:
+        if strategy in (None, "auto"):
             return
+        assert strategy is not None
         traits = traits_of(strategy.lower())
         if traits.own_model or traits.pipeline_parallel or traits.tensor_parallel or traits.expert_parallel == "must":
             raise InputError(

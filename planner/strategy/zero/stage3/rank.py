@@ -263,6 +263,8 @@ class Stage3:
                 root_entered = True
             at = builder.after(in_pass, position)
             self.queue.launched(launched, builder.moment(at))
+            if kind == gradient and position != builder.gradient_event(subject):
+                continue  # A loss that caches gradients runs several backward passes: the last one completes it.
             if kind == gradient:
                 coordinator.forget_view(at, subject)
                 if subject not in self.delayed:
