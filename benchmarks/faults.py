@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.fault_cases import ANY, Case, cases
+from benchmarks.fault_cases import ANY, CASES, Case
 from gpu_plan.executor.run_folder import RunFolder
 from tests.support.fault_job import ENVIRONMENT, LEAN, SCRIPT, job
 from tests.support.fault_runs import (
@@ -229,7 +229,7 @@ def tasks_of(part: str, kills: int) -> list[Callable[[], Row | list[Row]]]:
         for seed in range(kills)
     ]  # fmt: skip
     more: list[Callable[[], Row | list[Row]]] = [of_children, *signals()]
-    more += [lambda case=case: of_case(case) for case in cases()]  # type: ignore[misc]
+    more += [lambda case=case: of_case(case) for case in CASES]  # type: ignore[misc]
     parts = {"kills": killed, "others": list(others()), "more": more}
     return parts[part] if part != "all" else [*killed, *parts["others"], *more]
 
@@ -252,7 +252,7 @@ def main() -> None:
     if args.match == "children":
         tasks = [of_children]
     elif args.match:
-        tasks = [lambda case=case: of_case(case) for case in cases() if args.match in case.fault]  # type: ignore[misc]
+        tasks = [lambda case=case: of_case(case) for case in CASES if args.match in case.fault]  # type: ignore[misc]
     with ThreadPoolExecutor(args.jobs) as pool:
         for done in as_completed([pool.submit(task) for task in tasks]):
             try:

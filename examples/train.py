@@ -87,24 +87,19 @@ def save_checkpoint(accelerator: Accelerator, folder: Path, step: int, keep: int
             shutil.rmtree(folder / f"step-{old}")
 
 
-def main() -> None:
-    args = parse_arguments()
-    # The schedule counts optimizer steps, whatever the number of ranks: then a checkpoint fits any number of them.
-    accelerator = Accelerator(
-        gradient_accumulation_steps=args.gradient_accumulation_steps,
-        step_scheduler_with_optimizer=False,
-        dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True, data_seed=args.seed),
-    )
-    set_seed(args.seed)
-
+def make_model(args: argparse.Namespace) -> torch.nn.Module:
     model = load_model(args.model, getattr(torch, args.dtype))
     model.config.use_cache = False
     if args.checkpointing == "full":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model
+
+
+def make_loader(args: argparse.Namespace, accelerator: Accelerator, vocabulary: int) -> DataLoader:
     data = load_data(
         args.text,
         model=args.model,
-        vocabulary=model.config.vocab_size,
+        vocabulary=vocabulary,
         samples=args.samples,
         length=args.seq_length,
         seed=args.seed,
@@ -117,23 +112,24 @@ def main() -> None:
     data = Subset(data, range(len(data) // global_batch * global_batch))
     # A generator of its own: beginning to read in the middle of an epoch leaves dropout's random numbers alone.
     own = torch.Generator().manual_seed(args.seed)
-    loader = DataLoader(data, batch_size=args.batch_size, shuffle=True, drop_last=True, generator=own)
+    return DataLoader(data, batch_size=args.batch_size, shuffle=True, drop_last=True, generator=own)
 
-    optimizer = make_optimizer(args.optimizer, model, args.lr)
-    scheduler = get_linear_schedule_with_warmup(optimizer, args.warmup_steps, max(args.steps, args.warmup_steps + 1))
-    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
 
-    progress = Progress()
-    accelerator.register_for_checkpointing(progress)
-    if args.resume_from_checkpoint:
-        accelerator.load_state(str(args.resume_from_checkpoint))
-        accelerator.step = 0  # a checkpoint stands between two optimizer steps, also of another accumulation
-        accelerator.print(f"resumed from {args.resume_from_checkpoint} after step {progress.step}")
-
+def train(
+    args: argparse.Namespace,
+    accelerator: Accelerator,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader,
+    scheduler: torch.optim.lr_scheduler.LRScheduler,
+    progress: Progress,
+) -> None:
+    """Optimizer steps until there are `args.steps`, from where `progress` stands."""
+    samples, micro_batch = len(loader.dataset), args.batch_size * accelerator.num_processes
     model.train()
     loss_sum = torch.zeros((), device=accelerator.device)
     while progress.step < args.steps:
-        epoch, position = divmod(progress.samples, len(data))
+        epoch, position = divmod(progress.samples, samples)
         loader.set_epoch(epoch)
         for batch in skip_first_batches(loader, position // micro_batch) if position else loader:
             with accelerator.accumulate(model):
@@ -158,6 +154,31 @@ def main() -> None:
             if progress.step == args.steps:
                 break
 
+
+def main() -> None:
+    args = parse_arguments()
+    # The schedule counts optimizer steps, whatever the number of ranks: then a checkpoint fits any number of them.
+    accelerator = Accelerator(
+        gradient_accumulation_steps=args.gradient_accumulation_steps,
+        step_scheduler_with_optimizer=False,
+        dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True, data_seed=args.seed),
+    )
+    set_seed(args.seed)
+
+    model = make_model(args)
+    loader = make_loader(args, accelerator, model.config.vocab_size)
+    optimizer = make_optimizer(args.optimizer, model, args.lr)
+    scheduler = get_linear_schedule_with_warmup(optimizer, args.warmup_steps, max(args.steps, args.warmup_steps + 1))
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+
+    progress = Progress()
+    accelerator.register_for_checkpointing(progress)
+    if args.resume_from_checkpoint:
+        accelerator.load_state(str(args.resume_from_checkpoint))
+        accelerator.step = 0  # a checkpoint stands between two optimizer steps, also of another accumulation
+        accelerator.print(f"resumed from {args.resume_from_checkpoint} after step {progress.step}")
+
+    train(args, accelerator, model, optimizer, loader, scheduler, progress)
     if args.save_model:
         accelerator.wait_for_everyone()
         accelerator.save_model(model, str(Path(args.output_dir, "model")))

@@ -12,7 +12,7 @@ from gpu_plan.cli import main
 from gpu_plan.planner.errors import PlanError
 from gpu_plan.planner.from_config import show
 from gpu_plan.planner.from_config.convert import convert
-from tests.unit.test_from_config import spoilt
+from tests.support.configuration_files import spoilt
 
 TUNE = """
 model:

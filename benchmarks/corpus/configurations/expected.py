@@ -17,8 +17,9 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-from benchmarks.corpus.configurations import families, preferences
-from benchmarks.corpus.configurations.families import Read, content
+from benchmarks.corpus.configurations import preferences
+from benchmarks.corpus.configurations.families import READERS
+from benchmarks.corpus.configurations.families.reading import Read, content
 
 HERE = Path(__file__).parent
 
@@ -133,7 +134,7 @@ def expectation(folder: Path, repository: str, path: str) -> dict[str, object]:
     if family is None:
         raise SystemExit(f"{name}: no family")
     root = folder / repository
-    reader = getattr(preferences if family.startswith("of_") else families, family)
+    reader = getattr(preferences, family) if family.startswith("of_") else READERS[family]
     read: Read = reader(content(root / path), root, path)
     reason, right = CORRECTED.get(name, ("", {}))
     right = dict(right)

@@ -6,15 +6,16 @@ Defaults: trl 1.16 (trainer/{dpo,grpo}_config.py, experimental/orpo/orpo_config.
 
 from pathlib import Path
 
-from benchmarks.corpus.configurations import families
-from benchmarks.corpus.configurations.families import Content, Read
+from benchmarks.corpus.configurations.families.llamafactory import llamafactory
+from benchmarks.corpus.configurations.families.reading import Content, Read
+from benchmarks.corpus.configurations.families.trainers import trl
 
 _STAGES = {"dpo": "dpo", "kto": "kto", "rm": "reward"}
 
 
 def _trl(table: Content, root: Path, path: str) -> Read:
     """TRL's own keys; its trainers of several models are planned without Liger's kernels, which has to be said."""
-    read = families.trl(table, root, path)
+    read = trl(table, root, path)
     if read.options.pop("kernels.liger", None):
         read.said.append("use_liger")
     return read
@@ -50,6 +51,6 @@ def of_completions(table: Content, root: Path, path: str) -> Read:
 
 def of_stages(table: Content, root: Path, path: str) -> Read:
     """LLaMA-Factory: the job is its `stage`."""
-    read = families.llamafactory(table, root, path)
+    read = llamafactory(table, root, path)
     read.options["recipe"] = _STAGES[table["stage"]]
     return read

@@ -1,0 +1,58 @@
+"""Files of jobs of several models: each is a recipe."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpu_plan.planner.from_config.convert import convert
+from tests.support.configuration_files import HEAD
+
+PREFERENCES = {
+    "DPO by its loss": (HEAD + "loss_type: apo_zero\n", {"recipe": "dpo", "seq-len": "1024"}),
+    "DPO of alignment-handbook": (
+        HEAD.replace(": o\n", ": data/zephyr-7b-dpo-full\n") + "beta: 0.01\nmax_length: 1024\nmax_prompt_length: 512\n",
+        {"recipe": "dpo", "seq-len": "1024", "prompt-len": "512", "stack": None},
+    ),
+    "DPO that asks first": (HEAD + "precompute_ref_log_probs: true\n", {"recipe": "dpo", "reference": "precomputed"}),
+    "KTO of TRL": (HEAD + "desirable_weight: 1.0\nmax_length: 2048\n", {"recipe": "kto", "seq-len": "2048"}),
+    "rewards of TRL": (HEAD + "center_rewards_coefficient: 0.01\n", {"recipe": "reward"}),
+    "GRPO of TRL": (
+        HEAD + "num_generations: 16\nmax_completion_length: 2048\nuse_vllm: true\nvllm_gpu_memory_utilization: 0.25\n",
+        {
+            "recipe": "grpo", "generations": "16", "prompt-len": "512", "completion-len": "2048", "vllm": "colocate",
+            "checkpointing": "full", "precision": "bf16-mixed",
+            "gpu-memory-utilization": "0.25", "reference": None, "seq-len": None,
+        },
+    ),
+    "GRPO with a reference": (HEAD + "num_generations: 8\nbeta: 0.04\n", {"recipe": "grpo", "reference": "kept"}),
+    "RLOO by its folder": (HEAD.replace(": o\n", ": my-rloo\n") + "num_generations: 4\n", {"recipe": "rloo"}),
+    "rl of axolotl": (
+        "base_model: x\nmicro_batch_size: 1\nsequence_len: 2048\nrl: ipo\n", {"recipe": "dpo", "seq-len": "2048"},
+    ),
+    "GRPO of axolotl": (
+        "base_model: x\nmicro_batch_size: 2\nrl: grpo\n"
+        "trl: {beta: 0.001, max_completion_length: 256, use_vllm: true}\n",
+        {"recipe": "grpo", "completion-len": "256", "reference": "kept", "vllm": "colocate"},
+    ),
+    "DPO of axolotl on 4 bits": (
+        "base_model: x\nmicro_batch_size: 1\nrl: dpo\nadapter: qlora\nload_in_4bit: true\n",
+        {"recipe": "dpo", "peft": "qlora"},
+    ),
+    "rewards of axolotl": ("base_model: x\nreward_model: true\n", {"recipe": "reward"}),
+    "stage of LLaMA-Factory": (
+        HEAD + "finetuning_type: lora\nstage: dpo\ncutoff_len: 2048\n",
+        {"recipe": "dpo", "seq-len": "2048", "peft": "lora"},
+    ),
+    "ORPO of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: dpo\npref_loss: orpo\n", {"recipe": "orpo"}),
+    "rewards of LLaMA-Factory": (HEAD + "finetuning_type: full\nstage: rm\n", {"recipe": "reward"}),
+    "KTO of ms-swift": ("model: x\ntuner_type: lora\nrlhf_type: kto\n", {"recipe": "kto"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PREFERENCES)
+def test_a_job_of_several_models_is_a_recipe(tmp_path: Path, name: str) -> None:
+    content, expected = PREFERENCES[name]
+    found = convert(yaml.safe_load(content), str(tmp_path / "job.yaml"), lambda *_: {})
+    options = {said.option: said.value for said in found.options}
+    assert {key: options.get(key) for key in expected} == expected
