@@ -2,6 +2,8 @@
 
 import pytest
 
+from gpu_plan.planner.job import answer
+from gpu_plan.planner.job.alternatives.beside import Beside
 from gpu_plan.planner.model.build import guard
 
 
@@ -9,3 +11,9 @@ from gpu_plan.planner.model.build import guard
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A constructor is bounded by the modules that it makes; its 20 seconds are for users' machines."""
     monkeypatch.setattr(guard, "MAX_BUILD_SECONDS", 1200.0)
+
+
+@pytest.fixture
+def plans_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else could be done is not looked for: it takes longer than a plan, and a test of plans reads none of it."""
+    monkeypatch.setattr(answer, "_else", lambda job, found: (Beside(), None))

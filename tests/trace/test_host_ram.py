@@ -16,6 +16,7 @@ from gpu_plan.planner.units import MIB
 CONFIG = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=2048)
 
 
+@pytest.mark.usefixtures("plans_alone")
 @pytest.mark.parametrize(("ram", "code"), [(MIB, 1), (64 * MIB, 0)])
 def test_two_ranks_that_each_cast_the_weights_need_ram_for_both(
     ram: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@ import pytest
 
 from gpu_plan.cli import main
 from tests.accuracy.architectures import ARCHITECTURES
+from tests.support.sample import sample
 
 MACHINES = ("1xT4", "1xL4", "1xH100", "8xH100")
 JOB = ("--seq-len", "128", "--tokens", "1B")
@@ -25,7 +26,7 @@ def _asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize(("prefer", "figure"), [("cost", "usd"), ("speed", "hours")])
+@pytest.mark.parametrize(("prefer", "figure"), sample([("cost", "usd"), ("speed", "hours")], kept=[("cost", "usd")]))
 def test_the_first_is_the_first_of_whole_searches(
     model: str, capsys: pytest.CaptureFixture[str], prefer: str, figure: str
 ) -> None:

@@ -119,7 +119,7 @@ def test_speed_can_be_preferred(document):
     assert rates[0] == max(rates)
 
 
-def test_a_node_whose_ram_is_not_known_makes_a_plan_tight_and_its_size_settles_it(document):
+def test_a_node_whose_ram_is_not_known_makes_a_plan_tight_and_its_size_settles_it(document, plans_alone):
     words = ("EleutherAI/pythia-12b", "--gpus", "1xT4", "--strategy", "zero3", "--offload", "all", *SHORT)
     words += ("--micro-batch", "1", "--checkpointing", "full")
     unknown = document(*words)
@@ -130,7 +130,7 @@ def test_a_node_whose_ram_is_not_known_makes_a_plan_tight_and_its_size_settles_i
     assert document(*words, "--host-ram", f"{condition['bytes'] + 2**30}")["plans"][0]["verdict"] == "fits"
 
 
-def test_a_node_whose_disk_is_not_known_makes_a_plan_that_swaps_tight_and_its_size_settles_it(document):
+def test_a_node_whose_disk_is_not_known_makes_a_plan_that_swaps_tight_and_its_size_settles_it(document, plans_alone):
     words = (PYTHIA, "--gpus", "2xT4", "--offload", "nvme", *SHORT, "--micro-batch", "1", "--checkpointing", "full")
     unknown = document(*words)
     plan = unknown["plans"][0]

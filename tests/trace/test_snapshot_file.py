@@ -70,7 +70,7 @@ def test_torch_reads_it(plan, tmp_path):
     assert "add_local_files" in _memory_viz.segment_plot(made)
 
 
-def test_a_pinned_run_that_dies_is_shown_up_to_its_end(plan, tmp_path):
+def test_a_pinned_run_that_dies_is_shown_up_to_its_end(plan, tmp_path, plans_alone):
     path = tmp_path / "dies.pickle"
     code, _, _ = plan("--gpus", "1xT4", "--strategy", "single", "--micro-batch", "512", "--snapshot", str(path))
     assert code == 1
@@ -80,7 +80,7 @@ def test_a_pinned_run_that_dies_is_shown_up_to_its_end(plan, tmp_path):
     assert "OutOfMemoryError" in _memory_viz.trace(made)
 
 
-def test_a_search_that_finds_nothing_writes_nothing_and_says_so(plan, tmp_path):
+def test_a_search_that_finds_nothing_writes_nothing_and_says_so(plan, tmp_path, plans_alone):
     path = tmp_path / "none.pickle"
     words = ("--gpus", "1xT4", "--strategy", "single", "--checkpointing", "none", "--micro-batch", "512")
     code, _, err = plan(*words, "--snapshot", str(path), model=MODEL)
