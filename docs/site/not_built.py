@@ -2,7 +2,7 @@
 
 from gpu_plan.planner.options import parser as options
 from gpu_plan.planner.options import settings
-from gpu_plan.planner.options import training as workload_options
+from gpu_plan.planner.options.training import reading as workload_options
 from gpu_plan.planner.strategy.known import NOT_BUILT
 
 _WIDTH = 118

@@ -10,7 +10,8 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.request import Note, Request
-from gpu_plan.planner.options.training import Given, make_workload
+from gpu_plan.planner.options.training.given import Given
+from gpu_plan.planner.options.training.workload import make_workload
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.shipped.needed import needs_tracing
 from gpu_plan.planner.workload.training import Workload

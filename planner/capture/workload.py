@@ -9,7 +9,7 @@ from gpu_plan.planner.capture.request import CapturedFacts
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.errors import InputError, NotBuiltError, UsageError
 from gpu_plan.planner.model.spec import ModelSpec
-from gpu_plan.planner.options.training import Given
+from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.strategy.known import all_traits, traits_of, unsharded
 from gpu_plan.planner.strategy.registry import find_strategy

@@ -13,7 +13,7 @@ from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
-from gpu_plan.planner.options.training import Given
+from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.options.wishes.read import read_wishes, settled
 from gpu_plan.planner.search.search import search
 from gpu_plan.planner.search.task import AnyTask

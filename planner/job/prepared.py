@@ -8,7 +8,7 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.request import Note, Request
-from gpu_plan.planner.options.training import Given
+from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.task import AnyTask

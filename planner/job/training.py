@@ -11,7 +11,10 @@ from gpu_plan.planner.model.source.headers import differences
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec, built_parameters
 from gpu_plan.planner.options.request import Note, Request
-from gpu_plan.planner.options.training import Given, adapter_of, make_workload, read_given
+from gpu_plan.planner.options.training.adapters import adapter_of
+from gpu_plan.planner.options.training.given import Given
+from gpu_plan.planner.options.training.reading import read_given
+from gpu_plan.planner.options.training.workload import make_workload
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.search import Found
 from gpu_plan.planner.search.setting_notes import setting_notes

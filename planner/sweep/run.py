@@ -117,7 +117,7 @@ def _check(request: Request) -> None:
 
         read_generation(words, request.settings)
         return
-    from gpu_plan.planner.options.training import read_given
+    from gpu_plan.planner.options.training.reading import read_given
 
     read_given(dict(words), request.settings)
 

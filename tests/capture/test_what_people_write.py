@@ -13,7 +13,7 @@ from gpu_plan.planner.capture.sharding.own import Sharding, Types
 from gpu_plan.planner.capture.watch.problem import described
 from gpu_plan.planner.capture.workload import natural_regime, overlay
 from gpu_plan.planner.errors import InputError, UsageError
-from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import Kind, Mark
 from gpu_plan.planner.trace.storage import load

@@ -18,7 +18,8 @@ from gpu_plan.planner.model.quantization import Runtime, Scheme, parse_quantize
 from gpu_plan.planner.model.quantization.adapters import Lora8bit
 from gpu_plan.planner.model.quantization.apply import quantise
 from gpu_plan.planner.model.quantization.configs import scheme_of
-from gpu_plan.planner.options.training import adapter_of, read_given
+from gpu_plan.planner.options.training.adapters import adapter_of
+from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.workload.training import Peft
 from tests.accuracy.architectures import ARCHITECTURES
 

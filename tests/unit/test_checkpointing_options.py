@@ -5,7 +5,7 @@ import pytest
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.options.settings import parse_settings
-from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.search.training.candidates import families
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every, checkpointing_notes
 from gpu_plan.planner.search.training.relaxed import relaxed

@@ -12,7 +12,7 @@ from gpu_plan.cli import main, split_at_dashes
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model import catalog_index
 from gpu_plan.planner.options import parser as options
-from gpu_plan.planner.options import training as workload_options
+from gpu_plan.planner.options.training import reading as workload_options
 from gpu_plan.planner.options.words import join_negative
 from gpu_plan.planner.strategy.known import NOT_BUILT
 from tests.support.calls import calls_of

@@ -6,7 +6,8 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.kernels.liger import LIGER_MODELS, check_liger
 from gpu_plan.planner.model.spec import ModelSpec
-from gpu_plan.planner.options.training import make_workload, read_given
+from gpu_plan.planner.options.training.reading import read_given
+from gpu_plan.planner.options.training.workload import make_workload
 from gpu_plan.planner.search.training.notes.liger import liger_notes, liger_words
 from gpu_plan.planner.workload.training import Workload
 

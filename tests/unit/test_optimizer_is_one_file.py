@@ -21,7 +21,7 @@ from gpu_plan.planner.capture.watch.observe import planned_name
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.from_config.convert import convert
 from gpu_plan.planner.options.parser import job_parser
-from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.strategy.base import Offload
 from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel
 from gpu_plan.planner.strategy.kinds.single import Single

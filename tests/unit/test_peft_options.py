@@ -6,7 +6,9 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.adapter import Adapter
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec, built_parameters
-from gpu_plan.planner.options.training import adapter_of, make_workload, read_given
+from gpu_plan.planner.options.training.adapters import adapter_of
+from gpu_plan.planner.options.training.reading import read_given
+from gpu_plan.planner.options.training.workload import make_workload
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.strategy.registry import STRATEGIES
 from gpu_plan.planner.trace.static import static_trace

@@ -17,7 +17,8 @@ from gpu_plan.planner.from_config.convert import convert
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.options.generation import read_given as read_inference
 from gpu_plan.planner.options.parser import job_parser
-from gpu_plan.planner.options.training import adapter_of, read_given
+from gpu_plan.planner.options.training.adapters import adapter_of
+from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.strategy.base import autocast_regime
 from gpu_plan.planner.strategy.kinds.zero2 import Zero2
 from gpu_plan.planner.trace.variant import Regime

@@ -10,7 +10,7 @@ from gpu_plan.planner.memory.allocator.settings import AllocatorSettings
 from gpu_plan.planner.memory.allocator.words import allocator_settings, allocator_variable
 from gpu_plan.planner.options.checks import _check_attention_kernel
 from gpu_plan.planner.options.settings import SETTINGS, parse_settings, settings_table
-from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.search.setting_notes import setting_notes
 from gpu_plan.planner.units import GIB, MIB
 from gpu_plan.planner.workload.training import Attention, Workload

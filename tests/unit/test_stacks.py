@@ -10,7 +10,8 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
 from gpu_plan.planner.options.parser import STACKS
 from gpu_plan.planner.options.settings import SETTINGS
-from gpu_plan.planner.options.training import packs_experts, read_given
+from gpu_plan.planner.options.training.adapters import packs_experts
+from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.search.training.notes.experts import unpacked_experts
 from gpu_plan.planner.search.training.notes.stack import stack_notes
 from gpu_plan.planner.strategy.base import Strategy, autocast_regime

@@ -8,7 +8,7 @@ import pytest
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.profile import measure
-from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.search.training.candidates import families
 from gpu_plan.planner.strategy.base import RankContext
 from gpu_plan.planner.strategy.kinds.fsdp import FullyShardedDataParallel

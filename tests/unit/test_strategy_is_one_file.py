@@ -34,7 +34,7 @@ from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.options.parser import job_parser
 from gpu_plan.planner.options.settings import SETTINGS
-from gpu_plan.planner.options.training import read_given
+from gpu_plan.planner.options.training.reading import read_given
 from gpu_plan.planner.plan.figures import StrategyChoice
 from gpu_plan.planner.plan.saved import SavedPlan
 from gpu_plan.planner.search.training.candidates import Batch, families
@@ -292,7 +292,7 @@ def test_a_strategy_is_described_without_numpy() -> None:
 ALLOWED = {
     "planner/strategy/generation/layout.py": "a generation's ways to spread a model; one of them is called single, too",
     "planner/options/generation.py": "as above",
-    "planner/options/training.py": "a stack of a later version",
+    "planner/options/training/reading.py": "a stack of a later version",
     "executor/inference/job.py": "as above",
     "executor/inference/session.py": "as above",
     "tui/choices.py": "as above: the menu of a generation",

@@ -16,7 +16,8 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.cluster import find_cluster
 from gpu_plan.planner.options.request import Note, Request
-from gpu_plan.planner.options.training import make_workload, read_given
+from gpu_plan.planner.options.training.reading import read_given
+from gpu_plan.planner.options.training.workload import make_workload
 from gpu_plan.planner.plan.document import PlanDocument, TensorLine, workload_document
 from gpu_plan.planner.search.document import candidate_of, model_facts, tensor_lines
 from gpu_plan.planner.search.reasons import failure, fragmented

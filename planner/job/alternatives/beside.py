@@ -24,7 +24,7 @@ from gpu_plan.planner.job.prepared import Openers
 from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.request import Note, Request
-from gpu_plan.planner.options.training import Given
+from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError

@@ -18,7 +18,7 @@ from gpu_plan.planner.job.training import trace_provider
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.options.task import is_inference
-from gpu_plan.planner.options.training import Given
+from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.options.wishes.read import Wishes, read_wishes, settled
 from gpu_plan.planner.plan.machines import MachinesDocument
 from gpu_plan.planner.search.search import search

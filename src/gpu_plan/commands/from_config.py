@@ -188,7 +188,7 @@ def _check(converted: "Converted") -> None:
     from gpu_plan.planner.from_config.show import values
     from gpu_plan.planner.options.given.named import named, namespace
     from gpu_plan.planner.options.parser import given_job_words, refuse_what_is_not_built
-    from gpu_plan.planner.options.training import read_given
+    from gpu_plan.planner.options.training.reading import read_given
 
     try:
         args = namespace(named(values(converted)))

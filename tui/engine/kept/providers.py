@@ -8,7 +8,8 @@ from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.source.resolve import ModelSource, resolve
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.request import Note, Request
-from gpu_plan.planner.options.training import Given, adapter_of
+from gpu_plan.planner.options.training.adapters import adapter_of
+from gpu_plan.planner.options.training.given import Given
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.entries import assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
