@@ -9,7 +9,6 @@ ranks, and whether the run ended well. A CPU rank has no allocator that tells a 
 benchmarks.corpus.real.run compares peaks. Writes benchmarks/results/executed_scripts.json and .md.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.corpus.real.cases import TINY
+from benchmarks.corpus.real.kept import asked_for, keep, read_words
 
 RESULTS = Path(__file__).parents[2] / "results" / "executed_scripts.json"
 _PLAN = Path(sys.executable).with_name("plan")
@@ -131,20 +131,13 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
 
 def main(words: list[str]) -> int:
     """Runs them one after another; what is not named keeps its earlier row."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--packages", type=Path)
-    parser.add_argument("--scripts", nargs="+", default=[])
-    asked = parser.parse_args(words)
+    asked = read_words(words)
     for case in CASES:
-        if asked.scripts and not any(part in case for part in asked.scripts):
+        if not asked_for(asked.scripts, case):
             continue
-        row = executed(case, asked.folder.resolve(), asked.packages)
+        row = executed(case, asked.folder, asked.packages)
         print(row, flush=True)
-        rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-        rows = [old for old in rows if old["script"] != case] + [row]
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-        RESULTS.with_suffix(".md").write_text(as_markdown(rows))
+        keep(row, RESULTS, as_markdown, by=("script",))
     return 0
 
 

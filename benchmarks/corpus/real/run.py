@@ -9,7 +9,6 @@ optimizer state, accumulation, shapes of the batch, and of the first micro step 
 its peak, after forward, after backward. Writes benchmarks/results/real_ranks.json and .md.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 
 from benchmarks.corpus.files import make
 from benchmarks.corpus.real.cases import CASES, Case, lay_tiny
+from benchmarks.corpus.real.kept import asked_for, keep, read_words
 from benchmarks.corpus.scripts import shadows
 from gpu_plan.planner.capture.request import CaptureRequest, PlannedDevice
 
@@ -120,30 +120,17 @@ def as_markdown(rows: list[dict[str, Any]], argued: dict[str, str]) -> str:
 
 def main(words: list[str]) -> int:
     """Runs them one after another; what is not named keeps its earlier row."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--packages", type=Path)
-    parser.add_argument("--scripts", nargs="+", default=[])
-    asked = parser.parse_args(words)
-    folder = asked.folder.resolve()
-    prepare(folder, asked.packages)
+    asked = read_words(words)
+    prepare(asked.folder, asked.packages)
+    argued = json.loads(ARGUED.read_text()) if ARGUED.exists() else {}
     for case in CASES:
-        if asked.scripts and not any(part in case.script for part in asked.scripts):
+        if not asked_for(asked.scripts, case.script):
             continue
-        row = compared(case, folder)
-        print(row["script"], row.get("ranks") or {key: row[key] for key in ("captured", "real") if key in row})
-        rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-        same = [
-            at for at, old in enumerate(rows) if (old["script"], old["arguments"]) == (row["script"], row["arguments"])
-        ]
-        if same:
-            rows[same[0]] = row
-        else:
-            rows.append(row)
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-        argued = json.loads(ARGUED.read_text()) if ARGUED.exists() else {}
-        RESULTS.with_suffix(".md").write_text(as_markdown(rows, argued))
-        sys.stdout.flush()
+        row = compared(case, asked.folder)
+        print(
+            row["script"], row.get("ranks") or {key: row[key] for key in ("captured", "real") if key in row}, flush=True
+        )
+        keep(row, RESULTS, lambda rows: as_markdown(rows, argued), by=("script", "arguments"))
     return 0
 
 
