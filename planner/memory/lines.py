@@ -15,7 +15,7 @@ from gpu_plan.planner.trace.events import IntArray
 
 BLOCK = 512
 """CUDA's caching allocator rounds every request up to this many bytes (pytorch c10/cuda/CUDACachingAllocator.cpp)."""
-_WORTH = 2
+_WORTH = 4
 """Batches of one remainder that are summed event by event before lines are looked for: finding them costs as much."""
 
 Line = tuple[int, int]
@@ -43,7 +43,9 @@ class Peaks:
             if self._asked[rest] <= _WORTH:
                 return int(np.cumsum(signs * _rounded(fixed + per_sample * micro_batch)[tensors]).max(initial=0))
             at_rest = np.cumsum(signs * _rounded(fixed + per_sample * rest)[tensors])
-            lines = self._lines[rest] = envelope(at_rest, np.cumsum(signs * per_sample[tensors]))
+            # What is followed by an allocation, or is no allocation, is nowhere the highest.
+            tops = np.append((signs[:-1] > 0) & (signs[1:] < 0), signs[-1:] > 0)
+            lines = self._lines[rest] = envelope(at_rest[tops], np.cumsum(signs * per_sample[tensors])[tops])
         more = micro_batch - rest
         return max((height + slope * more for height, slope in lines), default=0)
 

@@ -115,7 +115,7 @@ class StreamBuilder:
         self.steps: list[int] = []
         self._lay_out(accumulation_steps)
         self._numbers = {in_pass.segment: number for number, in_pass in enumerate(self.passes)}
-        self._marks = _marks(trace)
+        self._marks = marks(trace)
         self._gradient_at = _gradient_positions(trace)
         self._gradient_tensor = _gradient_tensors(trace)
         self._num_tensors = trace.num_tensors
@@ -139,10 +139,6 @@ class StreamBuilder:
             self.steps.append(segment)
             segment += 1
 
-    def _segment(self, in_pass: Pass, event: int) -> int:
-        """Segment in which a pass comes to a traced event."""
-        return in_pass.segment
-
     # -- points ------------------------------------------------------------------------------------------
 
     def at_load(self) -> Point:
@@ -159,11 +155,11 @@ class StreamBuilder:
 
     def before(self, in_pass: Pass, event: int) -> Point:
         """Just before a traced event."""
-        return Point(self._segment(in_pass, event) * _SEGMENT + 2 * event)
+        return Point(in_pass.segment * _SEGMENT + 2 * event)
 
     def after(self, in_pass: Pass, event: int) -> Point:
         """Just after a traced event."""
-        return Point(self._segment(in_pass, event) * _SEGMENT + 2 * event + 2)
+        return Point(in_pass.segment * _SEGMENT + 2 * event + 2)
 
     def at_mark(self, in_pass: Pass, mark: Mark) -> Point:
         """At a point of the loop."""
@@ -183,7 +179,17 @@ class StreamBuilder:
         self, at: Point, nbytes: int, category: Category, label: str, module: str = "", *, cuda_stream: int = 0
     ) -> Handle:
         """Places a storage of `nbytes`; `cuda_stream` names the stream whose pool it comes from, 0 the default one."""
-        return self._alloc(at, nbytes, 0, category, label, module, cuda_stream)
+        placed = self._placed
+        tensor = len(placed.fixed)
+        placed.category.append(CATEGORY_INDEX[category])
+        placed.fixed.append(nbytes)
+        if cuda_stream:
+            placed.cuda_stream[tensor] = cuda_stream
+        placed.label.append(label)
+        placed.module.append(module)
+        placed.at.append(at)
+        placed.what.append(2 * tensor + 1)
+        return Handle(tensor)
 
     def alloc_each(
         self, at: Point, sizes: Iterable[int], category: Category, label: str, module: str = ""
@@ -227,19 +233,10 @@ class StreamBuilder:
     def _alloc(
         self, at: Point, fixed: int, per_sample: int, category: Category, label: str, module: str, cuda_stream: int = 0
     ) -> Handle:
-        placed = self._placed
-        tensor = len(placed.fixed)
-        placed.category.append(CATEGORY_INDEX[category])
-        placed.fixed.append(fixed)
+        made = self.alloc(at, fixed, category, label, module, cuda_stream=cuda_stream)
         if per_sample:
-            placed.per_sample[tensor] = per_sample
-        if cuda_stream:
-            placed.cuda_stream[tensor] = cuda_stream
-        placed.label.append(label)
-        placed.module.append(module)
-        placed.at.append(at)
-        placed.what.append(2 * tensor + 1)
-        return Handle(tensor)
+            self._placed.per_sample[made] = per_sample
+        return made
 
     def free(self, at: Point, handle: Handle, waits: Waits | None = None) -> None:
         """The storage goes back to the allocator; `waits`: which cannot hand it out before the device is done."""
@@ -264,6 +261,13 @@ class StreamBuilder:
             if waits is not None:
                 self._placed.waits[len(self._placed.at)] = waits
             self.free_traced(at, in_pass, tensor)
+
+    def free_gradients(self, at: Point, in_pass: Pass, parameters: Iterable[int]) -> None:
+        """Those of several parameters, at once."""
+        placed, first = self._placed, self._number(in_pass) * self._num_tensors + 1
+        known = [tensor for one in parameters if (tensor := self._gradient_tensor.get(one)) is not None]
+        placed.at.extend([at] * len(known))
+        placed.what.extend([-2 * (first + tensor) for tensor in known])
 
     def free_traced(self, at: Point, in_pass: Pass, tensor: int) -> None:
         """A traced storage of a pass goes away, which the trace itself leaves alive."""
@@ -302,7 +306,7 @@ class StreamBuilder:
         """What the traced step itself allocates and frees, pass by pass."""
         base_at, base_sign, base_subject = allocations(self.trace)
         carried = carried_storages(self.trace)
-        bound_key = 2 * self.trace.mark_position(Mark.OUTPUTS_BOUND)
+        bound_key = 2 * self._marks[Mark.OUTPUTS_BOUND]
         events = TracedEvents()
         for index, in_pass in enumerate(self.passes):
             offset = index * self.trace.num_tensors
@@ -337,7 +341,8 @@ def allocations(trace: StepTrace) -> tuple[IntArray, IntArray, IntArray]:
 
 
 @of_trace
-def _marks(trace: StepTrace) -> dict[Mark, int]:
+def marks(trace: StepTrace) -> dict[Mark, int]:
+    """Where each point of the loop lies."""
     return {mark: trace.mark_position(mark) for mark in Mark}
 
 
@@ -427,7 +432,7 @@ def _assemble(
     # Places just before a segment's first event are below its multiple.
     sorted_at = at[order]
     segment = (sorted_at + _SEGMENT // 2) // _SEGMENT
-    backward_key = 2 * trace.mark_position(Mark.BACKWARD)
+    backward_key = 2 * marks(trace)[Mark.BACKWARD]
     in_backward = among(segment, pass_segments) & (sorted_at - segment * _SEGMENT >= backward_key)
     return RankStream(
         trace=trace,
@@ -508,5 +513,6 @@ __all__ = [
     "StreamBuilder",
     "among",
     "carried_storages",
+    "marks",
     "point",
 ]

@@ -56,9 +56,9 @@ class HostJob:
     """RAM of one rank between and during steps: what is offloaded."""
 
 
-def host_terms(job: HostJob) -> tuple[Term, Term, Term]:
-    """Bytes on the node of rank 0, by moment: `load`, `step`, `save`."""
-    return _load(job), _step(job), _save(job)
+def host_terms(job: HostJob, load: Term | None = None) -> tuple[Term, Term, Term]:
+    """Bytes on the node of rank 0, by moment: `load` (from `load_term`, where it is known), `step`, `save`."""
+    return load or load_term(job), _step(job), _save(job)
 
 
 def shortage(terms: Sequence[Term], available: int) -> Term | None:
@@ -86,7 +86,7 @@ def _from(term: Term, low: int) -> Term:
     return replace(term, low=low, expected=max(term.expected, low), high=max(term.high, low))
 
 
-def _load(job: HostJob) -> Term:
+def load_term(job: HostJob) -> Term:
     """Private RAM of all ranks of a node once the weights are read; the low end is what is certain."""
     if job.peft.quantises:
         return _loaded_packed(job)

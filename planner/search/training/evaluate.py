@@ -31,7 +31,7 @@ from gpu_plan.planner.search.training.piped import PipedRank, PipedStep, judge_p
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of, host_copies_of, kept_on_host
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
-from gpu_plan.planner.strategy.host_memory import HostJob, certain, host_terms
+from gpu_plan.planner.strategy.host_memory import HostJob, certain, host_terms, load_term
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
 from gpu_plan.planner.trace.provider import Provider
@@ -142,6 +142,7 @@ class Evaluator(BaseEvaluator[Workload]):
     _states: dict[tuple[object, ...], StepJudgement] = field(default_factory=dict)
     _hosts: dict[tuple[object, ...], tuple[tuple[Term, ...], list[ParameterInfo]]] = field(default_factory=dict)
     _computations: dict[tuple[str, tuple[int, ...]], StepTrace] = field(default_factory=dict)
+    _loads: dict[tuple[object, ...], tuple[Term, list[ParameterInfo]]] = field(default_factory=dict)
     _outside: list[Term] = field(default_factory=list)
     kept_pipelines: dict[Any, tuple[PipedRank, ...]] = field(default_factory=dict)
     """Ranks of pipelines, kept for every micro batch that their traces span."""
@@ -368,7 +369,11 @@ class Evaluator(BaseEvaluator[Workload]):
             device_bytes=self.capacity_bytes,
             step_bytes=step_bytes,
         )
-        terms = host_terms(job)
+        # Neither ranks that share the model nor what they offload change how it is loaded.
+        loads = (job.host, job.regime, id(context.trace.parameters))
+        if loads not in self._loads:
+            self._loads[loads] = load_term(job), context.trace.parameters
+        terms = host_terms(job, self._loads[loads][0])
         # On a CPU the weights are what the device holds already.
         return tuple(term for term in terms if term.name == "step") if self.cluster.gpu.is_cpu else terms
 

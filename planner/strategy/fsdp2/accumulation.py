@@ -32,6 +32,11 @@ class AccumulatedGradients:
         self._reduce = reduce
         self._held: dict[int, Handle] = {}
 
+    @property
+    def holds(self) -> bool:
+        """Whether anything is held."""
+        return bool(self._held)
+
     def add(self, at: Point, in_pass: Pass, parameters: Sequence[int]) -> None:
         """Later micro steps' gradients are added to what is held, and go."""
         for index in parameters:

@@ -17,6 +17,7 @@ from gpu_plan.planner.strategy.zero.common import pinned_bytes
 from gpu_plan.planner.trace.events import Category
 from gpu_plan.planner.workload.training import Optimizer
 
+_COMMUNICATION = Category.COMMUNICATION
 NOTE = "FSDP2 offloads with CPUOffloadPolicy: parameters, gradients and the optimizer's step are on the host"
 
 
@@ -36,13 +37,9 @@ def copy_in(builder: StreamBuilder, at: Point, shards: Sequence[HostShard], unit
     """The all-gather's inputs on the device, one after the other; a cast drops what it is made from."""
     inputs = []
     for shard in shards:
-        copied = builder.alloc(
-            at, shard.stored, Category.COMMUNICATION, "weight shard from host", unit, cuda_stream=stream
-        )
+        copied = builder.alloc(at, shard.stored, _COMMUNICATION, "weight shard from host", unit, cuda_stream=stream)
         if shard.casts:
-            cast = builder.alloc(
-                at, shard.gathered, Category.COMMUNICATION, "all-gather input", unit, cuda_stream=stream
-            )
+            cast = builder.alloc(at, shard.gathered, _COMMUNICATION, "all-gather input", unit, cuda_stream=stream)
             builder.free(at, copied)
             copied = cast
         inputs.append(copied)

@@ -6,7 +6,7 @@ Mirrors torch/distributed/fsdp/_fully_shard (torch 2.13) and accelerate utils/fs
 from functools import cached_property
 
 from gpu_plan.planner.dtypes import is_floating
-from gpu_plan.planner.memory.stream import StreamBuilder
+from gpu_plan.planner.memory.stream import StreamBuilder, marks
 from gpu_plan.planner.strategy.base import MASTER, RankContext, nbytes
 from gpu_plan.planner.strategy.fsdp2 import float8 as fsdp_float8
 from gpu_plan.planner.strategy.fsdp2 import host as fsdp_host
@@ -171,6 +171,10 @@ class Layout:
         assert leave is not None
         return enter, leave
 
+    def runs_backward(self, unit: Unit) -> bool:
+        """Whether backward passes through it."""
+        return unit_times(self.trace, unit.modules).backward[0] is not None
+
     def runs(self, unit: Unit) -> bool:
         """Whether forward passes through it."""
         return unit_times(self.trace, unit.modules).runs
@@ -196,8 +200,8 @@ class Layout:
         A unit whose inputs need no gradient (the embedding's token ids, the root's, with a frozen embedding the first
         block's) is reduced at the very end.
         """
-        start = self.trace.mark_position(Mark.BACKWARD)
-        end = self.trace.mark_position(Mark.BACKWARD_END)
+        start = marks(self.trace)[Mark.BACKWARD]
+        end = marks(self.trace)[Mark.BACKWARD_END]
         embedding = self.trace.layout.input_embedding
         spans = []
         for unit in self.units:

@@ -19,6 +19,7 @@ from gpu_plan.planner.trace.events import Category, Mark
 Unsharded = tuple[Handle, ...]
 """A unit's gathered parameters, one storage each."""
 
+_COMMUNICATION = Category.COMMUNICATION
 ALL_GATHER_STREAM, REDUCE_SCATTER_STREAM = 1, 2
 """Side streams of FSDPCommContext: what is allocated on them comes from pools of their own."""
 
@@ -103,7 +104,7 @@ class Passes:
         """The unsharded parameters, one storage each, padding included."""
         unsharded = self._layout.unsharded_bytes
         sizes = [unsharded[i] for i in unit.parameters]
-        return self._builder.alloc_each(at, sizes, Category.COMMUNICATION, "unsharded parameters", unit.name)
+        return self._builder.alloc_each(at, sizes, _COMMUNICATION, "unsharded parameters", unit.name)
 
     def _copied(self, at: Point, unit: Unit) -> Unsharded:
         """wait_for_unshard of a group of one rank: each parameter is copied, by way of the type that it is used in."""
@@ -114,12 +115,12 @@ class Passes:
             cast = None
             if layout.stored_dtype(index) != layout.gathered_dtype(index):
                 size = layout.unsharded_bytes[index]
-                cast = builder.alloc(at, size, Category.COMMUNICATION, "parameter, cast", unit.name)
+                cast = builder.alloc(at, size, _COMMUNICATION, "parameter, cast", unit.name)
             if before is not None:
                 builder.free(at, before)  # a local of the loop
             before = cast
             kept += builder.alloc_each(
-                at, [layout.unsharded_bytes[index]], Category.COMMUNICATION, "unsharded parameters", unit.name
+                at, [layout.unsharded_bytes[index]], _COMMUNICATION, "unsharded parameters", unit.name
             )
         if before is not None:
             builder.free(at, before)
@@ -136,7 +137,7 @@ class Passes:
         handle = builder.alloc(
             at,
             self._layout.gathered(unit),
-            Category.COMMUNICATION,
+            _COMMUNICATION,
             "all-gather output",
             unit.name,
             cuda_stream=ALL_GATHER_STREAM,
@@ -154,7 +155,7 @@ class Passes:
         size = self._layout.cast_in(unit)
         if not size:
             return made
-        category, label = Category.COMMUNICATION, "all-gather input"
+        category, label = _COMMUNICATION, "all-gather input"
         return [*made, self._builder.alloc(at, size, category, label, unit.name, cuda_stream=ALL_GATHER_STREAM)]
 
     def _gather_for_backward(
@@ -173,7 +174,7 @@ class Passes:
         """
         builder = self._builder
         at = builder.before(in_pass, position)
-        if not any(module in self._layout.times.backward_enter for module in unit.modules):
+        if not self._layout.runs_backward(unit):
             gathered = prefetched.pop(unit.name, None)
             if gathered is not None:
                 builder.free(at, gathered)
@@ -224,12 +225,12 @@ class Passes:
         if not parameters:
             return None
         whole = nbytes(sum(self._layout.shards[i].unsharded_numel for i in parameters), self._layout.reduce)
-        fresh = builder.alloc(at, whole, Category.COMMUNICATION, "reduce-scatter input", unit.name)
+        fresh = builder.alloc(at, whole, _COMMUNICATION, "reduce-scatter input", unit.name)
         self._free_gradients(in_pass, position, parameters[:-1])
         reduced = builder.alloc(
             at,
             self._layout.shard_bytes(unit, self._layout.reduce),
-            Category.COMMUNICATION,
+            _COMMUNICATION,
             "reduce-scatter output",
             unit.name,
             cuda_stream=REDUCE_SCATTER_STREAM,
@@ -237,7 +238,7 @@ class Passes:
         if unit.experts and self._layout.ranks(unit) == 1:
             # foreach_reduce of one rank divides by the number of batches, out of place.
             divided = builder.alloc(
-                at, whole, Category.COMMUNICATION, "gradient, divided", unit.name, cuda_stream=REDUCE_SCATTER_STREAM
+                at, whole, _COMMUNICATION, "gradient, divided", unit.name, cuda_stream=REDUCE_SCATTER_STREAM
             )
             builder.free(at, divided)
         if self._layout.master != self._layout.reduce:
@@ -281,6 +282,9 @@ class Passes:
         """The copy-in done, whole gradients go."""
         at = self._builder.after(in_pass, position)
         holder = next(p for p in self._builder.passes if p.iteration == in_pass.iteration)
+        if not self._accumulated.holds:
+            self._builder.free_gradients(at, holder, parameters)
+            return
         for index in parameters:
             if not self._accumulated.drop(at, index):
                 self._builder.free_gradient(at, holder, index)

@@ -96,7 +96,14 @@ class PipelineBuilder(StreamBuilder):
             self.steps.append(segment)
             segment += 1
 
+    def before(self, in_pass: Pass, event: int) -> Point:
+        return point(self._segment(in_pass, event), 2 * event)
+
+    def after(self, in_pass: Pass, event: int) -> Point:
+        return point(self._segment(in_pass, event), 2 * event + 2)
+
     def _segment(self, in_pass: Pass, event: int) -> int:
+        """Segment in which a pass comes to a traced event."""
         stage, forward = self.rank.spans[0].stage, False  # behind all events: the first stage's backward comes last
         for span in self.rank.spans:
             if span.forward[0] <= event < span.forward[1]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
-from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
+from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder, marks
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work
@@ -31,6 +31,7 @@ from gpu_plan.planner.strategy.zero.stage3.told import Asked, Recorded, Recorder
 from gpu_plan.planner.strategy.zero.stage3.traffic import Traffic, collectives
 from gpu_plan.planner.strategy.zero.stage3.views import (
     lookup_modules,
+    module_events,
     packed_in_graph,
     recorded_exits,
     viewed_parameters,
@@ -44,7 +45,6 @@ _QLORA = (
     " bitsandbytes' graph names each gathered 4-bit weight until the outputs are dropped: at the peak little is saved",
     "under checkpointing about one layer's packed weights are not counted",
 )
-_MODULE_EVENTS = frozenset({Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT, Kind.GRADIENT})
 
 
 class _Placed:
@@ -94,6 +94,7 @@ class Stage3:
         self.leaves = leaf_parameters(context.trace)
         self.delayed = frozenset(index for indices in self.leaves.values() for index in indices)
         self.recorded = recorded_exits(context.trace)
+        self.last_entered = int(np.flatnonzero(context.trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
         self.bucket: list[int] = []
         self.bucket_elements = 0
         self.reduced: Counter[int] = Counter()
@@ -244,10 +245,10 @@ class Stage3:
         self.reduced.clear()
         # The hook that releases after backward hangs on a module's inputs: it never runs where none has a gradient,
         # as token ids have none, and in what runs backward last.
-        last_entered = int(np.flatnonzero(trace.kind == Kind.BACKWARD_ENTER)[-1:].sum())
-        backward_begins = trace.mark_position(Mark.BACKWARD)
+        last_entered = self.last_entered
+        backward_begins = marks(trace)[Mark.BACKWARD]
         root_entered, bound = False, self._lets_go(in_pass)
-        places = np.flatnonzero(np.isin(trace.kind, tuple(_MODULE_EVENTS)))
+        places = module_events(trace)
         kinds, subjects = trace.kind[places].tolist(), trace.subject[places].tolist()
         before = builder.passes.index(in_pass) * int(self.kernels[-1]) if len(self.kernels) else 0
         launches = (before + self.kernels[places]).tolist()
@@ -297,7 +298,7 @@ class Stage3:
     def _lets_go(self, in_pass: Pass) -> int:
         """Event after which the pass before is forgotten; the Trainer forgets it when backward has ended."""
         trace = self.context.trace
-        return trace.num_events if self.context.stack.traits.is_trainer else trace.mark_position(Mark.OUTPUTS_BOUND)
+        return trace.num_events if self.context.stack.traits.is_trainer else marks(trace)[Mark.OUTPUTS_BOUND]
 
     def _arrive(self, at: Point, in_pass: Pass, parameter: int) -> None:
         if not self.context.trace.parameters[parameter].trainable:

@@ -9,7 +9,7 @@ or slices of three-dimensional weights (integrations/moe.py: grouped_mm_experts_
 import numpy as np
 
 from gpu_plan.planner.dtypes import is_floating
-from gpu_plan.planner.trace.events import Kind, StepTrace
+from gpu_plan.planner.trace.events import IntArray, Kind, StepTrace
 from gpu_plan.planner.trace.remembered import of_trace
 
 _PRODUCTS = frozenset({"_grouped_mm", "mm", "addmm", "bmm", "baddbmm", "linear"})
@@ -32,6 +32,15 @@ def viewed_parameters(trace: StepTrace) -> frozenset[int]:
 def lookup_modules(trace: StepTrace) -> frozenset[int]:
     """Modules that look rows up by integers: their inputs have no gradient."""
     return _modules_with(trace, _LOOKUPS)
+
+
+_MODULE_EVENTS = (Kind.ENTER, Kind.EXIT, Kind.BACKWARD_ENTER, Kind.BACKWARD_EXIT, Kind.GRADIENT)
+
+
+@of_trace
+def module_events(trace: StepTrace) -> IntArray:
+    """Events at which modules' hooks run, and gradients come."""
+    return np.flatnonzero(np.isin(trace.kind, _MODULE_EVENTS))
 
 
 @of_trace
