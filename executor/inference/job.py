@@ -44,6 +44,8 @@ class InferenceJob:
     """As transformers names its implementations."""
     cache: str | None = None
     """`static` or `fp8`; None for what `generate` does by itself."""
+    chunk: int | None = None
+    """Tokens of a prompt that `generate` takes at once; None: all of them."""
     on_cpu: bool = False
     """Whether what the plan calls its devices is this machine's CPU."""
 
@@ -99,6 +101,7 @@ def inference_job(saved: SavedPlan) -> InferenceJob:
         dtype=None if (precision := workload.get("precision")) is None else stored_precision(precision).dtype,
         attention=_ATTENTION.get(str(workload.get("attention"))),
         cache=_cache(workload),
+        chunk=_integer(workload.get("chunk")),
         on_cpu=saved.cluster.get("gpu_id", saved.cluster["gpu"]) == "cpu",
     )
 

@@ -90,6 +90,7 @@ class Session:
                 sampling=self.sampling,
                 meter=meter,
                 cache_kind=job.cache,
+                chunk=job.chunk,
             )
             if journal is not None:
                 journal.append([self._result(item, out) for item, out in zip(items, batch.outputs, strict=True)])

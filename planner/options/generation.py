@@ -44,7 +44,7 @@ _TRAINING: Mapping[str, str] = {
 }
 """Options of training, and what takes their place."""
 _LATER_CACHES = ("int8", "int4", "int2")
-_SETTINGS = ("alloc.", "memory.reserve", "cache.")
+_SETTINGS = ("alloc.", "memory.reserve", "cache.", "prefill.")
 """Those that say something about a generation."""
 
 _WHERE = " for --task infer"
@@ -146,6 +146,12 @@ def make_workload(
             f"--context {context} x --batch {given.batch or 1} are more than the {MOST_TOKENS:,} tokens of a batch that"
             " are planned: lower one"
         )
+    chunk = int(dict(given.settings).get("prefill.chunk", 0)) or None
+    if chunk is not None and chunk >= context - new_tokens:
+        raise UsageError(
+            f"--set prefill.chunk={chunk} says nothing of a prompt of {context - new_tokens} tokens: give fewer, or a"
+            " longer --context"
+        )
     degrees = (given.tensor_parallel or 1) * (given.pipeline_parallel or 1)
     if cluster.world_size % degrees:
         name = "tp" if (given.tensor_parallel or 1) > 1 else "pp"
@@ -174,6 +180,7 @@ def make_workload(
         tensor_parallel=tensor,
         pipeline_parallel=pipeline,
         offload=offload,
+        chunk=chunk,
         settings=given.settings,
     )
     return workload.with_basis(**_basis(given, pinned, dtype[1]))

@@ -189,6 +189,9 @@ SETTINGS: Mapping[str, Setting] = {
         "inference: which cache of transformers keeps keys and values (dynamic)",
         choices=("dynamic", "static"),
     ),
+    "prefill.chunk": Setting(
+        "count", "inference: tokens of a prompt that generate takes at once, its prefill_chunk_size (all of them)", 64
+    ),
     "memory.reserve": Setting("size", "memory of each device to keep free for others, such as 2GiB (0)"),
     "gpu.power_limit": Setting(
         "count", "watts that each device may take, as nvidia-smi -pl sets it (its own limit)", 1

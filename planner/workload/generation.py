@@ -46,6 +46,8 @@ class InferWorkload(Settled):
     """Type of the weights that are not quantised, and of the computation."""
     kv_dtype: CacheType = CacheType.AUTO
     cache: CacheKind = CacheKind.DYNAMIC
+    chunk: int | None = None
+    """Tokens of the prompt that one forward pass takes; None: all of them."""
     quantize: str = "none"
     """How weights are quantised: `none`, `stored` (as the checkpoint has them), or a kind."""
     attention: Attention = Attention.SDPA

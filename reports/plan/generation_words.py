@@ -19,6 +19,8 @@ def job_words(workload: Mapping[str, object]) -> list[str]:
     pieces.append(str(workload["precision"]))
     if workload.get("quantize") not in (None, "none"):
         pieces.append(f"{workload['quantize']} weights")
+    if workload.get("chunk"):
+        pieces.append(f"prompt in pieces of {workload['chunk']}")
     cache = [str(workload[name]) for name in ("cache", "kv_dtype") if workload.get(name) not in ("dynamic", "auto")]
     if cache:
         pieces.append(f"{' '.join(cache)} KV cache")

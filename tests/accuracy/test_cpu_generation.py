@@ -55,6 +55,24 @@ def test_a_cache_in_eight_bits() -> None:
     assert replay == run
 
 
+@pytest.mark.parametrize("name", ["llama-3", "gemma-3"])
+def test_a_prompt_in_pieces(name: str) -> None:
+    """generation/utils.py: GenerationMixin._prefill with prefill_chunk_size; a window's cache forgets between them."""
+    replay, run = both(Generation(architecture=name, prompt=40, chunks=(16, 16, 8)))
+    assert replay == run
+    assert len(run) == 5
+
+
+@pytest.mark.parametrize("name", ["llama-3", "gemma-3", "deepseek-v3"])
+def test_a_piece_does_not_know_how_the_tokens_before_it_came(name: str) -> None:
+    """So that those are recorded as one."""
+    case = Generation(architecture=name, prompt=72, chunks=(16, 16, 16, 16, 8))
+    pieces = peaks_of_trace(traced(case))
+    at_once = peaks_of_trace(traced(replace(case, chunks=(48, 16, 8))))
+    assert at_once[1:] == pieces[3:]
+    assert max(pieces[:3]) <= pieces[3] < at_once[0]
+
+
 def test_the_comparison_can_fail() -> None:
     """The figures tell one more token, and another cache, apart."""
     case = Generation(architecture="llama-3")

@@ -40,6 +40,7 @@ class Generation:
     attention: Attention = Attention.SDPA
     cache: CacheKind = CacheKind.DYNAMIC
     kv_dtype: CacheType = CacheType.AUTO
+    chunks: tuple[int, ...] = ()
 
     def variant(self) -> GenerationVariant:
         """As the planner calls it."""
@@ -52,6 +53,7 @@ class Generation:
             cache_length=self.prompt + self.steps if self.cache is CacheKind.STATIC else None,
             kv_dtype=self.kv_dtype,
             attention=self.attention,
+            chunks=self.chunks,
         )
 
 

@@ -130,6 +130,18 @@ def test_an_encoder_decoder(models: Path, capsys: pytest.CaptureFixture[str]) ->
     assert per_token * 90 < figures["kv_cache_bytes"] <= per_token * 101
 
 
+def test_a_prompt_in_pieces(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a pass over the prompt makes shrinks, what stands behind it is the same, seconds are of all pieces."""
+    words = (str(models / "llama-3"), "--task", "infer", "--gpus", "1xT4", "--context", "512", "--pin")
+    whole = planned(capsys, *words)["plans"][0]["inference"]
+    pieces = planned(capsys, *words, "--set", "prefill.chunk=64")["plans"][0]["inference"]
+    assert pieces["prefill_peak_bytes"] < whole["prefill_peak_bytes"]
+    same = ("load_peak_bytes", "kv_cache_bytes", "weight_bytes")
+    assert [pieces[name] for name in same] == [whole[name] for name in same]
+    assert pieces["prefill_seconds"] > whole["prefill_seconds"]
+    assert pieces["prefill_tokens_per_second"] == pytest.approx(511 / pieces["prefill_seconds"])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -153,6 +165,9 @@ def test_an_encoder_decoder(models: Path, capsys: pytest.CaptureFixture[str]) ->
         (("--set", "fsdp.reshard_after_forward=true"), "about training"),
         (("--set", "cache.implementation=static", "--kv-dtype", "fp8"), "contradict"),
         (("--context", "512", "--batch", "20000"), "tokens of a batch"),
+        (("--context", "400", "--set", "prefill.chunk=400"), "says nothing of a prompt of 399 tokens"),
+        (("--set", "prefill.chunk=8"), "prefill.chunk"),
+        (("--strategy", "device-map", "--set", "prefill.chunk=64"), "over a device map or stages is not in this"),
     ],
 )
 def test_what_makes_no_sense(

@@ -54,10 +54,12 @@ def run_batch(
     sampling: Sampling,
     meter: Meter,
     cache_kind: str | None = None,
+    chunk: int | None = None,
 ) -> Batch:
     """Generates for all of `items` at once; shorter prompts are padded on the left.
 
-    `cache_kind`: `static` or `fp8`; None for what `generate` does by itself.
+    `cache_kind`: `static` or `fp8`; None for what `generate` does by itself. `chunk`: tokens of the prompts that one
+    forward pass takes; None: all of them.
     """
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
@@ -74,6 +76,7 @@ def run_batch(
         eos_token_id=list(ends.stop) or None,
         bos_token_id=loaded.model.config.bos_token_id if hasattr(loaded.model.config, "bos_token_id") else None,
         decoder_start_token_id=getattr(loaded.model.config, "decoder_start_token_id", None),
+        prefill_chunk_size=chunk,
         **_CACHES.get(cache_kind or "", {}),
     )
     clock = _Clock(meter)

@@ -9,6 +9,7 @@ from gpu_plan.planner.job.alternatives.found import MOST, Beside
 from gpu_plan.planner.job.alternatives.tried import alternative_of
 from gpu_plan.planner.job.alternatives.ways import Way, ways
 from gpu_plan.planner.job.ready import prepared
+from gpu_plan.planner.memory.stream import Phase
 from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.search.generation.limits import held_by_devices
@@ -17,6 +18,9 @@ from gpu_plan.planner.strategy.generation.layout import Layout, layouts
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.workload.serving import SERVERS
 
+_CHUNK = "prefill.chunk"
+_PIECE = 2048
+"""Tokens at once: as many fill the devices, and their activations are small beside weights."""
 _SERVED = ("context", "precision", "kv-dtype", "quantize", "tp", "price", "host-ram")
 """Options of a generation that say the same of a server."""
 
@@ -34,6 +38,8 @@ def beside_generation(job: Job, first: object, *, fits: bool) -> Beside:
     found.found += _served(job, first)
     asked = list(ways(job.request, own_kernel=job.own_kernel))
     other = [way for way in asked if "attention" in way.options]
+    if first.offloads or not fits:
+        other += _in_pieces(job, first)
     found.found = [*_traced(job, other), *found.found]
     asked = [way for way in asked if way not in other]
     if first.offloads and len(found.found) < MOST:
@@ -61,6 +67,15 @@ def _held(task: GenerationTask, layout: Layout, size: str) -> GenerationJudgemen
     if task.evaluator.refuses(layout) is not None:
         return None
     return held_by_devices(task.evaluator, layout, size)
+
+
+def _in_pieces(job: Job, first: GenerationJudgement) -> list[Way]:
+    """A prompt that is taken piece by piece, where its one pass is what decides; into a cache that is there from the
+    beginning, since one that grows by every piece leaves holes behind."""
+    given = any(text.startswith(_CHUNK) for text in job.request.settings)
+    if given or first.profile.phase_of_peak is not Phase.PREFILL or first.prompt < 2 * _PIECE:
+        return []
+    return [Way(settings={"cache.implementation": "static", _CHUNK: str(_PIECE)}, same_training=True)]
 
 
 def _traced(job: Job, asked: Sequence[Way]) -> Iterator[Alternative]:

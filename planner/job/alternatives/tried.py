@@ -78,6 +78,8 @@ def _try(
 ) -> None:
     """Evaluates one change; one that makes no sense for this job is passed over, and a further value of a size of
     which one fits."""
+    if any(one.change == change for one in tried.found):
+        return
     option = change.partition(" ")[0]
     if option in _SIZES and any(one.change.partition(" ")[0] == option for one in tried.found):
         return

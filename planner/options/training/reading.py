@@ -68,7 +68,7 @@ def read_given(words: Mapping[str, str], settings: Sequence[str]) -> Given:
         fused_loss=None if words.get("fused-loss") is None else words.get("fused-loss") == "true",
         settings=parse_settings(settings),
     )
-    inference = next((key for key, _ in given.settings if key.startswith("cache.")), None)
+    inference = next((key for key, _ in given.settings if key.startswith(("cache.", "prefill."))), None)
     if inference is not None:
         raise UsageError(f"--set {inference} is about inference: add --task infer")
     if runs_own_model(given.strategy):

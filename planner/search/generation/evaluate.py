@@ -7,7 +7,7 @@ from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.search.generation.mapped import judge_map
 from gpu_plan.planner.search.generation.placement import stage_placement
 from gpu_plan.planner.search.generation.rank import RankEvaluator
-from gpu_plan.planner.search.generation.times import PassTimes
+from gpu_plan.planner.search.generation.times import PassTimes, summed
 from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.strategy.generation.layout import Layout
 from gpu_plan.planner.workload.generation import CacheType
@@ -38,6 +38,10 @@ class GenerationEvaluator(RankEvaluator):
             return f"tensor parallel of {self.workload.quantize} weights is not in this version"
         if layout.ranks > 1 and self.encoder_decoder and layout.pipeline_parallel > 1:
             return "transformers cuts no encoder-decoder into stages"
+        if self.workload.chunk is not None and (layout.name == "device-map" or layout.pipeline_parallel > 1):
+            return "--set prefill.chunk over a device map or stages is not in this version"
+        if self.workload.chunk is not None and self.encoder_decoder:
+            return "--set prefill.chunk is about decoders: an encoder takes its input whole"
         if layout.pipeline_parallel > 1 and self.workload.kv_dtype is CacheType.FP8:
             return "--kv-dtype fp8 with pipeline stages is not in this version"
         return None
@@ -65,15 +69,7 @@ def _one_after_another(stages: list[PassTimes], count: int) -> PassTimes:
     """
 
     def whole(times: list[StepTime]) -> StepTime:
-        middle = [times[1]] * (count - 2) if count > 2 else []
-        summed = [times[0], *middle, times[-1]]
-        first = summed[0]
-        return replace(
-            first,
-            step_seconds=sum(time.step_seconds for time in summed),
-            ends=lambda: (sum(time.low_seconds for time in summed), sum(time.high_seconds for time in summed)),
-            communication_seconds=sum(time.communication_seconds for time in summed),
-            mfu=None,
-        )
+        middle = [(times[1], count - 2.0)] if count > 2 else []
+        return summed([(times[-1], 1.0), *middle, (times[0], 1.0)])
 
     return PassTimes(prefill=whole([s.prefill for s in stages]), decode=whole([s.decode for s in stages]))

@@ -21,6 +21,8 @@ class GenerationJudgement(Judgement):
     context: int
     batch: int
     """Samples of one replica."""
+    prompt: int
+    """Tokens of the prompt of one sample; of an encoder-decoder, of the encoder's input."""
     run: RankStream
     """What the device allocates and frees while it loads, prefills and decodes."""
     weight_bytes: int
@@ -104,11 +106,6 @@ class GenerationJudgement(Judgement):
     def samples(self) -> int:
         """Of all replicas together."""
         return self.batch * self.layout.data_parallel
-
-    @property
-    def prompt(self) -> int:
-        """Tokens of the first pass of one sample."""
-        return self.run.trace.tokens_per_sample
 
     def phase_peak(self, phase: Phase) -> int:
         """Most allocated in a phase."""

@@ -36,21 +36,24 @@ def limits(evaluator: GenerationEvaluator, plan: GenerationJudgement, positions:
     workload = evaluator.workload
     layout = replace(plan.layout, offload="none")
 
+    step = workload.chunk or CONTEXT_STEP
+    more = workload.new_tokens if workload.chunk else 0  # prompts of whole pieces, which tell each other's sizes
+
     def at_context(units: int) -> GenerationJudgement | None:
-        return _judged(evaluator, layout, context=units * CONTEXT_STEP)
+        return _judged(evaluator, layout, context=units * step + more)
 
     def at_batch(batch: int) -> GenerationJudgement | None:
         return _judged(evaluator, layout, batch=batch)
 
     bounds: dict[str, str] = {}
     most = max(context := workload.context, min(positions or MOST_CONTEXT, MOST_TOKENS // workload.batch))
-    first = -(-max(context, workload.new_tokens + 1) // CONTEXT_STEP)
+    first = -(-max(context - more, workload.new_tokens + 1) // step)
     if _fits(_judged(evaluator, layout, context=most)):
         context, bounds["max_context"] = most, "positions" if positions and most == positions else "searched"
     else:
         bounds["max_context"] = "memory"
-        if first * CONTEXT_STEP < most and _fits(at_context(first)):
-            context = _largest(at_context, first, most // CONTEXT_STEP + 1) * CONTEXT_STEP
+        if first * step + more < most and _fits(at_context(first)):
+            context = _largest(at_context, first, most // step + 1) * step + more
     many = max(workload.batch, min(MOST_BATCH, MOST_TOKENS // workload.context))
     if _fits(at_batch(many)):
         batch, bounds["max_batch"] = many, "searched"

@@ -8,7 +8,7 @@ from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.search.evaluator import BaseEvaluator
 from gpu_plan.planner.search.generation.device_map import Mapped
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
-from gpu_plan.planner.search.generation.times import PassTimes, pass_time
+from gpu_plan.planner.search.generation.times import PassTimes, pass_time, summed
 from gpu_plan.planner.speed.model import StepTime
 from gpu_plan.planner.strategy.base import workspace_bytes
 from gpu_plan.planner.strategy.generation.layout import Layout
@@ -31,19 +31,27 @@ class Generated:
     """One generation at full length, as the planner has it."""
 
     cuts: tuple[Cut, ...]
-    """The run: prefill and first steps, then, where there are more, the step at full context."""
+    """The run: prefill and first steps, then, where there are more, the step at full context. Of a prefill in many
+    pieces the first goes before, and the last two: more tokens before a piece never take less."""
+    prefills: tuple[int, ...] = (1,)
+    """Passes at the beginning of each cut that take the prompt."""
+    pieces: tuple[tuple[Cut, float], ...] = ()
+    """Passes of a prefill in pieces, each with how many it stands for; none: it is one."""
 
     @property
-    def prefill(self) -> Cut:
-        return cut(self.cuts[0].trace, 0, 0)
+    def prompt(self) -> int:
+        """Tokens of the prompt of one sample."""
+        return self.cuts[1 if len(self.pieces) > 2 else 0].trace.tokens_per_sample
+
+    @property
+    def prefill(self) -> tuple[tuple[Cut, float], ...]:
+        return self.pieces or ((cut(self.cuts[0].trace, 0, 0), 1.0),)
 
     @property
     def last(self) -> Cut:
         """The decode step at full context alone."""
-        if len(self.cuts) > 1:
-            return self.cuts[-1]
-        trace = self.cuts[0].trace
-        return cut(trace, len(starts_of(trace)) - 1)
+        final = self.cuts[-1]
+        return cut(final.trace, len(starts_of(final.trace)) - 1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,11 +73,12 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
         times: PassTimes | None = None,
     ) -> GenerationJudgement:
         """One rank's judgement, or one device's of a map, whose `times` are those of all devices."""
-        stream = GenerationStream(states, generated.cuts).build()
+        stream = GenerationStream(states, generated.cuts, generated.prefills).build()
         use = GenerationJudgement(
             layout=layout,
             context=context,
             batch=batch,
+            prompt=generated.prompt,
             run=stream,
             profile=measure(stream, 1),
             terms=self.terms(layout),
@@ -91,6 +100,8 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
     def generation(self, layout: Layout, context: int, batch: int, stage: int = 0) -> Generated:
         """The recorded passes of a generation to `context`."""
         new = min(self.workload.new_tokens, context - 1)
+        if self.workload.chunk is not None and context - new > self.workload.chunk:
+            return self._in_pieces(layout, context, batch, new, self.workload.chunk)
         if new < _STEPS:
             whole = self._variant(layout, context, batch, stage=stage, prompt=context - new, steps=new + 1)
             return Generated(cuts=(cut(self.provider.trace(whole), 0),))
@@ -99,6 +110,27 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
         return Generated(
             cuts=(cut(self.provider.trace(begun), 0, 1), cut(self.provider.trace(full), _STEPS - 1)),
         )
+
+    def _in_pieces(self, layout: Layout, context: int, batch: int, new: int, chunk: int) -> Generated:
+        """transformers generation/utils.py: GenerationMixin._prefill with prefill_chunk_size."""
+        prompt, steps = context - new, min(new + 1, _STEPS)
+        count, before = ceil_div(prompt, chunk), 0
+        ends: tuple[int, ...] = (chunk, prompt - chunk * (count - 1))
+        variant = self._variant(layout, context, batch, stage=0, prompt=prompt, steps=steps)
+        if count > 2:
+            before, ends = 1, (prompt - sum(ends), *ends)
+        begun = self.provider.trace(replace(variant, chunks=ends))
+        last = len(ends) - 1
+        runs, prefills = [cut(begun, before, last + 1 if new >= _STEPS else None)], [2]
+        pieces = [(cut(begun, last - 1, last - 1), 1.0), (cut(begun, last, last), 1.0)]
+        if count > 2:
+            first = cut(self.provider.trace(replace(variant, prompt=chunk)), 0, 0)
+            runs, prefills = [first, *runs], [1, *prefills]
+            # What pieces take grows evenly with the tokens before them.
+            pieces = [(first, (count - 1) / 2), (pieces[0][0], (count - 1) / 2), pieces[1]]
+        if new >= _STEPS:
+            runs.append(cut(self.provider.trace(replace(variant, prompt=context - 2)), _STEPS - 1))
+        return Generated(cuts=tuple(runs), prefills=tuple(prefills), pieces=tuple(pieces))
 
     def _variant(
         self, layout: Layout, context: int, batch: int, *, stage: int, prompt: int, steps: int
@@ -149,9 +181,10 @@ class RankEvaluator(BaseEvaluator[InferWorkload]):
 
     def times(self, generated: Generated, context: int, ranks: int) -> PassTimes:
         """Of the prefill and of the decode step at full context."""
-        prompt = generated.cuts[0].trace.tokens_per_sample
+        prompt = generated.prompt
+        times = [(self._pass(part, prompt, ranks, causal=True), count) for part, count in generated.prefill]
         return PassTimes(
-            prefill=self._pass(generated.prefill, prompt, ranks, causal=True),
+            prefill=times[0][0] if len(times) == 1 else summed(times),
             decode=self._pass(generated.last, context, ranks, causal=False),
         )
 

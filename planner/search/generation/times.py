@@ -1,5 +1,6 @@
 """How long a prefill and a decode step take, from the speed model that training steps use."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,6 +53,29 @@ def pass_time(
         causal_attention=causal,
     )
     return speed.step_time(work, cluster)
+
+
+def summed(passes: Sequence[tuple[StepTime, float]]) -> StepTime:
+    """Passes one after the other, each as often as is said."""
+    return replace(
+        passes[-1][0],
+        step_seconds=sum(count * time.step_seconds for time, count in passes),
+        ends=lambda: (
+            sum(count * time.low_seconds for time, count in passes),
+            sum(count * time.high_seconds for time, count in passes),
+        ),
+        communication_seconds=sum(count * time.communication_seconds for time, count in passes),
+        mfu=None,
+        corners=lambda: _corners(passes),
+    )
+
+
+def _corners(passes: Sequence[tuple[StepTime, float]]) -> tuple[float, ...]:
+    """Sums of each; of what is not known apart, none."""
+    known = [(time.corners(), count) for time, count in passes if time.corners is not None]
+    if len(known) < len(passes):
+        return ()
+    return tuple(sum(count * values[place] for values, count in known) for place in range(len(known[0][0])))
 
 
 def _gathers_as_read(trace: StepTrace) -> StepTrace:

@@ -68,8 +68,10 @@ class _Events:
 class GenerationStream:
     """Lays out one device's run."""
 
-    def __init__(self, states: States, cuts: tuple[Cut, ...]) -> None:
+    def __init__(self, states: States, cuts: tuple[Cut, ...], prefills: tuple[int, ...] = (1,)) -> None:
+        """`prefills`: how many passes at the beginning of each cut take the prompt; none of those that are left out."""
         self._cuts = cuts
+        self._prefills = prefills
         self._trace = cuts[0].trace
         for part in cuts[1:]:
             self._trace = joined(self._trace, part.trace)
@@ -85,7 +87,7 @@ class GenerationStream:
             if index:
                 self._put_in_place(self._cuts[index - 1], part, offset)
                 offset += self._cuts[index - 1].trace.num_tensors
-            self._passes(part, offset, prefill=index == 0)
+            self._passes(part, offset, self._prefills[index] if index < len(self._prefills) else 0)
         return self._stream()
 
     # -- what stands ------------------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ class GenerationStream:
 
     # -- passes -----------------------------------------------------------------------------------------------
 
-    def _passes(self, part: Cut, offset: int, *, prefill: bool) -> None:
+    def _passes(self, part: Cut, offset: int, prefills: int) -> None:
         trace = part.trace
         events = np.arange(part.first, part.end)
         kinds = trace.kind[events]
@@ -149,7 +151,7 @@ class GenerationStream:
             np.where(kinds[chosen] == Kind.ALLOC, 1, -1), trace.subject[events][chosen] + offset, first + passes
         )
         count = int(passes.max(initial=0)) + 1
-        self._phases += [Phase.PREFILL if prefill and index == 0 else Phase.DECODE for index in range(count)]
+        self._phases += [Phase.PREFILL if index < prefills else Phase.DECODE for index in range(count)]
 
     def _put_in_place(self, before: Cut, part: Cut, offset: int) -> None:
         """What the earlier passes left goes, what the later ones begin with comes."""

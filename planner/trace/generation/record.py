@@ -116,6 +116,9 @@ def generation_config(model: Any, variant: GenerationVariant) -> Any:
         decoder_start_token_id=0 if start is None else start,
         **options,
     )
+    if variant.chunks:
+        # torch.split takes a list as well as one size (generation/utils.py: GenerationMixin._prefill).
+        config.prefill_chunk_size = list(variant.chunks)
     # What the model's own generation config says beyond this (beams, forced tokens) is not what is planned.
     model.generation_config = GenerationConfig(pad_token_id=0, decoder_start_token_id=config.decoder_start_token_id)
     return config

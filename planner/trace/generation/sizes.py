@@ -56,9 +56,11 @@ class Sizes:
 
 
 def _but_length(variant: GenerationVariant) -> tuple[Any, ...]:
-    """Everything but the prompt's length, whose remainder stays; a static cache's length goes with it."""
+    """Everything but the prompt's length, whose remainder stays; a static cache's length goes with it, and the tokens
+    before the pieces that a prefill ends with."""
     ahead = None if variant.cache_length is None else variant.cache_length - variant.prompt
-    return replace(variant, prompt=1, cache_length=ahead), variant.prompt % _TILE
+    pieces = variant.chunks[-2:] if len(variant.chunks) > 2 else variant.chunks
+    return replace(variant, prompt=1, cache_length=ahead, chunks=pieces), variant.prompt % _TILE, len(variant.chunks)
 
 
 def _told(points: Sequence[_Point], at: int, places: Sequence[int], *, degree: int) -> StepTrace | None:

@@ -23,6 +23,8 @@ class GenerationVariant:
     """Tokens that a static cache holds; None for a cache that grows."""
     kv_dtype: CacheType = CacheType.AUTO
     attention: Attention
+    chunks: tuple[int, ...] = ()
+    """Tokens of each pass of a prefill in pieces, which are the whole prompt; none: one pass."""
     quantize: str = "none"
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
@@ -36,8 +38,9 @@ class GenerationVariant:
 
     def key(self) -> str:
         """Stable text that names the variant in caches."""
+        pieces = f" chunks={'+'.join(map(str, self.chunks))}" if self.chunks else ""
         return (
             f"generate prompt={self.prompt}+{self.prefix} steps={self.steps} batch={self.batch} dtype={self.dtype} "
             f"cache={self.cache} {self.cache_length} {self.kv_dtype} attention={self.attention} "
-            f"quantize={self.quantize} tp={self.tensor_parallel} pp={self.stage}/{self.pipeline_parallel}"
+            f"quantize={self.quantize} tp={self.tensor_parallel} pp={self.stage}/{self.pipeline_parallel}{pieces}"
         )
