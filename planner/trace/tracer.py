@@ -27,6 +27,10 @@ MakeBatch = Callable[[nn.Module, int, int], TrainingBatch]
 """(model, micro batch, sequence length) -> inputs."""
 
 
+_MOST_APART = 40_000
+"""Operators of recordings that are kept: some hundred bytes each."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Tracer:
     """Records variants of one built model."""
@@ -43,6 +47,8 @@ class Tracer:
     _prepared: str = ""
     _every: int = 1
     _broken: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
+    _apart: dict[tuple[str, int], Recording] = field(default_factory=dict)
+    """Recordings of ranges that do not hold together, by variant and size: each stands for itself, or in another."""
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """The step at `micro_batch`, and at every other size that its `samples` span."""
@@ -64,6 +70,7 @@ class Tracer:
         if variant.checkpoint_every != self._every:
             # Equal layers of which some are checkpointed repeat with another period.
             self._every, self._folds = variant.checkpoint_every, None
+            self._apart.clear()
 
     def _build(self, variant: StepVariant, sizes: tuple[int, ...]) -> StepTrace:
         # Without a backward pass nothing shows that blocks are alike in it.
@@ -80,6 +87,7 @@ class Tracer:
             if note not in self.notes:
                 self.notes.append(note)
             self._folds = []
+            self._apart.clear()
             return self._traced(variant, sizes, [])
 
     def folds(self) -> list[Fold]:
@@ -91,16 +99,34 @@ class Tracer:
     def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold]) -> StepTrace:
         session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds, origin=self.origin)
         recordings: list[Recording] = []
-        for size in sizes:
-            recordings.append(self._record(session, variant, size))
-            if signature(recordings[-1].raw) != signature(recordings[0].raw):
-                raise NotLinearError("the step's structure changes with the micro batch")
-        trace = fit(
-            tuple(recordings), parameter_infos(self.model), buffer_sizes(self.model), layout_of(self.model), self.notes
-        )
+        try:
+            for size in sizes:
+                known = self._apart.get((variant.key(), size))
+                recordings.append(self._record(session, variant, size) if known is None else known)
+                if signature(recordings[-1].raw) != signature(recordings[0].raw):
+                    raise NotLinearError("the step's structure changes with the micro batch")
+            trace = fit(
+                tuple(recordings),
+                parameter_infos(self.model),
+                buffer_sizes(self.model),
+                layout_of(self.model),
+                self.notes,
+            )
+        except NotLinearError:
+            self._keep_apart(variant, recordings)
+            raise
         for fold in folds:
             trace = expand(trace, fold)
         return trace
+
+    def _keep_apart(self, variant: StepVariant, recordings: list[Recording]) -> None:
+        """The latest of them all, up to as many operators as are worth their memory."""
+        self._apart.update({(variant.key(), one.micro_batch): one for one in recordings})
+        held = sum(len(one.raw.operators) for one in self._apart.values())
+        for key in list(self._apart):
+            if held <= _MOST_APART:
+                break
+            held -= len(self._apart.pop(key).raw.operators)
 
     def _record(self, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
         batch = self.make_batch(self.model, micro_batch, variant.own_length)

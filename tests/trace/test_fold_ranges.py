@@ -6,8 +6,11 @@ import torch
 from torch import nn
 
 from gpu_plan.planner.model.build.construct import build_model
+from gpu_plan.planner.trace import tracer as tracer_module
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.recording.fit import Recording
+from gpu_plan.planner.trace.step import Session
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
@@ -47,6 +50,28 @@ def variant(seq_len: int, regime: Regime | None = None) -> StepVariant:
 def test_ranges(seq_len: int, micro_batch: int, samples: tuple[int, ...]) -> None:
     model = build_model(ARCHITECTURES["llama-3"].config(max_position_embeddings=2048))
     assert tracer_of(model).trace(variant(seq_len), micro_batch).samples == samples
+
+
+def test_what_was_recorded_for_a_range_that_breaks_is_not_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 1024 tokens two samples are of another structure than four: (2, 4, 16) breaks, (2,) and (4, 8, 16) stand."""
+    sizes, record = [], Tracer._record
+
+    def counted(self: Tracer, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
+        sizes.append(micro_batch)
+        return record(self, session, variant, micro_batch)
+
+    monkeypatch.setattr(Tracer, "_record", counted)
+    model = build_model(ARCHITECTURES["llama-3"].config(max_position_embeddings=2048))
+    tracer = tracer_of(model)
+    found = [tracer.trace(variant(1024), size) for size in (2, 4)]
+    assert [trace.samples for trace in found] == [(2,), (4, 8, 16)]
+    assert sizes == [2, 4, 8, 16]
+    alone = tracer_of(model).trace(variant(1024), 2)
+    assert np.array_equal(found[0].kind, alone.kind)
+    assert np.array_equal(found[0].tensor_bytes(2), alone.tensor_bytes(2))
+    monkeypatch.setattr(tracer_module, "_MOST_APART", 0)
+    tracer.trace(variant(1024, Regime(weights="float32")), 2)
+    assert not tracer._apart, "what is kept is bounded"
 
 
 @pytest.mark.parametrize("micro_batch", [5, 8, 11])
