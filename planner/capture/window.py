@@ -130,8 +130,11 @@ class Window:
         """Installs all of it; `stack` closes it again, which only a script that never reaches a step sees."""
         if not does_without_transformers(Path(self._request.script)):
             flash = import_module("gpu_plan.planner.model.build.flash")  # transformers, before the answers stand
-            if self._request.device.capability_major is not None:
+            planned = self._request.device
+            if planned.capability_major is not None:
                 stack.enter_context(flash.flash_allowed())
+                capability = (planned.capability_major, planned.capability_minor)
+                stack.enter_context(flash.hub_answered(capability))
         profile = _profile(self._request)
         device = self._request.device
         # By itself a process takes one GPU: with more, transformers' Trainer would wrap the model in DataParallel.
@@ -477,7 +480,8 @@ def _adapted(models: list[nn.Module]) -> str:
 
 def _attention(config: Any) -> str:
     name = getattr(config, "_attn_implementation", None) or "sdpa"
-    return {"flash_attention_2": "flash", "eager": "eager"}.get(name, "sdpa")
+    flash = name == "flash_attention_2" or name.endswith("flash-attn3")
+    return "flash" if flash else "eager" if name == "eager" else "sdpa"
 
 
 def _keep_outputs(accelerator: Any) -> None:

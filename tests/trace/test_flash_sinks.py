@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from transformers import AutoConfig, GptOssForCausalLM
+from transformers.integrations import hub_kernels
 
 from gpu_plan.cli import main
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.model.build.construct import build_model
-from gpu_plan.planner.model.build.flash import third
+from gpu_plan.planner.model.build.flash import flash_allowed, hub_answered, third
 from gpu_plan.planner.model.catalog_index import CATALOG
 from gpu_plan.planner.model.kernels import sinks
 from gpu_plan.planner.strategy.kinds.single import Single
@@ -148,3 +150,19 @@ def test_the_command_line(
     said = capsys.readouterr().err
     assert said.count("gpt_oss has attention sinks, whose kernel runs on Hopper alone") == 1
     assert said.count("\n") == 1
+
+
+def test_a_script_s_own_model_finds_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under FlashAttention-2's name too, which transformers puts right; other kernels are asked for as ever."""
+    asked: list[str] = []
+    monkeypatch.setattr(hub_kernels, "load_and_register_attn_kernel", lambda name, *rest, **more: asked.append(name))
+    values = AutoConfig.for_model(**config())
+    with flash_allowed(), hub_answered((9, 0)), torch.device("meta"):
+        for name in ("flash_attention_2", "kernels-community/vllm-flash-attn3"):
+            model = GptOssForCausalLM._from_config(values, attn_implementation=name, dtype=torch.bfloat16)
+            assert model.config._attn_implementation == "kernels-community/vllm-flash-attn3"
+        assert asked == ["kernels-community/vllm-flash-attn3"] * len(asked)
+        hub_kernels.load_and_register_attn_kernel("kernels-community/flash-mla")
+    assert asked[-1] == "kernels-community/flash-mla"
+    with hub_answered((8, 0)), pytest.raises(InputError, match="on Hopper alone"):
+        hub_kernels.load_and_register_attn_kernel("kernels-community/vllm-flash-attn3")

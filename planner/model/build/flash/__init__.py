@@ -10,18 +10,21 @@ from gpu_plan.planner.model.build.flash.chosen import (
     Implementation,
     implementation_for,
     implementation_of,
+    named,
     refuse_device,
     refuse_training,
 )
-from gpu_plan.planner.model.build.flash.package import flash_allowed, flash_package
+from gpu_plan.planner.model.build.flash.package import flash_allowed, flash_package, hub_answered
 
 __all__ = [
     "SECOND",
     "Implementation",
     "flash_allowed",
     "flash_package",
+    "hub_answered",
     "implementation_for",
     "implementation_of",
+    "named",
     "refuse_device",
     "refuse_training",
 ]

@@ -44,7 +44,12 @@ def implementation_for(model_class: type[Any]) -> Implementation:
 
 def implementation_of(model: Any) -> Implementation | None:
     """The one that a transformers model was built to call; None for another attention."""
-    return _KNOWN.get(getattr(getattr(model, "config", None), "_attn_implementation", None) or "")
+    return named(getattr(getattr(model, "config", None), "_attn_implementation", None) or "")
+
+
+def named(name: str) -> Implementation | None:
+    """The one that transformers calls so."""
+    return _KNOWN.get(name)
 
 
 def refuse_training(implementation: Implementation, model: Any) -> None:

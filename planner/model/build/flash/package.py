@@ -3,12 +3,12 @@
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.model.build.flash.chosen import SECOND, Implementation
+from gpu_plan.planner.model.build.flash.chosen import SECOND, Implementation, named, refuse_device
 from gpu_plan.planner.model.build.quiet_imports import without_torchao
 
 with without_torchao():
@@ -65,17 +65,35 @@ def flash_allowed(implementation: Implementation = SECOND) -> Iterator[None]:
         mock.patch.object(modeling_utils.PreTrainedModel, "_flash_attn_import_error", _second_is_found()),
     ):
         if implementation.of_hub:
-            _registered(implementation)
+            _registered(implementation, hub_kernels.load_and_register_attn_kernel)
         yield
 
 
-def _registered(implementation: Implementation) -> None:
+@contextlib.contextmanager
+def hub_answered(capability: tuple[int, int] | None) -> Iterator[None]:
+    """Within, the kernels of the hub that are known are loaded from here, on a device that they run on; others are
+    asked for as ever. InputError, to whoever asks, for a device that they do not run on."""
+    original = hub_kernels.load_and_register_attn_kernel
+
+    def load(name: str, *args: Any, **kwargs: Any) -> Any:
+        known = named(name)
+        if known is None or not known.of_hub:
+            return original(name, *args, **kwargs)
+        refuse_device(known, capability)
+        _registered(known, original)
+        return known.functions
+
+    with mock.patch.object(hub_kernels, "load_and_register_attn_kernel", load):
+        yield
+
+
+def _registered(implementation: Implementation, register: Callable[[str], Any]) -> None:
     """Has transformers register a kernel of the hub, as it does when it has loaded it; that stays."""
     with (
         mock.patch.object(hub_kernels, "is_kernels_available", return_value=True),
         mock.patch.object(hub_kernels, "get_kernel", return_value=implementation.functions),
     ):
-        hub_kernels.load_and_register_attn_kernel(implementation.name)
+        register(implementation.name)
 
 
 def _second_is_found() -> Any:
