@@ -1,12 +1,17 @@
 """Device memory in use: which term is known how well."""
 
+from dataclasses import replace
+
+import pytest
+
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.overheads import Term, cached_blocks, nccl
 from gpu_plan.planner.memory.profile import PeakDetails, known
-from gpu_plan.planner.memory.stream import Phase
-from gpu_plan.planner.search.device_use import DeviceUse, Simulated
-from gpu_plan.planner.trace.events import CATEGORIES
+from gpu_plan.planner.memory.stream import Phase, RankStream, StreamBuilder
+from gpu_plan.planner.search.device_use import DeviceUse, Simulated, simulated
+from gpu_plan.planner.trace.events import CATEGORIES, Category
 from gpu_plan.planner.units import GIB, MIB
+from tests.support.tiny_trace import tiny_trace
 
 
 def use(simulated: Simulated, capacity: int = 80 * GIB) -> DeviceUse:
@@ -65,3 +70,80 @@ def test_trees_may_have_other_neighbours_than_the_ring_as_many_as_the_node_holds
     assert high[2] == 544 * MIB
     assert high[4] == (3 * 24 * 12 + 256) * MIB
     assert high[8] == (5 * 24 * 12 + 256) * MIB
+
+
+# -- verdicts: 10 GiB of tensors, a context of 1, 2 or 3 MiB -------------------------------------------------------
+
+PLAIN = Simulated(reserved_bytes=12 * GIB, reserved_under_pressure=11 * GIB, retries=1)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "verdict"),
+    [
+        (12 * GIB + 3 * MIB, "fits"),
+        (12 * GIB + 3 * MIB - 1, "tight"),
+        (12 * GIB + 2 * MIB, "tight"),
+        (11 * GIB + MIB, "tight"),
+        (11 * GIB + MIB - 1, "no"),
+    ],
+    ids=["filled to the byte", "a byte too few", "what is expected", "under pressure", "not even then"],
+)
+def test_the_high_end_fits_or_the_low_end_decides(capacity: int, verdict: str) -> None:
+    assert use(PLAIN, capacity).verdict == verdict
+
+
+def test_a_run_that_ends_out_of_memory_does_not_fit_whatever_its_low_end() -> None:
+    dies = replace(PLAIN, reserved_under_pressure=None)
+    found = use(dies, 12 * GIB + 2 * MIB)
+    assert found.low_bytes < found.capacity_bytes
+    assert found.verdict == "no"
+
+
+def test_what_a_cpu_rank_moves_to_the_host_stays_on_its_device() -> None:
+    apart = replace(use(PLAIN, 14 * GIB), host_bytes=5 * GIB)
+    shared = replace(apart, shares_host=True)
+    assert (apart.verdict, shared.verdict) == ("fits", "no")
+    assert shared.expected_bytes == 17 * GIB + 2 * MIB
+    assert shared.low_bytes == 16 * GIB + MIB
+
+
+# -- simulated under the capacity ----------------------------------------------------------------------------------
+
+SMALL = 2 * MIB
+"""What the traced step takes: one segment of small blocks."""
+
+
+def loading(*sizes: int, kept: int) -> RankStream:
+    """While it loads blocks come and go together; then one comes that stays. The step itself takes next to nothing."""
+    builder = StreamBuilder(tiny_trace([(64, 4)] * 2, element_bytes=4), 1)
+    for handle in [builder.alloc(builder.at_load(), size, Category.TEMPORARY, "read") for size in sizes]:
+        builder.free(builder.at_load(), handle)
+    builder.alloc(builder.at_load(), kept, Category.PARAMETERS, "kept")
+    return builder.build()
+
+
+def pressed(stream: RankStream, capacity: int, term: Term) -> Simulated:
+    asked = replace(use(PLAIN, capacity), terms=(term,), simulated=None)
+    found = simulated(asked, stream, 1, caches=True)[0].simulated
+    assert found is not None
+    return found
+
+
+TERM = Term(name="context", low=10 * MIB, expected=30 * MIB, high=40 * MIB, basis="measured", source="test")
+
+
+def test_under_pressure_there_is_room_for_what_the_least_of_the_rest_leaves() -> None:
+    """30 MiB are cached when 60 are asked for: both stand beside 10 MiB in 102, in 99 the 30 are given back."""
+    stream = loading(30 * MIB, kept=60 * MIB)
+    enough, less = (pressed(stream, capacity, TERM) for capacity in (92 * MIB + TERM.low, 89 * MIB + TERM.low))
+    assert enough.reserved_bytes == less.reserved_bytes == 90 * MIB + SMALL
+    assert (enough.retries, enough.reserved_under_pressure) == (0, 90 * MIB + SMALL)
+    assert (less.retries, less.reserved_under_pressure) == (1, 60 * MIB + SMALL)
+
+
+def test_memory_given_back_once_while_starting_is_not_taken_again() -> None:
+    """40 and 50 MiB are cached when 70 are asked for: what stays is the 70, however much there was before."""
+    found = pressed(loading(40 * MIB, 50 * MIB, kept=70 * MIB), 110 * MIB, TERM)
+    assert (found.retries, found.reserved_under_pressure) == (1, 90 * MIB)
+    assert found.extremes is not None
+    assert found.extremes() == (70 * MIB + SMALL, 70 * MIB + SMALL)

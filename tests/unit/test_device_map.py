@@ -25,6 +25,7 @@ from gpu_plan.planner.search.device_map import (
 from gpu_plan.planner.search.device_map.devices import devices_of
 from gpu_plan.planner.search.device_map.items import items_of, runs_of
 from gpu_plan.planner.search.device_map.modules import modules_of_tensors
+from gpu_plan.planner.search.device_map.placement import Cost, StageProof
 
 GB = 10**9
 
@@ -77,6 +78,26 @@ def test_cost_of_a_map_by_hand() -> None:
     assert found.valid
     smaller = replace(problem, devices=(replace(devices[0], free_bytes=180), *devices[1:]))
     assert evaluate(smaller, found.device_map).violations == ("device 0 needs 181 bytes and has 180",)
+
+
+def test_a_byte_from_disk_weighs_more_than_any_crossing_and_less_than_one_that_is_offloaded() -> None:
+    def cost(offloaded: int, disk: int, boundaries: int, fullest: float = 0.5) -> Cost:
+        return Cost(offloaded_bytes=offloaded, disk_bytes=disk, boundaries=boundaries, fullest=fullest)
+
+    best_first = [cost(4, 3, 9), cost(5, 0, 9), cost(5, 1, 1, 0.9), cost(5, 1, 2, 0.1), cost(5, 2, 0)]
+    assert sorted(reversed(best_first), key=lambda one: one.key) == best_first
+
+
+def test_a_goal_is_proved_where_nothing_below_its_value_is_left() -> None:
+    def proof(value: float, bound: float) -> StageProof:
+        return StageProof(goal="boundaries", value=value, bound=bound, method="time limit")
+
+    assert [proof(3, bound).optimal for bound in (2, 3, 4)] == [False, True, True]
+    found = solve(on({0: 100, "cpu": None}, (Unit(name="a", weight_bytes=60), Unit(name="b", weight_bytes=60))))
+    assert found.optimal
+    cut_short = replace(found, proof=(*found.proof[:-1], proof(3, 2)))
+    assert not cut_short.optimal
+    assert cut_short.to_json()["optimal"] is False
 
 
 def test_tied_weights_are_stored_once_and_stay_together() -> None:

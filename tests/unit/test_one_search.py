@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.hardware.disk import NVME_BYTES_PER_S
 from gpu_plan.planner.memory.profile import PeakDetails, known
@@ -18,9 +19,11 @@ from gpu_plan.planner.search.nearest_change import grown, nearest_change
 from gpu_plan.planner.search.reasons import failure, told_apart
 from gpu_plan.planner.search.search import search
 from gpu_plan.planner.search.task import Explored, Rejected
+from gpu_plan.planner.search.training.candidates import batches, families
 from gpu_plan.planner.search.training.relaxed import relaxed as smaller_trainings
 from gpu_plan.planner.speed.collectives import call_seconds
 from gpu_plan.planner.speed.model import Collective
+from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import CATEGORIES, Category
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.units import GIB
@@ -187,3 +190,34 @@ def test_both_tasks_suggest_alike_what_they_have_alike() -> None:
     assert [word for word in generated if word.startswith("--batch")] == [f"--batch {size}" for size in (4, 2, 1)]
     assert [word for word in generated if word.startswith("--context")] == ["--context 2048", "--context 1024"]
     assert replace(training, settings=()).reserve_bytes == 0
+
+
+# -- what a training search tries -----------------------------------------------------------------------------------
+
+
+def test_swap_files_are_tried_when_they_are_asked_for_alone() -> None:
+    def tried(offload: str | None) -> set[Offload]:
+        job = Workload(seq_len=64, strategy="zero3", offload=offload)
+        return {family.offload for family in families(job, parse_cluster("8xH100"), can_checkpoint=True)}
+
+    assert tried(None) == {Offload.NONE, Offload.OPTIMIZER, Offload.ALL}
+    assert tried("nvme") == {Offload.NVME}
+
+
+def cuts(data_parallel: int, **given: int) -> list[tuple[int, int]]:
+    """Micro batch and accumulation steps of every batch that is tried."""
+    return [(cut.micro_batch, cut.accumulation_steps) for cut in batches(Workload(**given), data_parallel)]  # type: ignore[arg-type]
+
+
+def test_every_cut_of_a_global_batch_gives_just_that_batch() -> None:
+    assert cuts(2, global_batch=12) == [(1, 6), (2, 3), (3, 2), (6, 1)]
+    assert cuts(2, global_batch=12, grad_accum=3) == [(2, 3)]
+    with pytest.raises(UsageError, match="10 does not divide over 4 data-parallel ranks: use 8 or 12"):
+        cuts(4, global_batch=10)
+    with pytest.raises(UsageError, match="is 6 samples a rank: --micro-batch 4 does not divide that"):
+        cuts(2, global_batch=12, micro_batch=4)
+
+
+def test_micro_batches_are_tried_up_to_256_samples() -> None:
+    assert [size for size, _ in cuts(1)] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert cuts(1, global_batch=768)[-2:] == [(192, 4), (256, 3)]

@@ -231,3 +231,10 @@ def test_settings_that_nobody_asked_for_have_to_gain_more_than_a_tie() -> None:
     assert [plan.name for plan in RANKING.ordered([faster, plain])] == ["faster", "plain"]
     assert [plan.name for plan in replace(RANKING, prefer=Prefer.SPEED).ordered([tuned, plain])] == ["tuned", "plain"]
     assert "settings of its engine that nobody asked for counts 1.05 times" in " ".join(rules(RANKING))
+
+
+def test_of_plans_that_tie_the_one_that_keeps_less_of_the_node_goes_before_the_simpler_one() -> None:
+    simpler = judged("simpler", (1.0,), host=17, parts=1)
+    frugal = judged("frugal", (1.0,), parts=4)
+    assert [plan.name for plan in RANKING.ordered([simpler, frugal])] == ["frugal", "simpler"]
+    assert replace(RANKING, prefer=Prefer.SIMPLE).ordered([simpler, frugal])[0] is simpler

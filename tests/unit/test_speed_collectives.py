@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.hardware.cluster import Cluster, parse_cluster
 from gpu_plan.planner.speed.collectives import call_seconds, group_of, wire_factor
+from gpu_plan.planner.speed.in_step import collectives_of
 from gpu_plan.planner.speed.model import Collective, CollectiveKind
+from tests.support.synthetic_trace import Op, trace_of
 
 DEVICE_KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 ALL_KINDS: tuple[CollectiveKind, ...] = (*DEVICE_KINDS, "host_to_device", "device_to_host")
@@ -147,3 +149,21 @@ def test_two_mi300x_share_one_of_seven_links() -> None:
 def test_negative_sizes_are_refused() -> None:
     with pytest.raises(InputError, match="is invalid"):
         moving("all_reduce", -1)
+
+
+def test_a_collective_of_a_trace_is_as_large_as_what_all_ranks_hold_of_it() -> None:
+    """A reduce-scatter writes one rank's part of it, a gather the whole. Two samples, 100 bytes and 10 a sample."""
+    written = ((100, 10),)
+    trace = trace_of(
+        Op(name="reduce_scatter_tensor", phase=1, writes=written),
+        Op(name="all_gather_into_tensor", writes=written),
+        Op(name="all_gather_into_tensor", writes=written),
+        Op(name="all_to_all_single", phase=2, writes=written),
+        Op(name="mm", writes=written),
+    )
+    found = {call.kind: call for call in collectives_of(trace, ranks=4, experts=8, micro_batch=2)}
+    assert {kind: (call.bytes, call.count, call.ranks, call.phase) for kind, call in found.items()} == {
+        "reduce_scatter": (480, 1, 4, "backward"),
+        "all_gather": (120, 2, 4, "forward"),
+        "all_to_all": (120, 1, 8, "backward"),
+    }

@@ -11,6 +11,7 @@ from tests.support.synthetic_trace import Op, trace_of
     [
         ("mm", OperatorClass.MATMUL),
         ("convolution_backward", OperatorClass.MATMUL),
+        ("_scaled_mm", OperatorClass.FLOAT8),
         ("_scaled_dot_product_cudnn_attention", OperatorClass.CUDNN_FORWARD),
         ("_scaled_dot_product_cudnn_attention_backward", OperatorClass.CUDNN_BACKWARD),
         ("_scaled_dot_product_flash_attention_backward", OperatorClass.FLASH_BACKWARD),

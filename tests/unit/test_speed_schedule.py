@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpu_plan.planner.speed.model import Collective
+from gpu_plan.planner.speed.streams.overlap import Beside, Transfer, exposed_seconds
 from gpu_plan.planner.speed.streams.schedule import Slice, Stream, Task, phase_seconds, phase_spans
 
 
@@ -51,3 +53,35 @@ def test_a_row_of_equal_slices_is_folded_exactly(runs: list[tuple[Slice, int]]) 
     for span in spans:
         assert span.start >= by_stream.get(span.stream, 0.0) - 1e-9
         by_stream[span.stream] = span.start + span.seconds
+
+
+# -- transfers beside a phase ---------------------------------------------------------------------------------------
+
+
+def gathers(seconds: float, num_bytes: int, count: int = 1) -> Transfer:
+    """So many calls of forward, and the seconds of all of them."""
+    sent = Collective(
+        kind="all_gather", bytes=num_bytes, count=count, phase="forward", per="micro_step", overlap=True, ranks=8
+    )
+    return Transfer(collective=sent, seconds=(seconds,) * 3)
+
+
+FREE = Beside(bound=1, memory_rate=float("inf"), compute_share=0.0)
+"""Nothing is taken from the computation."""
+
+
+def test_the_embeddings_gather_is_the_one_that_forward_waits_for() -> None:
+    """Four times as large as a layer's: 4 seconds before 40 of its own, then a second each beside the last one's."""
+    layers, embedding = gathers(3.0, 10, count=3), gathers(4.0, 40)
+    for given_order in ([layers, embedding], [embedding, layers]):
+        assert exposed_seconds(given_order, "forward", ("micro_step",), 70.0, FREE) == pytest.approx(4.0)
+
+
+def test_transfers_never_cost_more_than_they_would_one_by_one() -> None:
+    """Ten of a tenth of a second, of which nine run beside the computation: they take 0.9 seconds of it by what they
+    occupy, and as much by what they pack; with the first that is above the second that all of them last."""
+    slow = Beside(bound=1, memory_rate=1.0, compute_share=1.0)
+    assert exposed_seconds([gathers(1.0, 10, count=10)], "forward", ("micro_step",), 10.0, slow) == pytest.approx(1.0)
+    light = Beside(bound=1, memory_rate=float("inf"), compute_share=0.5)
+    found = exposed_seconds([gathers(1.0, 10, count=10)], "forward", ("micro_step",), 10.0, light)
+    assert found == pytest.approx(0.1 + 0.5 * 0.9)

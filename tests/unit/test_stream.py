@@ -34,6 +34,18 @@ def test_what_is_placed_before_and_after_an_event_stands_there() -> None:
     assert sizes[:4] == [64, 5, ACTIVATION, 7]
 
 
+def test_what_is_placed_where_backward_begins_belongs_to_it() -> None:
+    builder = StreamBuilder(TRACE, 1)
+    first = builder.passes[0]
+    at = TRACE.mark_position(Mark.BACKWARD)
+    points = (builder.before(first, at - 1), builder.at_mark(first, Mark.BACKWARD), builder.after(first, at))
+    for number, where in enumerate(points):
+        builder.alloc(where, 100 + number, Category.TEMPORARY, "placed")
+    stream = builder.build()
+    sizes = stream.requested(1)[stream.event_tensor]
+    assert [bool(stream.event_in_backward[sizes == 100 + number].item()) for number in range(3)] == [False, True, True]
+
+
 def test_what_a_loop_still_names_goes_when_it_is_bound_anew() -> None:
     trace = kept_outputs()
     assert carried_storages(trace).tolist() == [1]

@@ -5,13 +5,14 @@ import io
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpu_plan import cli
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.memory.allocator.replay import simulate
 from gpu_plan.planner.memory.profile import measure
-from gpu_plan.planner.memory.timeline import timeline
+from gpu_plan.planner.memory.timeline import iteration_at, timeline
 from gpu_plan.planner.plan.timeline import Timeline
 from gpu_plan.planner.strategy.kinds.single import Single
 from gpu_plan.planner.units import GIB, MIB
@@ -43,6 +44,15 @@ def test_the_peak_is_the_runs_own_and_its_parts_add_up() -> None:
             assert levels == {str(category): size for category, size in at_peak.items()}
     assert next(m.phase for m in found.moments if m.category == "gradients") == "backward"
     assert {m.phase for m in found.moments} == {"forward", "backward", "optimizer step"}
+
+
+def test_an_iteration_ends_with_its_step() -> None:
+    """The first event behind the first optimizer step is the second iteration's."""
+    count = len(STREAM.event_segment)
+    second = int(np.flatnonzero(STREAM.event_segment > STREAM.step_segments[0])[0])
+    first = int(np.flatnonzero(STREAM.event_segment > 0)[0])
+    assert iteration_at(STREAM, second - 1, count) == (1, first, second)
+    assert iteration_at(STREAM, second, count) == (2, second, count)
 
 
 def test_data_has_every_event_and_marks_the_peak() -> None:

@@ -22,11 +22,11 @@ LAYERS = 8
 TALL = ((1024, 4096), *[(4096, 4096)] * LAYERS, (1024, 4096))
 
 
-def waited(returns: list[int], capacity: int | None = None) -> AllocatorResult:
+def waited(returns: list[int], capacity: int | None = None, *, plain: bool = False) -> AllocatorResult:
     """30 MiB come and go, three times; `returns`: from which event on each of the six events' block serves again."""
     signs, tensors = np.asarray([1, -1, 1, -1, 1, -1]), np.asarray([0, 0, 1, 1, 2, 2])
     sizes = np.full(3, 30 * MIB)
-    return replay(signs, tensors, sizes, returns=np.asarray(returns), capacity=capacity)
+    return replay(signs, tensors, sizes, returns=np.asarray(returns), capacity=capacity, plain=plain)
 
 
 def test_a_waiting_block_is_freed_but_active_and_serves_no_one() -> None:
@@ -52,6 +52,23 @@ def test_a_block_that_never_comes_back_by_itself_does_before_cached_memory_is_gi
     assert squeezed.oom_at is None
     assert squeezed.retried_at == (4,)
     assert squeezed.peak_reserved_bytes == 60 * MIB
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(
+    ("returns", "blocks"),
+    [([0, 1, 2, 3, 4, 5], 1), ([0, 4, 2, 3, 4, 5], 2), ([0, 3, 2, 5, 4, 5], 2), ([0, 6, 2, 6, 4, 6], 3)],
+    ids=["at once", "the first", "each a while", "none comes back"],
+)
+def test_blocks_wait_alike_in_what_is_compiled_and_in_plain_python(
+    returns: list[int], blocks: int, plain: bool
+) -> None:
+    """A request of 30 MiB that finds all that came before still waiting takes a segment of its own."""
+    found = waited(returns, plain=plain)
+    assert found.peak_allocated_bytes == 30 * MIB
+    assert found.peak_active_bytes == found.peak_reserved_bytes == 30 * MIB * blocks
+    squeezed = waited(returns, 30 * MIB, plain=plain)
+    assert (squeezed.oom_at, squeezed.peak_reserved_bytes) == (None, 30 * MIB)
 
 
 def test_what_an_event_stands_behind_is_known_on_every_stream() -> None:
