@@ -83,6 +83,25 @@ def frozen() -> Layer:
     return layer
 
 
+class Gain(nn.Module):
+    """Its width is that of its parameter, and nothing else tells it."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(shape))
+
+
+def test_shapes_of_parameters_matter_by_themselves() -> None:
+    assert signature_of(Gain(4)) == signature_of(Gain(4))
+    assert len({signature_of(Gain(*shape)) for shape in ((4,), (8,), (2, 4), (4, 2))}) == 4
+
+
+def test_rates_of_dropout_matter_where_one_drops_nothing() -> None:
+    """A rate that grows with depth runs the same operators; at zero none is run."""
+    none, little, much = (signature_of(nn.Dropout(rate)) for rate in (0.0, 0.1, 0.3))
+    assert none != little == much
+
+
 def buffered() -> Layer:
     layer = Layer(0)
     layer.register_buffer("mask", torch.zeros(3))

@@ -9,6 +9,7 @@ from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.trace import tracer as tracer_module
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
 from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
+from gpu_plan.planner.trace.ranges import RANGES, ranges_for
 from gpu_plan.planner.trace.recording.fit import Recording
 from gpu_plan.planner.trace.step import Session
 from gpu_plan.planner.trace.tracer import Tracer
@@ -32,6 +33,14 @@ def variant(seq_len: int, regime: Regime | None = None) -> StepVariant:
         stack=Stack.ACCELERATE,
         seq_len=seq_len,
     )
+
+
+def test_one_sample_lies_in_no_range_and_neither_does_a_size_that_stands_alone() -> None:
+    assert list(ranges_for(1)) == [(1,)]
+    assert min(points[0] for points in RANGES) > 1
+    assert list(ranges_for(16)) == [(2, 4, 16), (4, 8, 16), (16, 32, 64), (16,)]
+    assert list(ranges_for(16, alone=True)) == [(16,)]
+    assert list(ranges_for(257)) == [(257,)]
 
 
 @pytest.mark.parametrize(

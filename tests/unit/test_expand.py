@@ -206,3 +206,51 @@ def test_modules_that_the_trace_does_not_name_are_refused() -> None:
     names = ["elsewhere" if name == "layers.6" else name for name in trace.modules]
     with pytest.raises(CannotFoldError, match="share modules"):
         expand(replace(trace, modules=names), the_fold(8))
+
+
+def of_layer(trace: StepTrace, layer: int, phase: int) -> int:
+    """A layer's first operator of a phase."""
+    return int(np.flatnonzero((trace.op_module == 2 + layer) & (trace.op_phase == phase))[0])
+
+
+@pytest.mark.parametrize("layer", [1, 6])
+def test_layers_that_free_in_another_order_are_refused(layer: int) -> None:
+    """As many events, of the same kinds: what one lets go first the other lets go last."""
+    trace = step(8, folded=True)
+    left = int(np.flatnonzero((trace.kind == Kind.BACKWARD_EXIT) & (trace.subject == 2 + layer))[0])
+    assert trace.kind[left - 2 : left].tolist() == [Kind.FREE] * 2
+    subject = trace.subject.copy()
+    subject[left - 2 : left] = subject[left - 2 : left][::-1]
+    with pytest.raises(CannotFoldError, match="differ in what they allocate or free"):
+        expand(replace(trace, subject=subject), the_fold(8))
+
+
+@pytest.mark.parametrize("layer", [1, 6])
+def test_a_layer_that_reads_the_embedding_where_the_others_read_the_layer_before_is_refused(layer: int) -> None:
+    trace = step(8, folded=True)
+    reads = trace.op_reads.copy()
+    reads[trace.op_reads_at[of_layer(trace, layer, 0)] + 1] = 0
+    with pytest.raises(CannotFoldError, match="differ in what they read"):
+        expand(replace(trace, op_reads=reads), the_fold(8))
+
+
+def dropped(trace: StepTrace) -> StepTrace:
+    """The caller drops each layer's input when the layer has returned (`x = layer(x)`): nothing is kept."""
+    layers = range(len(trace.parameters))
+    ran = [layer for layer in layers if np.any(trace.op_module == 2 + layer)]
+    inputs = {layer: int(trace.op_reads[trace.op_reads_at[of_layer(trace, layer, 0)] + 1]) for layer in ran}
+    gone = {tensor for tensor in inputs.values()}
+    events: list[tuple[int, int]] = []
+    for kind, subject in zip(trace.kind.tolist(), trace.subject.tolist(), strict=True):
+        if kind != Kind.FREE or subject not in gone:
+            events.append((kind, subject))
+        if kind == Kind.EXIT and subject - 2 in inputs:
+            events.append((Kind.FREE, inputs[subject - 2]))
+    kinds, subjects = (np.array(column, np.int64) for column in zip(*events, strict=True))
+    return replace(trace, kind=kinds, subject=subjects)
+
+
+@pytest.mark.parametrize("depth", [5, 12])
+def test_what_a_caller_drops_when_a_layer_returns_belongs_to_the_layer(depth: int) -> None:
+    """The last one's too: it frees what the layer before has put out."""
+    assert_same_trace(expand(dropped(step(depth, folded=True)), the_fold(depth)), dropped(step(depth, folded=False)))
