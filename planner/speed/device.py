@@ -1,0 +1,236 @@
+"""What one device takes to compute a step: rates of its operators, and their seconds in each phase."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_plan.planner.hardware.cluster import Cluster
+from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.speed.attention import USUAL_HEAD, Direction, attention_share
+from gpu_plan.planner.speed.calibration.rates import (
+    Sizes,
+    attention_rate,
+    memory_rate_here,
+    operator_seconds_here,
+    product_rate,
+)
+from gpu_plan.planner.speed.calibration.record import Calibration
+from gpu_plan.planner.speed.host import Issuing, host_operator_seconds
+from gpu_plan.planner.speed.model import Collective, Kernel, StepWork
+from gpu_plan.planner.speed.operators import (
+    BACKWARD,
+    FORWARD,
+    NUM_CLASSES,
+    NUM_PHASES,
+    RECOMPUTE,
+    OperatorClass,
+    Operators,
+)
+from gpu_plan.planner.speed.power import limited
+from gpu_plan.planner.speed.rates import (
+    Rate,
+    intensity_share,
+    kernel_overhead_seconds,
+    matmul_share,
+    memory_rate,
+    strided_rate,
+    usable_peak,
+)
+from gpu_plan.planner.trace.events import FloatArray, StepTrace
+
+SLOW, EXPECTED, FAST = range(3)
+
+_FUSED: dict[OperatorClass, tuple[Kernel, Direction]] = {
+    OperatorClass.FLASH_FORWARD: ("flash", "forward"),
+    OperatorClass.FLASH_BACKWARD: ("flash", "backward"),
+    OperatorClass.CUDNN_FORWARD: ("cudnn", "forward"),
+    OperatorClass.CUDNN_BACKWARD: ("cudnn", "backward"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDevice:
+    """Rates of one device for one step: FLOP/s by `Operators.rate` (rows slow, expected, fast), and the rest."""
+
+    flops: FloatArray
+    memory: Rate
+    halves: bool
+    """Whether products run in 16 bits on an accelerator, for which rates by intensity were published."""
+    gap: tuple[float, float, float]
+    """Seconds between two operators on the device: slow, expected, fast."""
+    issue: Rate
+    """Seconds that the host needs to issue one, beside the device."""
+    used: tuple[Rate, ...]
+    sizes: Sizes | None = None
+    """How products of this machine's own grow with their size."""
+    strided: Rate | None = None
+    """Elements per second of copies that compute an address for each; None: as fast as others."""
+
+
+def device_of(
+    work: StepWork, cluster: Cluster, operators: Operators, here: Calibration | None, reentrant: bool
+) -> StepDevice:
+    if here is not None:
+        measured = _measured_device(work, cluster, operators, here)
+        if measured is not None:
+            return measured
+    gpu = cluster.gpu
+    sharing = 1 / cluster.gpus_per_node if gpu.is_cpu else 1.0
+    peak = usable_peak(gpu, work.compute_dtype).times(sharing)
+    memory = memory_rate(gpu).times(sharing)
+    needed = set(operators.rate.tolist())
+    shares: list[tuple[int, Rate]] = [(OperatorClass.MATMUL, matmul_share(gpu, work.compute_dtype))]
+    shares += [
+        (int(fused), _fused_share(work, gpu, fused, work.causal_attention, None)) for fused in _FUSED if fused in needed
+    ]
+    shares += [
+        (NUM_CLASSES + index, _fused_share(work, gpu, kind.operator_class, kind.causal, kind.head_dim))
+        for index, kind in enumerate(operators.attention)
+    ]
+    flops = np.full((3, NUM_CLASSES + len(operators.attention)), np.inf)
+    shares = [(index, limited(share, gpu, work.power_limit_watts)) for index, share in shares]
+    for index, share in shares:
+        flops[:, index] = np.array(share.bounds) * np.array(peak.bounds)
+    taken = [share for index, share in shares if index in needed]
+    used = [peak, memory] if taken else [memory]
+    if operators.uses(OperatorClass.FLOAT8):
+        float8, share8 = usable_peak(gpu, "float8").times(sharing), matmul_share(gpu, "float8")
+        share8 = limited(share8, gpu, work.power_limit_watts)
+        flops[:, OperatorClass.FLOAT8] = np.array(share8.bounds) * np.array(float8.bounds)
+        used += [float8, share8]
+    used += taken
+    halves = work.compute_dtype in ("bfloat16", "float16") and not gpu.is_cpu
+    gap = kernel_overhead_seconds()
+    return StepDevice(
+        flops=flops,
+        memory=memory,
+        halves=halves,
+        gap=(gap, gap, gap),
+        issue=host_operator_seconds(gpu, _issuing(operators, reentrant)),
+        used=tuple(used),
+        strided=strided_rate(gpu),
+    )
+
+
+def _issuing(operators: Operators, reentrant: bool) -> Issuing:
+    if (operators.phase == RECOMPUTE).any():
+        return Issuing.REENTRANT if reentrant else Issuing.CHECKPOINTED
+    return Issuing.RECORDING if (operators.phase == BACKWARD).any() else Issuing.NO_GRAD
+
+
+def _measured_device(work: StepWork, cluster: Cluster, operators: Operators, here: Calibration) -> StepDevice | None:
+    """The device by what was measured on it; None where products of this type were not."""
+    found = product_rate(here, work.compute_dtype)
+    if found is None or operators.uses(OperatorClass.FLOAT8):
+        return None
+    # Processes of one machine share its processors; devices are each their own.
+    sharing = 1 / cluster.gpus_per_node if cluster.gpu.is_cpu else 1.0
+    products, sizes = found
+    products, memory = products.times(sharing), memory_rate_here(here).times(sharing)
+    flops = np.full((3, NUM_CLASSES + len(operators.attention)), np.inf)
+    flops[:, OperatorClass.MATMUL] = products.bounds
+    used = [products, memory]
+    kinds = [(int(fused), fused, work.causal_attention) for fused in _FUSED]
+    kinds += [
+        (NUM_CLASSES + index, kind.operator_class, kind.causal and work.causal_attention)
+        for index, kind in enumerate(operators.attention)
+    ]
+    for index, fused, skips in kinds:
+        rate = (attention_rate(here, work.compute_dtype, _FUSED[fused][1]) or products).times(sharing)
+        flops[:, index] = rate.times(2.0 if skips else 1.0).bounds
+        if (operators.rate == index).any():
+            used.append(rate)
+    operator = operator_seconds_here(here)
+    # A processor computes what it is told before it is told more; a GPU computes beside the host.
+    at_once = cluster.gpu.is_cpu
+    return StepDevice(
+        flops=flops,
+        memory=memory,
+        halves=False,
+        gap=operator.bounds if at_once else (kernel_overhead_seconds(),) * 3,
+        issue=Rate(slow=0.0, expected=0.0, fast=0.0, basis="measured", note="") if at_once else operator,
+        used=tuple(used),
+        sizes=sizes,
+    )
+
+
+def _kernel_of(trace: StepTrace) -> Kernel | None:
+    """A version that the class itself chose, by the name of its operator."""
+    return "flash3" if any(name.startswith("flash3_") for name in trace.operator_names) else None
+
+
+def _fused_share(work: StepWork, gpu: Gpu, fused: OperatorClass, causal: bool, head_dim: int | None) -> Rate:
+    """A causal kernel does half the FLOPs that are counted."""
+    kernel, direction = _FUSED[fused]
+    skips = causal and work.causal_attention
+    share = attention_share(
+        gpu,
+        kernel=work.attention_kernel or _kernel_of(work.trace) or kernel,
+        direction=direction,
+        causal=skips,
+        seq_len=work.trace.tokens_per_sample,
+        head_dim=head_dim or USUAL_HEAD,
+    )
+    return share.times(2.0 if skips else 1.0)
+
+
+def attention_block(operators: Operators, micro_batch: int, device: StepDevice, bound: int) -> FloatArray:
+    """Mean seconds of a fused attention operator in each phase, (3,); 0 where there is none."""
+    among = operators.is_attention
+    each = np.where(among, operators.flops(micro_batch) / device.flops[bound, operators.rate], 0.0)
+    counts = np.bincount(operators.phase, weights=among * operators.count, minlength=NUM_PHASES)
+    return np.asarray(_by_phase(operators, each) / np.maximum(counts, 1.0), dtype=np.float64)
+
+
+def _on_device(operators: Operators, micro_batch: int, device: StepDevice, bound: int) -> FloatArray:
+    """Seconds of each phase if the host never lags, (3,)."""
+    flops, moved = operators.flops(micro_batch), operators.bytes(micro_batch)
+    arithmetic = flops / device.flops[bound, operators.rate]
+    if bound != FAST and device.halves:
+        products = operators.operator_class == OperatorClass.MATMUL
+        arithmetic[products] /= intensity_share(flops[products] / np.maximum(moved[products], 1.0))
+    if device.sizes is not None:
+        products = operators.operator_class == OperatorClass.MATMUL
+        arithmetic[products] /= device.sizes.at(flops[products])
+    traffic = moved / device.memory.bounds[bound]
+    if device.strided is not None:
+        traffic = np.maximum(traffic, moved / operators.item_bytes / device.strided.bounds[bound])
+    each = np.maximum(arithmetic, traffic) + device.gap[bound]
+    return _by_phase(operators, each)
+
+
+def _issued(operators: Operators) -> FloatArray:
+    """Operators of each phase, (3,)."""
+    return _by_phase(operators, np.ones(len(operators.phase)))
+
+
+def hooked_seconds(work: StepWork, collectives: list[Collective]) -> FloatArray:
+    """Operators that hooks issue in each phase of one micro step: most, mean and fewest, (3, 3)."""
+    found = np.zeros((3, NUM_PHASES))
+    for one in collectives:
+        if one.phase == "step" or not one.issued[1]:
+            continue
+        fewest, most = one.issued
+        # What comes once in a step is spread over its micro steps.
+        calls = one.count / (work.accumulation_steps if one.per == "step" else 1)
+        phase = FORWARD if one.phase == "forward" else BACKWARD
+        found[:, phase] += np.array((most, (fewest + most) / 2, fewest)) * calls
+    return found
+
+
+def _by_phase(operators: Operators, each: FloatArray) -> FloatArray:
+    summed = np.bincount(operators.phase, weights=each * operators.count, minlength=NUM_PHASES)
+    return summed.astype(np.float64)
+
+
+def compute(operators: Operators, micro_batch: int, device: StepDevice, hooked: FloatArray, bound: int) -> FloatArray:
+    """Seconds of forward, backward and recomputation in one micro step, (3,)."""
+    issued = _issued(operators) + hooked[bound]
+    on_device = _on_device(operators, micro_batch, device, bound)
+    return np.asarray(np.maximum(on_device, issued * device.issue.bounds[bound]), dtype=np.float64)
+
+
+def waits_for_host(operators: Operators, micro_batch: int, device: StepDevice, hooked: FloatArray) -> bool:
+    on_device = _on_device(operators, micro_batch, device, EXPECTED)
+    issued = _issued(operators) + hooked[EXPECTED]
+    return bool((issued * device.issue.expected > on_device).any())
