@@ -10,6 +10,7 @@ from tests.accuracy.architectures import ARCHITECTURES
 from tests.support.sample import sample
 
 MACHINES = ("1xT4", "1xL4", "1xH100", "8xH100")
+TWO = ("1xT4", "8xH100")
 JOB = ("--seq-len", "128", "--tokens", "1B")
 
 
@@ -26,14 +27,20 @@ def _asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize(("prefer", "figure"), sample([("cost", "usd"), ("speed", "hours")], kept=[("cost", "usd")]))
+@pytest.mark.usefixtures("plans_alone")
+@pytest.mark.parametrize(
+    ("machines", "prefer", "figure"),
+    sample(
+        [(TWO, "cost", "usd"), (MACHINES, "cost", "usd"), (MACHINES, "speed", "hours")], kept=[(TWO, "cost", "usd")]
+    ),
+)
 def test_the_first_is_the_first_of_whole_searches(
-    model: str, capsys: pytest.CaptureFixture[str], prefer: str, figure: str
+    model: str, capsys: pytest.CaptureFixture[str], machines: tuple[str, ...], prefer: str, figure: str
 ) -> None:
-    named = _asked(capsys, model, "--machines", ",".join(MACHINES), "--prefer", prefer)["machines"]
+    named = _asked(capsys, model, "--machines", ",".join(machines), "--prefer", prefer)["machines"]
     searched = {
         spec: _asked(capsys, model, "--gpus", spec, "--prefer", prefer, "--top", "1")["whole_job"][figure]
-        for spec in MACHINES
+        for spec in machines
     }
     best = min(searched, key=lambda spec: searched[spec])
     assert (named[0]["spec"], named[0]["job"][figure]) == (best, pytest.approx(searched[best]))
