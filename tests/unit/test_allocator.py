@@ -174,6 +174,14 @@ def test_all_streams_give_back() -> None:
     assert result.reserved_at_end == 64 * MIB
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_what_was_reserved_before_cached_memory_went_back_is_the_peak(plain: bool) -> None:
+    """40 and 50 MiB are cached when 70 are asked for, in 100: both go back, and 70 are left."""
+    result = run([1, 2, -1, -2, 3], [40 * MIB, 50 * MIB, 70 * MIB], capacity=100 * MIB, plain=plain)
+    assert (result.peak_reserved_bytes, result.reserved_at_end) == (90 * MIB, 70 * MIB)
+    assert result.retried_at == (4,)
+
+
 def test_expandable_segments_live_where_fixed_ones_die() -> None:
     sizes = [30 * MIB, 2 * MIB, 30 * MIB, 62 * MIB]
     # Two segments of 30 MiB cannot become one of 60; the growing one holds them side by side.
