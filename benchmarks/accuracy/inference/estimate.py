@@ -73,7 +73,8 @@ def _rates(case: InferenceCase, generated: "Generated") -> Rates:
     from gpu_plan.planner.speed.roofline import RooflineModel
 
     cluster, speed, context = parse_cluster(case.gpu), RooflineModel(), case.prompt + case.new_tokens
-    first = pass_time(generated.prefill, cluster, speed, dtype="bfloat16", length=case.prompt, causal=True)
+    ((whole, _),) = generated.prefill
+    first = pass_time(whole, cluster, speed, dtype="bfloat16", length=case.prompt, causal=True)
     later = pass_time(generated.last, cluster, speed, dtype="bfloat16", length=context, causal=False)
 
     def rate(prefill: float, decode: float) -> float:
