@@ -22,7 +22,12 @@ from gpu_plan.planner.capture.answers.devices.defaults import defaults
 from gpu_plan.planner.capture.answers.diffused import weightless_diffusers
 from gpu_plan.planner.capture.answers.distributed import launched_by_torchrun, one_rank
 from gpu_plan.planner.capture.answers.generation import Generated, completions
-from gpu_plan.planner.capture.answers.host_values import LoopReads, numbers_formatted, scripted_or_plain
+from gpu_plan.planner.capture.answers.host_values import (
+    LoopReads,
+    inference_followed,
+    numbers_formatted,
+    scripted_or_plain,
+)
 from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
 from gpu_plan.planner.capture.answers.loaders import loaders
 from gpu_plan.planner.capture.answers.placement import Placement, is_planned, parameters_on_meta, ranks_as_devices
@@ -157,6 +162,7 @@ class Window:
         stack.enter_context(ranks_as_devices())
         stack.enter_context(python_wrappers_open())
         stack.enter_context(numbers_formatted())
+        stack.enter_context(inference_followed())
         stack.enter_context(scripted_or_plain())
         # torch/_meta_registrations.py: nonzero: of a mask whose values follow from weights every element counts.
         stack.enter_context(mock.patch.object(fx_config, "meta_nonzero_assume_all_nonzero", True))

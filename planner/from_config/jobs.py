@@ -5,7 +5,7 @@ trl}.py, core/builders/rl.py; LLaMA-Factory 0.9.5 hparams/finetuning_args.py, tr
 pipelines/train.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpu_plan.planner.errors import InputError, NotBuiltError
@@ -115,6 +115,12 @@ def _of_trl(content: Content, path: str) -> NamedJob | None:
         return None
     if said is not None:
         return said
+    for key, words in _names(content, path):
+        for word in ("simpo", "cpo"):
+            if word in words:
+                raise NotBuiltError(
+                    f"{path}: {word} by {key}, a job of several models: {_WITHOUT[word]}: planning for it"
+                )
     if "loss_type" in shared:
         return NamedJob(recipe="dpo", source=f"loss_type: {content['loss_type']}")
     raise InputError(
@@ -125,12 +131,17 @@ def _of_trl(content: Content, path: str) -> NamedJob | None:
 
 def _called(content: Content, path: str) -> NamedJob | None:
     """A recipe's name in the names that a file gives or has."""
-    for key, text in (*((key, content.get(key)) for key in _NAMES), ("the file's name", path.rpartition("/")[2])):
-        words = str(text or "").lower().replace("-", "_").replace("/", "_").replace(".", "_").split("_")
+    for key, words in _names(content, path):
         for recipe in ("rloo", "grpo", "orpo", "kto", "dpo", "reward"):
             if recipe in words:
                 return NamedJob(recipe=recipe, source=f"{recipe} by {key}")
     return None
+
+
+def _names(content: Content, path: str) -> Iterator[tuple[str, list[str]]]:
+    """Words in the names that a file gives and has, each with what says it."""
+    for key, text in (*((key, content.get(key)) for key in _NAMES), ("the file's name", path.rpartition("/")[2])):
+        yield key, str(text or "").lower().replace("-", "_").replace("/", "_").replace(".", "_").split("_")
 
 
 def as_recipe(reading: Reading, job: NamedJob) -> None:

@@ -73,6 +73,9 @@ def find_kind(name: str) -> Kind:
     raise UsageError(f"--kind {name!r} is unknown: use {', '.join(KINDS)}.{did_you_mean(name, KINDS, limit=1)}")
 
 
+_DOCUMENT = " of `plan MODEL`, or its models and phases as a job document (plan JOB.toml)"
+
+
 def recognise(content: Content, where: str) -> tuple[Kind, tuple[str, ...]]:
     """The format of a file and the keys that say so; InputError where none, or more than one, explains it.
 
@@ -83,7 +86,7 @@ def recognise(content: Content, where: str) -> tuple[Kind, tuple[str, ...]]:
         kind, signs = other
         raise InputError(
             f"{where} is {kind.title} (by {', '.join(signs[:3])}), which is not read yet: say the job with the options"
-            " of `plan MODEL`, or read it as another kind with --kind"
+            f"{_DOCUMENT if kind.several else ' of `plan MODEL`'}, or read it as another kind with --kind"
         )
     found = {name: signs for name, kind in KINDS.items() if (signs := kind.signs(content))}
     sure = next((name for name in found if KINDS[name].sure), None)

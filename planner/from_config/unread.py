@@ -16,6 +16,8 @@ class Unread:
     title: str
     signs: Signs
     """The keys of a file that only this kind has."""
+    several: bool = False
+    """Whether its jobs are of several models, which a job document describes."""
 
 
 def _of_verl(content: Content) -> tuple[str, ...]:
@@ -31,9 +33,9 @@ def _of_trlx(content: Content) -> tuple[str, ...]:
 
 
 TOOLS: tuple[Unread, ...] = (
-    Unread(title="a verl configuration", signs=_of_verl),
-    Unread(title="a prime-rl configuration", signs=together("orchestrator", "trainer")),
-    Unread(title="a trlX configuration", signs=_of_trlx),
+    Unread(title="a verl configuration", signs=_of_verl, several=True),
+    Unread(title="a prime-rl configuration", signs=together("orchestrator", "trainer"), several=True),
+    Unread(title="a trlX configuration", signs=_of_trlx, several=True),
     Unread(
         # megatron/neox_arguments: its files hold DeepSpeed's keys beside its own, with dashes or underscores.
         title="a GPT-NeoX configuration",
@@ -105,6 +107,21 @@ JOBS: tuple[Unread, ...] = (
         title="reward modelling", signs=given("reward_model", "process_reward_model", "center_rewards_coefficient"),
     ),
 )  # fmt: skip
+
+
+_LINES = {"openrlhf.cli": "OpenRLHF", "verl.trainer": "verl", "verl.experimental": "verl"}
+"""Modules that command lines of other tools start."""
+
+
+def command_line(text: str, where: str) -> str:
+    """What is said of a shell script, in one line: whose trainers it starts, and what to do."""
+    tool = next((name for module, name in _LINES.items() if module in text), None)
+    if tool is None:
+        return f"{where} is a shell script: name the configuration file that it gives"
+    return (
+        f"{where} is a command line of {tool}, whose trainers are its own, and no recipe runs them: write its models"
+        " and phases as a job document (plan JOB.toml)"
+    )
 
 
 def first_of(kinds: tuple[Unread, ...], content: Content) -> tuple[Unread, tuple[str, ...]] | None:

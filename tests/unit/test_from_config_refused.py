@@ -89,6 +89,8 @@ REFUSED = {
     ),
     "SimPO of axolotl": ("base_model: x\nmicro_batch_size: 1\nrl: simpo\n", "its trainer is CPOTrainer"),
     "TRL's, nobody says whose": (HEAD + "beta: 0.05\nmax_prompt_length: 1792\n", "could be DPO's, KTO's or ORPO's"),
+    "SimPO by its name": (HEAD + "beta: 0.05\nrun_name: llama-3-simpo\n", "simpo by run_name, a job of several models"),
+    "verl's": ("actor_rollout_ref: {model: {path: x}}\n", "its models and phases as a job document"),
     "PPO of TRL": (HEAD + "num_ppo_epochs: 4\n", "reinforcement learning (num_ppo_epochs), a job of several models"),
     "stage of LLaMA-Factory": (HEAD + "finetuning_type: lora\nstage: ppo\n", "TRL 1.16 has no PPO trainer any more"),
     "8 bits without adapters": (HEAD + "load_in_8bit: true\n", "8-bit weights cannot be trained"),
@@ -132,6 +134,26 @@ def test_what_makes_no_sense_is_one_line(name: str, tmp_path: Path, capsys: pyte
     assert err.count("\n") == 1
     assert not out
     assert not (tmp_path / "out.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "deepspeed --module openrlhf.cli.train_dpo --beta 0.1\n",
+            "a command line of OpenRLHF, whose trainers are its own",
+        ),
+        ("python3 -m verl.trainer.main_ppo data.train_batch_size=8\n", "a command line of verl"),
+        ("accelerate launch train.py --config a.yaml\n", "is a shell script: name the configuration file"),
+    ],
+)
+def test_command_lines_are_told_by_whose_they_are(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/bash\n" + text)
+    code, _, err = words(tmp_path / "run.sh", capsys)
+    assert (code, err.count("\n")) == (2, 1)
+    assert said in err
 
 
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

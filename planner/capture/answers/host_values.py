@@ -144,3 +144,16 @@ class HostValues(TorchDispatchMode):
         out = META_OPS.get(func, func)(*args, **kwargs)
         self._reads.follow(func, args, kwargs, out)
         return out
+
+
+@contextlib.contextmanager
+def inference_followed() -> Iterator[None]:
+    """Within, `torch.inference_mode` is `torch.no_grad`: the same memory, and values of what it makes are followed."""
+
+    def inference_mode(mode: Any = True) -> Any:
+        if callable(mode):  # as a decorator without brackets
+            return torch.no_grad()(mode)
+        return torch.no_grad() if mode else torch.set_grad_enabled(torch.is_grad_enabled())
+
+    with mock.patch.object(torch, "inference_mode", inference_mode):
+        yield

@@ -4,6 +4,7 @@ Integer values are remembered when a tensor leaves the CPU, so that what a model
 """
 
 import contextlib
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,10 @@ class Placement(TorchFunctionMode):
         self.recording = False
         """Whether a step is being recorded: on planned CPUs, what it makes then is made on meta."""
         self._twins: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._brought: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._before: frozenset[int] = frozenset()
+        self.joined: Callable[[torch.Tensor], None] = lambda _: None
+        """Told of a host's tensor that meets the step on planned CPUs, where it lay before."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -106,6 +111,8 @@ class Placement(TorchFunctionMode):
                 moved = torch.empty_like(tensor, device=META)
             remember(self._known, moved, tensor)
             self._twins[tensor] = moved
+            if self.recording and tensor.untyped_storage()._cdata in self._before:
+                self.joined(moved)
         made: torch.Tensor = self._twins[tensor]
         return made
 
@@ -138,7 +145,20 @@ class Placement(TorchFunctionMode):
         moved = torch.Tensor.to(tensor, META, *(item for item in rest if isinstance(item, torch.dtype)), **options)
         if tensor.device.type == "cpu" and moved is not tensor:
             remember(self._known, moved, tensor)
+            if not self.recording and not moved.is_floating_point():
+                self._brought[moved] = True
         return moved
+
+    def begin(self) -> None:
+        """A step begins. On planned CPUs what lies on the host by now lies where the step runs."""
+        if self._on_cpu:
+            tensors = [thing for thing in gc.get_objects() if type(thing) is torch.Tensor]
+            on_host = [one for one in tensors if one.device.type == "cpu" and one.layout is torch.strided]
+            self._before = frozenset(one.untyped_storage()._cdata for one in on_host)
+
+    def brought(self) -> list[torch.Tensor]:
+        """Whole numbers that the script has put on the device and still holds: masks, labels, ids."""
+        return list(self._brought)
 
 
 def remember(known: KnownValues, moved: torch.Tensor, tensor: torch.Tensor) -> None:

@@ -14,6 +14,7 @@ def main() -> None:
         args=own.config(RLOOConfig),
         train_dataset=own.data(prompt=own.prompt),
         processing_class=own.tokenizer(),
+        reward_processing_classes=own.tokenizer() if own.given.reward_model else None,
         peft_config=own.adapters(),
     ).train()
 

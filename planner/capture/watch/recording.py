@@ -61,6 +61,9 @@ class StepRecorder:
         self._depth = 0
         self._in_backward = False
         self._inputs: dict[str, torch.Tensor] = {}
+        self._beside: list[torch.Tensor] = []
+        """What else of the batch lies on the device."""
+        placement.joined = self._lay_beside
         self.model: nn.Module | None = None
         self.others: list[nn.Module] = []
         """Further models of the same step: trained by one backward pass, or frozen beside it."""
@@ -223,6 +226,10 @@ class StepRecorder:
         self._tracker = ModuleTracker(model)
         self._recorder = Recorder(self._tracker, self._profile, self._reads, origin=self._origin)
         self._recorder.know([*model.parameters(), *model.buffers(), *self._inputs.values()])
+        self._beside = []
+        self._placement.begin()
+        for tensor in self._placement.brought():
+            self._lay_beside(tensor)
         self._watch_gradients(model)
         for other in self._aside:
             if not self._holds(other):
@@ -231,6 +238,12 @@ class StepRecorder:
         self._recorder.__enter__()
         self._placement.recording = True
         self._recorder.mark(Mark.FORWARD)
+
+    def _lay_beside(self, tensor: torch.Tensor) -> None:
+        """Part of the batch that the model is not given: its loss is, and it lies on the device all the while."""
+        if self._recorder is not None and not self._recorder.knows(tensor):
+            self._recorder.know([tensor])
+            self._beside.append(tensor)
 
     def _holds(self, root: nn.Module) -> bool:
         """Whether a module is one of the models, or a part of one that is called by itself."""
@@ -297,6 +310,7 @@ class StepRecorder:
         self.done = True
         batch = self.samples
         sizes = tuple((name, tensor.untyped_storage().nbytes()) for name, tensor in self._inputs.items())
+        sizes += tuple(("batch", tensor.untyped_storage().nbytes()) for tensor in self._beside)
         return Recording(micro_batch=batch, raw=raw, inputs=sizes, tokens=tokens_of(self._inputs), notes=())
 
     @property

@@ -1,6 +1,7 @@
 """`plan MODEL --recipe R`: the recipe's own script, which runs TRL's trainer, prepared for the search as any script."""
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -10,10 +11,16 @@ from gpu_plan.planner.capture.job import capture_request
 from gpu_plan.planner.errors import InputError, UsageError
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.job.prepared import Openers, Prepared
-from gpu_plan.planner.job.recipe.engine import engines
+from gpu_plan.planner.job.recipe.engine import Engines, engines
 from gpu_plan.planner.job.recipe.figures import RecipeTask
 from gpu_plan.planner.job.recipe.provider import RecipeProvider
-from gpu_plan.planner.job.recipe.spread import batch_words, engine_for, training_part
+from gpu_plan.planner.job.recipe.spread import (
+    batch_words,
+    engine_for,
+    server_copies,
+    server_ranks,
+    training_part,
+)
 from gpu_plan.planner.job.rollouts import rolling
 from gpu_plan.planner.job.training import prepare as prepare_training
 from gpu_plan.planner.model.config_reader import vocabulary_of
@@ -38,19 +45,23 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
     precision = choice(Precision, words.get("precision"), "--precision") or default_precision(cluster.gpu.supports_bf16)
     script = Path(str(resources.files("gpu_plan.planner.capture.recipes").joinpath(f"{given.recipe.name}.py")))
     captured = replace(resolve(str(script)), id=f"--recipe {given.recipe.name}")
-    trains = cluster
     beside = None
     if given.engine is not None:
         lengths = given.prompt_len, given.completion_len
         beside = engines(given.engine, lengths, request, cluster, source, note)
-    if beside is not None and given.engine is not None and given.engine.mode == "server":
-        trains = training_part(given.engine, cluster, beside)
-    left = batch_words(given, dict(given.words), trains.world_size) if given.recipe.rolls_out else given.words
-    inner = replace(request, model=str(script), words=left, script_words=_arguments(given, source, precision))
-    found = prepare_training(inner, trains, captured, note, replace(openers, captures=openers.captures or _provider))
+
+    def trained(trains: Cluster) -> Prepared:
+        words = dict(given.words)
+        rolls = given.recipe.rolls_out
+        left = batch_words(given, words, trains.world_size, pinned=request.pinned) if rolls else given.words
+        inner = replace(request, model=str(script), words=left, script_words=_arguments(given, source, precision))
+        return prepare_training(inner, trains, captured, note, replace(openers, captures=openers.captures or _provider))
+
+    taken = 0 if beside is None else _taken(given, cluster, beside, trained, pinned=request.pinned)
+    found = trained(training_part(cluster, taken) if taken else cluster)
     evaluator: Any = found.task.evaluator
     if given.recipe.rolls_out:
-        engine = None if beside is None else engine_for(given, cluster, beside)
+        engine = None if beside is None else engine_for(given, cluster, beside, taken)
         evaluator = rolling(evaluator, evaluator.provider.passages, given.roles, engine)
     return replace(
         found,
@@ -59,6 +70,31 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note,
         # What is known of the stack by itself is about SFTTrainer, on a model by name.
         settings=tuple(one for one in found.settings if one not in stack_notes(evaluator.workload)),
     )
+
+
+def _taken(
+    given: RecipeGiven, cluster: Cluster, beside: Engines, trained: Callable[[Cluster], Prepared], *, pinned: bool
+) -> int:
+    """Devices that a server takes; 0 where vLLM lies on those that train."""
+    asked = given.engine
+    assert asked is not None
+    if asked.mode != "server":
+        return 0
+    ranks = server_ranks(asked, cluster, beside)
+
+    def seconds(copies: int) -> float | None:
+        """Of one completion: what its rollout takes at least, and an update of the first plan that has room."""
+        task: Any = trained(training_part(cluster, copies * ranks)).task
+        engine = beside.on(copies * ranks, ranks, None)
+        for family in task.families():
+            judged = task.evaluator.judge_uncounted(family, task.cuts_of(family)[0])
+            if judged.verdict != "no":
+                batch = judged.batch
+                completions = batch.micro_batch * batch.accumulation_steps * task.evaluator.cluster.world_size
+                return float((engine.rollout_seconds(completions) + judged.time.step_seconds) / completions)
+        return None
+
+    return ranks * server_copies(cluster, ranks, seconds, pinned=pinned)
 
 
 def _provider(request: Request, cluster: Cluster, script: Path, note: Note) -> RecipeProvider:

@@ -14,19 +14,21 @@ from gpu_plan.planner.options.recipe.read import RecipeGiven
 _DEGREES = (1, 2, 4, 8)
 
 
-def batch_words(given: RecipeGiven, words: dict[str, str], world: int) -> tuple[tuple[str, str], ...]:
+def batch_words(given: RecipeGiven, words: dict[str, str], world: int, *, pinned: bool) -> tuple[tuple[str, str], ...]:
     """The words with a batch of whole groups of completions. UsageError for one that has none.
+
+    Where nobody says how it is cut into micro batches, that is searched.
 
     trl 1.16, trainer/grpo_config.py (__post_init__): the generation batch is divisible by the generations.
     """
     micro, steps = given.micro_batch, given.grad_accum
     own = words.get("global-batch")
-    if own is None and "micro-batch" not in words:
-        words["micro-batch"] = str(micro)
-    if own is None:
-        if not given.accumulates:
-            steps = given.generations // math.gcd(given.generations, micro * world)
-        words["grad-accum"] = str(steps)
+    if own is None and not given.accumulates:
+        steps = given.generations // math.gcd(given.generations, micro * world)
+    if own is None and not given.accumulates and "micro-batch" not in words and not pinned:
+        words["global-batch"] = own = str(micro * steps * world)
+    elif own is None:
+        words |= {"micro-batch": str(micro), "grad-accum": str(steps)}
     whole = micro * steps * world if own is None else int(own) if own.isdecimal() else given.generations
     if whole % given.generations:
         raise UsageError(
@@ -36,12 +38,25 @@ def batch_words(given: RecipeGiven, words: dict[str, str], world: int) -> tuple[
     return tuple(words.items())
 
 
-def training_part(asked: EngineGiven, cluster: Cluster, beside: Engines) -> Cluster:
-    """The devices that train beside a server: all but the fewest that hold one copy of it, of the degree asked for."""
-    taken = server_ranks(asked, cluster, beside)
+def training_part(cluster: Cluster, taken: int) -> Cluster:
+    """The devices that train beside a server that has `taken` of them."""
     if cluster.nodes > 1:
         raise UsageError("--vllm server on several nodes is not in this version: give the GPUs of one node")
     return replace(cluster, gpus_per_node=cluster.gpus_per_node - taken, platform=None)
+
+
+def server_copies(cluster: Cluster, ranks: int, seconds: Callable[[int], float | None], *, pinned: bool) -> int:
+    """Copies of a server of so many ranks: those under which a completion takes least, generated and trained on.
+
+    `seconds` of a completion under so many copies; None where no training fits beside them. trl 1.16,
+    scripts/vllm_serve.py: data_parallel_size. Powers of two are tried: each takes a capture of its own.
+    """
+    most = (cluster.world_size - 1) // ranks
+    tried = [copies for copies in _DEGREES if copies <= most]
+    if pinned or len(tried) < 2:
+        return 1
+    known = [(found, copies) for copies in tried if (found := seconds(copies)) is not None]
+    return min(known)[1] if known else 1
 
 
 def server_ranks(asked: EngineGiven, cluster: Cluster, beside: Engines) -> int:
@@ -60,13 +75,12 @@ def server_ranks(asked: EngineGiven, cluster: Cluster, beside: Engines) -> int:
     raise UsageError(problem)
 
 
-def engine_for(given: RecipeGiven, cluster: Cluster, beside: Engines) -> Callable[[int], Engine]:
-    """The engine by completions of one rank, as the trainer would make it."""
+def engine_for(given: RecipeGiven, cluster: Cluster, beside: Engines, taken: int) -> Callable[[int], Engine]:
+    """The engine by completions of one rank, as the trainer would make it; `taken`: devices of a server."""
     asked = given.engine
     assert asked is not None
     if asked.mode == "server":
-        ranks = server_ranks(asked, cluster, beside)
-        server = beside.on(ranks, ranks, None)
+        server = beside.on(taken, server_ranks(asked, cluster, beside), None)
         return lambda completions: server
     ranks = asked.tensor_parallel or 1
 

@@ -151,7 +151,7 @@ class _Job:
         beside = engines(asked, lengths, self._inner(()), self.cluster, self.sources[model.role], self.note)
         if asked.mode == "server":
             ranks = server_ranks(asked, self.cluster, beside)
-            return training_part(asked, self.cluster, beside), beside.on(ranks, ranks, None)
+            return training_part(self.cluster, ranks), beside.on(ranks, ranks, None)
         ranks = asked.tensor_parallel or 1
         rows = None if rollout.micro_batch is None else rollout.micro_batch * ranks
         return self.cluster, beside.on(self.cluster.world_size, ranks, rows)

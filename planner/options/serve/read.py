@@ -43,6 +43,12 @@ _INSTEAD = {
 }
 _SETTINGS = ("memory.reserve",)
 _WHERE = " for --server vllm"
+_NOT_YET = {
+    "sglang": "its pool is what mem_fraction_static of the GPU leaves beside the weights, its own default share a"
+    " guess at what graphs and prefill take: not in this version; --server vllm --gpu-memory-utilization plans the like"
+}
+"""sglang server_args.py: _handle_gpu_memory_settings (1.5 MB a token of a prefill chunk, 2 MB a sequence of a graph);
+model_executor/model_runner_kv_cache_mixin.py: profile_max_num_token."""
 _SERVED = STRATEGIES[:3]
 """A whole model on one device or on each, and tensor parallel."""
 
@@ -69,6 +75,8 @@ class ServeGiven:
 def read_serving(words: Mapping[str, str], settings: Sequence[str]) -> ServeGiven:
     """What the words mean; UsageError in one line for every value that makes no sense, before any work is done."""
     server = words["server"].lower()
+    if server in _NOT_YET:
+        raise UsageError(f"--server {server}: {_NOT_YET[server]}")
     if server not in SERVERS:
         hint = did_you_mean(server, SERVERS)
         raise UsageError(f"--server {words['server'][:40]!r} is unknown: use {', '.join(SERVERS)}.{hint}")

@@ -142,6 +142,10 @@ class Recorder(TorchDispatchMode):
             self._known[storage._cdata] = -1
             self._keep.append(storage)
 
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether its storage is one of those, or was made in the step."""
+        return tensor.untyped_storage()._cdata in self._known
+
     def mark(self, mark: Mark) -> None:
         """Notes a point of the loop."""
         self._event(Kind.MARK, mark)

@@ -90,6 +90,10 @@ def read_file(path: Path, name: str | None = None) -> Mapping[str, object]:
     try:
         if name is not None and path.suffix != ".py":
             raise UsageError(f"--config {name}: {path} is not a Python file of several configurations")
+        if path.suffix == ".sh":
+            from gpu_plan.planner.from_config.unread import command_line
+
+            raise InputError(command_line(raw.decode("utf-8-sig"), str(path)))
         if path.suffix == ".toml":
             content: object = toml_table(raw)
         elif path.suffix == ".py":

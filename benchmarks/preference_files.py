@@ -1,0 +1,120 @@
+"""Public configurations of preference and reinforcement learning jobs: read right, read wrong, refused.
+
+    .venv/bin/python -m benchmarks.preference_files FOLDER
+
+FOLDER holds files of one commit of each repository as OWNER/NAME/PATH, and the commit in OWNER/NAME.commit. A file is
+such a configuration by what its text or its place says (`job_of`), never by whether `plan from-config` can read it. Of
+each repository the first MOST are drawn, its files shuffled by SEED; nothing is replaced afterwards. What each must
+give is read off its keys here, by lines that share nothing with `plan`. Writes benchmarks/results/preference_files.md.
+"""
+
+import contextlib
+import io
+import json
+import random
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpu_plan.cli import main as plan
+
+SEED, MOST = 20261123, 6
+OUT = Path(__file__).parent / "results" / "preference_files.md"
+PLANNED = {"dpo", "ipo", "kto", "orpo", "grpo", "gdpo", "rloo", "reward"}
+_AS = {"ipo": "dpo", "gdpo": "grpo", "rm": "reward"}
+_PLACES = ("simpo", "orpo", "dpo", "kto", "grpo", "rloo", "ppo", "reward")
+_KEYS = {"micro-batch": "per_device_train_batch_size", "grad-accum": "gradient_accumulation_steps"}
+_AXOLOTL = {"micro-batch": "micro_batch_size", "grad-accum": "gradient_accumulation_steps"}
+
+
+def job_of(path: str, text: str) -> str | None:
+    """What a file trains by: its own word for it, else its place's; None where it is no such job."""
+    for key in ("rl", "stage", "rlhf_type"):
+        found = re.search(rf"^{key}:\s*['\"]?(\w+)", text, re.M)
+        if found and found[1].lower() not in ("sft", "pt", "null", "none", "false"):
+            return found[1].lower()
+    if re.search(r"^reward_model:\s*true", text, re.M):
+        return "reward"
+    if not re.search(r"learning_rate|lr:|train_batch_size|openrlhf\.cli|algorithm:", text):
+        return None
+    name = path.lower()
+    return next((word for word in _PLACES if re.search(rf"(^|[/_.-]){word}([/_.-]|$)", name)), None)
+
+
+def draw(folder: Path) -> list[tuple[str, str, str]]:
+    """Repository, path and job of each drawn file."""
+    found = []
+    for commit in sorted(folder.glob("*/*.commit")):
+        root = commit.with_suffix("")
+        repository = f"{root.parent.name}/{root.name}"
+        own = []
+        for path in sorted(root.rglob("*")):
+            place = str(path.relative_to(root))
+            if path.suffix not in (".yaml", ".yml", ".sh", ".json") or not path.is_file() or "test" in place:
+                continue
+            job = job_of(place, path.read_text(errors="replace"))
+            if job is not None:
+                own.append((repository, place, job))
+        random.Random(SEED).shuffle(own)
+        found += own[:MOST]
+    return found
+
+
+def judged(folder: Path, repository: str, place: str, job: str) -> tuple[str, str]:
+    """How one ended, and why."""
+    path = folder / repository / place
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = plan(["from-config", str(path), "--json", "--gpus", "8xH100"])
+    error = err.getvalue().strip().splitlines()
+    said = error[-1].removeprefix("plan: error: ").replace(f"{folder}/{repository}/", "") if error else ""
+    if code not in (0, 2, 3) or "Traceback" in err.getvalue():
+        return "wrong", f"code {code}: {said}"
+    if code:
+        return "refused", said
+    found = json.loads(out.getvalue())
+    flaws = list(_flaws(found["options"], yaml.safe_load(path.read_text()), job))
+    return ("wrong", "; ".join(flaws)) if flaws else ("right", f"--recipe {found['options']['recipe']}")
+
+
+def _flaws(options: dict[str, Any], table: dict[str, Any], job: str) -> Any:
+    wanted: dict[str, Any] = {"recipe": _AS.get(job, job)}
+    keys = _AXOLOTL if "base_model" in table else _KEYS
+    wanted |= {name: table[key] for name, key in keys.items() if key in table and wanted["recipe"] != "grpo"}
+    for name, key in (("generations", "num_generations"), ("completion-len", "max_completion_length")):
+        if key in table:
+            wanted[name] = table[key]
+    rank = table.get("lora_r") or table.get("lora_rank")
+    if rank and (table.get("use_peft") or table.get("adapter") or table.get("finetuning_type") == "lora"):
+        wanted["lora-rank"] = rank
+    for name, value in wanted.items():
+        if str(options.get(name)) != str(value) and not (value == 1 and name not in options):
+            yield f"{name} is {options.get(name)}, not {value}"
+
+
+def main(folder: Path) -> None:
+    """Judges all and writes the table."""
+    rows = [(*one, *judged(folder, *one)) for one in draw(folder)]
+    count = Counter(row[3] for row in rows)
+    commits = {path.stem: path.read_text().strip()[:10] for path in sorted(folder.glob("*/*.commit"))}
+    lines = [
+        "# Configurations of preference and reinforcement learning jobs",
+        "",
+        f"{len(rows)} files of {len({row[0] for row in rows})} public repositories, drawn by"
+        f" `benchmarks/preference_files.py` (seed {SEED}): {count['right']} right, {count['wrong']} wrong,"
+        f" {count['refused']} refused. Commits: {', '.join(f'{name} {commit}' for name, commit in commits.items())}.",
+        "",
+        "| repository | file | its job | end | what was said |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [f"| {row[0]} | {row[1]} | {row[2]} | {row[3]} | {row[4].replace('|', '/')[:240]} |" for row in rows]
+    OUT.write_text("\n".join(lines) + "\n")
+    print(dict(count))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())
