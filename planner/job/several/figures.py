@@ -1,5 +1,6 @@
 """What a job of several models comes to under one plan: peaks by phase and by model, read off the stream."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from gpu_plan.planner.job.several.evaluator import JobEvaluator
 from gpu_plan.planner.memory.profile import alive_at
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.memory.together import owners, rest_of
+from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.options.several.given import Between, JobGiven, ModelGiven, PhaseGiven
 from gpu_plan.planner.plan.recipe import ModelShare, PhasePeak, PlacedModel, SeveralFigures
 from gpu_plan.planner.search.task import Details
@@ -18,6 +20,7 @@ from gpu_plan.planner.search.training.candidates import Family
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.search.training.task import TrainingTask
 from gpu_plan.planner.trace.events import IntArray
+from gpu_plan.planner.trace.variant import Regime
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +118,22 @@ def _model(
     return PlacedModel(
         role=model.role,
         model=model.model,
-        parameters=sum(one.numel for one in spec.parameters if one.tied_to is None),
+        parameters=spec.num_parameters,
         trained=model.trains,
-        dtype=runner.evaluator.variant(own).regime.weights,
+        dtype=_dtype(spec, runner.evaluator.variant(own).regime),
         spread=_spread(own, model),
         between=str(model.between),
         rest_bytes=rest,
         at_peak_bytes=at_peak,
     )
+
+
+def _dtype(spec: ModelSpec, regime: Regime) -> str:
+    """Of most elements as they stand on the device: `uint8` of a base that is packed."""
+    count: Counter[str] = Counter()
+    for one in (parameter for parameter in spec.parameters if parameter.tied_to is None):
+        count[regime.of(one)] += one.numel
+    return count.most_common(1)[0][0]
 
 
 def _spread(family: Family, model: ModelGiven) -> str:
@@ -137,7 +148,7 @@ def _engine(model: ModelGiven, evaluator: JobEvaluator, at_peak: int, composer: 
     return PlacedModel(
         role=model.role,
         model=model.model,
-        parameters=sum(one.numel for one in copied.parameters if one.tied_to is None),
+        parameters=copied.num_parameters,
         trained=False,
         dtype="auto",
         spread=f"vLLM, {asked.share:g} of each GPU" + (", asleep between rollouts" if asked.sleeps else ""),
