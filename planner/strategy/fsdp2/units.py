@@ -6,6 +6,7 @@ _fsdp_init.py (_get_managed_modules), _fsdp_param.py (_init_sharded_param).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.trace.events import ParameterInfo, StepTrace
@@ -109,16 +110,25 @@ def _children_first(trace: StepTrace, parameters: Sequence[int], module: str) ->
 
     _fsdp_init.py: _get_managed_modules walks depth first and lists a module behind its children.
     """
+    holders = tuple(trace.parameters[index].module for index in parameters)
+    return [parameters[place] for place in _places(holders, module)]
+
+
+@lru_cache(maxsize=4096)
+def _places(holders: tuple[str, ...], module: str) -> tuple[int, ...]:
+    """The same of parameters' modules: every trace of a model has the same ones."""
     prefix = f"{module}." if module else ""
     inside: dict[str, list[int]] = {}
     own = []
-    for index in parameters:
-        holder = trace.parameters[index].module
+    for place, holder in enumerate(holders):
         if holder == module:
-            own.append(index)
+            own.append(place)
         elif holder.startswith(prefix):
-            inside.setdefault(prefix + holder[len(prefix) :].partition(".")[0], []).append(index)
-    return [*(index for child, held in inside.items() for index in _children_first(trace, held, child)), *own]
+            inside.setdefault(prefix + holder[len(prefix) :].partition(".")[0], []).append(place)
+    found: list[int] = []
+    for child, held in inside.items():
+        found += [held[place] for place in _places(tuple(holders[place] for place in held), child)]
+    return (*found, *own)
 
 
 def _owner(module: str, owners: dict[str, Unit], root: Unit) -> Unit:
