@@ -165,3 +165,18 @@ def test_what_makes_no_sense_is_one_line(
 def test_a_document_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nowhere.toml", "--gpus", "1xH100"]) == 3
     assert "name a job document that is there" in capsys.readouterr().err
+
+
+def test_the_explorer_says_that_it_shows_one_model(job: Path) -> None:
+    from gpu_plan.planner.errors import UsageError
+    from gpu_plan.planner.options.request import Request
+    from gpu_plan.planner.trace.provider import TraceProvider
+    from gpu_plan.tui.engine.evaluate import Replays
+    from gpu_plan.tui.engine.kept.providers import Providers
+
+    request = Request(
+        model=str(job), gpus="1xH100", words=(), settings=(), pinned=True, explain=False, trust_remote_code=False,
+        revision=None, use_cache=False, command="",
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="is a job document, and one model is explored"):
+        list(Replays(Providers(TraceProvider)).pictures(request))

@@ -117,6 +117,8 @@ class Replays(Generic[T]):
     def _setup(self, request: Request, note: Note = lambda _: None, check: Callable[[], None] = lambda: None) -> Setup:
         cluster = find_cluster(request.gpus)
         source = self._providers.source(request)
+        if source.kind == "job":
+            raise UsageError(f"{source.id} is a job document, and one model is explored: `plan {source.id}` plans it")
         given = read_given(dict(request.words), request.settings)
         if source.kind == "script":
             # Imported only where a script is explored.
