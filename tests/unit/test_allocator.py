@@ -52,6 +52,13 @@ def test_one_request(nbytes: int, block: int, segment: int) -> None:
     assert result.largest_free_block == segment - block
 
 
+def test_blocks_tile_their_segment_to_its_end() -> None:
+    """8 MiB, 4 that are free again, 2, and what nobody has asked for of 20."""
+    result = run([1, 2, 3, -2], [8 * MIB, 4 * MIB, 2 * MIB])
+    assert [(block.nbytes // MIB, block.tensor) for block in result.blocks_at(2)] == [(8, 0), (4, 1), (2, 2), (6, -1)]
+    assert [(block.nbytes // MIB, block.tensor) for block in result.blocks_at(3)] == [(8, 0), (4, -1), (2, 2), (6, -1)]
+
+
 def test_just_above_a_mebibyte_is_large() -> None:
     result = run([1], [MIB + 1])
     assert result.peak_reserved_bytes == 20 * MIB

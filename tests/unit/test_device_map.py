@@ -80,6 +80,29 @@ def test_cost_of_a_map_by_hand() -> None:
     assert evaluate(smaller, found.device_map).violations == ("device 0 needs 181 bytes and has 180",)
 
 
+def test_buffers_stand_where_their_unit_runs() -> None:
+    """Weights wait in host memory; what a unit computes with is on the GPU that runs it."""
+    units = (Unit(name="a", weight_bytes=10, buffer_bytes=3), Unit(name="b", weight_bytes=20, buffer_bytes=5))
+    found = evaluate(on({0: 100, "cpu": 100}, units), {"a": 0, "b": "cpu"})
+    assert [(use.name, use.weight_bytes, use.buffer_bytes) for use in found.devices] == [(0, 10, 8), ("cpu", 20, 0)]
+
+
+def equal_units(count: int) -> tuple[Unit, ...]:
+    return tuple(Unit(name=f"u{index}", weight_bytes=100) for index in range(count))
+
+
+def test_a_gpu_too_small_for_any_unit_is_not_the_one_that_runs_what_is_offloaded() -> None:
+    """The other holds one unit and has room for one more at its turn."""
+    found = solve(on({0: 50, 1: 250, "cpu": None}, equal_units(3)))
+    assert (found.main_device, found.cost.offloaded_bytes, found.valid) == (1, 200, True)
+
+
+def test_what_is_offloaded_runs_on_a_gpu_that_holds_something() -> None:
+    """The first has room for a unit at its turn or for one that stays, not for both: nothing passes through it."""
+    found = solve(on({0: 100, 1: 200, "cpu": None}, equal_units(4)))
+    assert (found.main_device, found.cost.offloaded_bytes, found.valid) == (1, 300, True)
+
+
 def test_a_byte_from_disk_weighs_more_than_any_crossing_and_less_than_one_that_is_offloaded() -> None:
     def cost(offloaded: int, disk: int, boundaries: int, fullest: float = 0.5) -> Cost:
         return Cost(offloaded_bytes=offloaded, disk_bytes=disk, boundaries=boundaries, fullest=fullest)
