@@ -79,6 +79,16 @@ def test_ways_that_cannot_be_are_refused_in_words():
             list(evaluations.of(request).pictures(request))
 
 
+def test_options_that_leave_no_kind_of_plan_are_refused_in_words():
+    """Keys reach states that no command line asks for: NVMe, which FSDP2 has not, beside tensor parallel."""
+    state = (
+        State(model="meta-llama/Llama-3.1-8B", gpus="2xH100").trying("strategy", "fsdp_tp").trying("offload", "nvme")
+    )
+    request = state.focus_request
+    with pytest.raises(UsageError, match="no kind of plan is left by these options: change one of them"):
+        Evaluations(kept_alone=False).of(request).parcel(request, nothing, nothing)
+
+
 def test_an_answer_that_nobody_waits_for_is_given_up():
     class LeftError(Exception):
         pass

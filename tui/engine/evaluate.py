@@ -142,7 +142,9 @@ class Replays(Generic[T]):
             stored=None if source.stored is None else frozenset(source.stored.by_dtype),
         )
         evaluator.kept_streams = self._streams
-        family = next(families(workload, cluster, spec.can_checkpoint))
+        family = next(families(workload, cluster, spec.can_checkpoint), None)
+        if family is None:
+            raise UsageError("no kind of plan is left by these options: change one of them")
         batch = batches(workload, cluster.world_size)[0]
         refusal = TrainingTask(evaluator).refusal(family)
         if refusal is not None:
