@@ -96,17 +96,31 @@ def _run(command: Command, folder: Path) -> Ran:
     return Ran(page=command.page, line=command.line, ran_as=shown, code=done.returncode, verdict=verdict)
 
 
-def _filled(command: Command, folder: Path) -> Iterator[str]:
-    """The command's words for this folder: placeholders filled in, files that an earlier page wrote replaced."""
-    words = list(command.words[1:])
+def _saved(folder: Path) -> Path | None:
+    """The checkpoint of the newest run that has one."""
     runs = sorted(
         (path for path in (folder / "runs").glob("*") if path.is_dir()), key=lambda path: path.stat().st_mtime
     )
-    saved = next((path for run in reversed(runs) for path in sorted(run.glob("checkpoints/*"))), None)
+    return next((path for run in reversed(runs) for path in sorted(run.glob("checkpoints/*"))), None)
+
+
+def _with_checkpoint(folder: Path) -> Path | None:
+    """A run's checkpoint, which another strategy can read; made where no command has left one."""
+    if _saved(folder) is None:
+        words = ["--execute", "examples/train.py", "--gpus", "2xcpu", "--strategy", "zero2", "--quiet"]
+        words += ["--", "--steps", "8", "--save_steps", "8"]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run([sys.executable, "-m", "gpu_plan", *words], cwd=folder, timeout=_ENOUGH, check=False, **quiet)
+    return _saved(folder)
+
+
+def _filled(command: Command, folder: Path) -> Iterator[str]:
+    """The command's words for this folder: placeholders filled in, files that an earlier page wrote replaced."""
+    words = list(command.words[1:])
     for index, word in enumerate(words):
         if word == "MODEL":
             words[index] = "my-model"
-        elif word.startswith("runs/ID") and saved is not None:
+        elif word.startswith("runs/ID") and (saved := _with_checkpoint(folder)) is not None:
             words[index] = str(saved.relative_to(folder))
     if "MODEL" in command.words and "@generate" in words:
         words.append("--random-weights")  # a config alone stands in for the model
