@@ -118,7 +118,11 @@ def test_a_class_that_takes_no_quantised_cache_has_another_nearest_change(capsys
     words = ("openai/gpt-oss-20b", "--task", "infer", "--gpus", "1x4090", "--context", "8192", "--batch", "1")
     document = planned(capsys, *words)
     assert document["plans"] == []
-    assert document["nearest_change"] == "--context 4096 would fit: single GPU"
+    changes = [one["change"] for one in document["alternatives"]]
+    assert changes[0] == "--set cache.implementation=static --set prefill.chunk=2048"
+    assert document["nearest_change"] == f"{changes[0]} would fit: single GPU"
+    assert "--context 4544" in changes
+    assert not any("--kv-dtype" in change for change in changes)
 
 
 @pytest.mark.slow
