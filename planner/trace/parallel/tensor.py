@@ -176,6 +176,13 @@ def _check_heads(model: Any, degree: int) -> None:
     """CannotSplitError where a rank would get a part of a head: the models' own reshapes fail there."""
     config = model.config.get_text_config()
     for key, words in (("num_attention_heads", "attention heads"), ("num_key_value_heads", "key-value heads")):
-        heads = getattr(config, key, None)
-        if isinstance(heads, int) and heads % degree:
-            raise CannotSplitError(f"{type(model).__name__} has {heads} {words}, which {degree} GPUs do not divide")
+        for heads in _of_every_layer(config, key):
+            if isinstance(heads, int) and heads % degree:
+                raise CannotSplitError(f"{type(model).__name__} has {heads} {words}, which {degree} GPUs do not divide")
+
+
+def _of_every_layer(config: Any, key: str) -> list[Any]:
+    """A config's value; the values of its layers where these may differ, which it refuses to tell as one
+    (transformers integrations/heterogeneity/configuration_utils.py)."""
+    layers = getattr(config, "per_layer_config", None)
+    return [getattr(config, key, None)] if not layers else [getattr(layer, key, None) for layer in layers]
