@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gpu_plan.cli import main
+from gpu_plan.planner.trace.generation import session
 from gpu_plan.planner.trace.generation.staging import check_stages
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from tests.accuracy.architectures import ARCHITECTURES
@@ -63,3 +64,23 @@ def test_two_gpus_are_planned(model: str, tmp_path: Path, capsys: pytest.Capture
     assert told["plans"]
     # The packed weight is int32, which would ruin what a stage receives.
     assert ("pp" in {plan["strategy"]["name"] for plan in (*told["plans"], *told["rejected"])}) == (model != "awq")
+
+
+def test_a_part_that_does_not_run_leaves_the_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As stages of a class whose layers hand on more than hidden states."""
+
+    def broken(model: nn.Module, degree: int) -> None:
+        raise ValueError("not enough values to unpack")
+
+    monkeypatch.setattr(session, "stage", broken)
+    monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "config.json").write_text(json.dumps(ARCHITECTURES["llama-3"].config()))
+    words = [str(tmp_path), "--gpus", "2xA100", "--task", "infer", "--context", "64", "--quiet", "--json"]
+    assert main(words) == 0
+    names = {plan["strategy"]["name"] for plan in json.loads(capsys.readouterr().out)["plans"]}
+    assert {"replicas", "tp"} <= names
+    assert "pp" not in names
+    assert main([*words, "--pp", "2"]) == 2
+    assert "cannot be traced so: ValueError: not enough values to unpack" in capsys.readouterr().err

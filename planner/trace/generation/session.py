@@ -25,6 +25,7 @@ from gpu_plan.planner.trace.generation.staging import check_stages, received, st
 from gpu_plan.planner.trace.generation.variant import GenerationVariant
 from gpu_plan.planner.trace.kernels.temporaries import kernel_profile
 from gpu_plan.planner.trace.layout import layout_of
+from gpu_plan.planner.trace.parallel.errors import CannotSplitError
 from gpu_plan.planner.trace.parallel.tensor import ranks, shard
 from gpu_plan.planner.trace.recording.fit import Recording, fit
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
@@ -139,7 +140,10 @@ class GenerationSession:
         ]
 
     def trace(self, variant: GenerationVariant) -> StepTrace:
-        """Records the generation; problems inside the model's code become one line."""
+        """Records the generation; problems inside the model's code become one line.
+
+        InputError, or CannotSplitError where a rank's part has them, which leaves the whole model's plans.
+        """
         try:
             with ranks(variant.ranks, variant.stage):
                 model = self._part(variant)
@@ -149,10 +153,11 @@ class GenerationSession:
             raise
         except Exception as problem:
             first = str(problem).strip().splitlines() or [""]
-            raise InputError(
-                f"{self._id}: {type(self._model).__name__}.generate cannot be traced:"
-                f" {type(problem).__name__}: {first[0][:200]}"
-            ) from problem
+            why = f"{type(problem).__name__}: {first[0][:200]}"
+            name = type(self._model).__name__
+            if variant.ranks > 1:
+                raise CannotSplitError(f"{name}.generate cannot be traced so: {why}") from problem
+            raise InputError(f"{self._id}: {name}.generate cannot be traced: {why}") from problem
 
 
 def trace_of(model: Any, recording: Recording, folds: Sequence[Fold] = (), notes: Sequence[str] = ()) -> StepTrace:
