@@ -3,5 +3,5 @@
 jobs     one rank of a job replayed
 golden   Megatron-LM's own regression values: the last rank's peak
 b200     every rank of runs on eight B200
-report   both as a page: `python -m benchmarks.accuracy.megatron.report`
+report   both as a page: `python -m benchmarks.accuracy.megatron.report FOLDER`
 """

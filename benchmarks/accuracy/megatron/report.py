@@ -1,5 +1,9 @@
-"""Both comparisons as a page: `python -m benchmarks.accuracy.megatron.report`."""
+"""Both comparisons as a page: `python -m benchmarks.accuracy.megatron.report FOLDER`.
 
+FOLDER holds what was measured: megatron_memory.json and megatron_golden.json.
+"""
+
+import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,31 +12,33 @@ from statistics import median
 from benchmarks.accuracy.megatron import b200, golden
 from benchmarks.accuracy.megatron.jobs import profile
 
-TRUTH = Path("/work/shared/truth")
 PAGE = Path(__file__).parents[2] / "results" / "megatron.md"
 _GIB = 2**30
 
 
 def main() -> None:
     """Writes the page."""
-    PAGE.write_text("\n".join([*_head(), *_of_b200(), *_of_golden(), ""]), encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where megatron_memory.json and megatron_golden.json lie")
+    folder: Path = parser.parse_args().folder
+    PAGE.write_text("\n".join([*_head(), *_of_b200(folder), *_of_golden(folder), ""]), encoding="utf-8")
 
 
 def _head() -> list[str]:
     return [
         "# Megatron-core beside what was measured",
         "",
-        "Written by `python -m benchmarks.accuracy.megatron.report`. Errors are of predicted / measured - 1, of peak",
-        "allocated bytes; nothing is fitted to a row.",
+        "Written by `python -m benchmarks.accuracy.megatron.report FOLDER`. Errors are of predicted / measured - 1, of",
+        "peak allocated bytes; nothing is fitted to a row.",
         "",
     ]
 
 
-def _of_b200() -> Iterator[str]:
+def _of_b200(folder: Path) -> Iterator[str]:
     yield "## Eight B200, every rank\n"
     yield "| run | pipeline rank | predicted GiB | measured GiB | worst rank's error |\n|---|---|---|---|---|"
     errors, left = [], Counter[str]()
-    for run in b200.runs(TRUTH / "megatron_memory.json"):
+    for run in b200.runs(folder / "megatron_memory.json"):
         if run.job is None:
             left[run.why] += 1
             continue
@@ -46,12 +52,12 @@ def _of_b200() -> Iterator[str]:
     yield f"\n{_summary(errors)}; not planned: {_words(left)}.\n"
 
 
-def _of_golden() -> Iterator[str]:
+def _of_golden(folder: Path) -> Iterator[str]:
     yield "## Megatron-LM's own regression values, last rank\n"
     yield "| family | cases | rows | median | 95th percentile |\n|---|---|---|---|---|"
     by_case: dict[tuple[str, str], list[float]] = defaultdict(list)
     lines, left = [], Counter[str]()
-    for row in golden.rows(TRUTH / "megatron_golden.json"):
+    for row in golden.rows(folder / "megatron_golden.json"):
         if row.job is None:
             left[row.why] += 1
             continue
