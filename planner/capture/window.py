@@ -36,9 +36,21 @@ from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
 from gpu_plan.planner.capture.answers.tiled import tiles_in_place
 from gpu_plan.planner.capture.deepspeed.take import Engines
+from gpu_plan.planner.capture.described import (
+    attention_of,
+    buffers_of,
+    config_of,
+    in_float8,
+    notes_on,
+    one_name,
+    parameters_of,
+    precision_of,
+    spec_of_all,
+    upper_bound,
+)
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.lean import does_without_transformers
-from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest, OptimizerFacts
+from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
 from gpu_plan.planner.capture.sharding.own import sharding, wrapped
 from gpu_plan.planner.capture.standin.data_sets import stand_in_for_data_sets, texts_beside
 from gpu_plan.planner.capture.standin.encodings import stand_in_for_encodings
@@ -48,7 +60,6 @@ from gpu_plan.planner.capture.standin.told import Told
 from gpu_plan.planner.capture.standin.vision import stand_in_for_transforms
 from gpu_plan.planner.capture.watch.bystanders import bystanders, watch_placed
 from gpu_plan.planner.capture.watch.evaluators import Evaluators
-from gpu_plan.planner.capture.watch.names import other_name
 from gpu_plan.planner.capture.watch.noticed import (
     COPY,
     HELD,
@@ -63,17 +74,13 @@ from gpu_plan.planner.capture.watch.observe import (
     Observed,
     loop_of,
     optimizer_facts,
-    planned_name,
     waiting,
     watch,
     watch_trainer,
 )
 from gpu_plan.planner.capture.watch.recording import StepRecorder, micro_batch_of, sequence_of
 from gpu_plan.planner.errors import InputError
-from gpu_plan.planner.model.build.specs import spec_of
-from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
-from gpu_plan.planner.trace.events import ParameterInfo
 from gpu_plan.planner.trace.inputs.known import KnownValues, remember_literals
 from gpu_plan.planner.trace.kernels.temporaries import KernelProfile, kernel_profile
 from gpu_plan.planner.trace.layout import layout_of
@@ -82,11 +89,11 @@ from gpu_plan.planner.trace.recording.functions import DeviceFunctions, python_w
 from gpu_plan.planner.trace.recording.origins import Origins
 from gpu_plan.planner.trace.recording.recorder import Held
 from gpu_plan.planner.trace.setup.checkpointing import set_checkpointing
-from gpu_plan.planner.trace.setup.parameters import buffer_sizes, cast, parameter_infos
+from gpu_plan.planner.trace.setup.parameters import cast
 from gpu_plan.planner.trace.storage import dump
 from gpu_plan.planner.trace.variant import Regime
 from gpu_plan.planner.workload.adapters import NO_ADAPTERS, adapters_on
-from gpu_plan.planner.workload.precisions import PLAIN_PRECISION, mixed_in, pure_in
+from gpu_plan.planner.workload.precisions import PLAIN_PRECISION, mixed_in
 
 Deliver = Callable[[CapturedFacts, bytes], None]
 
@@ -257,7 +264,7 @@ class Window:
         passes = self._recorder.backward_passes
         alive = self._recorder.alive() if self._request.follow else []
         recording = self._recorder.finish()
-        trace = fit((recording,), _parameters(models), _buffers(models), layout_of(model), [])
+        trace = fit((recording,), parameters_of(models), buffers_of(models), layout_of(model), [])
         facts = self._facts(models, passes)
 
         def deliver(held: list[Held]) -> None:
@@ -284,12 +291,12 @@ class Window:
         return CapturedFacts(
             class_name=type(model).__name__,
             model_id=getattr(config, "_name_or_path", None) or None,
-            spec=asdict(_spec(models, self._request.script)),
-            config=_config(model),
+            spec=asdict(spec_of_all(models, self._request.script)),
+            config=config_of(model),
             stack=stack,
             loop=loop,
             precision=self._precision(models),
-            optimizer=_one_name(optimizers),
+            optimizer=one_name(optimizers),
             optimizers=optimizers,
             schedulers=tuple(dict.fromkeys(self._observed.schedulers)),
             micro_batch=samples,
@@ -302,7 +309,7 @@ class Window:
             },
             accumulation_steps=passes,
             checkpointing="full" if getattr(model, "is_gradient_checkpointing", False) else "none",
-            attention=_attention(config),
+            attention=attention_of(config),
             peft=NO_ADAPTERS if first is None else adapters_on(quantised=any(map(unpacked, models))),
             lora_rank=getattr(first, "r", None),
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
@@ -315,8 +322,8 @@ class Window:
             passages=self._recorder.passages.of(models),
             rolled_out_rows=self._generated.rows,
             notes=(
-                *_notes(self._observed, models, self._recorder.evaluations.left_out, self._evaluators.left_out),
-                *_upper_bound(self._known.unknown_masks),
+                *notes_on(self._observed, models, self._recorder.evaluations.left_out, self._evaluators.left_out),
+                *upper_bound(self._known.unknown_masks),
                 *self._generated.lines(),
                 *self._on_the_host(),
                 *self._alone(loop, bool(wrapped) or engine is not None),
@@ -326,7 +333,7 @@ class Window:
 
     def _precision(self, models: list[nn.Module]) -> str:
         """As `--precision` has it: DeepSpeed's engine keeps fp32 masters beside 16-bit parameters."""
-        eighth = next((one for model in models for one in model.modules() if _in_float8(one)), None)
+        eighth = next((one for model in models for one in model.modules() if in_float8(one)), None)
         if eighth is not None:
             raise InputError(
                 f"its {type(eighth).__name__} layers compute in float8, which is not planned for a script: --model with"
@@ -345,7 +352,7 @@ class Window:
         if self._request.regime is not None:
             return PLAIN_PRECISION  # Types are imposed: what the script's own are was asked of its own run.
         region = self._regions.seen
-        found = _precision(models, region)
+        found = precision_of(models, region)
         if sharding.types and region is not None and found == mixed_in(region):
             raise InputError(
                 "its own FSDP gathers parameters in float32 under torch.autocast, of which no plan is made: with"
@@ -368,126 +375,10 @@ def _profile(request: CaptureRequest) -> KernelProfile:
     return kernel_profile(DeviceKind(capability=capability, sm_count=device.sm_count))
 
 
-def _parameters(models: list[nn.Module]) -> list[ParameterInfo]:
-    """Of all models, in the order in which the recorder numbers them."""
-    infos = parameter_infos(models[0])
-    for number, other in enumerate(models[1:], 1):
-        prefix = other_name(number)
-        for info in parameter_infos(other):
-            module = f"{prefix}.{info.module}" if info.module else prefix
-            infos.append(replace(info, name=f"{prefix}.{info.name}", module=module))
-    return infos
-
-
-def _buffers(models: list[nn.Module]) -> list[tuple[str, int]]:
-    sizes = buffer_sizes(models[0])
-    for number, other in enumerate(models[1:], 1):
-        sizes += [(f"{other_name(number)}.{name}", size) for name, size in buffer_sizes(other)]
-    return sizes
-
-
-def _config(model: nn.Module) -> str:
-    """Of a model of transformers with no more in it than its class has; empty for any other."""
-    config: Any = getattr(model, "config", None)
-    of_transformers = type(model).__module__.startswith("transformers.") and hasattr(config, "to_json_string")
-    if not of_transformers or getattr(model, "peft_config", None):
-        return ""
-    return str(config.to_json_string(use_diff=False))
-
-
-def _spec(models: list[nn.Module], script: str) -> ModelSpec:
-    """The first model's identity, with the parameters of all."""
-    spec = spec_of(models[0], model_id=script)
-    spec = replace(spec, num_parameters=spec.num_parameters + unpacked(models[0]))
-    for number, model in enumerate(models[1:], 1):
-        other = spec_of(model, model_id=script)
-        prefix = other_name(number)
-        renamed = tuple(
-            replace(p, name=f"{prefix}.{p.name}", tied_to=None if p.tied_to is None else f"{prefix}.{p.tied_to}")
-            for p in other.parameters
-        )
-        spec = replace(
-            spec,
-            class_name=f"{spec.class_name} + {other.class_name}",
-            parameters=spec.parameters + renamed,
-            num_parameters=spec.num_parameters + other.num_parameters,
-            trainable_parameters=spec.trainable_parameters + other.trainable_parameters,
-        )
-    return spec
-
-
-def _notes(observed: Observed, models: list[nn.Module], left_out: int, evaluators: int) -> tuple[str, ...]:
-    found = []
-    if evaluators:
-        found.append(f"{evaluators} evaluations of sentence-transformers before the first step were not run")
-    if left_out:
-        found.append(
-            f"{left_out} evaluation passes before the first step were not run: each has the shapes of one that was"
-        )
-    if observed.compiled:
-        found.append("the script compiles its model: the step is counted as it is written, not as inductor fuses it")
-    if len(models) > 1:
-        names = ", ".join(type(model).__name__ for model in models)
-        found.append(f"{len(models)} models stand on the device in a step ({names}): the parameters of all are counted")
-    return tuple(found)
-
-
-def _upper_bound(masks: int) -> tuple[str, ...]:
-    if not masks:
-        return ()
-    return ("a mask that follows from the model's values selects every element: an upper bound of what it selects",)
-
-
-def _one_name(optimizers: tuple[OptimizerFacts, ...]) -> str | None:
-    """The `--optimizer` that all of them are; None where one has no name, or they differ."""
-    names = {planned_name(made) for made in optimizers}
-    return names.pop() if len(names) == 1 else None
-
-
-def _precision(models: list[nn.Module], autocast: str | None) -> str:
-    """As `--precision` names what parameters are stored in and forward computes in."""
-    trained = [p.dtype for model in models for p in model.parameters() if p.requires_grad and p.is_floating_point()]
-    if trained and all(dtype is torch.bfloat16 for dtype in trained):
-        return pure_in("bfloat16")  # also under autocast: nothing of it is kept in fp32
-    if autocast is not None:
-        return mixed_in(autocast)
-    base = _adapted(models)
-    if base == "float16":
-        raise InputError(
-            "the frozen weights are in float16 and nothing opens autocast: no --precision computes so; load them in"
-            " bfloat16, or train under fp16's autocast"
-        )
-    return pure_in(base) if base else PLAIN_PRECISION
-
-
 def _trained(model: nn.Module, optimizers: list[Any]) -> bool:
     """Whether any of its parameters has a gradient or stands in an optimizer."""
     owned = {id(parameter) for made in optimizers for group in made.param_groups for parameter in group["params"]}
     return any(parameter.grad is not None or id(parameter) in owned for parameter in model.parameters())
-
-
-def _in_float8(module: nn.Module) -> bool:
-    """Whether a layer is torchao's, Transformer Engine's or MS-AMP's."""
-    home = type(module).__module__
-    return home.startswith(("torchao.float8", "transformer_engine", "msamp"))
-
-
-def _adapted(models: list[nn.Module]) -> str:
-    """The 16-bit type of the frozen base under peft's adapters, which are in fp32 themselves; empty without one."""
-    frozen: dict[torch.dtype, int] = {}
-    for model in models:
-        if getattr(model, "peft_config", None):
-            for parameter in model.parameters():
-                if not parameter.requires_grad and parameter.is_floating_point():
-                    frozen[parameter.dtype] = frozen.get(parameter.dtype, 0) + parameter.numel()
-    most = max(frozen, key=frozen.__getitem__, default=torch.float32)
-    return "" if most.itemsize != 2 else str(most).removeprefix("torch.")
-
-
-def _attention(config: Any) -> str:
-    name = getattr(config, "_attn_implementation", None) or "sdpa"
-    flash = name == "flash_attention_2" or name.endswith("flash-attn3")
-    return "flash" if flash else "eager" if name == "eager" else "sdpa"
 
 
 def _keep_outputs(accelerator: Any) -> None:
