@@ -5,7 +5,6 @@
     parent, request                    starts the child, holds it to its limits; what the two say to each other
     progress                           how long the child is waited for
     child, window                      the process in which the user's own code runs, behind `planner.walls`
-    described                          what its models are, in a plan's words
     lean                               whether a script trains without transformers
     unwritten/                         in the child: what it writes where no overlay takes it
     answers/, watch/                   in the child: answers in place of a GPU's; what the loop does
@@ -14,5 +13,5 @@
     block/                             the same for a `with` block of a program that goes on afterwards
 
 Others use `job`, `provider`, `compare`, `request`, `files` and `block`. The planning side imports no torch; `child`,
-`window`, `described`, `answers`, `watch` and `block` do.
+`window`, `answers`, `watch` and `block` do.
 """

@@ -36,18 +36,6 @@ from gpu_plan.planner.capture.answers.pretrained import weightless_models
 from gpu_plan.planner.capture.answers.quantised import unpacked
 from gpu_plan.planner.capture.answers.tiled import tiles_in_place
 from gpu_plan.planner.capture.deepspeed.take import Engines
-from gpu_plan.planner.capture.described import (
-    attention_of,
-    buffers_of,
-    config_of,
-    in_float8,
-    notes_on,
-    one_name,
-    parameters_of,
-    precision_of,
-    spec_of_all,
-    upper_bound,
-)
 from gpu_plan.planner.capture.imports import when_imported
 from gpu_plan.planner.capture.lean import does_without_transformers
 from gpu_plan.planner.capture.request import CapturedFacts, CaptureRequest
@@ -59,6 +47,18 @@ from gpu_plan.planner.capture.standin.tokenizers import stand_in_for_tokenizers
 from gpu_plan.planner.capture.standin.told import Told
 from gpu_plan.planner.capture.standin.vision import stand_in_for_transforms
 from gpu_plan.planner.capture.watch.bystanders import bystanders, watch_placed
+from gpu_plan.planner.capture.watch.described import (
+    attention_of,
+    buffers_of,
+    config_of,
+    in_float8,
+    notes_on,
+    one_name,
+    parameters_of,
+    precision_of,
+    spec_of_all,
+    upper_bound,
+)
 from gpu_plan.planner.capture.watch.evaluators import Evaluators
 from gpu_plan.planner.capture.watch.noticed import (
     COPY,

@@ -8,6 +8,7 @@
     wholes       the frozen model that a part belongs to
     bystanders   models on the planned device that the step never runs
     problem      an exception of the script, in one line
+    described    what the script's models are, in a plan's words
     noticed      lines of the user's files at which memory is decided
 
 `capture.window` and `capture.block` use them. Imports torch.
