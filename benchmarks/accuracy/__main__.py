@@ -1,11 +1,13 @@
 """Estimates against published measurements.
 
     .venv/bin/python -m benchmarks.accuracy [--truth FILE]... [--json] [--kind KIND] [--configs FOLDER] [--rows FILE]
+                                        [--keep FILE]
 
 FILE is a JSON list of rows, or an object with `rows` and `died`; FILE may be a folder of such files. Rows are about the
 memory of training runs, inference, speed or single kernels, which the rows themselves tell. Each is scored or set aside
-with its reason. Without --truth the files of benchmarks/data are read and benchmarks/results/accuracy.json and .md
-written. Exit code 2 where a file is no truth file.
+with its reason. A run with --keep that was stopped goes on where it stopped. Without --truth the files of
+benchmarks/data are read and benchmarks/results/accuracy.json and .md written. Exit code 2 where a file is no truth
+file.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.figures import Line, Scored, summary
+from benchmarks.accuracy.kept import Kept, state_of_code
 from benchmarks.accuracy.page import page
 from benchmarks.accuracy.truth import Kind, Truth, read_truth
 from gpu_plan.planner.errors import InputError, PlanError
@@ -27,6 +30,7 @@ PUBLISHED = ("published_memory", "published_inference", "published_components", 
 DATA = tuple(HERE / "data" / f"{name}.json" for name in PUBLISHED)
 _DIED = "fit_oom.json"
 _OF_SPEED = ("step_time", "tokens_per_s")
+_OF_ROWS = ("id", "kind", "group", "stack", "stack_told_by")
 _KEYS = ("peak_allocated", "above_states", "peak_reserved", "device", "false_fits", "false_no", "aside")
 
 
@@ -45,9 +49,13 @@ def files_of(given: list[Path]) -> list[Path]:
 
 
 def document(found: Scored) -> dict[str, Any]:
-    """What --json prints: figures by group, errors as fractions; `step_time` and `tokens_per_s` where rows tell one."""
+    """What --json prints: figures by group, errors as fractions; `step_time` and `tokens_per_s` where rows tell one.
+
+    `rows` names the stack that ran each scored row, and which of the row's fields tells it.
+    """
     groups = summary(found.lines, found.aside)
-    return {"groups": {name: _exact(group) for name, group in groups.items()}}
+    rows = [{name: line[name] for name in _OF_ROWS} for line in found.lines]
+    return {"groups": {name: _exact(group) for name, group in groups.items()}, "rows": rows}
 
 
 def _exact(group: Line) -> Line:
@@ -68,12 +76,13 @@ def main(arguments: list[str] | None = None) -> int:
         truths = [read_truth(path, given.kind) for path in paths]
         if given.configs is not None and not given.configs.is_dir():
             raise InputError(f"--configs {given.configs}: no folder of configs")
+        kept = None if given.keep is None else Kept(given.keep, state_of_code())
     except PlanError as problem:
         print(f"accuracy: error: {problem}", file=sys.stderr)
-        return 2
+        return int(problem.exit_code)
     for truth in truths:
         _note_unknown(truth)
-    found = scored_rows(truths, given.configs)
+    found = scored_rows(truths, given.configs, kept)
     text = page(found.lines, found.aside)
     if not given.truth:
         (HERE / "results" / "accuracy.json").write_text(json.dumps(details(found), indent=1) + "\n")
@@ -84,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def scored_rows(truths: list[Truth], configs: Path | None) -> Scored:
+def scored_rows(truths: list[Truth], configs: Path | None, kept: Kept | None = None) -> Scored:
     """torchao and what registers with torch say at length what they cannot load, and are imported with the planner."""
     for name in ("torchao", "torch.utils._pytree", "transformers"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -92,7 +101,7 @@ def scored_rows(truths: list[Truth], configs: Path | None) -> Scored:
     from benchmarks.accuracy.models import Models
     from benchmarks.accuracy.score import Scorer, to_stderr
 
-    return Scorer(Models(configs=configs)).score(truths, to_stderr)
+    return Scorer(Models(configs=configs)).score(truths, to_stderr, kept)
 
 
 def _note_unknown(truth: Truth) -> None:
@@ -108,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kind", type=Kind, choices=list(Kind), help="what rows are about, where they do not tell")
     parser.add_argument("--configs", type=Path, metavar="FOLDER", help="configs of models outside the catalog")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write every line and every reason there")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep each row's figures there, and go on from them")
     return parser
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 Line = dict[str, Any]
 ALL = "all"
+FAULT = "the estimate failed"
+"""How the reason begins of a row that a fault of this program set aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ percentile (nearest rank) and worst are of absolute values. *Above states*: what
 off, in rows that k·P/W alone misses by more than 3 %. *Device*: nvidia-smi's memory in use against the interval that
 `plan` prints, its width as a share of the capacity (median). *False fits*: runs that died and are called `fits`;
 *false no*: runs that lived and are called `no`. *Aside*: rows not scored, for the reasons at the end. Rows are judged
-by rule from their own fields; what versions of their software did otherwise is declared in `benchmarks/accuracy`, from
-source. Nothing is fitted.
+by rule from their own fields; *ran by* is the stack that they name; what versions of their software did otherwise is
+declared in `benchmarks/accuracy`, from source. Nothing is fitted.
 """
 _TITLES = {
     "memory": "Training: memory",
@@ -87,11 +87,11 @@ def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 _COLUMNS = {
-    "memory": ("row", "model", "GPUs", "batch × length", "kernels, loss", "peak allocated GiB", "reserved GiB",
-               "device GiB", "verdict"),
-    "inference": ("row", "model", "weights", "prompt", "software", "peak allocated GiB", "tokens/s"),
-    "speed": ("row", "model", "GPUs", "strategy", "batch × length", "seconds", "interval"),
-    "kernels": ("row", "kernel", "provider", "mode", "size", "peak allocated GiB"),
+    "memory": ("row", "ran by", "model", "GPUs", "batch × length", "kernels, loss", "peak allocated GiB",
+               "reserved GiB", "device GiB", "verdict"),
+    "inference": ("row", "ran by", "model", "weights", "prompt", "software", "peak allocated GiB", "tokens/s"),
+    "speed": ("row", "ran by", "model", "GPUs", "strategy", "batch × length", "seconds", "interval"),
+    "kernels": ("row", "ran by", "kernel", "provider", "mode", "size", "peak allocated GiB"),
 }  # fmt: skip
 
 
@@ -120,14 +120,15 @@ def _memory(line: Line) -> list[str]:
         device += f", measured {_gib(line['measured_device'])}{'' if line['device_inside'] else ' (outside)'}"
     verdict = line["verdict"] + (", died" if line["died"] else "")
     return [
-        line["id"], line["model"].rpartition("/")[2], line["gpus"], _batch(line), line["kernels"],
+        line["id"], line["stack"], line["model"].rpartition("/")[2], line["gpus"], _batch(line), line["kernels"],
         _against(line, "peak_allocated"), _against(line, "peak_reserved"), device, verdict,
     ]  # fmt: skip
 
 
 def _inference(line: Line) -> list[str]:
     weights = line["quantization"] or "bf16"
-    known = [line["id"], line["model"].rpartition("/")[2], weights, str(line["prompt"]), line["software"]]
+    model = line["model"].rpartition("/")[2]
+    known = [line["id"], line["stack"], model, weights, str(line["prompt"]), line["software"]]
     rate = "-"
     if "tokens_per_s" in line:
         error = f"{100 * line['tokens_per_s_error']:+.1f} %{'' if line['tokens_per_s_inside'] else ', outside'}"
@@ -138,11 +139,13 @@ def _inference(line: Line) -> list[str]:
 def _speed(line: Line) -> list[str]:
     seconds = f"{line['predicted']:.3g}, measured {line['measured']:.3g} ({line['ratio']:.2f})"
     interval = f"{line['low']:.3g} to {line['high']:.3g}{'' if line['inside'] else ' (outside)'}"
-    return [line["id"], line["model"], line["gpus"], line["strategy"], _batch(line), seconds, interval]
+    return [
+        line["id"], line["stack"], line["model"], line["gpus"], line["strategy"], _batch(line), seconds, interval,
+    ]  # fmt: skip
 
 
 def _kernel(line: Line) -> list[str]:
-    known = [line["id"], *(line[name] for name in ("kernel", "provider", "mode", "size"))]
+    known = [line["id"], line["stack"], *(line[name] for name in ("kernel", "provider", "mode", "size"))]
     return [*known, _against(line, "peak_allocated")]
 
 

@@ -3,9 +3,10 @@
 import pytest
 
 from benchmarks.accuracy.figures import Aside, spread, summary
-from benchmarks.accuracy.memory.lines import MemoryLines
 from benchmarks.accuracy.models import Models
 from benchmarks.accuracy.page import page
+from benchmarks.accuracy.score import Scorer
+from benchmarks.accuracy.truth import Kind
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.memory.overheads import cuda_context
 from tests.accuracy.committed import COMMITTED, LINES, PAGE, ROWS, lines_of
@@ -18,8 +19,8 @@ UNCOMPILED = [line for line in LIVED if not line["group"].endswith("compiled")]
 
 
 @pytest.fixture(scope="module")
-def code() -> MemoryLines:
-    return MemoryLines(Models())
+def code() -> Scorer:
+    return Scorer(Models())
 
 
 @pytest.mark.parametrize(
@@ -29,13 +30,14 @@ def code() -> MemoryLines:
         kept=["tm-fms-acceleration-0209", "tm-litgpt-0058"],
     ),
 )
-def test_the_committed_figures_are_those_of_the_code(code: MemoryLines, name: str) -> None:
-    assert code.line(ROWS[name]) == LINES[name]
+def test_the_committed_figures_are_those_of_the_code(code: Scorer, name: str) -> None:
+    assert code.one(ROWS[name], Kind.MEMORY) == LINES[name]
 
 
-def test_a_run_that_died_is_refused_as_committed(code: MemoryLines) -> None:
-    line = code.line(ROWS["fit-fms-acceleration-0055"])
+def test_a_run_that_died_is_refused_as_committed(code: Scorer) -> None:
+    line = code.one(ROWS["fit-fms-acceleration-0055"], Kind.MEMORY)
     assert line == LINES["fit-fms-acceleration-0055"]
+    assert not isinstance(line, Aside)
     assert line["verdict"] == "no"
 
 

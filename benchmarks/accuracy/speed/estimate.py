@@ -51,6 +51,7 @@ class SpeedLines:
             "model": text(row, "model"),
             "gpus": setup.cluster.spec,
             "strategy": setup.strategy,
+            "compared_as": str(setup.workload.stack),
             "micro_batch": setup.micro_batch,
             "accumulation_steps": setup.accumulation_steps,
             "tokens": setup.micro_batch * setup.accumulation_steps * setup.workload.seq_len,
