@@ -16,11 +16,12 @@ from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.model.build.text_config import text_config
 from gpu_plan.planner.model.quantization import parse_quantize
 from gpu_plan.planner.model.source.resolve import resolve
+from gpu_plan.planner.serving.layers import heads, layer_caches
+from gpu_plan.planner.serving.profile import Batching
 from gpu_plan.planner.serving.vllm import VERSION
 from gpu_plan.planner.serving.vllm.cache import CacheLayout, cache_layout
-from gpu_plan.planner.serving.vllm.defaults import Batching, capture_sizes, full_graphs
-from gpu_plan.planner.serving.vllm.layers import heads, layer_caches
-from gpu_plan.planner.serving.vllm.weights import rank_weights
+from gpu_plan.planner.serving.vllm.defaults import capture_sizes, full_graphs
+from gpu_plan.planner.serving.weights import rank_weights
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
 from gpu_plan.planner.units import GIB

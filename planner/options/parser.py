@@ -283,21 +283,21 @@ def _add_inference(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_serving(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--server", metavar="S", help="vllm: what its own rules reserve, and how many requests it holds")
+    group.add_argument("--server", metavar="S", help="vllm or sglang: what its own rules reserve, what it holds")
     group.add_argument("--concurrency", metavar="N", help="requests of full context to be held at once; default: 1")
     group.add_argument(
         "--gpu-memory-utilization",
         "--vllm-memory",
         metavar="SHARE",
-        help="share of each GPU that vLLM may take; default: 0.92; beside a trainer 0.3, for its server 0.9",
+        help="share of each GPU for a server; default: 0.92 (sglang: its own); beside a trainer 0.3, its server 0.9",
     )
     group.add_argument("--vllm-tp", metavar="N", help="GPUs that hold one copy of the server; searched unless given")
-    group.add_argument("--max-num-seqs", metavar="N", help="sequences that vLLM computes at once; default: its own")
+    group.add_argument("--max-num-seqs", metavar="N", help="sequences that a server computes at once; default: its own")
     group.add_argument(
-        "--max-num-batched-tokens", metavar="N", help="tokens that vLLM computes at once; default: its own"
+        "--max-num-batched-tokens", metavar="N", help="tokens that a server computes at once; default: its own"
     )
     group.add_argument(
-        "--enforce-eager", action="store_const", const="true", dest="enforce_eager", help="no CUDA graphs in vLLM"
+        "--enforce-eager", action="store_const", const="true", dest="enforce_eager", help="no CUDA graphs in a server"
     )
 
 

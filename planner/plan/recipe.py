@@ -43,12 +43,14 @@ class JobPhase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFigures:
-    """vLLM beside a trainer; bytes of one of its ranks."""
+    """An engine beside a trainer; bytes of one of its ranks."""
 
     mode: str
     """`colocate`: on the GPUs that train; `server`: on GPUs of its own."""
     version: str
     """The release whose rules these are."""
+    title: str = "vLLM"
+    """As it writes itself."""
     gpus: int
     """Devices that it takes: all that train, or those of its own."""
     tensor_parallel: int

@@ -11,12 +11,18 @@ class ServingFigures:
     """One replica of a server; bytes of one of its ranks."""
 
     server: str
+    title: str = "vLLM"
+    """As it writes itself."""
     version: str
     """The release whose rules these are."""
+    share: float = 0.0
+    """Of a device that it takes, as the server itself means it: of vLLM of the whole, of SGLang of what is free."""
     requested_bytes: int
-    """The share of the device that its utilisation gives."""
+    """The share in bytes."""
+    beside: bool = False
+    """Whether the share is weights and cache alone, and all else is to fit beside it."""
     weight_bytes: int
-    """Parameters, rotary tables and copies: `Model loading took`."""
+    """Parameters, rotary tables and copies, once they are loaded."""
     buffer_bytes: int
     """What it keeps for every request and for its kernels, whatever the cache holds."""
     activation_bytes: int
@@ -26,7 +32,7 @@ class ServingFigures:
     outside_bytes: int
     """Kernels and libraries beside torch, as expected."""
     available_bytes: int
-    """`Available KV cache memory`; negative where nothing is left."""
+    """For the cache (vLLM logs `Available KV cache memory`); negative where nothing is left."""
     available_low_bytes: int
     available_high_bytes: int
     block_bytes: int

@@ -6,9 +6,6 @@ from gpu_plan.planner.workload.generation import CacheType
 from gpu_plan.planner.workload.precisions import DEFAULT_WEIGHTS, WeightType
 from gpu_plan.planner.workload.settled import Basis, Settled
 
-SERVERS = ("vllm",)
-"""Engines whose rules are known."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeWorkload(Settled):
@@ -20,7 +17,7 @@ class ServeWorkload(Settled):
     """Longest request, prompt and answer: the server's `--max-model-len`."""
     concurrency: int = 1
     """Requests of full context that are to be held at once, by all replicas together."""
-    utilization: float = 0.92
+    utilization: float | None = None
     """Share of each device that a server may take."""
     precision: WeightType = DEFAULT_WEIGHTS
     kv_dtype: CacheType = CacheType.AUTO

@@ -13,14 +13,15 @@ from gpu_plan.planner.model.build.text_config import text_config
 from gpu_plan.planner.model.quantization import parse_quantize
 from gpu_plan.planner.model.source.resolve import resolve
 from gpu_plan.planner.plan.document import from_json
-from gpu_plan.planner.serving.vllm.layers import heads
-from gpu_plan.planner.serving.vllm.weights import rank_weights
+from gpu_plan.planner.serving.layers import heads
+from gpu_plan.planner.serving.weights import rank_weights
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
-from gpu_plan.planner.units import GIB
+from gpu_plan.planner.units import GIB, MIB
 from tests.accuracy.architectures import ARCHITECTURES
 
 SERVE = ("--task", "infer", "--server", "vllm")
+SGLANG = ("--task", "infer", "--server", "sglang")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +38,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("GPU_PLAN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
-def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    code = main([*words, *SERVE, "--json"])
+def planned(capsys: pytest.CaptureFixture[str], *words: str, serve: tuple[str, ...] = SERVE) -> dict[str, Any]:
+    code = main([*words, *serve, "--json"])
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert code == (0 if any(plan["fits"] for plan in document["plans"]) else 1)
     return document
@@ -62,6 +63,33 @@ def test_a_server_in_json_and_words(models: Path, capsys: pytest.CaptureFixture[
     for form in ("text", "md", "html", "csv"):
         assert main([*words, *SERVE, "--format", form, "--explain"]) == 0
         assert "vLLM" in capsys.readouterr().out or form == "csv"
+
+
+def test_sglang_in_json_and_words(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (str(models / "llama-3"), "--gpus", "1xT4", "--context", "300", "--concurrency", "40")
+    document = planned(capsys, *words, serve=SGLANG)
+    figures, memory = document["plans"][0]["serving"], document["plans"][0]["memory"]
+    assert document["workload"]["server"] == "sglang"
+    assert document["workload"]["utilization"] is None
+    # Two layers, two key-value heads of 16, keys and values in two bytes.
+    assert figures["block_bytes"] == 2 * 2 * 2 * 16 * 2
+    assert figures["weight_bytes"] + figures["available_bytes"] == figures["requested_bytes"]
+    assert figures["max_sequences"] == 4096
+    assert figures["max_batched_tokens"] == 2048
+    # The table of requests: a number for every token of every one, and of one more.
+    assert figures["buffer_bytes"] == 4097 * 300 * 4 + 384 * MIB
+    assert sum(memory["at_peak"].values()) == memory["peak_allocated_bytes"]
+    assert document["plans"][0]["command"].startswith("python -m sglang.launch_server --model-path ")
+    assert main([*words, *SGLANG, "--gpu-memory-utilization", "0.5"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "for weights and cache (a share of 0.5)" in shown
+    assert "--mem-fraction-static 0.5" in shown
+
+
+def test_a_share_that_leaves_sglang_nothing_beside_its_pool(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (str(models / "llama-3"), "--gpus", "1xT4", "--context", "300")
+    document = planned(capsys, *words, "--gpu-memory-utilization", "1.0", serve=SGLANG)
+    assert "lower the share" in document["rejected"][0]["reason"]
 
 
 def test_what_is_asked_is_shared_by_replicas(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +116,7 @@ def test_more_than_it_holds_names_what_it_holds(models: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("model", "words", "said"),
     [
-        ("llama-3", ("--server", "tgi", "--task", "infer"), "--server 'tgi' is unknown: use vllm"),
+        ("llama-3", ("--server", "tgi", "--task", "infer"), "--server 'tgi' is unknown: use vllm, sglang"),
         ("llama-3", ("--server", "vllm"), "--server is about inference: add --task infer"),
         ("llama-3", ("--task", "infer", "--concurrency", "4"), "--concurrency is about a server: add --server vllm"),
         ("llama-3", (*SERVE, "--gpu-memory-utilization", "90"), "0.9 is 90 %"),
@@ -102,6 +130,8 @@ def test_more_than_it_holds_names_what_it_holds(models: Path, capsys: pytest.Cap
         ("llama-3", (*SERVE, "--context", "4k"), "longer than the 512 positions"),
         ("t5", SERVE, "encoder-decoder"),
         ("bert", SERVE, "generates no text"),
+        ("t5", SGLANG, "encoder-decoder"),
+        ("llama-3", (*SGLANG, "--set", "lora.dropout=0.1"), "says nothing about --server sglang"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(

@@ -8,10 +8,10 @@ import pytest
 
 from gpu_plan.planner.errors import UsageError
 from gpu_plan.planner.hardware.cluster import parse_cluster
+from gpu_plan.planner.serving.layers import Heads, heads, layer_caches
+from gpu_plan.planner.serving.profile import Batching, profile_run, sizes_of
 from gpu_plan.planner.serving.vllm.cache import cache_layout
-from gpu_plan.planner.serving.vllm.defaults import Batching, batching, capture_sizes, full_graphs
-from gpu_plan.planner.serving.vllm.layers import Heads, heads, layer_caches
-from gpu_plan.planner.serving.vllm.profile import profile_run, sizes_of
+from gpu_plan.planner.serving.vllm.defaults import batching, capture_sizes, full_graphs
 from gpu_plan.planner.units import GIB, KIB, MIB
 
 LLAMA_8B: dict[str, Any] = {

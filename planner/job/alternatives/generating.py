@@ -14,9 +14,9 @@ from gpu_plan.planner.plan.document import Alternative
 from gpu_plan.planner.search.generation.judgement import GenerationJudgement
 from gpu_plan.planner.search.generation.limits import held_by_devices
 from gpu_plan.planner.search.generation.task import GenerationTask
+from gpu_plan.planner.serving.known import server_words
 from gpu_plan.planner.strategy.generation.layout import Layout, layouts
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.workload.serving import SERVERS
 
 _CHUNK = "prefill.chunk"
 _PIECE = 2048
@@ -95,7 +95,7 @@ def _served(job: Job, first: GenerationJudgement) -> Iterator[Alternative]:
     given = dict(job.request.words)
     kept = {name: given[name] for name in _SERVED if name in given}
     context = kept.setdefault("context", str(first.context))
-    words = {"task": "infer", "server": SERVERS[0], **kept}
+    words = {"task": "infer", "server": server_words()[0], **kept}
     if first.samples > 1:
         words["concurrency"] = str(first.samples)
     request = replace(job.request, words=tuple(words.items()), settings=(), pinned=False)
@@ -107,6 +107,6 @@ def _served(job: Job, first: GenerationJudgement) -> Iterator[Alternative]:
     if best is not None and best.offloads is False:
         many = f" --concurrency {first.samples}" if first.samples > 1 else ""
         told = "" if "context" in given else f" --context {context}"
-        served = alternative_of(f"--server {SERVERS[0]}{told}{many}", task, best, job.cluster)
+        served = alternative_of(f"--server {server_words()[0]}{told}{many}", task, best, job.cluster)
         # What a server's speed is computed from is the least that a step takes: none is faster.
         yield replace(served, plan=f"{served.plan}, at most")

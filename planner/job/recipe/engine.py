@@ -1,4 +1,4 @@
-"""vLLM beside a trainer: what it holds of a device in each phase, by its own rules.
+"""An engine beside a trainer: what it holds of a device in each phase, by its own rules.
 
 trl 1.16: generation/vllm_generation.py (VLLMGeneration: _init_vllm, sync_weights, generate) sets the share, 4,096
 tokens a batch and as many sequences as a rank's group generates; asleep at level 2. vLLM 0.33.0:
@@ -18,8 +18,8 @@ from gpu_plan.planner.model.source.resolve import ModelSource
 from gpu_plan.planner.options.recipe.engine import EngineGiven
 from gpu_plan.planner.options.request import Note, Request
 from gpu_plan.planner.plan.recipe import EngineFigures
-from gpu_plan.planner.serving.vllm import VERSION
-from gpu_plan.planner.serving.vllm.engine import EngineMemory
+from gpu_plan.planner.serving.memory import EngineMemory
+from gpu_plan.planner.serving.server import Server
 from gpu_plan.planner.speed.rates import memory_rate
 from gpu_plan.planner.strategy.generation.layout import Layout, whole
 from gpu_plan.planner.trace.events import Category
@@ -29,7 +29,7 @@ _BATCHED_TOKENS = 4096
 """max_num_batched_tokens, as TRL sets it beside a trainer."""
 _SHARES = 100
 VLLM = "vLLM"
-"""In the place of a module: what is the engine's."""
+"""In the place of a module: what is the engine's, whichever it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,8 @@ class Engine:
 
     given: EngineGiven
     memory: EngineMemory
+    server: Server
+    """Which engine it is."""
     gpus: int
     tensor_parallel: int
     bytes_per_second: float
@@ -53,15 +55,21 @@ class Engine:
     @property
     def _stays(self) -> int:
         """What lies in no pool that sleeping gives back."""
-        memory = self.memory
-        return memory.run.buffers + memory.run.workspace + memory.graphs.expected + memory.outside.expected
+        return self.memory.stays_asleep
 
     @property
     def held_bytes(self) -> int:
         """What it keeps of a training device whatever runs there."""
         if not self.beside:
             return 0
-        return self._stays + (0 if self.given.sleeps else self.memory.weights.nbytes + self.memory.cache_bytes)
+        return self._stays if self.given.sleeps else self._stays + self._gone_asleep
+
+    @property
+    def _gone_asleep(self) -> int:
+        """What sleeping gives back: weights, cache, and what of its tables goes with them."""
+        memory = self.memory
+        beside = memory.run.buffers + memory.run.workspace + memory.graphs.expected + memory.outside.expected
+        return memory.weights.nbytes + memory.cache_bytes + beside - self._stays
 
     @property
     def term(self) -> Term:
@@ -72,31 +80,31 @@ class Engine:
         # What graphs take more is taken from the cache, which the share bounds; asleep there is none.
         low = sum(term.low for term in spread) - middle if self.given.sleeps else 0
         high = sum(term.high for term in spread) - middle if self.given.sleeps else 0
-        words = "asleep: graphs and buffers stay" if self.given.sleeps else "awake: weights, cache and graphs"
+        words = f"asleep: {self.server.asleep}" if self.given.sleeps else "awake: weights, cache and graphs"
         held = self.held_bytes
         return Term(
-            name="vLLM",
+            name=self.server.title,
             low=max(0, held + low),
             expected=held,
             high=held + high,
             basis="source",
-            source=f"vLLM {VERSION}, {words}, {self.given.share:g} of the device",
+            source=f"{self.server.title} {self.server.version}, {words}, {self.given.share:g} of the device",
         )
 
     def waking(self) -> tuple[Standing, ...]:
         """Its weights while they are written."""
         if not self.beside or not self.given.sleeps:
             return ()
-        return (_own(self.memory.weights.nbytes, Category.PARAMETERS, "weights"),)
+        return (self._own(self.memory.weights.nbytes, Category.PARAMETERS, "weights"),)
 
     def generating(self) -> tuple[Standing, ...]:
         """What it takes beside what it keeps."""
         if not self.beside:
             return ()
-        batch = _own(self.memory.run.transient, Category.ACTIVATIONS, "largest batch")
+        batch = self._own(self.memory.run.transient, Category.ACTIVATIONS, "largest batch")
         if not self.given.sleeps:
             return (batch,)
-        cache = _own(self.memory.cache_bytes, Category.KV_CACHE, "cache")
+        cache = self._own(self._gone_asleep - self.memory.weights.nbytes, Category.KV_CACHE, "cache")
         return (*self.waking(), cache, batch)
 
     def rollout_seconds(self, completions: int) -> float:
@@ -108,12 +116,16 @@ class Engine:
         read = memory.weights.nbytes + at_once * per_token * (self.prompt_len + self.completion_len / 2)
         return ceil_div(each, at_once) * self.completion_len * read / self.bytes_per_second
 
+    def _own(self, nbytes: int, category: Category, what: str) -> Standing:
+        return Standing(nbytes=nbytes, category=category, label=f"{self.server.title}'s {what}", module=VLLM)
+
     def figures(self, completions: int) -> EngineFigures:
         """As a plan says it."""
         memory = self.memory
         return EngineFigures(
             mode=self.given.mode,
-            version=VERSION,
+            version=self.server.version,
+            title=self.server.title,
             gpus=self.gpus,
             tensor_parallel=self.tensor_parallel,
             share=self.given.share,
@@ -127,10 +139,6 @@ class Engine:
             update_bytes=self.held_bytes,
             rollout_seconds=self.rollout_seconds(completions),
         )
-
-
-def _own(nbytes: int, category: Category, what: str) -> Standing:
-    return Standing(nbytes=nbytes, category=category, label=f"vLLM's {what}", module=VLLM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +161,7 @@ class Engines:
         return Engine(
             given=asked,
             memory=found,
+            server=self.server.server,
             gpus=gpus,
             tensor_parallel=tensor_parallel,
             bytes_per_second=memory_rate(self.cluster.gpu).expected,
@@ -168,10 +177,11 @@ class Engines:
 
     def _too_little(self, found: EngineMemory, ranks: int, sequences: int | None) -> str:
         shares = (share / _SHARES for share in range(1, _SHARES))
+        engine, share_of = self.server.server, "--vllm-memory"
         enough = next((s for s in shares if self._memory(s, ranks, sequences).concurrency() >= 1), None)
         advice = "give more --vllm-tp" if enough is None else f"from {enough:g} on one is held"
         return (
-            f"--vllm-memory {self.given.share:g} gives vLLM {format_gib(found.requested)} GiB of each"
+            f"{share_of} {self.given.share:g} gives {engine.title} {format_gib(found.requested)} GiB of each"
             f" GPU: its weights take {format_gib(found.weights.nbytes)}, and what is left holds no request of"
             f" {found.max_model_len:,} tokens: {advice}"
         )
@@ -182,14 +192,14 @@ def engines(
 ) -> Engines:
     """Those that the options ask for, for requests of so many tokens of prompt and of completion.
 
-    UsageError for a model that vLLM does not serve, and for degrees.
+    UsageError for a model that it does not serve, and for degrees.
     """
     ranks = asked.tensor_parallel or 1
     if cluster.gpus_per_node % ranks and asked.mode == "colocate":
         raise UsageError(f"--vllm-tp {ranks} does not divide the {cluster.gpus_per_node} GPUs of a node")
     words = {
         "task": "infer",
-        "server": "vllm",
+        "server": asked.engine,
         "context": str(sum(lengths)),
         "gpu-memory-utilization": str(asked.share),
     }

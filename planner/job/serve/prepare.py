@@ -1,4 +1,4 @@
-"""`--task infer --server vllm`: a server's own arithmetic, prepared for the search."""
+"""`--task infer --server`: a server's own arithmetic, prepared for the search."""
 
 from dataclasses import replace
 
@@ -17,7 +17,8 @@ from gpu_plan.planner.options.serve.read import ServeGiven, read_serving, serve_
 from gpu_plan.planner.plan.document import Assumption
 from gpu_plan.planner.search.serving.task import ServingEvaluator, ServingTask
 from gpu_plan.planner.search.setting_notes import setting_notes
-from gpu_plan.planner.serving.vllm import VERSION
+from gpu_plan.planner.serving.known import find_server
+from gpu_plan.planner.serving.server import Server
 from gpu_plan.planner.trace.device import device_kind
 from gpu_plan.planner.trace.generation.provider import GenerationProvider
 from gpu_plan.planner.workload.precisions import DEFAULT_WEIGHTS, WeightType
@@ -38,7 +39,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note)
             )
     if source.config is None:
         raise UsageError(
-            f"--server vllm serves models of transformers: {source.id} is not one (name an id or a folder)"
+            f"--server {given.server} serves models of transformers: {source.id} is not one (name an id or a folder)"
         )
     scheme = parse_quantize(given.quantize) if given.quantize is not None else scheme_of(source.config)
     dtype = _computed(given, cluster, source)
@@ -54,8 +55,8 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note)
     spec = provider.spec()
     if spec.kind in _OTHER_STATE:
         raise UsageError(
-            f"--server vllm: {spec.id} is a {spec.kind} model, whose state vLLM keeps in pages that are not computed in"
-            " this version: give a decoder with attention in every layer"
+            f"--server {given.server}: {spec.id} is a {spec.kind} model, whose state it keeps in pages that are not"
+            " computed in this version: give a decoder with attention in every layer"
         )
     workload = serve_workload(given, request.pinned, cluster, spec, dtype, scheme)
     # Imported here: a config's defaults are its class's, which takes transformers.
@@ -72,7 +73,7 @@ def prepare(request: Request, cluster: Cluster, source: ModelSource, note: Note)
     return Prepared(
         task=ServingTask(evaluator, model=request.model),
         spec=spec,
-        fixed=_fixed(spec),
+        fixed=_fixed(spec, find_server(given.server)),
         assumptions=lambda: ([], []),
         settings=setting_notes(workload, cluster),
         replayed=False,
@@ -88,9 +89,9 @@ def _computed(given: ServeGiven, cluster: Cluster, source: ModelSource) -> tuple
     return DEFAULT_WEIGHTS if suits is None else WeightType(suits), basis
 
 
-def _fixed(spec: ModelSpec) -> tuple[Assumption, ...]:
+def _fixed(spec: ModelSpec, server: Server) -> tuple[Assumption, ...]:
     texts = [
-        (f"vLLM {VERSION} as its source has it, computed and not run: profile run, cache blocks and graphs", "source"),
+        (f"{server.title} {server.version} as its source has it, computed and not run: {server.knows}", "source"),
         ("requests share no prefix, and each takes its full context", "assumed"),
         (
             "speed is what reading weights and cache and joining ranks take: no server is faster, most are slower",

@@ -126,7 +126,9 @@ class _Composed:
         element = 2
         sharded = self._family.strategy.traits.shards_model
         largest = max((one.numel for one in self._trace.parameters), default=0) * element if sharded else 0
-        gathered = Standing(nbytes=largest, category=Category.COMMUNICATION, label="a parameter, gathered for vLLM")
+        gathered = Standing(
+            nbytes=largest, category=Category.COMMUNICATION, label="a parameter, gathered for the engine"
+        )
         return (*self._engine.waking(), gathered)
 
     def _for_a_moment(self, storages: Storages) -> None:

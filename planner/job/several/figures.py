@@ -151,7 +151,8 @@ def _engine(model: ModelGiven, evaluator: JobEvaluator, at_peak: int, composer: 
         parameters=copied.num_parameters,
         trained=False,
         dtype="auto",
-        spread=f"vLLM, {asked.share:g} of each GPU" + (", asleep between rollouts" if asked.sleeps else ""),
+        spread=f"{engine.server.title}, {asked.share:g} of each GPU"
+        + (", asleep between rollouts" if asked.sleeps else ""),
         between="server" if asked.mode == "server" else str(Between.DEVICE),
         rest_bytes=engine.held_bytes,
         at_peak_bytes=at_peak,

@@ -141,7 +141,7 @@ class _Job:
         return max(phase.seq_len for phase in training or own)
 
     def _engine(self) -> tuple[Cluster, Engine | None]:
-        """Devices that train, and vLLM on them or beside them."""
+        """Devices that train, and the engine on them or beside them."""
         model = self.job.engine
         if model is None or model.engine is None:
             return self.cluster, None

@@ -26,6 +26,8 @@ class EngineGiven:
     """None: searched for a server, 1 beside the trainer."""
     sleeps: bool
     eager: bool
+    engine: str = "vllm"
+    """Which it is, as `--server` names it."""
 
 
 def read_engine(words: Mapping[str, str], recipe: str) -> EngineGiven | None:

@@ -12,10 +12,10 @@ from gpu_plan.planner.options.generation import DEFAULT_CONTEXT, STRATEGIES
 from gpu_plan.planner.options.settings import parse_settings
 from gpu_plan.planner.options.task import SERVING
 from gpu_plan.planner.options.values import choice, positive
-from gpu_plan.planner.serving.vllm.defaults import UTILIZATION
+from gpu_plan.planner.serving.known import find_server, server_words
 from gpu_plan.planner.workload.generation import CacheType
 from gpu_plan.planner.workload.precisions import WeightType
-from gpu_plan.planner.workload.serving import SERVERS, ServeWorkload
+from gpu_plan.planner.workload.serving import ServeWorkload
 from gpu_plan.planner.workload.settled import Basis
 
 _ACCEPTED = frozenset(
@@ -42,13 +42,7 @@ _INSTEAD = {
     "micro-batch": ": use --concurrency",
 }
 _SETTINGS = ("memory.reserve",)
-_WHERE = " for --server vllm"
-_NOT_YET = {
-    "sglang": "its pool is what mem_fraction_static of the GPU leaves beside the weights, its own default share a"
-    " guess at what graphs and prefill take: not in this version; --server vllm --gpu-memory-utilization plans the like"
-}
-"""sglang server_args.py: _handle_gpu_memory_settings (1.5 MB a token of a prefill chunk, 2 MB a sequence of a graph);
-model_executor/model_runner_kv_cache_mixin.py: profile_max_num_token."""
+_WHERE = " for a server"
 _SERVED = STRATEGIES[:3]
 """A whole model on one device or on each, and tensor parallel."""
 
@@ -75,11 +69,10 @@ class ServeGiven:
 def read_serving(words: Mapping[str, str], settings: Sequence[str]) -> ServeGiven:
     """What the words mean; UsageError in one line for every value that makes no sense, before any work is done."""
     server = words["server"].lower()
-    if server in _NOT_YET:
-        raise UsageError(f"--server {server}: {_NOT_YET[server]}")
-    if server not in SERVERS:
-        hint = did_you_mean(server, SERVERS)
-        raise UsageError(f"--server {words['server'][:40]!r} is unknown: use {', '.join(SERVERS)}.{hint}")
+    known = server_words()
+    if server not in known:
+        hint = did_you_mean(server, known)
+        raise UsageError(f"--server {words['server'][:40]!r} is unknown: use {', '.join(known)}.{hint}")
     for name in words:
         if name not in _ACCEPTED:
             raise UsageError(f"--{name} says nothing about --server {server}{_INSTEAD.get(name, '')}")
@@ -148,7 +141,7 @@ def serve_workload(
     if positions is not None and context > positions:
         raise UsageError(f"--context {context} is longer than the {positions} positions of {spec.id}")
     if cluster.gpu.is_cpu:
-        raise UsageError("--server vllm reserves memory of GPUs: name some in --gpus")
+        raise UsageError(f"--server {given.server} reserves memory of GPUs: name some in --gpus")
     ranks = given.tensor_parallel or 1
     if cluster.world_size % ranks:
         raise UsageError(f"--vllm-tp {ranks} does not divide {cluster.world_size} GPUs")
@@ -158,7 +151,7 @@ def serve_workload(
         server=given.server,
         context=context,
         concurrency=given.concurrency or 1,
-        utilization=given.utilization or UTILIZATION,
+        utilization=given.utilization or find_server(given.server).usual_share,
         precision=dtype[0],
         kv_dtype=given.kv_dtype or CacheType.AUTO,
         quantize="none" if scheme is None else scheme.word,

@@ -53,7 +53,7 @@ class ModelGiven:
     head: Head = Head.OWN
     between: Between = Between.DEVICE
     engine: EngineGiven | None = None
-    """vLLM, which generates with this model's weights; None: transformers runs it."""
+    """An engine, which generates with this model's weights; None: transformers runs it."""
     words: tuple[tuple[str, str], ...] = ()
     """Options of the command line that the document gives it: precision, strategy, offload, ..."""
 
@@ -104,7 +104,7 @@ class JobGiven:
 
     @property
     def engine(self) -> ModelGiven | None:
-        """The model that vLLM runs."""
+        """The model that an engine runs."""
         return next((one for one in self.models if one.engine is not None), None)
 
     def of(self, role: str) -> ModelGiven:

@@ -4,13 +4,13 @@ from gpu_plan.planner.errors import InputError
 from gpu_plan.planner.options.recipe.engine import COLOCATED_SHARE, SERVER_SHARE, EngineGiven
 from gpu_plan.planner.options.several.given import Between, Head, ModelGiven
 from gpu_plan.planner.options.several.tables import Part, shown
+from gpu_plan.planner.serving.known import find_server, server_words
 from gpu_plan.planner.workload.recipes import ENGINES
 
 _TRAINING = ("optimizer", "checkpointing", "peft", "lora_rank", "lora_targets")
 _SPREAD = ("precision", "strategy", "offload", "attention")
 _ENGINE = ("where", "share", "tensor_parallel", "sleep", "eager")
 _KEYS = ("model", "train", "head", "between", *_SPREAD, *_TRAINING, "engine", *_ENGINE)
-_VLLM = "vllm"
 
 
 def read_model(role: str, table: object, where: str) -> ModelGiven:
@@ -24,8 +24,9 @@ def read_model(role: str, table: object, where: str) -> ModelGiven:
         _refuse(part, _TRAINING, "is about training: add train = true, or leave it out")
     if engine is not None:
         if trains:
-            raise InputError(f"{part.where}: vLLM trains nothing: leave train out, and name the policy apart")
-        _refuse(part, ("head", "between", *_SPREAD), "is not vLLM's: it has share, tensor_parallel, sleep and where")
+            raise InputError(f"{part.where}: an engine trains nothing: leave train out, and name the policy apart")
+        what = f"is not {find_server(engine.engine).title}'s: it has share, tensor_parallel, sleep and where"
+        _refuse(part, ("head", "between", *_SPREAD), what)
     return ModelGiven(
         role=role,
         model=model,
@@ -52,8 +53,9 @@ def _engine(part: Part) -> EngineGiven | None:
     if name is None:
         _refuse(part, _ENGINE, 'is about an engine: add engine = "vllm"')
         return None
-    if name.lower() != _VLLM:
-        raise InputError(f'{part.where}: engine = {shown(name)} is unknown: this version has "vllm"')
+    if name.lower() not in server_words():
+        known = " and ".join(f'"{word}"' for word in server_words())
+        raise InputError(f"{part.where}: engine = {shown(name)} is unknown: this version has {known}")
     mode = part.text("where") or ENGINES[0]
     if mode not in ENGINES:
         raise InputError(f"{part.where}: where = {shown(mode)} is unknown: use {', '.join(ENGINES)}")
@@ -66,6 +68,7 @@ def _engine(part: Part) -> EngineGiven | None:
         tensor_parallel=part.count("tensor_parallel"),
         sleeps=sleeps,
         eager=part.flag("eager"),
+        engine=name.lower(),
     )
 
 

@@ -42,7 +42,7 @@ def _models(table: object, where: str) -> tuple[ModelGiven, ...]:
         found.append(read_model(role, own, where))
     engines = [model.role for model in found if model.engine is not None]
     if len(engines) > 1:
-        raise InputError(f"{where}: {engines[0]} and {engines[1]} are both vLLM: a job has one engine")
+        raise InputError(f"{where}: {engines[0]} and {engines[1]} are both engines: a job has one")
     return tuple(found)
 
 
@@ -91,7 +91,7 @@ def _phase(table: object, where: str, models: Sequence[ModelGiven], lengths: tup
 def _check_able(model: ModelGiven, does: Does, where: str) -> None:
     """InputError for what a model cannot do."""
     if model.engine is not None and does not in (Does.GENERATE, Does.SYNC):
-        raise InputError(f"{where}: {model.role} is vLLM's, which does generate and sync, not {does}")
+        raise InputError(f"{where}: {model.role} is an engine, which does generate and sync, not {does}")
     if model.engine is None and does is Does.SYNC:
         raise InputError(f'{where}: sync writes weights into an engine, and {model.role} has none: add engine = "vllm"')
     if does is Does.TRAIN and not model.trains:

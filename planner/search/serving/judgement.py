@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gpu_plan.planner.memory.profile import StandingTensor
 from gpu_plan.planner.memory.stream import RankStream
 from gpu_plan.planner.search.judgement import Judgement
-from gpu_plan.planner.serving.vllm.engine import EngineMemory
+from gpu_plan.planner.serving.memory import EngineMemory
 from gpu_plan.planner.speed.rates import Rate
 from gpu_plan.planner.strategy.generation.layout import Layout
 from gpu_plan.planner.trace.events import Category
@@ -46,23 +46,16 @@ class ServingJudgement(Judgement):
         if self.failure_reason is not None:
             return "no"
         engine = self.engine
-        return "fits" if engine.concurrency(engine.least_available) >= self.asked else "tight"
+        surely = engine.surely_runs and engine.concurrency(engine.least_available) >= self.asked
+        return "fits" if surely else "tight"
 
     @property
     def failure_reason(self) -> str | None:
-        """Why vLLM ends with an error, or holds fewer requests than are asked."""
+        """Why the engine ends with an error, or holds fewer requests than are asked."""
         engine = self.engine
-        share = format_gib(engine.requested)
-        if engine.total - self.baseline < engine.requested:
-            free = format_gib(engine.total - self.baseline)
-            return f"asks for {share} GiB at the start and finds {free} free: lower --gpu-memory-utilization"
-        if engine.most_available < engine.layout.bytes_per_block:
-            parts = (
-                f"weights {format_gib(engine.weights.nbytes)}, buffers"
-                f" {format_gib(engine.run.buffers + engine.run.workspace)}, its largest batch"
-                f" {format_gib(engine.run.transient)}"
-            )
-            return f"nothing is left for its cache in {share} GiB: {parts}"
+        ends = engine.failure(self.baseline)
+        if ends is not None:
+            return ends
         most = engine.concurrency(engine.most_available)
         if most < 1:
             cache, longest = format_gib(engine.cache_bytes), engine.longest(engine.max_model_len)

@@ -19,10 +19,11 @@ from gpu_plan.planner.search.reasons import failure
 from gpu_plan.planner.search.search import search
 from gpu_plan.planner.search.serving.judgement import ServingJudgement
 from gpu_plan.planner.search.task import Details, Explored, Rejected
-from gpu_plan.planner.serving.vllm import VERSION
-from gpu_plan.planner.serving.vllm.engine import EngineMemory, EngineOptions, engine_memory
-from gpu_plan.planner.serving.vllm.layers import heads, layer_caches
-from gpu_plan.planner.serving.vllm.profile import sizes_of
+from gpu_plan.planner.serving.known import find_server
+from gpu_plan.planner.serving.layers import layer_caches
+from gpu_plan.planner.serving.memory import EngineMemory, EngineOptions
+from gpu_plan.planner.serving.profile import sizes_of
+from gpu_plan.planner.serving.server import Asked, Server
 from gpu_plan.planner.speed.collectives import call_seconds
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.speed.rates import Rate, memory_rate
@@ -42,6 +43,11 @@ class ServingEvaluator(BaseEvaluator[ServeWorkload]):
     spec: ModelSpec
     config: Mapping[str, Any]
     element_bytes: int
+
+    @property
+    def server(self) -> Server:
+        """The engine whose rules are asked."""
+        return find_server(self.workload.server)
 
     def judge(self, layout: Layout, *, context: int | None = None) -> ServingJudgement:
         """One rank of one replica."""
@@ -80,23 +86,26 @@ class ServingEvaluator(BaseEvaluator[ServeWorkload]):
         """The engine's memory at a context."""
         workload = self.workload
         cache = {CacheType.AUTO: self.element_bytes, CacheType.FP8: 1, CacheType.FP32: 4}
-        # A replica that must hold more sequences than vLLM computes by default is told to.
-        least = ceil_div(workload.concurrency, layout.data_parallel)
+        before = (cuda_context(self.cluster), self._nccl(layout))
         options = EngineOptions(
             max_model_len=context,
+            taken=(
+                sum(one.low for one in before),
+                sum(one.expected for one in before),
+                sum(one.high for one in before),
+            ),
             utilization=workload.utilization,
             tensor_parallel=layout.tensor_parallel,
             max_num_batched_tokens=workload.max_num_batched_tokens,
             max_num_seqs=workload.max_num_seqs,
+            # A replica that must hold more sequences than the engine computes by default is told to.
+            least_seqs=ceil_div(workload.concurrency, layout.data_parallel),
             eager=workload.enforce_eager,
+            multimodal=self.spec.kind == "multimodal",
             element_bytes=self.element_bytes,
             cache_bytes=cache.get(workload.kv_dtype, 2),
         )
-        found = engine_memory(self.spec, self.config, self.cluster.gpu, self.cluster.capacity_bytes, options)
-        if workload.max_num_seqs is None and least > found.batch.max_num_seqs:
-            options = replace(options, max_num_seqs=least)
-            found = engine_memory(self.spec, self.config, self.cluster.gpu, self.cluster.capacity_bytes, options)
-        return found
+        return self.server.memory(self.spec, self.config, self.cluster.gpu, self.cluster.capacity_bytes, options)
 
     def _nccl(self, layout: Layout) -> Term:
         if layout.ranks > 1:
@@ -172,11 +181,8 @@ class ServingTask:
         return None
 
     def refusal(self, family: Layout) -> str | None:
-        """What vLLM cannot split: config/model.py, verify_with_parallel_config."""
-        query = heads(self.evaluator.config).query
-        if query % family.tensor_parallel:
-            return f"vLLM splits {query} attention heads, which {family.tensor_parallel} does not divide"
-        return None
+        """What the engine cannot split."""
+        return self.evaluator.server.refusal(self.evaluator.config, family.tensor_parallel)
 
     def by_states(self, family: Layout) -> ServingJudgement | None:
         """Every layout is computed in no time."""
@@ -201,7 +207,7 @@ class ServingTask:
         held = self._held()
         if 0 < held < workload.concurrency:
             yield f"--concurrency {held}", self._with(replace(workload, concurrency=held), self._cluster)
-        if workload.utilization < 0.95:
+        if (workload.utilization or 1.0) < 0.95:
             yield "--gpu-memory-utilization 0.95", self._with(replace(workload, utilization=0.95), self._cluster)
         context = workload.context
         while context >= 1024:
@@ -266,7 +272,7 @@ class ServingTask:
         """The server's own figures; of the best, what starts it."""
         return Details(
             command=self._command(judgement) if best else None,
-            serving=_figures(judgement, self._most(judgement)),
+            serving=_figures(judgement, self.evaluator.server, self._most(judgement)),
         )
 
     def _most(self, judgement: ServingJudgement) -> int:
@@ -274,22 +280,20 @@ class ServingTask:
         return judgement.engine.longest(positions, judgement.asked)
 
     def _command(self, judgement: ServingJudgement) -> str:
-        workload, engine = self._workload, judgement.engine
-        words = ["vllm", "serve", self.model, "--max-model-len", str(workload.context)]
-        words += ["--gpu-memory-utilization", f"{workload.utilization:g}"]
-        if judgement.layout.tensor_parallel > 1:
-            words += ["--tensor-parallel-size", str(judgement.layout.tensor_parallel)]
-        if judgement.layout.data_parallel > 1:
-            words += ["--data-parallel-size", str(judgement.layout.data_parallel)]
-        if workload.max_num_seqs is not None or judgement.asked >= engine.batch.max_num_seqs:
-            words += ["--max-num-seqs", str(engine.batch.max_num_seqs)]
-        if workload.max_num_batched_tokens is not None:
-            words += ["--max-num-batched-tokens", str(workload.max_num_batched_tokens)]
-        if workload.kv_dtype is CacheType.FP8:
-            words += ["--kv-cache-dtype", "fp8"]
-        if workload.enforce_eager:
-            words += ["--enforce-eager"]
-        return shlex.join(words)
+        workload, layout = self._workload, judgement.layout
+        asked = Asked(
+            model=self.model,
+            memory=judgement.engine,
+            tensor_parallel=layout.tensor_parallel,
+            data_parallel=layout.data_parallel,
+            requests=judgement.asked,
+            utilization=workload.utilization,
+            max_num_seqs=workload.max_num_seqs,
+            max_num_batched_tokens=workload.max_num_batched_tokens,
+            fp8_cache=workload.kv_dtype is CacheType.FP8,
+            eager=workload.enforce_eager,
+        )
+        return shlex.join(self.evaluator.server.command(asked))
 
     @property
     def _workload(self) -> ServeWorkload:
@@ -303,12 +307,15 @@ class ServingTask:
         return ServingTask(replace(self.evaluator, workload=workload, cluster=cluster), self.model)
 
 
-def _figures(judgement: ServingJudgement, longest: int) -> ServingFigures:
+def _figures(judgement: ServingJudgement, server: Server, longest: int) -> ServingFigures:
     engine = judgement.engine
     taken = judgement.expected_bytes
     return ServingFigures(
-        server="vllm",
-        version=VERSION,
+        server=server.word,
+        title=server.title,
+        beside=server.beside,
+        version=server.version,
+        share=engine.utilization,
         requested_bytes=engine.requested,
         weight_bytes=engine.weights.nbytes,
         buffer_bytes=engine.run.buffers + engine.run.workspace,
@@ -319,7 +326,7 @@ def _figures(judgement: ServingJudgement, longest: int) -> ServingFigures:
         available_low_bytes=engine.least_available,
         available_high_bytes=engine.most_available,
         block_bytes=engine.layout.bytes_per_block,
-        block_tokens=engine.layout.groups[0].block_size,
+        block_tokens=engine.layout.block_tokens,
         blocks=engine.blocks,
         cache_tokens=engine.cache_tokens,
         max_concurrency=engine.concurrency(),

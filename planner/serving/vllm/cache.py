@@ -8,7 +8,7 @@ _get_kv_cache_groups_uniform_page_size, get_kv_cache_config_from_groups), v1/cor
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpu_plan.planner.serving.vllm.layers import LayerCache
+from gpu_plan.planner.serving.layers import LayerCache
 from gpu_plan.planner.units import ceil_div
 
 _MANY = 1.5
@@ -42,6 +42,11 @@ class CacheLayout:
     groups: tuple[Group, ...]
     bytes_per_block: int
     """Of a block id: the widest group's layers."""
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of a block of the first group."""
+        return self.groups[0].block_size
 
     def blocks_per_request(self, tokens: int, in_flight: int) -> int:
         """Block ids that a request takes of all groups."""

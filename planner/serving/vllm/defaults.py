@@ -4,9 +4,8 @@ vLLM 0.33.0: engine/arg_utils.py (get_batch_defaults, _set_default_max_num_seqs_
 config/cache.py (gpu_memory_utilization, block_size), config/vllm.py (_set_cudagraph_sizes, max_concurrent_batches).
 """
 
-from dataclasses import dataclass
-
 from gpu_plan.planner.hardware.gpu import Gpu
+from gpu_plan.planner.serving.profile import Batching
 from gpu_plan.planner.units import GIB
 
 UTILIZATION = 0.92
@@ -17,14 +16,6 @@ CONCURRENT_BATCHES = 2
 _LARGE, _MIDDLE = 160 * GIB, 70 * GIB
 _BLACKWELL = 10
 """Major compute capability of B200 and its kin, for which larger graphs are captured."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batching:
-    """How much is computed together."""
-
-    max_num_batched_tokens: int
-    max_num_seqs: int
 
 
 def batching(gpu: Gpu, max_model_len: int, tokens: int | None = None, seqs: int | None = None) -> Batching:

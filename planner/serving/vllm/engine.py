@@ -13,20 +13,20 @@ from typing import Any
 from gpu_plan.planner.hardware.gpu import Gpu
 from gpu_plan.planner.memory.overheads import Term
 from gpu_plan.planner.model.spec import ModelSpec
-from gpu_plan.planner.serving.vllm.cache import CacheLayout, cache_layout
+from gpu_plan.planner.serving.layers import heads, layer_caches
+from gpu_plan.planner.serving.memory import EngineMemory, EngineOptions
+from gpu_plan.planner.serving.profile import Batching, profile_run, sizes_of
+from gpu_plan.planner.serving.vllm.cache import cache_layout
 from gpu_plan.planner.serving.vllm.defaults import (
     BLOCK_SIZE,
     CONCURRENT_BATCHES,
     UTILIZATION,
-    Batching,
     batching,
     capture_sizes,
     full_graphs,
 )
-from gpu_plan.planner.serving.vllm.layers import heads, layer_caches
-from gpu_plan.planner.serving.vllm.profile import ProfileRun, profile_run, sizes_of
-from gpu_plan.planner.serving.vllm.weights import RankWeights, rank_weights
-from gpu_plan.planner.units import MIB
+from gpu_plan.planner.serving.weights import rank_weights
+from gpu_plan.planner.units import MIB, format_gib
 
 _GRAPH_LOW, _GRAPH, _GRAPH_HIGH = MIB, 7 * MIB, 16 * MIB
 """Of one graph. Two logs give 4.8 and 8.7 (benchmarks/results/vllm_logged.md); vLLM itself counts at least 1."""
@@ -35,53 +35,15 @@ _OUTSIDE_LOW, _OUTSIDE, _OUTSIDE_HIGH = 20 * MIB, 120 * MIB, 400 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
-    """Options of `vllm serve`; None: its own default."""
-
-    max_model_len: int
-    utilization: float = UTILIZATION
-    tensor_parallel: int = 1
-    max_num_batched_tokens: int | None = None
-    max_num_seqs: int | None = None
-    block_size: int | None = None
-    eager: bool = False
-    """`--enforce-eager`: no graphs are captured."""
-    element_bytes: int = 2
-    """Of the type of the computation."""
-    cache_bytes: int = 2
-    """Of an element of the cache."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineMemory:
-    """One rank of the engine; bytes."""
-
-    total: int
-    """The device's whole memory."""
-    requested: int
-    """The share that utilisation gives."""
-    weights: RankWeights
-    run: ProfileRun
-    graphs: Term
-    outside: Term
-    """Beside torch, from start to the end of the profile."""
-    layout: CacheLayout
-    batch: Batching
-    max_model_len: int
+class VllmMemory(EngineMemory):
+    """One rank of vLLM; bytes. `available` is what it logs as `Available KV cache memory`."""
 
     @property
     def in_flight(self) -> int:
-        """Tokens that may be computed and not yet settled."""
         return CONCURRENT_BATCHES * self.batch.max_num_batched_tokens
 
     @property
-    def held(self) -> int:
-        """What stands on the device whatever the cache holds, without graphs and what is not torch's."""
-        return self.weights.nbytes + self.run.buffers + self.run.workspace
-
-    @property
     def available(self) -> int:
-        """What vLLM logs as `Available KV cache memory`; negative where nothing is left."""
         return self._available(self.graphs.expected + self.outside.expected)
 
     @property
@@ -96,41 +58,42 @@ class EngineMemory:
         return self.requested - self.held - self.run.transient - uncertain
 
     @property
-    def blocks(self) -> int:
-        return max(0, self.available // self.layout.bytes_per_block)
+    def surely_runs(self) -> bool:
+        """Its profile has run its largest batch before the cache is made."""
+        return True
 
     @property
-    def cache_bytes(self) -> int:
-        return self.blocks * self.layout.bytes_per_block
+    def stays_asleep(self) -> int:
+        """v1/worker/gpu_worker.py (sleep): what lies in no pool of weights or of the cache."""
+        return self.run.buffers + self.run.workspace + self.graphs.expected + self.outside.expected
 
-    def concurrency(self, available: int | None = None) -> float:
-        """Requests of `max_model_len` tokens that are held at once: `Maximum concurrency`."""
-        bytes_ = self.available if available is None else available
-        return self.layout.concurrency(bytes_, self.max_model_len, self.in_flight)
-
-    @property
-    def cache_tokens(self) -> int:
-        """What vLLM logs as `GPU KV cache size`."""
-        return int(self.concurrency() * self.max_model_len)
-
-    def longest(self, most: int, requests: int = 1) -> int:
-        """Tokens of the longest requests of which so many are held at once."""
-        return self.layout.longest(self.available, most, self.in_flight, requests)
+    def failure(self, baseline: int) -> str | None:
+        share = format_gib(self.requested)
+        if self.total - baseline < self.requested:
+            free = format_gib(self.total - baseline)
+            return f"asks for {share} GiB at the start and finds {free} free: lower --gpu-memory-utilization"
+        if self.most_available < self.layout.bytes_per_block:
+            parts = (
+                f"weights {format_gib(self.weights.nbytes)}, buffers"
+                f" {format_gib(self.run.buffers + self.run.workspace)}, its largest batch"
+                f" {format_gib(self.run.transient)}"
+            )
+            return f"nothing is left for its cache in {share} GiB: {parts}"
+        return None
 
 
 def engine_memory(
     spec: ModelSpec, config: Mapping[str, Any], gpu: Gpu, total: int, options: EngineOptions
-) -> EngineMemory:
+) -> VllmMemory:
     """Of one rank on a device of `total` bytes. UsageError for a model whose cache is not known."""
     ranks, element = options.tensor_parallel, options.element_bytes
-    found, batch = (
-        heads(config),
-        batching(gpu, options.max_model_len, options.max_num_batched_tokens, options.max_num_seqs),
-    )
+    found, batch = heads(config), _batch(gpu, options)
+    share = options.utilization or UTILIZATION
     caches = layer_caches(config, ranks, options.cache_bytes)
-    return EngineMemory(
+    return VllmMemory(
         total=total,
-        requested=math.ceil(total * options.utilization),
+        utilization=share,
+        requested=math.ceil(total * share),
         weights=rank_weights(spec, config, found, ranks, element),
         run=profile_run(sizes_of(config), found, batch, ranks, element),
         graphs=_graphs(gpu, batch, options.eager),
@@ -139,6 +102,14 @@ def engine_memory(
         batch=batch,
         max_model_len=options.max_model_len,
     )
+
+
+def _batch(gpu: Gpu, options: EngineOptions) -> Batching:
+    """A server that must hold more sequences than vLLM computes by default is told to."""
+    own = batching(gpu, options.max_model_len, options.max_num_batched_tokens, options.max_num_seqs)
+    if options.max_num_seqs is not None or options.least_seqs <= own.max_num_seqs:
+        return own
+    return batching(gpu, options.max_model_len, options.max_num_batched_tokens, options.least_seqs)
 
 
 def _graphs(gpu: Gpu, batch: Batching, eager: bool) -> Term:

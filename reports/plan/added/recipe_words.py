@@ -45,7 +45,7 @@ def engine_words(engine: EngineFigures) -> list[str]:
     asleep = ", asleep meanwhile" if engine.sleeps else ""
     kept = [f"{_gib(engine.update_bytes)} GiB of a GPU during the update{asleep}"] if engine.mode == "colocate" else []
     return [
-        f"vLLM {engine.version} {place}{ranks}: {engine.share:g} of each, {_gib(engine.requested_bytes)} GiB",
+        f"{engine.title} {engine.version} {place}{ranks}: {engine.share:g} of each, {_gib(engine.requested_bytes)} GiB",
         f"weights {_gib(engine.weight_bytes)}, cache {_gib(engine.cache_bytes)} GiB in {engine.blocks:,} blocks",
         f"{engine.concurrency:.1f} requests at once",
         *kept,

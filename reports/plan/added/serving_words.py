@@ -13,7 +13,8 @@ def job_words(workload: Mapping[str, object]) -> list[str]:
     pieces = [f"serve with {workload['server']}", f"context {workload['context']}"]
     count = workload["concurrency"]
     pieces.append(f"{count} {'request' if count == 1 else 'requests'} at once")
-    pieces.append(f"utilisation {workload['utilization']:g}")
+    share = workload["utilization"]
+    pieces.append("its own share" if share is None else f"utilisation {share:g}")
     pieces.append(str(workload["precision"]))
     if workload.get("quantize") not in (None, "none"):
         pieces.append(f"{workload['quantize']} weights")
@@ -42,15 +43,18 @@ def lines(candidate: Candidate) -> list[list[str]]:
 
 def share_words(figures: ServingFigures) -> list[str]:
     """How the share of the device is spent."""
-    parts = (
-        ("weights", figures.weight_bytes),
+    rest = (
         ("buffers", figures.buffer_bytes),
         ("largest batch", figures.activation_bytes),
         ("CUDA graphs", figures.graph_bytes),
         ("beside torch", figures.outside_bytes),
     )
-    spent = ", ".join(f"{name} {_gib(size)}" for name, size in parts if size)
-    return [f"vLLM {figures.version} takes {_gib(figures.requested_bytes)} GiB", f"of it {spent}"]
+    spent = ", ".join(f"{name} {_gib(size)}" for name, size in rest if size)
+    weights = f"of it weights {_gib(figures.weight_bytes)}"
+    takes = f"{figures.title} {figures.version} takes {_gib(figures.requested_bytes)} GiB"
+    if figures.beside:
+        return [f"{takes} for weights and cache (a share of {figures.share:g})", weights, f"beside it {spent}"]
+    return [takes, f"{weights}, {spent}" if spent else weights]
 
 
 def cache_words(figures: ServingFigures) -> list[str]:
@@ -59,7 +63,7 @@ def cache_words(figures: ServingFigures) -> list[str]:
     between = f" ({low} to {high})" if low != high else ""
     return [
         f"{_gib(max(0, figures.available_bytes))} GiB{between} for the KV cache",
-        f"{figures.blocks:,} blocks of {format_bytes(figures.block_bytes)}",
+        *([] if figures.block_tokens == 1 else [f"{figures.blocks:,} blocks of {format_bytes(figures.block_bytes)}"]),
         f"{figures.cache_tokens:,} tokens",
     ]
 

@@ -46,6 +46,7 @@ PROJECTS = (
     Project("litgpt", r"\blitgpt\b"),
     Project("axolotl", r"\baxolotl\b"),
     Project("LLaMA-Factory", r"\bLLaMA-Factory\b"),
+    Project("sglang", r"\bsglang\b"),
     Project("open-instruct", r"\bopen_instruct\b|\bopen-instruct\b"),
     Project("TransformerEngine", r"\bTransformer Engine\b|\btransformer_engine/|\bTransformerEngine\b"),
     Project("cudnn-frontend", r"\bcudnn-frontend\b"),

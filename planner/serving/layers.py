@@ -48,7 +48,7 @@ def heads(config: Mapping[str, Any]) -> Heads:
     """Of a text config. UsageError for one without attention heads."""
     query = _number(config, "num_attention_heads", "n_head", "n_heads", "num_heads")
     if not query:
-        raise UsageError("--server vllm: the model has no attention heads whose cache could be computed")
+        raise UsageError("--server: the model has no attention heads whose cache could be computed")
     size = _number(config, "head_dim") or (_number(config, "hidden_size", "n_embd", "d_model") or 0) // query
     named = _number(config, "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
     if named is None and config.get("multi_query") is True:
@@ -78,7 +78,7 @@ def _layer(config: Mapping[str, Any], kind: str, per_token: int, ranks: int, ele
     known = _KINDS.get(kind)
     if known is None:
         raise UsageError(
-            f"--server vllm: layers of type {kind} keep a state of their own, whose pages are not computed in this"
+            f"--server: layers of type {kind} keep a state of their own, whose pages are not computed in this"
             " version; models with full, sliding or chunked attention are"
         )
     window = _number(config, "sliding_window") if known == "sliding" else None

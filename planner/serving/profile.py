@@ -11,12 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_plan.planner.serving.vllm.defaults import Batching
-from gpu_plan.planner.serving.vllm.layers import Heads
+from gpu_plan.planner.serving.layers import Heads
 from gpu_plan.planner.units import ceil_div
 
 _FP32 = 4
 _MASK_BITS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How much is computed together."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpu_plan.planner.dtypes import element_bits, tensor_bytes
 from gpu_plan.planner.model.spec import ModelSpec, ParameterSpec
-from gpu_plan.planner.serving.vllm.layers import Heads, latent_size
+from gpu_plan.planner.serving.layers import Heads, latent_size
 from gpu_plan.planner.units import ceil_div, round_up
 
 VOCABULARY_PADDING = 64
