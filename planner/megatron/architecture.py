@@ -18,6 +18,8 @@ class LatentAttention:
     rotary_dim: int
     """Of the part with position (`qk_pos_emb_head_dim`)."""
     value_dim: int
+    stretched: tuple[tuple[str, float], ...] = ()
+    """How positions are stretched (YaRN), by the name of the argument; it decides no size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +37,24 @@ class Experts:
     """First layers without experts."""
     every: int = 1
     """One layer in so many has experts."""
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    first_softmax: bool = False
+    """Whether the softmax is over all experts, before they are chosen (`moe_router_pre_softmax`)."""
+    biased: bool = False
+    """Whether a bias that is no parameter keeps experts equally busy (`moe_router_enable_expert_bias`)."""
+    groups: int = 0
+    """Groups of experts, of which a token chooses some first; 0: none."""
+    chosen_groups: int = 0
+    scale: float | None = None
+    """Of the weights of the chosen ones (`moe_router_topk_scaling_factor`); it decides no size."""
+    balance: Literal["aux_loss", "seq_aux_loss", "sinkhorn", "none"] = "none"
+    """What keeps experts equally busy (`moe_router_load_balancing_type`)."""
+    balance_weight: float = 0.0
+    """Of that loss (`moe_aux_loss_coeff`); it decides no size, but what is trained."""
 
     def has(self, layer: int) -> bool:
         """Whether the layer, counted from 0, has experts."""
-        return layer >= self.dense_layers and layer % self.every == 0
+        return layer >= self.dense_layers and (layer + 1) % self.every == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

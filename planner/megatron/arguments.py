@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
+from gpu_plan.planner.megatron.architecture import Architecture, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.megatron.settings import flag
 
@@ -72,27 +72,43 @@ def _of_model(model: Architecture, seq_len: int) -> Words:
         "--swiglu": model.gated,
         "--disable-bias-linear": not model.biases,
         "--add-qkv-bias": model.query_biases and not model.biases,
-        "--qk-layernorm": model.query_norm,
+        "--qk-layernorm": model.query_norm and model.latent is None,
         "--untie-embeddings-and-output-weights": not model.tied,
     }
     words += [name for name, given in switches.items() if given]
-    return (*words, *_experts(model.experts))
+    return (*words, *_experts(model))
 
 
 def _latent(latent: LatentAttention) -> list[str]:
     query = [] if latent.query_rank is None else ["--q-lora-rank", str(latent.query_rank)]
-    words = ["--multi-latent-attention", *query, "--kv-lora-rank", str(latent.key_value_rank)]
+    words = ["--multi-latent-attention", "--qk-layernorm", *query, "--kv-lora-rank", str(latent.key_value_rank)]
     words += ["--qk-head-dim", str(latent.head_dim), "--qk-pos-emb-head-dim", str(latent.rotary_dim)]
-    return [*words, "--v-head-dim", str(latent.value_dim)]
+    words += ["--v-head-dim", str(latent.value_dim)]
+    for name, value in latent.stretched:
+        words += [f"--{name.replace('_', '-')}", f"{value:g}"]
+    return words
 
 
-def _experts(experts: Experts | None) -> list[str]:
+def _experts(model: Architecture) -> list[str]:
+    experts = model.experts
     if experts is None:
         return []
     words = ["--num-experts", str(experts.count), "--moe-router-topk", str(experts.chosen)]
-    words += ["--moe-ffn-hidden-size", str(experts.width), "--moe-token-dispatcher-type", "alltoall"]
+    words += ["--moe-ffn-hidden-size", str(experts.width), "--moe-router-score-function", experts.score]
+    words += ["--moe-router-load-balancing-type", experts.balance]
+    if experts.balance_weight:
+        words += ["--moe-aux-loss-coeff", f"{experts.balance_weight:g}"]
     if experts.shared_width:
         words += ["--moe-shared-expert-intermediate-size", str(experts.shared_width)]
+    if not all(map(experts.has, range(model.layers))):
+        words += ["--moe-layer-freq", f"[{','.join(str(int(experts.has(layer))) for layer in range(model.layers))}]"]
+    words += ["--moe-router-pre-softmax"] if experts.first_softmax and experts.score == "softmax" else []
+    words += ["--moe-router-enable-expert-bias"] if experts.biased else []
+    if experts.groups:
+        words += ["--moe-router-num-groups", str(experts.groups)]
+        words += ["--moe-router-group-topk", str(experts.chosen_groups)]
+    if experts.scale is not None:
+        words += ["--moe-router-topk-scaling-factor", f"{experts.scale:g}"]
     return words
 
 
@@ -108,8 +124,12 @@ def _of_layout(model: Architecture, layout: Layout) -> Words:
     if model.experts is not None:
         words += ["--expert-model-parallel-size", str(layout.expert)]
         words += ["--expert-tensor-parallel-size", str(layout.expert_tensor)]
+        words += ["--moe-token-dispatcher-type", layout.dispatcher]
+        words += ["--moe-router-dtype", "fp32"] if layout.wide_router else []
         words += ["--moe-grouped-gemm"] if layout.grouped else []
         words += ["--moe-permute-fusion"] if layout.permute_fusion else []
+        if layout.capacity is not None:
+            words += ["--moe-expert-capacity-factor", f"{layout.capacity:g}", "--moe-pad-expert-input-to-capacity"]
     words += ["--sequence-parallel"] if layout.sequence else []
     if layout.recompute != "none":
         words += ["--recompute-granularity", layout.recompute]

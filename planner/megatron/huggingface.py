@@ -62,33 +62,52 @@ def _llama(config: Mapping[str, Any], kind: str) -> Architecture:
         norm_epsilon=config.get("rms_norm_eps"),
         rotary_factor=_rotary(config).get("factor") if _rotary(config).get("rope_type") == "llama3" else None,
         latent=_latent(config),
-        experts=_experts(config),
+        experts=_experts(config, kind),
     )
 
 
 def _latent(config: Mapping[str, Any]) -> LatentAttention | None:
     if not config.get("kv_lora_rank"):
         return None
+    rotary = _rotary(config)
+    stretched = [(name, float(rotary[key])) for key, name in _STRETCHED.items() if rotary.get(key) is not None]
     return LatentAttention(
         query_rank=int(config["q_lora_rank"]) if config.get("q_lora_rank") else None,
         key_value_rank=int(config["kv_lora_rank"]),
         head_dim=int(config["qk_nope_head_dim"]),
         rotary_dim=int(config["qk_rope_head_dim"]),
         value_dim=int(config["v_head_dim"]),
+        stretched=tuple(stretched),
     )
 
 
-def _experts(config: Mapping[str, Any]) -> Experts | None:
+_STRETCHED = {"factor": "rotary_scaling_factor", "mscale": "mscale", "mscale_all_dim": "mscale_all_dim"}
+"""Megatron-Bridge model_bridge.py: MLA_ROPE_SCALING_MAPPING, as far as Megatron-LM has arguments for them."""
+
+
+def _experts(config: Mapping[str, Any], kind: str) -> Experts | None:
     count = config.get("n_routed_experts") or config.get("num_local_experts") or config.get("num_experts")
     if not count:
         return None
     width = int(config.get("moe_intermediate_size") or config["intermediate_size"])
+    latent = kind.startswith("deepseek")
+    weight = config.get("aux_loss_alpha", 0.0001) if latent else config.get("router_aux_loss_coef")
+    groups = int(config.get("n_group") or 0)
     return Experts(
         count=int(count),
         chosen=int(config.get("num_experts_per_tok", 2)),
         width=width,
         shared_width=width * int(config.get("n_shared_experts") or 0),
         dense_layers=int(config.get("first_k_dense_replace") or 0),
+        every=int(config.get("decoder_sparse_step") or 1),
+        score="sigmoid" if kind == "deepseek_v3" else "softmax",
+        first_softmax=latent or config.get("norm_topk_prob") is False,
+        biased=kind == "deepseek_v3",
+        groups=groups if groups > 1 else 0,
+        chosen_groups=int(config.get("topk_group") or 0) if groups > 1 else 0,
+        scale=float(config["routed_scaling_factor"]) if config.get("routed_scaling_factor") else None,
+        balance=("seq_aux_loss" if latent else "aux_loss") if weight else "none",
+        balance_weight=float(weight or 0.0),
     )
 
 

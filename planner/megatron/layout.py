@@ -40,7 +40,12 @@ class Layout:
     attention_mask: bool = False
     """Whether the loader makes a mask of every sample (no `--no-create-attention-mask-in-dataloader`)."""
     capacity: float | None = None
-    """Tokens that an expert takes, of an even share (`--moe-expert-capacity-factor`); None: as many as come."""
+    """Tokens that an expert takes, of an even share, padded to it (`--moe-expert-capacity-factor`,
+    `--moe-pad-expert-input-to-capacity`); None: as many as come."""
+    dispatcher: Literal["alltoall", "allgather", "flex"] = "alltoall"
+    """How tokens get to their experts (`--moe-token-dispatcher-type`)."""
+    wide_router: bool = False
+    """Whether the router computes in fp32 (`--moe-router-dtype fp32`)."""
     permute_fusion: bool = True
     grouped: bool = True
     """Whether a rank's experts are one grouped product (`--moe-grouped-gemm`)."""

@@ -20,6 +20,11 @@ def number(settings: Mapping[str, str], key: str) -> int | None:
     return None if found is None else int(found)
 
 
+def share(settings: Mapping[str, str], key: str) -> float | None:
+    """A setting that is a share; None where it is not given, or 0."""
+    return float(settings.get(f"megatron.{key}", "0")) or None
+
+
 def attention_kernel(asked: str, capability: tuple[int, int] | None) -> Attention:
     """What `--attention-backend` comes to; by itself Transformer Engine takes cuDNN's kernels from Hopper on, flash
     attention before (dot_product_attention/utils.py: get_attention_backend)."""
@@ -37,6 +42,11 @@ def refused(model: Architecture, layout: Layout, seq_len: int) -> str | None:
         return f"--tp {tensor} does not divide {model.heads} attention heads"
     if model.groups % tensor and tensor % model.groups:
         return f"--tp {tensor} does not go with {model.groups} heads of keys and values"
+    if model.latent is not None and layout.attention == "flash":
+        return (
+            "keys of multi-latent attention are wider than its values, which FlashAttention 2 has no kernel for:"
+            " --attention sdpa on Hopper or later, --attention eager elsewhere"
+        )
     if model.intermediate % tensor:
         return f"--tp {tensor} does not divide the intermediate size {model.intermediate}"
     if seq_len % (2 * context if context > 1 else 1) or (layout.sequence and (seq_len // context) % tensor):
@@ -44,16 +54,30 @@ def refused(model: Architecture, layout: Layout, seq_len: int) -> str | None:
         return f"--seq-len {seq_len} does not divide over its ranks: give {ceil_div(seq_len, multiple) * multiple}"
     if context > 1 and layout.attention in ("unfused", "local"):
         return f"--cp {context} needs kernels that share tokens: --attention sdpa or flash, not eager"
-    if model.experts is None and layout.expert > 1:
+    return _refused_experts(model, layout)
+
+
+def _refused_experts(model: Architecture, layout: Layout) -> str | None:
+    experts = model.experts
+    if experts is None and layout.expert > 1:
         return f"--ep {layout.expert}: this model has no experts to share out"
-    if model.experts is None and layout.expert_tensor > 1:
+    if experts is None and layout.expert_tensor > 1:
         return f"--set megatron.expert_tensor={layout.expert_tensor}: this model has no experts to split"
-    if model.experts is None:
+    if experts is None:
         return None
-    if model.experts.count % layout.expert:
-        return f"--ep {layout.expert} does not divide {model.experts.count} experts"
-    if model.experts.width % layout.expert_tensor:
-        return f"--set megatron.expert_tensor={layout.expert_tensor} does not divide an expert's {model.experts.width}"
-    if tensor > 1 and not layout.sequence:
+    if experts.count % layout.expert:
+        return f"--ep {layout.expert} does not divide {experts.count} experts"
+    if experts.width % layout.expert_tensor:
+        return f"--set megatron.expert_tensor={layout.expert_tensor} does not divide an expert's {experts.width}"
+    if experts.shared_width % layout.tensor:
+        return f"--tp {layout.tensor} does not divide the {experts.shared_width} of the experts that all tokens go to"
+    if layout.tensor > 1 and not layout.sequence:
         return "experts beside --tp need sequence parallel (Megatron refuses them without): drop the setting"
+    if layout.dispatcher == "flex":
+        return (
+            "--set megatron.dispatcher=flex sends tokens by DeepEP, HybridEP or NCCL's own kernels, whose buffers lie"
+            " outside of torch's allocator and are sized on the machine: plan with alltoall"
+        )
+    if layout.dispatcher == "allgather" and layout.capacity is not None:
+        return "--set megatron.expert_capacity pads what alltoall sends: drop --set megatron.dispatcher=allgather"
     return None

@@ -87,6 +87,18 @@ SETTINGS: Mapping[str, Setting] = {
         choices=("float32", "bfloat16", "float16", "float8"),
     ),
     "megatron.expert_tensor": Setting("count", "ranks that hold one expert together (1)", 1),
+    "megatron.dispatcher": Setting(
+        "choice",
+        "how Megatron's tokens get to the ranks of their experts (alltoall)",
+        choices=("alltoall", "allgather", "flex"),
+    ),
+    "megatron.router_dtype": Setting(
+        "choice", "type in which Megatron's router computes (float32)", choices=("float32", "bfloat16")
+    ),
+    "megatron.grouped_experts": Setting("flag", "whether a rank's experts are one grouped product (true)"),
+    "megatron.expert_capacity": Setting(
+        "norm", "tokens that an expert takes at most, of an even share; others are dropped, 0: none (0)"
+    ),
     "megatron.first_layers": Setting("count", "layers of the first pipeline rank (as many as others)", 1),
     "megatron.last_layers": Setting("count", "layers of the last pipeline rank (as many as others)", 1),
     "ddp.gradient_as_bucket_view": Setting("flag", "whether gradients become views of DDP's buckets (false)"),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.accuracy.megatron.jobs import Job, profile
-from gpu_plan.planner.megatron.architecture import Architecture
+from gpu_plan.planner.megatron.architecture import Architecture, Experts, LatentAttention
 from gpu_plan.planner.megatron.layout import Layout
 from gpu_plan.planner.strategy.megatron.states import StateRules
 from gpu_plan.planner.trace.events import Category
@@ -68,3 +68,52 @@ def test_earlier_stages_hold_more_micro_batches():
     assert kept[0] == pytest.approx(kept[1] * 3 / 2, rel=0.1)
     interleaved = replace(piped, layout=Layout(pipeline=4, virtual=2))
     assert profile(interleaved, 1).at_peak[Category.ACTIVATIONS] > kept[0]
+
+
+EXPERTS = Experts(count=8, chosen=2, width=256)
+WITH_EXPERTS = replace(JOB, model=replace(MODEL, experts=EXPERTS))
+
+
+def test_experts_of_a_rank_and_their_states():
+    alone = profile(WITH_EXPERTS, 0).at_peak
+    layer = 512 * (512 + 2 * 256) + 512 * 512 + 2 * 512 + 8 * 512
+    dense, experts = 4 * layer + 2 * 4096 * 512 + 512, 4 * 8 * 3 * 512 * 256
+    assert alone[Category.GRADIENTS] == pytest.approx(4 * (dense + experts), rel=1e-3)
+    shared = replace(
+        WITH_EXPERTS,
+        layout=Layout(expert=4),
+        rules=StateRules(data_parallel=8, expert_data_parallel=2),
+    )
+    at_peak = profile(shared, 0).at_peak
+    assert at_peak[Category.GRADIENTS] == pytest.approx(4 * (dense + experts / 4), rel=1e-3)
+    # Dense states over all eight ranks, those of experts over the two that hold the same.
+    assert at_peak[Category.OPTIMIZER_STATE] == pytest.approx(12 * (dense / 8 + experts / 8), rel=5e-3)
+
+
+def test_experts_take_as_many_tokens_as_they_are_sent():
+    plain = profile(WITH_EXPERTS, 0).at_peak[Category.ACTIVATIONS]
+    half = profile(replace(WITH_EXPERTS, layout=Layout(capacity=0.5)), 0).at_peak[Category.ACTIVATIONS]
+    tokens = 2 * 256
+    # Of every token that an expert takes: its input, both halves of the gate and their product, in 16 bits.
+    rows = 4 * tokens * 2 * (512 + 3 * 256) * 2
+    assert plain - half == pytest.approx(rows / 2, rel=0.15)
+
+
+@pytest.mark.parametrize("layout", [Layout(expert=4), Layout(expert=2, expert_tensor=2), Layout(grouped=False)])
+@pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])
+def test_every_way_to_experts_holds_about_the_same(layout, dispatcher):
+    """With 8 experts evenly chosen a rank computes as many rows as it sends, wherever they lie."""
+    plain = profile(WITH_EXPERTS, 0).at_peak[Category.ACTIVATIONS]
+    other = replace(WITH_EXPERTS, layout=replace(layout, dispatcher=dispatcher))
+    assert profile(other, 0).at_peak[Category.ACTIVATIONS] == pytest.approx(plain, rel=0.15)
+
+
+def test_latent_attention_keeps_what_is_compressed():
+    latent = LatentAttention(query_rank=192, key_value_rank=128, head_dim=64, rotary_dim=32, value_dim=64)
+    job = replace(JOB, model=replace(MODEL, groups=8, head_dim=96, latent=latent))
+    found = profile(job, 0).at_peak
+    layer = 512 * 192 + 192 * 8 * 96 + 512 * (128 + 32) + 128 * 8 * 128 + 8 * 64 * 512 + 2 * 512 + 192 + 128
+    parameters = 4 * (layer + 3 * 512 * 1024) + 2 * 4096 * 512 + 512
+    assert found[Category.GRADIENTS] == pytest.approx(4 * parameters, rel=1e-3)
+    shared = replace(job, layout=Layout(tensor=2, sequence=True))
+    assert profile(shared, 0).at_peak[Category.ACTIVATIONS] < found[Category.ACTIVATIONS]

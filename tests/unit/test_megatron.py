@@ -80,13 +80,45 @@ def test_buffers_are_padded_for_the_ranks():
         (LLAMA, Layout(tensor=2, pipeline=2, virtual=2, sequence=True, recompute="full")),
         (replace(LLAMA, norm="layer", gated=False, biases=True, rotary=False, positions=128), Layout(local=True)),
         (
-            replace(LLAMA, query_norm=True, experts=Experts(count=8, chosen=2, width=32, shared_width=32)),
-            Layout(expert=4, context=2, recompute="selective", cross_entropy="te", fused_gradients=False),
+            replace(
+                LLAMA,
+                query_norm=True,
+                experts=Experts(
+                    count=8,
+                    chosen=2,
+                    width=32,
+                    shared_width=32,
+                    score="sigmoid",
+                    biased=True,
+                    groups=4,
+                    chosen_groups=2,
+                    scale=2.5,
+                    balance="seq_aux_loss",
+                    balance_weight=1e-4,
+                    dense_layers=1,
+                ),
+            ),
+            Layout(
+                expert=4,
+                context=2,
+                recompute="selective",
+                cross_entropy="te",
+                fused_gradients=False,
+                wide_router=True,
+                capacity=1.0,
+            ),
         ),
         (
             replace(
                 LLAMA,
-                latent=LatentAttention(query_rank=16, key_value_rank=8, head_dim=8, rotary_dim=4, value_dim=8),
+                latent=LatentAttention(
+                    query_rank=16,
+                    key_value_rank=8,
+                    head_dim=8,
+                    rotary_dim=4,
+                    value_dim=8,
+                    stretched=(("rotary_scaling_factor", 40.0), ("mscale", 0.707)),
+                ),
             ),
             Layout(pipeline=4, first_layers=1, last_layers=1, attention_mask=True),
         ),
@@ -133,7 +165,47 @@ def test_models_that_gpt_model_is_not_are_named():
         (Layout(expert=2), 128, "no experts"),
         (Layout(context=4), 100, "give 104"),
         (Layout(context=2, attention="unfused"), 128, "kernels that share tokens"),
+        (Layout(expert_tensor=2), 128, "no experts to split"),
     ],
 )
 def test_degrees_that_a_model_cannot_take(layout, length, said):
     assert said in (settings.refused(LLAMA, layout, length) or "")
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        (Layout(expert=3), "--ep 3 does not divide 8 experts"),
+        (Layout(expert_tensor=3), "does not divide an expert's 32"),
+        (Layout(tensor=2), "need sequence parallel"),
+        (Layout(dispatcher="flex"), "outside of torch's allocator"),
+        (Layout(dispatcher="allgather", capacity=1.0), "pads what alltoall sends"),
+    ],
+)
+def test_ways_to_experts_that_are_refused(layout, said):
+    model = replace(LLAMA, experts=Experts(count=8, chosen=2, width=32))
+    assert said in (settings.refused(model, layout, 128) or "")
+
+
+def test_flash_attention_has_no_kernel_for_latent_attention():
+    latent = LatentAttention(query_rank=None, key_value_rank=8, head_dim=8, rotary_dim=4, value_dim=8)
+    assert "wider than its values" in (
+        settings.refused(replace(LLAMA, latent=latent), Layout(attention="flash"), 128) or ""
+    )
+
+
+def test_experts_of_a_configuration():
+    found = architecture_of(
+        {"model_type": "deepseek_v3", "hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 4,
+         "intermediate_size": 128, "vocab_size": 100, "kv_lora_rank": 8, "q_lora_rank": None, "qk_nope_head_dim": 8,
+         "qk_rope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 16, "num_experts_per_tok": 4, "n_group": 4,
+         "topk_group": 2, "moe_intermediate_size": 32, "n_shared_experts": 1, "first_k_dense_replace": 3,
+         "routed_scaling_factor": 2.5,
+         "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}},
+        "deepseek",
+    )  # fmt: skip
+    assert found.experts is not None
+    assert found.latent is not None
+    assert [found.experts.has(layer) for layer in range(4)] == [False, False, False, True]
+    assert (found.experts.score, found.experts.biased, found.experts.groups) == ("sigmoid", True, 4)
+    assert dict(found.latent.stretched) == {"rotary_scaling_factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0}

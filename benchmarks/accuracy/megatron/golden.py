@@ -62,15 +62,7 @@ def _not_planned(row: Mapping[str, Any]) -> str:
     family = row["case"].split("/")[0]
     if family not in ("gpt", "moe"):
         return f"{family} models"
-    if row["parallel"]["cp"] > 1 and not CONTEXT:
-        return "--context-parallel-size"
-    if "--num-experts" in row["args"] and not EXPERTS:
-        return "--num-experts"
     return next((flag for flag in _NOT_PLANNED if row["args"].get(flag) not in (None, False)), "")
-
-
-CONTEXT, EXPERTS = True, False
-"""Whether rows of context parallel ranks and of experts are replayed in this version."""
 
 
 def job_of(row: Mapping[str, Any]) -> Job:
@@ -120,6 +112,8 @@ def job_of(row: Mapping[str, Any]) -> Job:
         deterministic=bool(args.get("--deterministic-mode")),
         first_layers=_count(args, "--decoder-first-pipeline-num-layers"),
         last_layers=_count(args, "--decoder-last-pipeline-num-layers"),
+        dispatcher=args.get("--moe-token-dispatcher-type", "allgather"),
+        wide_router=args.get("--moe-router-dtype") == "fp32",
         permute_fusion=bool(args.get("--moe-permute-fusion")),
         grouped=bool(args.get("--moe-grouped-gemm")),
     )
@@ -164,4 +158,12 @@ def _experts(args: Mapping[str, Any], width: int) -> Experts | None:
         chosen=int(args.get("--moe-router-topk", 2)),
         width=int(args.get("--moe-ffn-hidden-size") or width),
         shared_width=int(args.get("--moe-shared-expert-intermediate-size") or 0),
+        first_softmax=bool(args.get("--moe-router-pre-softmax")),
+        balance=_balance(args),
     )
+
+
+def _balance(args: Mapping[str, Any]) -> Any:
+    """An auxiliary loss with the coefficient 0 is none."""
+    kind = args.get("--moe-router-load-balancing-type", "aux_loss")
+    return kind if kind == "sinkhorn" or float(args.get("--moe-aux-loss-coeff") or 0) else "none"

@@ -49,6 +49,10 @@ TRAITS = Traits(
             "megatron.precision_aware",
             "megatron.moments_dtype",
             "megatron.expert_tensor",
+            "megatron.dispatcher",
+            "megatron.router_dtype",
+            "megatron.grouped_experts",
+            "megatron.expert_capacity",
             "megatron.first_layers",
             "megatron.last_layers",
         }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.megatron.layout import Layout
-from gpu_plan.planner.megatron.settings import attention_kernel, flag, number
+from gpu_plan.planner.megatron.settings import attention_kernel, flag, number, share
 from gpu_plan.planner.workload.training import Checkpointing, Workload
 
 _MOST_STAGES = 64
@@ -51,6 +51,10 @@ def _layout(
         attention=attention_kernel(str(workload.attention), cluster.gpu.compute_capability),
         fused_gradients=flag(settings, "gradient_fusion", True),
         cross_entropy=settings.get("megatron.cross_entropy", "unfused"),  # type: ignore[arg-type]
+        dispatcher=settings.get("megatron.dispatcher", "alltoall"),  # type: ignore[arg-type]
+        wide_router=settings.get("megatron.router_dtype", "float32") == "float32",
+        grouped=flag(settings, "grouped_experts", True),
+        capacity=share(settings, "expert_capacity"),
         first_layers=number(settings, "first_layers"),
         last_layers=number(settings, "last_layers"),
     )

@@ -67,7 +67,7 @@ def _place(
     held = [Held(parameter.numel, parameter.name in shared) for parameter in parameters]
     load = builder.at_load
     if rules.distributed:
-        numel = buffers.padded(held, ranks, buffers.bucket_size(overlap, ranks))
+        numel = buffers.padded(held, ranks, buffers.bucket_size(overlap, rules.data_parallel))
         builder.alloc(load(), numel * _HALF, Category.PARAMETERS, "parameter buffer")
         share = -(-numel // ranks)
     else:

@@ -84,18 +84,32 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """transformer_layer.py: TransformerLayer, attention and MLP each with its residual."""
+    """transformer_layer.py: TransformerLayer, attention and MLP each with its residual.
 
-    def __init__(self, model: Architecture, layout: Layout, attention: nn.Module, mlp: nn.Module) -> None:
+    Where a product does not take the norm in, it stands before it: of latent attention and of experts
+    (gpt_layer_specs.py: get_gpt_layer_with_transformer_engine_submodules).
+    """
+
+    def __init__(
+        self, model: Architecture, layout: Layout, attention: nn.Module, mlp: nn.Module, *, has_experts: bool
+    ) -> None:
         super().__init__()
-        self.self_attention, self.mlp = attention, mlp
+        bias = model.norm == "layer"
+        self.input_layernorm = None if model.latent is None else Norm(model.hidden, bias=bias)
+        self.self_attention = attention
+        self.pre_mlp_layernorm = Norm(model.hidden, bias=bias) if has_experts else None
+        self.mlp = mlp
         self._dropout = layout.hidden_dropout
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mixed = self.self_attention(x)
+        normed = x if self.input_layernorm is None else self.input_layernorm(x)
+        mixed = self.self_attention(normed)
+        del normed
         x = AddDropped.apply(mixed, _bias(self.self_attention, "linear_proj"), x, self._dropout)
         del mixed
-        narrow = self.mlp(x)
+        normed = x if self.pre_mlp_layernorm is None else self.pre_mlp_layernorm(x)
+        narrow = self.mlp(normed)
+        del normed
         found: torch.Tensor = AddDropped.apply(narrow, _bias(self.mlp, "linear_fc2"), x, self._dropout)
         return found
 

@@ -246,10 +246,11 @@ def give_dummies(model: nn.Module) -> None:
     """One tensor for each shape of weights that a fused product adds to the buffer (get_dummy_wgrad), as a buffer."""
     found: dict[tuple[int, ...], torch.Tensor] = {}
     for module in list(model.modules()):
-        weight = getattr(module, "weight", None)
+        weight = getattr(module, "weight", getattr(module, "weight0", None))
         if not isinstance(weight, nn.Parameter) or weight.dim() != 2 or not getattr(module, "fuses", True):
             continue
-        if not isinstance(module, Linear | NormLinear) and not getattr(module, "fuses", False):
+        fuses = isinstance(module, Linear | NormLinear) or hasattr(module, "weight0")
+        if not fuses and not getattr(module, "fuses", False):
             continue
         shape = tuple(weight.shape)
         if shape not in found:

@@ -5,6 +5,7 @@ tensor_parallel/cross_entropy.py: _VocabParallelCrossEntropy, fusions/fused_cros
 untyped contexts, hence Any.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ class _Head(torch.autograd.Function):
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, dummy: Any, gathered: Any, shared: Shared
     ) -> torch.Tensor:
-        total = x if gathered is None else gather_into(gathered, x, shared.ranks)
+        total = x if gathered is None else _whole(gathered, x, shared.ranks)
         ctx.save_for_backward(x, weight)
         ctx.dummy, ctx.gathered, ctx.shared = dummy, gathered, shared
         return product(total, weight, None)
@@ -34,12 +35,18 @@ class _Head(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         shared: Shared = ctx.shared
         grad = grads[0]
-        total = x if ctx.gathered is None else gather_into(ctx.gathered, x, shared.ranks)
+        total = x if ctx.gathered is None else _whole(ctx.gathered, x, shared.ranks)
         whole = input_gradient(grad, weight)
         of_input = whole
         if shared.ranks > 1:
             of_input = scatter_sum(whole, shared.ranks) if shared.sequence else all_sum(whole, shared.ranks)
         return of_input, weight_gradient(grad, total, ctx.dummy), None, None, None
+
+
+def _whole(buffer: torch.Tensor, x: torch.Tensor, ranks: int) -> torch.Tensor:
+    """Tokens of all ranks, in the beginning of the buffer."""
+    shape = (x.shape[0] * ranks, *x.shape[1:])
+    return gather_into(buffer.view(-1)[: math.prod(shape)].view(shape), x, ranks)
 
 
 class _CrossEntropy(torch.autograd.Function):

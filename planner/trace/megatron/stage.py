@@ -16,8 +16,9 @@ from gpu_plan.planner.pipeline.places import RECEIVED, SENT_BACK
 from gpu_plan.planner.pipeline.stages import StageCut
 from gpu_plan.planner.trace.events import Mark
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch
-from gpu_plan.planner.trace.megatron.experts import ExpertLayer, LatentSelfAttention
+from gpu_plan.planner.trace.megatron.experts.layer import ExpertLayer
 from gpu_plan.planner.trace.megatron.group import all_sum, begin_groups, scatter_sum
+from gpu_plan.planner.trace.megatron.latent import LatentSelfAttention
 from gpu_plan.planner.trace.megatron.layers import Layer, Mlp, SelfAttention
 from gpu_plan.planner.trace.megatron.linear import Norm, give_dummies
 from gpu_plan.planner.trace.megatron.loss import Head, loss_of
@@ -189,7 +190,7 @@ def _layer(model: Architecture, layout: Layout, number: int) -> Layer:
     attention = SelfAttention(model, layout) if model.latent is None else LatentSelfAttention(model, layout)
     has_experts = model.experts is not None and model.experts.has(number)
     mlp = ExpertLayer(model, layout) if has_experts else Mlp(model, layout, model.intermediate)
-    return Layer(model, layout, attention, mlp)
+    return Layer(model, layout, attention, mlp, has_experts=has_experts)
 
 
 class Stage(nn.Module):
@@ -209,6 +210,9 @@ class Stage(nn.Module):
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         first = self.embedding
+        for module in self.modules():
+            if isinstance(module, ExpertLayer):
+                module.dispatcher.gathered = batch.get(GATHERED)
         x = batch[RECEIVED] if first is None else first(batch["input_ids"], batch["position_ids"])
         x = self.decoder(x)
         if self.output_layer is None:
@@ -239,13 +243,23 @@ def stage_batch(part: Part, micro_batch: int, seq_len: int) -> TrainingBatch:
     if part.cut.is_last:
         tensors["labels"] = torch.empty(micro_batch, length, **ids)
         tensors["loss_mask"] = torch.empty(micro_batch, length, dtype=torch.float32, device="meta")
-        if layout.sequence and layout.tensor > 1:
-            tensors[GATHERED] = torch.empty(length, micro_batch, model.hidden, dtype=torch.bfloat16, device="meta")
     else:
         tensors[SENT_BACK] = torch.empty(hidden, dtype=torch.bfloat16, device="meta")
+    if (gathered := _gathered(part, length)) > 0:
+        tensors[GATHERED] = torch.empty(gathered, micro_batch, model.hidden, dtype=torch.bfloat16, device="meta")
     if layout.attention_mask and (part.cut.is_first or part.cut.is_last):
         tensors["attention_mask"] = torch.empty(micro_batch, 1, length, length, dtype=torch.bool, device="meta")
     return TrainingBatch(tensors=tensors, values={}, loss="cross entropy over the padded vocabulary")
+
+
+def _gathered(part: Part, length: int) -> int:
+    """Tokens of a sample in the buffer in which other ranks' are gathered, for the head or for experts."""
+    layout, model = part.layout, part.model
+    shared = layout.tensor if layout.sequence else 1
+    ranks = layout.expert * layout.expert_tensor
+    experts = model.experts is not None and any(map(model.experts.has, range(part.cut.first, part.cut.end)))
+    gathers = experts and layout.dispatcher == "allgather" and ranks > 1
+    return max(length if part.cut.is_last and shared > 1 else 0, length // shared * ranks if gathers else 0)
 
 
 def run_part(

@@ -137,8 +137,14 @@ def is_split(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "_local_tensor")
 
 
+OWN_EXPERTS = "_plan_own_experts"
+"""Attribute of a parameter of experts of which other ranks hold the rest, where no mesh says so."""
+
+
 def holds_experts(tensor: torch.Tensor) -> bool:
     """Whether this rank holds whole experts, and others the rest."""
+    if getattr(tensor, OWN_EXPERTS, False):
+        return True
     mesh = getattr(tensor, "device_mesh", None)
     return mesh is not None and tuple(mesh.mesh_dim_names or ()) == ("ep",)
 

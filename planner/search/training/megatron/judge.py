@@ -20,7 +20,7 @@ from gpu_plan.planner.speed.in_step import collectives_of, computation_of
 from gpu_plan.planner.speed.model import OptimizerWork, StepTime
 from gpu_plan.planner.strategy.pipeline.rank import joined
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.workload.training import INSTALLED_LOSS, Stack, Workload
+from gpu_plan.planner.workload.training import INSTALLED_LOSS, Stack
 
 
 def architecture(evaluator: Judge) -> Architecture:
@@ -31,7 +31,7 @@ def architecture(evaluator: Judge) -> Architecture:
 def refusal(evaluator: Judge, layout: Layout, cuts: Sequence[Batch]) -> str | None:
     """Why a job cannot run so, in one line; None where it can."""
     model, workload = architecture(evaluator), evaluator.workload
-    problem = _not_its_own(workload, layout) or _not_built(model)
+    problem = _not_its_own(evaluator, layout)
     if problem is not None:
         return problem
     problem = settings.refused(model, layout, workload.seq_len) or stages.refused(model.layers, layout)
@@ -102,7 +102,7 @@ def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> S
     """One micro batch through one stage."""
     layout = family.layout
     assert layout is not None
-    inside = collectives_of(trace, layout.tensor, layout.expert, batch.micro_batch)
+    inside = collectives_of(trace, _gathering(layout), layout.expert, batch.micro_batch)
     work = evaluator.own_work(
         family,
         replace(batch, accumulation_steps=1),
@@ -111,6 +111,13 @@ def _time(evaluator: Judge, family: Family, batch: Batch, trace: StepTrace) -> S
         inside,
     )
     return evaluator.speed.step_time(work, evaluator.cluster)
+
+
+def _gathering(layout: Layout) -> int:
+    """Ranks that gather from one another: where experts' do so too, the larger group, as a trace does not tell them
+    apart."""
+    experts = layout.expert_tensor * (layout.expert if layout.dispatcher == "allgather" else 1)
+    return max(layout.tensor, experts)
 
 
 def _rank(
@@ -149,8 +156,12 @@ _COMMON = ("megatron.", "clip.", "memory.", "alloc.", "gpu.", "attention.")
 """Beginnings of settings that say something about a job whoever runs it."""
 
 
-def _not_its_own(workload: Workload, layout: Layout) -> str | None:
+_OF_EXPERTS = {"dispatcher", "router_dtype", "grouped_experts", "expert_capacity"}
+
+
+def _not_its_own(evaluator: Judge, layout: Layout) -> str | None:
     """Why options about other engines' loops cannot be given to this one; None where none is."""
+    workload = evaluator.workload
     odd = next((key for key, _ in workload.settings if not key.startswith(_COMMON)), None)
     if odd is not None:
         return f"--set {odd} says nothing about Megatron-core's own loop: drop it"
@@ -161,15 +172,9 @@ def _not_its_own(workload: Workload, layout: Layout) -> str | None:
     keys = {key.removeprefix("megatron."): value for key, value in workload.settings if key.startswith("megatron.")}
     if layout.tensor == 1 and "sequence_parallel" in keys:
         return "--set megatron.sequence_parallel is about tensor parallel ranks: add --tp"
+    about = sorted(_OF_EXPERTS & keys.keys())
+    if about and architecture(evaluator).experts is None:
+        return f"--set megatron.{about[0]}: this model has no experts"
     if layout.recompute != "full" and ("recompute_method" in keys or "recompute_layers" in keys):
         return "--set megatron.recompute_method and recompute_layers are about --checkpointing full: add it"
-    return None
-
-
-def _not_built(model: Architecture) -> str | None:
-    """What of a model is not traced in this version."""
-    if model.experts is not None:
-        return "experts under Megatron-core are not in this version"
-    if model.latent is not None:
-        return "multi-latent attention under Megatron-core is not in this version"
     return None
