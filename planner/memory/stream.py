@@ -250,9 +250,9 @@ class StreamBuilder:
         """A point, behind what was placed there so far."""
         return at, len(self._placed.at)
 
-    def transient(self, at: Point, nbytes: int, category: Category, label: str) -> None:
-        """A storage that lives for one call."""
-        self.free(at, self.alloc(at, nbytes, category, label))
+    def transient(self, at: Point, nbytes: int, category: Category, label: str, *, cuda_stream: int = 0) -> None:
+        """A storage that lives for one call; `cuda_stream` as in `alloc`."""
+        self.free(at, self.alloc(at, nbytes, category, label, cuda_stream=cuda_stream))
 
     def free_gradient(self, at: Point, in_pass: Pass, parameter: int, waits: Waits | None = None) -> None:
         """The traced storage of a parameter's gradient goes away; `waits` as in `free`."""

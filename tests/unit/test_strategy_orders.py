@@ -184,18 +184,18 @@ def test_zero_3_fetches_what_the_root_owns_when_backward_enters_it() -> None:
     """partitioned_param_coordinator.py: fetch_sub_module by the root's pre-backward hook, before any other."""
     stream = Zero3().rank(zero(owned_by_the_root())).stream
     assert story(stream, 1, backward=True) == lines(
-        """+gathered weight
+        """+gathered weight @2
         +gradient scale
         -gradient scale
-        +gathered weight
+        +gathered weight @2
         +gradient m1.weight
         -gradient m1.weight
-        -gathered weight
-        +gathered weight
+        -gathered weight @2
+        +gathered weight @2
         +gradient m0.weight
         -gradient m0.weight
-        -gathered weight
-        -gathered weight"""
+        -gathered weight @2
+        -gathered weight @2"""
     )
 
 
@@ -203,7 +203,7 @@ def test_zero_3_lets_what_runs_backward_last_go_when_backward_ends() -> None:
     """Its inputs have no gradient whose hook would release it (parameter_offload.py: PostBackwardFunction)."""
     settings = (("zero.param_persistence_threshold", "0"), ("zero.reduce_bucket_size", "768"))
     told = story(Zero3().rank(replace(zero(tiny_trace([(63, 4)] * 3)), settings=settings)).stream, 1, backward=True)
-    assert told[-2:] == ["-reduce-scatter input", "-gathered weight"]
+    assert told[-2:] == ["-reduce-scatter input @1", "-gathered weight @2"]
 
 
 @pytest.mark.parametrize(("threshold", "whole"), [(255, 0), (256, 3)])

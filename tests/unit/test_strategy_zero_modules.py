@@ -68,6 +68,12 @@ class Ledger:
     def fetch(self, at: int, elements: int) -> int:
         return 0  # partitions lie on the device
 
+    def gather(self, at: int) -> None: ...
+
+    def limit(self, at: int) -> None: ...
+
+    def use(self, at: int, landed: int) -> None: ...
+
     def give(self, at: int, ticket: int) -> None:
         if ticket:
             del self.held[ticket]

@@ -4,12 +4,23 @@ import numpy as np
 import pytest
 
 from gpu_plan.planner.memory.allocator.replay import AllocatorResult, replay, simulate
-from gpu_plan.planner.memory.schedule import MAX_QUEUED_LAUNCHES, RUNS_AHEAD, DeviceStreams, Moment, Schedule
+from gpu_plan.planner.memory.schedule import (
+    DEFAULT_STREAM,
+    MAX_QUEUED_LAUNCHES,
+    RUNS_AHEAD,
+    DeviceStreams,
+    Moment,
+    Schedule,
+)
 from gpu_plan.planner.memory.stream import RankStream
+from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.fsdp1 import rank
 from gpu_plan.planner.strategy.fsdp1.queues import UNSHARD_STREAM, Queues
+from gpu_plan.planner.strategy.kinds.zero1 import Zero1
+from gpu_plan.planner.strategy.kinds.zero2 import Zero2
 from gpu_plan.planner.strategy.kinds.zero3 import Zero3
-from gpu_plan.planner.strategy.zero.stage3.queues import MAX_OPEN_REDUCTIONS
+from gpu_plan.planner.strategy.zero.stage3.queues import MAX_OPEN_FETCHES, MAX_OPEN_REDUCTIONS
+from gpu_plan.planner.strategy.zero.stage3.queues import Queues as ZeroQueues
 from gpu_plan.planner.units import MIB
 from gpu_plan.planner.workload.training import Stack
 from tests.support.tiny_trace import tiny_trace
@@ -19,6 +30,7 @@ from tests.unit.test_strategy_zero import context as zero_context
 NOW: Moment = (1, 0)
 LATER: Moment = (9, 9)
 LAYERS = 8
+MATRICES = 8
 TALL = ((1024, 4096), *[(4096, 4096)] * LAYERS, (1024, 4096))
 
 
@@ -170,21 +182,95 @@ def zero3(**settings: str) -> RankStream:
     chosen = {"zero.reduce_bucket_size": str(MIB), "zero.param_persistence_threshold": "0"} | {
         f"zero.{key}": value for key, value in settings.items()
     }
-    return Zero3().rank(zero_context(tiny_trace([(1024, 1024)] * 8), settings=tuple(chosen.items()))).stream
+    return Zero3().rank(zero_context(tiny_trace([(1024, 1024)] * MATRICES), settings=tuple(chosen.items()))).stream
+
+
+def waiting(stream: RankStream, schedule: Schedule, pool: int, segments: int = 9) -> int:
+    """Most blocks of a stream's pool that are freed and wait at once, in so many segments of the run."""
+    returns = stream.returns(schedule)
+    if returns is None:
+        return 0
+    inside = (stream.cuda_stream[stream.event_tensor] == pool) & (stream.event_segment < segments)
+    at = np.flatnonzero(inside)
+    back = returns[at]
+    return max(int(((at <= event) & (back > event)).sum()) for event in at)
 
 
 def test_gradients_of_zero_3_wait_for_as_many_reductions_as_may_be_open() -> None:
     """stage3.py: max_param_reduce_events is two; the host waits for the oldest once there are more."""
     stream = zero3()
-    returns = stream.returns(Schedule.AHEAD)
-    assert returns is not None
-    at = np.arange(len(returns))
-    most = max(int(((at <= event) & (returns > event)).sum()) for event in at)
-    assert most == MAX_OPEN_REDUCTIONS + 2, (
+    assert waiting(stream, Schedule.QUEUED, DEFAULT_STREAM) == MAX_OPEN_REDUCTIONS + 2, (
         "three open ones, for the host waits before it opens a fourth, and what is copied"
     )
     assert len({simulate(stream, 1, schedule=schedule).peak_allocated_bytes for schedule in Schedule}) == 1
 
 
+@pytest.mark.parametrize("prefetch", ["0", str(MIB), str(2 * MIB)])
+def test_gathered_parameters_of_zero_3_wait_for_the_computation(prefetch: str) -> None:
+    """partition_parameters.py: free_param records the computing stream. A gathered matrix takes 2 MiB.
+
+    Where the network is the slower, what was used before the third parameter back landed is over once the host has
+    waited for its event: that one and two more still wait, and the one that is freed next. Where it is not, a step of
+    few kernels is queued as a whole.
+    """
+    stream = zero3(prefetch_bucket_size=prefetch, max_reuse_distance="0")
+    gathers = ZeroQueues(overlaps=True).gather_pool
+    # The first iteration gathers nothing ahead; in the second the host is held by reductions alone where all is there.
+    assert waiting(stream, Schedule.AHEAD, gathers, segments=2) == MAX_OPEN_FETCHES + 2
+    assert waiting(stream, Schedule.AHEAD, gathers) <= MAX_OPEN_REDUCTIONS + 3
+    assert waiting(stream, Schedule.QUEUED, gathers) >= MATRICES
+    assert waiting(stream, Schedule.WAITS, gathers) == 0
+    assert len({simulate(stream, 1, schedule=schedule).peak_allocated_bytes for schedule in Schedule}) == 1
+    reserved = {schedule: simulate(stream, 1, schedule=schedule).peak_reserved_bytes for schedule in Schedule}
+    assert reserved[Schedule.WAITS] <= reserved[Schedule.AHEAD] <= reserved[Schedule.LAGS] <= reserved[Schedule.QUEUED]
+
+
+def test_what_zero_3_gathers_and_reduces_comes_from_pools_of_their_own() -> None:
+    stream = zero3()
+    queues = ZeroQueues(overlaps=True)
+    own = stream.labels[-len(stream.labels) :]
+    placed = stream.cuda_stream[-len(own) :]
+    pools = {label: int(pool) for label, pool in zip(own, placed, strict=True)}
+    assert pools["gathered weight"] == queues.gather_pool != DEFAULT_STREAM
+    assert pools["ZeRO reduce bucket"] == pools["weight partitions"] == DEFAULT_STREAM
+
+
+def test_the_host_waits_for_the_oldest_of_more_than_two_fetches() -> None:
+    """The computation that used what landed before is over then; a gather that is done at once says nothing of it."""
+    queues = ZeroQueues(overlaps=True)
+    freed = []
+    for fetch in range(4):
+        queues.gather()
+        queues.limit((fetch, 0))
+        queues.use(1)
+        freed.append(queues.free_gathered())
+    waits = [found.until for found in freed if found is not None]
+    assert [Schedule.AHEAD in until for until in waits] == [False] * 4
+    queues.gather()
+    queues.limit(LATER)
+    assert [until.get(Schedule.AHEAD) for until in waits] == [LATER, None, None, None]
+    assert not any(Schedule.QUEUED in until for until in waits)
+
+
 def test_without_overlap_zero_3_has_one_stream() -> None:
-    assert zero3(overlap_comm="false").event_return is None
+    stream = zero3(overlap_comm="false")
+    assert stream.event_return is None
+    assert not stream.cuda_stream.any()
+
+
+@pytest.mark.parametrize("kind", [Zero1(), Zero2()])
+def test_overlapping_reductions_of_zero_1_and_2_have_a_pool_of_their_own_and_nothing_waits(kind: Strategy) -> None:
+    """stage_1_and_2.py: average_tensor, copy_grads_in_partition; the buckets go once the device has been waited for."""
+
+    def streams(overlap: str) -> tuple[RankStream, set[str]]:
+        settings = (("zero.overlap_comm", overlap), ("zero.reduce_bucket_size", str(MIB)))
+        stream = kind.rank(zero_context(tiny_trace([(1024, 1024)] * MATRICES), settings=settings)).stream
+        placed = stream.cuda_stream[-len(stream.labels) :]
+        return stream, {label for label, pool in zip(stream.labels, placed, strict=True) if pool}
+
+    one, none = streams("false")
+    two, own = streams("true")
+    assert not none
+    assert own == {"gradients in partition"}
+    assert one.event_return is None
+    assert two.event_return is None

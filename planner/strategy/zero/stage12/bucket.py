@@ -2,16 +2,25 @@
 
 Mirrors deepspeed/runtime/zero/stage_1_and_2.py: setup_buckets, reduce_independent_p_g_buckets_and_remove_grads,
 average_tensor, reduce_ipg_grads, copy_grads_in_partition, independent_gradient_partition_epilogue.
+
+With overlap_comm a bucket is reduced, and its gradients put where they belong, on a stream of its own: what is made
+there comes from that stream's pool (average_tensor, reduce_ipg_grads). Nothing waits for it: the stream is recorded on
+its own blocks and on the buckets alone (allreduce_and_copy_with_multiple_ranks), and those go when the device has been
+waited for (independent_gradient_partition_epilogue).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpu_plan.planner.memory.schedule import DEFAULT_STREAM
 from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder
 from gpu_plan.planner.strategy.base import nbytes
 from gpu_plan.planner.strategy.zero.common import MASTER, NORM, ZeroConfig
 from gpu_plan.planner.strategy.zero.stage12.flat import Ownership, Slice, flatten_copies
 from gpu_plan.planner.trace.events import Category
+
+_REDUCTION_STREAM = 1
+"""reduction_stream."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +48,11 @@ class Bucket:
     _elements: int = 0
     _mine: frozenset[int] = frozenset()
     _numel: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def _pool(self) -> int:
+        """Stream from whose pool what a reduction makes comes."""
+        return _REDUCTION_STREAM if self.config.overlap else DEFAULT_STREAM
 
     def __post_init__(self) -> None:
         self._mine = self.owned.parameters
@@ -87,7 +101,8 @@ class Bucket:
         parts = [part for parameter, _ in self._held for part in self.slices[parameter]]
         for elements in flatten_copies(parts, self.config.reduce_bucket):
             if elements:
-                self.builder.transient(at, nbytes(elements, self.dtype), Category.COMMUNICATION, "flattened bucket")
+                size = nbytes(elements, self.dtype)
+                self.builder.transient(at, size, Category.COMMUNICATION, "flattened bucket", cuda_stream=self._pool)
         for parameter, holder in self._held:
             self._settle(at, parameter, holder, boundary)
         self._held, self._elements = [], 0
@@ -99,7 +114,8 @@ class Bucket:
             self._to_host(at, parameter)
         elif mine and not self.offload and self.partition is None:
             size = nbytes(self.owned.touched, self.dtype)
-            self.partition = self.builder.alloc(at, size, Category.GRADIENTS, "gradients in partition")
+            label = "gradients in partition"
+            self.partition = self.builder.alloc(at, size, Category.GRADIENTS, label, cuda_stream=self._pool)
         if self._numel[parameter] <= self.config.reduce_bucket:
             return
         drops = (self.partitioned and not mine) or (mine and (not self.offload or boundary))
@@ -111,6 +127,8 @@ class Bucket:
     def _to_host(self, at: Point, parameter: int) -> None:
         """Norm in fp64, then the fp32 copy that travels (async_inplace_copy_grad_to_fp32_buffer_from_gpu)."""
         numel = max(part.numel for part in self.slices[parameter] if part.rank == self.owned.rank)
-        self.builder.transient(at, nbytes(numel, NORM), Category.TEMPORARY, "gradient norm in fp64")
+        builder, pool = self.builder, self._pool
+        builder.transient(at, nbytes(numel, NORM), Category.TEMPORARY, "gradient norm in fp64", cuda_stream=pool)
         if self.dtype != MASTER:
-            self.builder.transient(at, nbytes(numel, MASTER), Category.TEMPORARY, "gradient in fp32 on its way to host")
+            size, label = nbytes(numel, MASTER), "gradient in fp32 on its way to host"
+            builder.transient(at, size, Category.TEMPORARY, label, cuda_stream=pool)

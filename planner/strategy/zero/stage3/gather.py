@@ -16,6 +16,8 @@ from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 
 At = TypeVar("At")
 _At = TypeVar("_At", contravariant=True)
+GATHERED, COALESCED, PERSISTENT = "gathered weight", "coalesced all-gather", "persistent weight"
+"""What is taken: a parameter whole, the flat buffer of a call for several, and what stays whole from a step on."""
 _LONG_AGO = -(10**10)
 """The latest use of what was never used, before every step; DeepSpeed says -1e10."""
 
@@ -33,6 +35,18 @@ class Storage(Protocol[_At]):
 
     def give(self, at: _At, ticket: int) -> None:
         """Frees what a ticket stands for."""
+        ...
+
+    def gather(self, at: _At) -> None:
+        """An all-gather into what was just taken."""
+        ...
+
+    def limit(self, at: _At) -> None:
+        """A parameter in flight is about to be waited for: the host may have to wait for an older one first."""
+        ...
+
+    def use(self, at: _At, landed: int) -> None:
+        """The computation waits for what was gathered so far; so many parameters have just landed."""
         ...
 
 
@@ -103,6 +117,8 @@ class Coordinator(Generic[At]):
     """Storages of released parameters that autograd still holds."""
     _graphs: list[tuple[set[int], list[int]]] = field(default_factory=list)
     """By pass, newest last: storages that its graph names, and of them those of released parameters."""
+    _issued: bool = False
+    """Whether anything was gathered that the computation does not wait for yet."""
     _users: dict[int, set[int]] = field(default_factory=dict)
     _backward: dict[int, None] = field(default_factory=dict)
 
@@ -131,10 +147,10 @@ class Coordinator(Generic[At]):
         needed = self.owned.get(module)
         if needed:
             self._gather(at, needed, backward=backward, ahead=False)
-            for parameter in needed:
-                self._users.setdefault(parameter, set()).add(module)
-                if parameter in self._flights:
-                    self._land(at, parameter)
+            self._land_each(at, module, needed)
+        if self._issued:
+            self.storage.use(at, 0)
+            self._issued = False
         if self._complete and (self._queue or self.pool is not None):
             if needed:
                 self._dequeue(needed)
@@ -191,7 +207,7 @@ class Coordinator(Generic[At]):
             self.pool.ensure(persistent)
         partitions = self._copy_over(at, persistent)
         for parameter in persistent:
-            self._whole[parameter] = self.storage.take(at, self._padded(parameter), "persistent weight")
+            self._whole[parameter] = self.storage.take(at, self._padded(parameter), PERSISTENT)
         for ticket in partitions:
             self.storage.give(at, ticket)
 
@@ -226,25 +242,37 @@ class Coordinator(Generic[At]):
         elements = sum(map(self._padded, absent))
         self.gathers[Gather(elements, backward, ahead)] += 1
         flight = _Flight(absent, waiting=len(absent))
+        self._issued = True
         if len(absent) == 1 or self.limits.world_size == 1:
             for parameter in absent:
-                self._whole[parameter] = self.storage.take(at, self._padded(parameter), "gathered weight")
+                self._whole[parameter] = self.storage.take(at, self._padded(parameter), GATHERED)
             flight.landed = True
         else:
-            flight.buffer = self.storage.take(at, elements, "coalesced all-gather")
+            flight.buffer = self.storage.take(at, elements, COALESCED)
         for ticket in self._copy_over(at, absent):
             self.storage.give(at, ticket)
+        self.storage.gather(at)
         for parameter in absent:
             self._flights[parameter] = flight
             if self.pool is not None and parameter in self.persistent:
                 self.pool.release(parameter)
+
+    def _land_each(self, at: At, module: int, needed: Sequence[int]) -> None:
+        """What the module needs becomes available; waiting for one parameter is an event of its own."""
+        for parameter in needed:
+            self._users.setdefault(parameter, set()).add(module)
+            if parameter in self._flights:
+                self.storage.limit(at)
+                self._land(at, parameter)
+                self.storage.use(at, 1)
+                self._issued = False
 
     def _land(self, at: At, parameter: int) -> None:
         """Waiting for one parameter copies all of its call out of the flat buffer."""
         flight = self._flights.pop(parameter)
         if not flight.landed:
             for other in flight.parameters:
-                self._whole[other] = self.storage.take(at, self.numel[other], "gathered weight")
+                self._whole[other] = self.storage.take(at, self.numel[other], GATHERED)
             flight.landed = True
         flight.waiting -= 1
         if flight.waiting == 0 and flight.buffer is not None:

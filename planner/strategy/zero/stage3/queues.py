@@ -1,28 +1,53 @@
-"""ZeRO-3's reduction stream, on which every gradient is recorded that is copied into the bucket.
+"""ZeRO-3's streams: the one that gathers, the one that reduces, and what of the computing one the host knows.
 
-Mirrors deepspeed/runtime/zero/stage3.py (0.19.8): __add_grad_to_ipg_bucket (record_stream),
-__reduce_and_partition_ipg_grads (param_reduce_events, of which max_param_reduce_events may be open before the host
-waits for the oldest) and independent_gradient_partition_epilogue (the stream is synchronised). Without overlap_comm the
-stream is the computing one, and nothing waits.
+Mirrors deepspeed 0.19.8 (runtime/zero): parameter_offload.py: DeepSpeedZeRoOffload.__init__ (allgather_stream),
+partitioned_param_coordinator.py: _fetch_sub_module_impl (gathers and their copies on that stream, of whose events
+max_ongoing_fetch_events may be open before the host waits for the oldest; the computation waits for the stream) and
+partition_parameters.py: free_param (records the computing stream on a parameter that is freed). stage3.py:
+__add_grad_to_ipg_bucket (record_stream), __reduce_and_partition_ipg_grads (param_reduce_events, of which
+max_param_reduce_events may be open), partition_grads (record_stream) and independent_gradient_partition_epilogue (the
+stream is synchronised). Without overlap_comm all of it is the computing stream, and nothing waits.
+
+The stream that gathers never waits for the computing one: how far the host gets ahead of the computation follows from
+which of the two is the slower. Where the network is, a parameter lands when the computation that uses what landed
+before it is over, and the limit on events holds the host as near (schedules AHEAD and LAGS). Where the computation is,
+gathers are done at once, their events hold nobody, and in forward the queue of launches alone does (QUEUED).
 """
 
 from collections import deque
 
-from gpu_plan.planner.memory.schedule import DEFAULT_STREAM, Clock, DeviceStreams, Moment, Waits
+from gpu_plan.planner.memory.schedule import (
+    DEFAULT_STREAM,
+    LIMITED,
+    Clock,
+    DeviceStreams,
+    Moment,
+    Schedule,
+    Waits,
+)
 
-# stage3.py: reduce_and_partition_stream, where overlap_comm makes one beside the default stream.
-_REDUCE_STREAM = 1
+_REDUCE, _GATHER = 1, 2
+# Gathers and reductions of all ranks share one communicator, whose work runs in the order in which it was issued.
+_NCCL = 3
 MAX_OPEN_REDUCTIONS = 2
 """max_param_reduce_events."""
+MAX_OPEN_FETCHES = 2
+"""max_ongoing_fetch_events."""
 
 
-class ReduceQueue:
-    """What is queued on the reduction stream; `overlaps` is overlap_comm."""
+class Queues:
+    """What is queued on each stream; `overlaps` is overlap_comm."""
 
     def __init__(self, *, overlaps: bool) -> None:
         self._overlaps = overlaps
         self._streams = DeviceStreams()
-        self._open: deque[Clock] = deque()
+        self._reductions: deque[Clock] = deque()
+        self._fetches: deque[tuple[Clock, Clock]] = deque()
+        """Of each event what it stands behind, and what is over by then where the network is the slower."""
+        self.gather_pool = _GATHER if overlaps else DEFAULT_STREAM
+        """Stream from whose pool gathered parameters come."""
+        self.reduce_pool = _REDUCE if overlaps else DEFAULT_STREAM
+        """Stream from whose pool what a reduction makes comes."""
 
     def launched(self, kernels: int, moment: Moment) -> None:
         """The computation's kernels that were launched so far."""
@@ -32,20 +57,65 @@ class ReduceQueue:
         """A batch is copied to the device: the host waits for what is queued before."""
         self._streams.host_waits(self._streams.record(DEFAULT_STREAM), moment)
 
+    # -- gathered parameters ---------------------------------------------------------------------------------
+
+    def gather(self) -> None:
+        """An all-gather."""
+        if self._overlaps:
+            self._collective(_GATHER)
+
+    def limit(self, moment: Moment) -> None:
+        """Before a parameter is waited for: the oldest of more open events than may be."""
+        if len(self._fetches) > MAX_OPEN_FETCHES:
+            event, in_step = self._fetches.popleft()
+            self._streams.host_waits(in_step, moment, LIMITED)
+            self._streams.host_waits(event, moment, (Schedule.QUEUED,))
+
+    def use(self, landed: int) -> None:
+        """The computation waits for what was gathered; each parameter that has landed leaves an event."""
+        if not self._overlaps:
+            return
+        before = self._streams.record(DEFAULT_STREAM)
+        self._streams.wait(DEFAULT_STREAM, _GATHER)
+        for _ in range(landed):
+            event = self._streams.record(_GATHER)
+            self._fetches.append((event, {**before, **event, DEFAULT_STREAM: before[DEFAULT_STREAM]}))
+
+    def free_gathered(self) -> Waits | None:
+        """A parameter is freed that the computation may still use."""
+        return self._streams.free(DEFAULT_STREAM) if self._overlaps else None
+
+    # -- gradients -------------------------------------------------------------------------------------------
+
     def copy_gradient(self) -> Waits | None:
         """A gradient is copied into the bucket, and its own storage freed."""
         if not self._overlaps:
             return None
-        self._streams.wait(_REDUCE_STREAM, DEFAULT_STREAM)
-        return self._streams.free(_REDUCE_STREAM)
+        self._streams.wait(_REDUCE, DEFAULT_STREAM)
+        return self._streams.free(_REDUCE)
+
+    def hold_gradient(self) -> None:
+        """One that is too large for the bucket waits for its reduction as it is."""
+        if self._overlaps:
+            self._streams.wait(_REDUCE, DEFAULT_STREAM)
 
     def reduce(self, moment: Moment) -> None:
         """A bucket is reduced; the host first waits for the oldest where more are open than may be."""
-        if len(self._open) > MAX_OPEN_REDUCTIONS:
-            self._streams.host_waits(self._open.popleft(), moment)
-        self._open.append(self._streams.record(_REDUCE_STREAM))
+        if len(self._reductions) > MAX_OPEN_REDUCTIONS:
+            self._streams.host_waits(self._reductions.popleft(), moment)
+        if self._overlaps:
+            self._collective(_REDUCE)
+            self._reductions.append(self._streams.record(_REDUCE))
+
+    def free_reduced(self) -> Waits | None:
+        """A gradient that was reduced where it stood is freed."""
+        return self._streams.free(_REDUCE) if self._overlaps else None
 
     def end_backward(self, moment: Moment) -> None:
         """The host waits for the stream."""
-        self._open.clear()
-        self._streams.host_waits(self._streams.record(_REDUCE_STREAM), moment)
+        self._reductions.clear()
+        self._streams.host_waits(self._streams.record(self.reduce_pool), moment)
+
+    def _collective(self, stream: int) -> None:
+        self._streams.wait(_NCCL, stream)
+        self._streams.wait(stream, _NCCL)

@@ -14,18 +14,19 @@ import numpy as np
 
 from gpu_plan.planner.dtypes import is_floating
 from gpu_plan.planner.memory.optimizer.steps import LocalTensor, place_state, place_step
+from gpu_plan.planner.memory.schedule import DEFAULT_STREAM
 from gpu_plan.planner.memory.stream import Handle, Pass, Point, StreamBuilder, marks
 from gpu_plan.planner.speed.model import Collective
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, nbytes, place_buffers, place_workspaces
 from gpu_plan.planner.strategy.optimizer_step import optimizer_work
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.strategy.zero import common
-from gpu_plan.planner.strategy.zero.stage3.gather import Coordinator, Limits
+from gpu_plan.planner.strategy.zero.stage3.gather import GATHERED, PERSISTENT, Coordinator, Limits
 from gpu_plan.planner.strategy.zero.stage3.host import optimizer_host_bytes, weights_host_bytes
 from gpu_plan.planner.strategy.zero.stage3.leaves import leaf_parameters
 from gpu_plan.planner.strategy.zero.stage3.nvme import Nvme, nvme_layout, nvme_notes
 from gpu_plan.planner.strategy.zero.stage3.partition import holders, partition
-from gpu_plan.planner.strategy.zero.stage3.queues import ReduceQueue
+from gpu_plan.planner.strategy.zero.stage3.queues import Queues
 from gpu_plan.planner.strategy.zero.stage3.swap import SwapPool
 from gpu_plan.planner.strategy.zero.stage3.told import Asked, Recorded, Recorder, Repeated, scripts
 from gpu_plan.planner.strategy.zero.stage3.traffic import Traffic, collectives
@@ -50,14 +51,20 @@ _QLORA = (
 class _Placed:
     """The coordinator's buffers, placed in a stream."""
 
-    def __init__(self, builder: StreamBuilder, dtype: str, *, from_host: bool) -> None:
-        self._builder, self._dtype, self._from_host = builder, dtype, from_host
+    def __init__(self, builder: StreamBuilder, dtype: str, queues: Queues, *, from_host: bool) -> None:
+        self._builder, self._dtype, self._queues, self._from_host = builder, dtype, queues, from_host
         self._handles: list[Handle | None] = []
+        self._recorded: set[int] = set()
+        """Tickets of what the computing stream is recorded on when it is freed: parameters of the gathering stream."""
 
     def take(self, at: Point, elements: int, label: str) -> int:
-        size = nbytes(elements, self._dtype)
-        self._handles.append(self._builder.alloc(at, size, Category.COMMUNICATION, label))
-        return len(self._handles) - 1
+        """What stays from a step on is gathered there, by the computing stream."""
+        size, ticket = nbytes(elements, self._dtype), len(self._handles)
+        pool = DEFAULT_STREAM if label == PERSISTENT else self._queues.gather_pool
+        if label == GATHERED:
+            self._recorded.add(ticket)
+        self._handles.append(self._builder.alloc(at, size, Category.COMMUNICATION, label, cuda_stream=pool))
+        return ticket
 
     def fetch(self, at: Point, elements: int) -> int:
         if self._from_host:
@@ -68,7 +75,19 @@ class _Placed:
     def give(self, at: Point, ticket: int) -> None:
         handle = self._handles[ticket]
         if handle is not None:
-            self._builder.free(at, handle)
+            waits = self._queues.free_gathered() if ticket in self._recorded else None
+            self._builder.free(at, handle, waits)
+
+    def gather(self, at: Point) -> None:
+        del at
+        self._queues.gather()
+
+    def limit(self, at: Point) -> None:
+        self._queues.limit(self._builder.moment(at))
+
+    def use(self, at: Point, landed: int) -> None:
+        del at
+        self._queues.use(landed)
 
 
 class Stage3:
@@ -89,6 +108,7 @@ class Stage3:
         self.pool = (
             SwapPool(swapped=self.nvme.swapped, buffers=self.buffers) if self.nvme and self.nvme.swapped else None
         )
+        self.queues = Queues(overlaps=self.config.overlap)
         self.coordinator = self._asked()
         self.lookups = lookup_modules(context.trace)
         self.leaves = leaf_parameters(context.trace)
@@ -99,7 +119,6 @@ class Stage3:
         self.bucket_elements = 0
         self.reduced: Counter[int] = Counter()
         self.rests: list[Handle] = []
-        self.queue = ReduceQueue(overlaps=self.config.overlap)
         self.kernels = np.cumsum(context.trace.kind == Kind.OPERATOR)
         """Kernels launched up to each event of a pass."""
 
@@ -109,7 +128,7 @@ class Stage3:
     def _asked(self) -> Asked:
         """Who says what is gathered: where another rank asked the same, as it was told."""
         context, parts = self.context, self.parts
-        storage = _Placed(self.builder, self.dtype, from_host=self.weights_on_host)
+        storage = _Placed(self.builder, self.dtype, self.queues, from_host=self.weights_on_host)
         limits = Limits(
             prefetch=self.config.prefetch,
             max_live=self.config.max_live,
@@ -240,7 +259,7 @@ class Stage3:
     def _run(self, in_pass: Pass) -> None:
         trace, builder, coordinator = self.context.trace, self.builder, self.coordinator
         start = builder.at_mark(in_pass, Mark.FORWARD)
-        self.queue.begin(builder.moment(start))
+        self.queues.begin(builder.moment(start))
         coordinator.begin(start)
         self.reduced.clear()
         # The hook that releases after backward hangs on a module's inputs: it never runs where none has a gradient,
@@ -263,7 +282,7 @@ class Stage3:
                 coordinator.fetch(builder.after(in_pass, position), 0, backward=True)
                 root_entered = True
             at = builder.after(in_pass, position)
-            self.queue.launched(launched, builder.moment(at))
+            self.queues.launched(launched, builder.moment(at))
             if kind == gradient and position != builder.gradient_event(subject):
                 continue  # A loss that caches gradients runs several backward passes: the last one completes it.
             if kind == gradient:
@@ -290,7 +309,7 @@ class Stage3:
                 coordinator.release(at, subject, backward=True)
         end = builder.at_mark(in_pass, Mark.BACKWARD_END)
         self._reduce(end, in_pass)
-        self.queue.end_backward(builder.moment(end))
+        self.queues.end_backward(builder.moment(end))
         coordinator.finish_backward(end)
         if self.context.stack.traits.is_trainer:
             coordinator.drop_graphs(end, but=0)
@@ -307,7 +326,9 @@ class Stage3:
         if self.bucket and self.bucket_elements + numel > self.config.reduce_bucket:
             self._reduce(at, in_pass)
         if numel <= self.config.reduce_bucket:
-            self.builder.free_gradient(at, in_pass, parameter, self.queue.copy_gradient())
+            self.builder.free_gradient(at, in_pass, parameter, self.queues.copy_gradient())
+        else:
+            self.queues.hold_gradient()
         self.bucket.append(parameter)
         self.bucket_elements += numel
 
@@ -316,19 +337,20 @@ class Stage3:
         if not self.bucket:
             return
         builder, world = self.builder, self.context.world_size
-        self.queue.reduce(builder.moment(at))
+        self.queues.reduce(builder.moment(at))
         elements = sum(self.parts.share[index] for index in self.bucket) * world
         self.reduced[elements] += 1
         copy = None
         if len(self.bucket) > 1 or elements != self.bucket_elements:
             size = nbytes(elements, self.dtype)
-            copy = builder.alloc(at, size, Category.COMMUNICATION, "reduce-scatter input")
+            label, pool = "reduce-scatter input", self.queues.reduce_pool
+            copy = builder.alloc(at, size, Category.COMMUNICATION, label, cuda_stream=pool)
         files: list[Handle] = []
         for parameter in self.bucket:
             if self.offload:
                 files += self._to_host(at, parameter, in_pass.last)
             if self.parts.numel[parameter] > self.config.reduce_bucket:
-                builder.free_gradient(at, in_pass, parameter)
+                builder.free_gradient(at, in_pass, parameter, self.queues.free_reduced())
         for handle in files:
             builder.free(at, handle)
         if copy is not None:
@@ -342,19 +364,21 @@ class Stage3:
         (_swap_out_offload_fp32_gradients). One of which a piece gets no file stays on the device until the step
         (swap_tensor/optimizer_utils.py: _swap_out_gradients keeps the piece, a view of it).
         """
-        builder, share = self.builder, self.parts.share[parameter]
-        back = builder.alloc(at, nbytes(share, self.dtype), Category.GRADIENTS, "gradient partition back from host")
+        builder, share, pool = self.builder, self.parts.share[parameter], self.queues.reduce_pool
+        size = nbytes(share, self.dtype)
+        back = builder.alloc(at, size, Category.GRADIENTS, "gradient partition back from host", cuda_stream=pool)
         file = self.nvme.gradients[parameter] if self.nvme is not None and boundary else None
         kept: Handle | None = None
         if boundary:
             norm = nbytes(min(share, _NORM_CHUNK), common.NORM)
-            builder.transient(at, norm, Category.TEMPORARY, "gradient norm in fp64")
+            builder.transient(at, norm, Category.TEMPORARY, "gradient norm in fp64", cuda_stream=pool)
             size = nbytes(share, common.MASTER)
+            wide = self.dtype != common.MASTER
             if file is not None:
-                wide = self.dtype != common.MASTER
-                kept = builder.alloc(at, size, Category.GRADIENTS, "fp32 gradient on its way to NVMe") if wide else back
-            elif self.dtype != common.MASTER:
-                builder.transient(at, size, Category.TEMPORARY, "gradient in fp32 on its way to host")
+                label = "fp32 gradient on its way to NVMe"
+                kept = builder.alloc(at, size, Category.GRADIENTS, label, cuda_stream=pool) if wide else back
+            elif wide:
+                builder.transient(at, size, Category.TEMPORARY, "gradient in fp32 on its way to host", cuda_stream=pool)
         if kept is not back:
             builder.free(at, back)
         if kept is None or file is None:

@@ -15,9 +15,13 @@ from gpu_plan.planner.trace.remembered import of_trace
 
 _FETCHED = "fetched"
 _GIVEN = "given"
+_GATHERED = "gathered"
+_LIMITED = "limited"
+_USED = "used"
 
 Did = tuple[tuple[str, int], ...]
-"""What one call took and gave, in order: a label and elements; `_FETCHED` and elements; `_GIVEN` and a ticket."""
+"""What one call took and gave, in order: a label and elements; `_FETCHED` and elements; `_GIVEN` and a ticket;
+`_GATHERED`; `_LIMITED`; `_USED` and how many landed."""
 
 
 @dataclass(slots=True)
@@ -79,6 +83,21 @@ class Recorder:
         """As of `Storage`."""
         self._now.append((_GIVEN, ticket))
         self._storage.give(at, ticket)
+
+    def gather(self, at: Point) -> None:
+        """As of `Storage`."""
+        self._now.append((_GATHERED, 0))
+        self._storage.gather(at)
+
+    def limit(self, at: Point) -> None:
+        """As of `Storage`."""
+        self._now.append((_LIMITED, 0))
+        self._storage.limit(at)
+
+    def use(self, at: Point, landed: int) -> None:
+        """As of `Storage`."""
+        self._now.append((_USED, landed))
+        self._storage.use(at, landed)
 
     def taken(self) -> Did:
         """What was asked since the last time."""
@@ -145,13 +164,20 @@ class Repeated:
         self.gathers = script.gathers
 
     def begin(self, at: Point) -> None:
+        storage = self._storage
         for what, number in next(self._calls):
             if what is _GIVEN:
-                self._storage.give(at, number)
+                storage.give(at, number)
+            elif what is _USED:
+                storage.use(at, number)
+            elif what is _LIMITED:
+                storage.limit(at)
+            elif what is _GATHERED:
+                storage.gather(at)
             elif what is _FETCHED:
-                self._storage.fetch(at, number)
+                storage.fetch(at, number)
             else:
-                self._storage.take(at, number, what)
+                storage.take(at, number, what)
 
     def fetch(self, at: Point, module: int, *, backward: bool) -> None:
         self.begin(at)
