@@ -9,6 +9,7 @@ from gpu_plan.planner.plan.codec import decode, dump, load_object, plain
 from gpu_plan.planner.plan.figures import (
     CATEGORY_NAMES,
     AtPeak,
+    CrowdedFigures,
     DegreeFigures,
     DevicePrice,
     Evidence,
@@ -16,6 +17,7 @@ from gpu_plan.planner.plan.figures import (
     JobFigures,
     MemoryFigures,
     OutsideAllocator,
+    RankFigures,
     SpeedFigures,
     StageFigures,
     StrategyChoice,
@@ -39,6 +41,7 @@ __all__ = [
     "AtPeak",
     "Candidate",
     "Condition",
+    "CrowdedFigures",
     "DegreeFigures",
     "DevicePlacement",
     "DevicePrice",
@@ -51,6 +54,7 @@ __all__ = [
     "OutsideAllocator",
     "Placement",
     "PlanDocument",
+    "RankFigures",
     "RankingFacts",
     "RecipeFigures",
     "SearchFacts",
@@ -222,6 +226,12 @@ class Candidate:
     """Of inference: figures of load, prefill and decode; None likewise."""
     stages: tuple[StageFigures, ...] = ()
     """Of a pipeline: what each of its ranks takes, first to last; empty for others, and in older files."""
+    ranks: tuple[RankFigures, ...] = ()
+    """Of the best plan: what each kind of rank takes, that of rank 0 first; one where all take the same. Empty for
+    others, for strategies whose worst rank alone is told, and in older files."""
+    crowded: CrowdedFigures | None = None
+    """Of the best plan, where ranks hold experts: what one takes to which more tokens go than to others; None for
+    others, and in older files."""
     serving: ServingFigures | None = None
     """Of a server: its share, its cache and what it holds; None for other jobs, and in older files."""
     recipe: RecipeFigures | None = None

@@ -243,6 +243,52 @@ class StageFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankFigures:
+    """What the ranks of one kind take, where parts of the model cannot be shared out evenly."""
+
+    ranks: tuple[tuple[int, int], ...]
+    """First and last of each run of them, in one replica."""
+    replicas: int
+    """Of which each has as many."""
+    parameters: int
+    """Elements that one of them keeps, padding left out."""
+    peak_allocated_bytes: int
+    device_used_bytes: int
+    phase_of_peak: str
+    at_peak: AtPeak
+
+    @property
+    def count(self) -> int:
+        """Ranks of this kind in one replica."""
+        return sum(last - first + 1 for first, last in self.ranks)
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "parameters", "peak_allocated_bytes", "device_used_bytes")
+        if self.at_peak.total != self.peak_allocated_bytes:
+            raise ValueError(
+                f"at_peak sums to {self.at_peak.total}, peak_allocated_bytes is {self.peak_allocated_bytes}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrowdedFigures:
+    """A rank whose experts are chosen more often than others': the plan's own figures count with even choices."""
+
+    most_times: float
+    """Tokens that a rank can get at most, as a multiple of its even share."""
+    borne_times: float
+    """The multiple for which its device has room, at least; `most_times` where all of it fits."""
+    peak_allocated_bytes: int
+    """At most."""
+    device_used_bytes: int
+    step_seconds: float
+    """With the rank that gets the most, for which all others wait."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "peak_allocated_bytes", "device_used_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DegreeFigures:
     """What one degree costs in an optimizer step of a rank, and what it is good for."""
 

@@ -118,6 +118,8 @@ def candidate_of(
         placement=details.placement,
         inference=details.inference,
         stages=details.stages,
+        ranks=details.ranks,
+        crowded=details.crowded,
         serving=details.serving,
         recipe=details.recipe,
         several=details.several,

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpu_plan.planner.hardware.cluster import Cluster
-from gpu_plan.planner.plan.figures import HostFigures, SpeedFigures, StageFigures, StrategyChoice
+from gpu_plan.planner.plan.figures import (
+    CrowdedFigures,
+    HostFigures,
+    RankFigures,
+    SpeedFigures,
+    StageFigures,
+    StrategyChoice,
+)
 from gpu_plan.planner.plan.inference import InferenceFigures, Placement
 from gpu_plan.planner.plan.recipe import RecipeFigures, SeveralFigures
 from gpu_plan.planner.plan.serving import ServingFigures
@@ -44,6 +51,8 @@ class Details:
     placement: Placement | None = None
     inference: InferenceFigures | None = None
     stages: tuple[StageFigures, ...] = ()
+    ranks: tuple[RankFigures, ...] = ()
+    crowded: CrowdedFigures | None = None
     serving: ServingFigures | None = None
     recipe: RecipeFigures | None = None
     several: SeveralFigures | None = None

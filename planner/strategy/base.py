@@ -58,7 +58,19 @@ class RankContext:
     """The rank's place in a pipeline, where `trace` is of its stages; None: the model is not cut into stages."""
     part: MegatronPart | None = None
     """What of a library's own model the rank computes; None: the user's class runs."""
+    place: int = 0
+    """The rank, among those of its replica: a part that they cannot share out evenly is smaller on the last ones."""
     settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def shard_place(self) -> int:
+        """The rank, among those that its parameters are sharded over."""
+        return self.place // self.tensor_parallel
+
+    @property
+    def expert_place(self) -> int:
+        """The rank, among those that hold the same experts."""
+        return self.place // self.expert_parallel
 
     @property
     def expert_ranks(self) -> int:

@@ -203,6 +203,11 @@ class Traits:
     """Mistakes of a script that are errors under it."""
 
     @property
+    def every_rank(self) -> bool:
+        """Whether its replay heeds the rank's place, so that every kind of rank can be told; others tell the worst."""
+        return self.engine in (Engine.FSDP2, Engine.DTENSOR)
+
+    @property
     def spreads(self) -> bool:
         """Whether transformers itself spreads the model over ranks."""
         return bool(self.tensor_parallel or self.expert_parallel)

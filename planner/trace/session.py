@@ -94,7 +94,7 @@ class TracingSession:
         """Of one of several ranks: a part remembers its group, so that it is built for each trace."""
         if self._source.config is None:
             raise CannotSplitError(f"{self._source.id}: only models of transformers have a plan to be split by")
-        with ranks(variant.spread):
+        with ranks(variant.spread, variant.rank):
             model = build_model(self._source.config, attention=self._attention)
             shard(model, variant.tensor_parallel, variant.expert_parallel, apart=variant.regime.ties_apart)
             return self._traced(model).trace(variant, micro_batch)

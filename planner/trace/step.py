@@ -33,7 +33,7 @@ from gpu_plan.planner.trace.kernels.zero_linear import zero_linear
 from gpu_plan.planner.trace.megatron.stage import Stage, run_part
 from gpu_plan.planner.trace.parallel.context import split_attention
 from gpu_plan.planner.trace.parallel.errors import CannotSplitError
-from gpu_plan.planner.trace.parallel.experts import evenly_dispatched
+from gpu_plan.planner.trace.parallel.experts import dispatched
 from gpu_plan.planner.trace.parallel.stages import stage_backward, stage_loss, stage_output
 from gpu_plan.planner.trace.parallel.tensor import as_between_devices, distributed_types, local_tensor
 from gpu_plan.planner.trace.recording.collection import no_collection
@@ -90,7 +90,7 @@ class Session:
             if self._between_ranks:
                 stack.enter_context(as_between_devices())
             if self.variant.expert_parallel > 1:
-                stack.enter_context(evenly_dispatched(known, self.variant.regime.experts_take))
+                stack.enter_context(dispatched(known, self.variant.regime.experts_take, crowded=self.variant.crowded))
             stack.enter_context(autocast_visible(autocast))
             stack.enter_context(remember_literals(known))
             stack.enter_context(tracker)

@@ -127,6 +127,10 @@ class StepVariant:
     """Ranks that compute one copy of the model together; the step of the first of them is recorded."""
     expert_parallel: int = 1
     """Ranks that hold whole experts each and send each other their tokens."""
+    rank: int = 0
+    """Which of the ranks that compute a copy together: where they cannot share it out evenly, their steps differ."""
+    crowded: bool = False
+    """Whether as many tokens as the code allows choose this rank's experts, instead of as many as any other's."""
     stage: StageCut | None = None
     """The stage of a pipeline whose forward and backward are recorded; None: the whole model's."""
     split: SequenceSplit | None = None
@@ -163,6 +167,8 @@ class StepVariant:
         fused += "" if self.compilation is None else f" compile={self.compilation.key()}"
         fused += "" if self.tensor_parallel == 1 else f" tp={self.tensor_parallel}"
         fused += "" if self.expert_parallel == 1 else f" ep={self.expert_parallel}"
+        fused += "" if self.rank == 0 else f" rank={self.rank}"
+        fused += " crowded" if self.crowded else ""
         fused += "" if self.stage is None else f" stage={self.stage.key()}"
         fused += "" if self.split is None else f" cp={self.split.key()}"
         fused += "" if self.part is None else f" megatron={self.part.key()}"

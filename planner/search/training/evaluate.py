@@ -28,6 +28,7 @@ from gpu_plan.planner.search.training.notes.context import context_notes
 from gpu_plan.planner.search.training.notes.liger import liger_notes
 from gpu_plan.planner.search.training.notes.loader import loader_notes
 from gpu_plan.planner.search.training.piped import PipedRank, PipedStep, judge_pipeline
+from gpu_plan.planner.search.training.ranks.kinds import other_tensor_ranks
 from gpu_plan.planner.speed.in_step import collectives_of, computation_of, exchanges_of, host_copies_of, kept_on_host
 from gpu_plan.planner.speed.model import Collective, Kernel, OptimizerWork, StepTime, StepWork
 from gpu_plan.planner.strategy.base import RankContext, RankPlan, kept_wide, loaded_in
@@ -294,12 +295,16 @@ class Evaluator(BaseEvaluator[Workload]):
 
     def work(self, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
         """What one rank does in a step."""
+        return self.work_of(self.variant(family), family, batch, trace, plan)
+
+    def work_of(self, variant: StepVariant, family: Family, batch: Batch, trace: StepTrace, plan: RankPlan) -> StepWork:
+        """The same of any rank, whose step `trace` is of `variant`."""
         copies = host_copies_of(trace, batch.micro_batch)
         work = self.own_work(family, batch, trace, plan.optimizer_work, (*copies, *plan.collectives))
-        split = self.variant(family).split
+        split = variant.split
         if family.tensor_parallel == family.expert_parallel == 1 and split is None:
             return work
-        key = (self.variant(family).key(), trace.samples)
+        key = (variant.key(), trace.samples)
         if key not in self._computations:
             self._computations[key] = computation_of(trace)
         if split is None:
@@ -377,7 +382,7 @@ class Evaluator(BaseEvaluator[Workload]):
         # On a CPU the weights are what the device holds already.
         return tuple(term for term in terms if term.name == "step") if self.cluster.gpu.is_cpu else terms
 
-    def _with_evaluation(self, family: Family, plan: RankPlan) -> RankPlan:
+    def evaluating(self, family: Family, plan: RankPlan) -> RankPlan:
         """The same rank, which evaluates between its steps where the job does."""
         asked = evaluated(self.workload, self.cluster.world_size // family.copy_ranks)
         if asked is None or not plan.stream.trace.num_events:
@@ -400,13 +405,14 @@ class Evaluator(BaseEvaluator[Workload]):
         accumulation = min(batch.accumulation_steps, 2)
         key = (*_words(family), accumulation, trace.samples)
         if key not in self._plans:
-            plan = self._with_evaluation(family, family.strategy.rank(self.context(family, accumulation, trace)))
+            plan = self.evaluating(family, family.strategy.rank(self.context(family, accumulation, trace)))
+            others = (*plan.other_ranks, *other_tensor_ranks(self, family, batch, trace))
             own = family.own(self.workload)
             notes = (*checkpointing_notes(family.checkpointing, own), *liger_notes(self.workload))
             notes += compilation_notes(self.workload, family.strategy.name)
             notes += context_notes(self.variant(family), self.cluster.gpus_per_node)
             notes += loader_notes(self.workload, self.cluster.world_size // family.copy_ranks)
-            other_ranks = tuple(replace(other, notes=(*other.notes, *notes)) for other in plan.other_ranks)
+            other_ranks = tuple(replace(other, notes=(*other.notes, *notes)) for other in others)
             self._plans[key] = replace(plan, notes=(*plan.notes, *notes), other_ranks=other_ranks)
         return self._plans[key]
 

@@ -25,6 +25,8 @@ from gpu_plan.planner.search.training.least.megatron import hopeless as megatron
 from gpu_plan.planner.search.training.least.together import Bounds
 from gpu_plan.planner.search.training.megatron import judge as megatron
 from gpu_plan.planner.search.training.notes.checkpointing import checkpoint_every
+from gpu_plan.planner.search.training.ranks.crowded import crowded_figures
+from gpu_plan.planner.search.training.ranks.told import ranks_of
 from gpu_plan.planner.search.training.relaxed import relaxed
 from gpu_plan.planner.speed.model import AxisTime
 from gpu_plan.planner.strategy.pipeline.cuts import Pipeline
@@ -376,11 +378,14 @@ class TrainingTask:
             command: str | None = megatron.command(self.evaluator, judgement.family, judgement.batch)
         else:
             command = None if unknown else launch_command(judgement, self._workload, self._cluster, self._script)
+        told = best and not unknown and not judgement.states_only
         return Details(
             command=command,
             units=() if judgement.states_only else wrapped_classes(judgement),
             chosen=dict((*judgement.family.settings, *judgement.plan.chosen)),
             stages=() if judgement.piped is None or judgement.states_only else judgement.piped.figures(),
+            ranks=ranks_of(self.evaluator, judgement) if told else (),
+            crowded=crowded_figures(self.evaluator, judgement) if told else None,
         )
 
     @property

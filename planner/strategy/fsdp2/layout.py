@@ -20,14 +20,13 @@ from gpu_plan.planner.trace.variant import Regime
 
 def _shards(context: RankContext) -> list[Sharding]:
     """Of each parameter; layers of a kind have the same ones."""
-    known: dict[tuple[tuple[int, ...], int], Sharding] = {}
+    known: dict[tuple[tuple[int, ...], bool], Sharding] = {}
     found = []
-    expert_ranks, shard_ranks = context.expert_ranks, context.shard_ranks
+    own = {False: (context.shard_ranks, context.shard_place), True: (context.expert_ranks, context.expert_place)}
     for parameter in context.trace.parameters:
-        ranks = expert_ranks if parameter.experts else shard_ranks
-        key = (parameter.shape, ranks)
+        key = (parameter.shape, parameter.experts)
         if key not in known:
-            known[key] = shard(parameter, ranks)
+            known[key] = shard(parameter, *own[parameter.experts])
         found.append(known[key])
     return found
 

@@ -82,7 +82,7 @@ def sharded_rank(context: RankContext, wrap: Wrapping = wrap_units) -> RankPlan:
         passes.backward(in_pass, unsharded)
         passes.add_gradients(in_pass)
     local = [
-        LocalTensor(name=p.name, numel=layout.shards[i].shard_numel, dtype=layout.master, group=p.mesh)
+        LocalTensor(name=p.name, numel=layout.shards[i].held_numel, dtype=layout.master, group=p.mesh)
         for i, p in enumerate(layout.trace.parameters)
         if layout.steps(i) and not p.tied_to
     ]

@@ -34,20 +34,34 @@ Wrapping = Callable[[StepTrace, bool], list[Unit]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """Sizes of one parameter under FSDP2 on rank 0, which holds the largest shard."""
+    """Sizes of one parameter under FSDP2 on a rank."""
 
     shard_numel: int
     """Rows are split by ceil(rows / ranks); every rank stores that many, the last padded."""
+    held_numel: int
+    """Of these, what is no padding: all of rank 0's. The optimizer sees no more."""
     unsharded_numel: int
     """What an all-gather puts out: shards times ranks, padding included."""
 
 
-def shard(parameter: ParameterInfo, world_size: int) -> Sharding:
-    """_fsdp_param.py: _init_sharded_param chunks dim 0 and pads to the first chunk's size."""
+def rows_of(rows: int, ranks: int, place: int) -> int:
+    """Rows that a rank gets of a tensor that torch.chunk splits: the first ranks as many as fit in all, the last fewer,
+    or none."""
+    most = ceil_div(rows, ranks)
+    return min(most, max(0, rows - place * most))
+
+
+def shard(parameter: ParameterInfo, world_size: int, place: int = 0) -> Sharding:
+    """_fsdp_param.py: _init_sharded_param chunks dim 0 and pads to the first chunk's size; the parameter that the
+    optimizer is given is what is no padding (`sharded_size`)."""
     rows = parameter.shape[0] if parameter.shape else 1
     row = parameter.numel // rows if rows else 0
     shard_numel = ceil_div(rows, world_size) * row
-    return Sharding(shard_numel=shard_numel, unsharded_numel=shard_numel * world_size)
+    return Sharding(
+        shard_numel=shard_numel,
+        held_numel=rows_of(rows, world_size, place) * row,
+        unsharded_numel=shard_numel * world_size,
+    )
 
 
 @of_trace

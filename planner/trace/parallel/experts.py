@@ -1,4 +1,5 @@
-"""Tokens of experts that several ranks hold, sent evenly: how many go where is read on the host, and data decides it.
+"""Tokens of experts that several ranks hold, sent evenly, or as many as may be to one rank: how many go where is read
+on the host, and data decides it.
 
 transformers 5.23 distributed/expert_parallel.py: AllToAllEP counts the tokens of each expert, exchanges the counts with
 the ranks of its group, and reads both to say how long what it sends and receives is.
@@ -20,9 +21,23 @@ def even_choices(top_k_index: torch.Tensor, experts: int) -> torch.Tensor:
     return (torch.arange(top_k_index.numel(), device=top_k_index.device) % experts).view(top_k_index.shape)
 
 
+def crowded_choices(top_k_index: torch.Tensor, experts: int, own: int) -> torch.Tensor:
+    """Indices like `top_k_index`, as many of them as can be among the first `own` experts: a router chooses each expert
+    once a token at most, so that a rank gets min(experts per token, own) of each token's."""
+    chosen = top_k_index.shape[-1]
+    here = min(chosen, own)
+    place = torch.arange(top_k_index.numel(), device=top_k_index.device).view(top_k_index.shape)
+    token, slot = place // chosen, place % chosen
+    near = (token * here + slot) % own
+    if here == chosen:
+        return near
+    return torch.where(slot < here, near, own + (token * (chosen - here) + slot - here) % (experts - own))
+
+
 @contextlib.contextmanager
-def evenly_dispatched(known: KnownValues, takes: str | None = None) -> Iterator[None]:
-    """Within, all ranks choose every expert as often as the others, and what is received of them is in `known`.
+def dispatched(known: KnownValues, takes: str | None = None, *, crowded: bool = False) -> Iterator[None]:
+    """Within, all ranks choose every expert as often as the others, or those of the first rank as often as may be, and
+    what is received of them is in `known`.
 
     `takes`: dtype into which what experts take is cast, None for as it is.
     """
@@ -36,8 +51,10 @@ def evenly_dispatched(known: KnownValues, takes: str | None = None) -> Iterator[
 
     dispatch, exchange = expert_parallel.AllToAllEP._dispatch_tokens, expert_parallel.all_to_all_single
 
-    def evenly(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
-        choices = even_choices(top_k_index, self.num_local_experts * self.ep_mesh.size())
+    def chosen(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        experts = self.num_local_experts * self.ep_mesh.size()
+        choices = crowded_choices(top_k_index, experts, self.num_local_experts) if crowded else None
+        choices = even_choices(top_k_index, experts) if choices is None else choices
         return dispatch(self, hidden_states, choices, top_k_weights)
 
     def exchanged(received: Any, sent: Any, group: Any = None) -> None:
@@ -49,7 +66,7 @@ def evenly_dispatched(known: KnownValues, takes: str | None = None) -> Iterator[
 
     with (
         mock.patch.object(expert_parallel.AutoEP, "__call__", cast if takes else called),
-        mock.patch.object(expert_parallel.AllToAllEP, "_dispatch_tokens", evenly),
+        mock.patch.object(expert_parallel.AllToAllEP, "_dispatch_tokens", chosen),
         mock.patch.object(expert_parallel, "all_to_all_single", exchanged),
     ):
         yield

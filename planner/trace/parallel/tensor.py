@@ -32,10 +32,24 @@ def ranks(degree: int, rank: int = 0) -> Iterator[None]:
     if dist.is_initialized():
         raise UsageError("tensor parallel plans are made in a process that is in no process group")
     dist.init_process_group("fake", rank=rank, world_size=degree, store=FakeStore())
+    with _own_shapes() if rank else contextlib.nullcontext():
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _own_shapes() -> Iterator[None]:
+    """Within, no local shape is another rank's: torch keeps those of views by operator, for the one rank that a process
+    usually is (torch/distributed/tensor/_sharding_prop.py: ShardingPropagator.propagate_op_sharding)."""
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+    _clear_sharding_prop_cache()
     try:
         yield
     finally:
-        dist.destroy_process_group()
+        _clear_sharding_prop_cache()
 
 
 TIED_APART = "_plan_tied_apart"

@@ -35,6 +35,8 @@ class RankCase:
     """Ranks that compute one copy of the model together."""
     expert_parallel: int = 1
     """Ranks that hold whole experts each; tokens are then chosen evenly, here and there."""
+    crowded: bool = False
+    """Whether tokens choose the first rank's experts as often as they may, instead of evenly."""
     quantised: bool = False
     """Whether the frozen linear layers are bitsandbytes' NF4, stored in the type of the rest."""
 
@@ -68,7 +70,7 @@ class RankCase:
         if self.tensor_parallel > 1:
             parts.append(f"TP {self.tensor_parallel}")
         if self.expert_parallel > 1:
-            parts.append(f"EP {self.expert_parallel}")
+            parts.append(f"EP {self.expert_parallel}" + (" crowded" if self.crowded else ""))
         if self.checkpointing is not Checkpointing.NONE:
             parts.append("checkpointing" if self.checkpointing is Checkpointing.FULL else "selective checkpointing")
         if self.lora_rank:

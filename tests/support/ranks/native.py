@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 
-from gpu_plan.planner.trace.parallel.experts import even_choices
+from gpu_plan.planner.trace.parallel.experts import crowded_choices, even_choices
 from tests.support.cpu_reference import real_twin
 from tests.support.ranks.case import RankCase
 
@@ -38,7 +38,7 @@ def loaded(case: RankCase, meta: nn.Module) -> Any:
         fsdp_mixed_precision=case.precision.is_mixed,
     )
     if case.expert_parallel > 1:
-        choose_evenly()
+        choose(crowded=case.crowded)
     kind: Any = type(meta)
     eager = {"attn_implementation": "eager"} if case.attention.value == "eager" else {}
     model = kind.from_pretrained(folder, distributed_config=degrees, dtype=getattr(torch, case.stored), **eager)
@@ -47,17 +47,25 @@ def loaded(case: RankCase, meta: nn.Module) -> Any:
     return model.train()
 
 
-def choose_evenly() -> None:
-    """Every expert as often as the others, in place of what random weights choose: what a plan counts with."""
+_DISPATCH: list[Any] = []
+"""transformers' own, which the first case of a launch puts here."""
+
+
+def choose(*, crowded: bool) -> None:
+    """Every expert as often as the others, or the first rank's as often as may be, in place of what random weights
+    choose: what a plan counts with."""
     from transformers.distributed.expert_parallel import AllToAllEP
 
-    dispatch = AllToAllEP._dispatch_tokens
+    if not _DISPATCH:
+        _DISPATCH.append(AllToAllEP._dispatch_tokens)
 
-    def evenly(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
-        choices = even_choices(top_k_index, self.num_local_experts * self.ep_mesh.size())
-        return dispatch(self, hidden_states, choices, top_k_weights)
+    def chosen(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        own = self.num_local_experts
+        experts = own * self.ep_mesh.size()
+        choices = crowded_choices(top_k_index, experts, own) if crowded else even_choices(top_k_index, experts)
+        return _DISPATCH[0](self, hidden_states, choices, top_k_weights)
 
-    AllToAllEP._dispatch_tokens = evenly
+    AllToAllEP._dispatch_tokens = chosen
 
 
 def copied(model: Any) -> Any:

@@ -70,12 +70,12 @@ def _stack(case: RankCase) -> Stack:
     return Stack.ACCELERATE if case.autocast else Stack.PLAIN
 
 
-def trace_of(case: RankCase) -> StepTrace:
+def trace_of(case: RankCase, rank: int = 0) -> StepTrace:
     """The step in the types in which the strategy computes, every block traced."""
-    return traced_as(case, STRATEGIES[case.strategy].regime(case.precision, _stack(case), _peft(case)))
+    return traced_as(case, STRATEGIES[case.strategy].regime(case.precision, _stack(case), _peft(case)), rank)
 
 
-def traced_as(case: RankCase, regime: Regime) -> StepTrace:
+def traced_as(case: RankCase, regime: Regime, rank: int = 0) -> StepTrace:
     """The same under a given regime."""
     alike = replace(
         case,
@@ -86,17 +86,17 @@ def traced_as(case: RankCase, regime: Regime) -> StepTrace:
         layers=(),
         settings={},
     )
-    return _traced(alike, case.stored, regime)
+    return _traced(alike, case.stored, regime, rank)
 
 
 @once(32)
-def _traced(case: RankCase, stored: str, regime: Regime) -> StepTrace:
+def _traced(case: RankCase, stored: str, regime: Regime, rank: int) -> StepTrace:
     """The same for all cases that a trace does not tell apart."""
-    with ranks(max(case.tensor_parallel, case.expert_parallel)):
-        return _trace(case, stored, regime)
+    with ranks(max(case.tensor_parallel, case.expert_parallel), rank % case.tensor_parallel):
+        return _trace(case, stored, regime, rank)
 
 
-def _trace(case: RankCase, stored: str, regime: Regime) -> StepTrace:
+def _trace(case: RankCase, stored: str, regime: Regime, rank: int) -> StepTrace:
     model = build_model(
         ARCHITECTURES[case.architecture].config(**case.changes),
         attention=case.attention.value,
@@ -122,14 +122,16 @@ def _trace(case: RankCase, stored: str, regime: Regime) -> StepTrace:
         seq_len=case.seq_len,
         tensor_parallel=case.tensor_parallel,
         expert_parallel=case.expert_parallel,
+        rank=rank % case.tensor_parallel,
+        crowded=case.crowded,
     )
     return tracer.trace(variant, case.micro_batch)
 
 
-def context_of(case: RankCase, world_size: int) -> RankContext:
+def context_of(case: RankCase, world_size: int, rank: int = 0) -> RankContext:
     """What the strategy is asked."""
     return RankContext(
-        trace=trace_of(case),
+        trace=trace_of(case, rank),
         precision=case.precision,
         optimizer=case.optimizer,
         stack=_stack(case),
@@ -142,10 +144,11 @@ def context_of(case: RankCase, world_size: int) -> RankContext:
         replicate=case.replicas,
         tensor_parallel=case.tensor_parallel,
         expert_parallel=case.expert_parallel,
+        place=rank % (world_size // case.replicas),
         settings=tuple(case.settings.items()),
     )
 
 
-def stream_of(case: RankCase, world_size: int) -> RankStream:
-    """What the strategy says that rank 0 goes through."""
-    return STRATEGIES[case.strategy].rank(context_of(case, world_size)).stream
+def stream_of(case: RankCase, world_size: int, rank: int = 0) -> RankStream:
+    """What the strategy says that a rank goes through."""
+    return STRATEGIES[case.strategy].rank(context_of(case, world_size, rank)).stream
