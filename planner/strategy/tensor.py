@@ -97,8 +97,8 @@ def _notes(context: RankContext) -> tuple[str, ...]:
         )
     if context.expert_parallel > 1:
         notes.append(
-            "tokens are counted as if every expert were chosen equally often, by every rank: a rank whose experts are"
-            f" chosen more often holds as much more of them, up to {context.expert_parallel} times if all are chosen"
+            "tokens are counted as if every expert were chosen equally often, by every rank; none is dropped: a rank"
+            " whose experts are chosen more often holds as much more of them, and all others wait for it"
         )
     if context.expert_parallel > per_node:
         notes.append(

@@ -9,6 +9,7 @@ from gpu_plan.reports.html.page import bullets, cards, chip, facts, plot, sectio
 from gpu_plan.reports.markup import Child, Html, escaped, table, tag
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.added.degree_words import DEGREE_HEADS, degree_rows
+from gpu_plan.reports.plan.added.rank_words import RANK_HEADS, alike_words, rank_rows
 from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.cost import cost_lines, dollars, unit_words
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
@@ -116,6 +117,7 @@ def memory_section(document: PlanDocument, top: int) -> Html:
         _phases(shown.memory),
         _placement(shown),
         _stages(shown),
+        _ranks(shown),
         _degrees(shown),
     )
 
@@ -187,6 +189,18 @@ def _stages(candidate: Candidate) -> Html:
             "One step of the pipeline: when each rank computes, and when it waits",
         )
     return Html(said + drawn + table(STAGE_HEADS, stage_rows(candidate), label="memory by stage"))
+
+
+def _ranks(candidate: Candidate) -> Html:
+    """What each kind of rank takes, where parts of the model cannot be shared out evenly."""
+    rows = rank_rows(candidate)
+    if not rows:
+        alike = alike_words(candidate)
+        return tag("p", alike) if alike else Html("")
+    from gpu_plan.reports.plots.stages import memory_by_rank
+
+    drawn = plot("ranks", lambda width: memory_by_rank(candidate, width), "Memory by kind of rank")
+    return Html(drawn + table(RANK_HEADS, rows, label="memory by kind of rank"))
 
 
 def _degrees(candidate: Candidate) -> Html:

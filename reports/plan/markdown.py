@@ -7,6 +7,7 @@ from gpu_plan.reports.clean import markdown, markdown_code, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.added.degree_words import DEGREE_HEADS, degree_rows
+from gpu_plan.reports.plan.added.rank_words import RANK_HEADS, alike_words, rank_rows
 from gpu_plan.reports.plan.command import before_launch
 from gpu_plan.reports.plan.explain import HEADER, explain_rows, explained_share
 from gpu_plan.reports.plan.groups import group_rejected
@@ -118,6 +119,11 @@ def _candidate(candidate: Candidate, document: PlanDocument, explain: bool) -> I
     if candidate.stages:
         rows = [tuple(markdown(cell) for cell in row) for row in stage_rows(candidate)]
         yield _table(STAGE_HEADS, rows, frozenset({2, 3, 4, 5, 6}))
+    if kinds := rank_rows(candidate):
+        rows = [tuple(markdown(cell) for cell in row) for row in kinds]
+        yield _table(RANK_HEADS, rows, frozenset({1, 2, 3, 4, 5}))
+    elif explain and (alike := alike_words(candidate)):
+        yield markdown(alike)
 
 
 def _memory_table(memory: MemoryFigures) -> str:

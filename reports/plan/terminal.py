@@ -18,6 +18,7 @@ from gpu_plan.reports.clean import ascii_line, one_line
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import words
 from gpu_plan.reports.plan.added.degree_words import degree_lines
+from gpu_plan.reports.plan.added.rank_words import RANK_HEADS, alike_words, rank_rows
 from gpu_plan.reports.plan.bars import category_bars, total_bar
 from gpu_plan.reports.plan.command import before_launch, command_lines
 from gpu_plan.reports.plan.explain import explain_rows, explained_share
@@ -232,15 +233,21 @@ def _candidate(candidate: Candidate, document: PlanDocument, page: _Page, explai
         yield Text("")
         yield _bars(memory, page)
     if candidate.stages:
-        yield from _stages(candidate, page)
+        yield from _ranks(STAGE_HEADS, stage_rows(candidate), 2, page)
+    if rows := rank_rows(candidate):
+        yield from _ranks(RANK_HEADS, rows, 1, page)
+    elif explain and (alike := alike_words(candidate)):
+        yield from (Text(""), Text("  " + alike, style="dim"))
 
 
-def _stages(candidate: Candidate, page: _Page) -> Iterable[RenderableType]:
-    """What each rank of a pipeline takes."""
+def _ranks(heads: Sequence[str], rows: Sequence[tuple[str, ...]], words: int, page: _Page) -> Iterable[RenderableType]:
+    """What each rank of a pipeline takes, or each kind of rank; columns after the first few `words` are numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for number, head in enumerate(STAGE_HEADS):
-        table.add_column(f"  {head}" if number == 0 else head, justify="right" if number > 1 else "left", no_wrap=True)
-    for row in stage_rows(candidate):
+    for number, head in enumerate(heads):
+        table.add_column(
+            f"  {head}" if number == 0 else head, justify="right" if number >= words else "left", no_wrap=True
+        )
+    for row in rows:
         first, *others = (page.safe(cell) for cell in row)
         table.add_row("  " + first, *others)
     yield Text("")

@@ -25,7 +25,7 @@ from gpu_plan.planner.units import (
 )
 from gpu_plan.reports.durations import seconds
 from gpu_plan.reports.plan import generation_words
-from gpu_plan.reports.plan.added import recipe_words, serving_words, several_words
+from gpu_plan.reports.plan.added import rank_words, recipe_words, serving_words, several_words
 
 _OTHERS = {
     "replicas": "replicas",
@@ -238,12 +238,13 @@ def shape_words(candidate: Candidate) -> list[str]:
 
 
 def extra_lines(candidate: Candidate) -> list[list[str]]:
-    """What a generation, a server or several models add to a candidate, a line each."""
+    """What a generation, a server, several models or experts over ranks add to a candidate, a line each."""
     return [
         *generation_words.lines(candidate),
         *serving_words.lines(candidate),
         *recipe_words.lines(candidate),
         *several_words.lines(candidate),
+        *rank_words.crowded_lines(candidate),
     ]
 
 

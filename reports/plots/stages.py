@@ -1,4 +1,5 @@
-"""Plots of a pipeline: what each rank of it holds at its peak, and when it computes or waits."""
+"""Plots of ranks: what each of a pipeline, or of ranks that are not alike, holds at its peak, and when a pipeline's
+compute or wait."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +9,7 @@ from matplotlib.patches import Patch
 
 from gpu_plan.planner.pipeline.schedules import Action, Kind, Schedule, actions
 from gpu_plan.planner.pipeline.timeline import Timeline, run
-from gpu_plan.planner.plan.document import Candidate
+from gpu_plan.planner.plan.document import AtPeak, Candidate
 from gpu_plan.planner.units import GIB
 from gpu_plan.reports.plots.style import ALARM, COLOURS, GRID, INK, MUTED, TITLE_INCHES, add_title, style
 
@@ -19,22 +20,35 @@ _FORWARD, _BACKWARD, _WAITS = "#4e79a7", "#f28e2b", "#dddddd"
 
 def memory_by_stage(candidate: Candidate, width: float = 9.6, *, titled: bool = False) -> Figure:
     """A stacked bar for each rank of the pipeline, the device's capacity as a line. `width` in inches."""
+    rows = [(f"stage {place}", one.at_peak) for place, one in enumerate(candidate.stages)]
+    title = "memory by stage" if titled else ""
+    return _memory(candidate, rows, "GiB allocated at the peak of each stage's rank", width, title)
+
+
+def memory_by_rank(candidate: Candidate, width: float = 9.6, *, titled: bool = False) -> Figure:
+    """The same for each kind of rank, where ranks are not alike."""
+    rows = [(f"{one.count * one.replicas:,} × rank {one.ranks[0][0]}", one.at_peak) for one in candidate.ranks]
+    title = "memory by kind of rank" if titled else ""
+    return _memory(candidate, rows, "GiB allocated at the peak of each kind of rank", width, title)
+
+
+def _memory(candidate: Candidate, rows: Sequence[tuple[str, AtPeak]], label: str, width: float, title: str) -> Figure:
     assert candidate.memory is not None
     with style():
-        figure, axes = _bars(len(candidate.stages), width, 2 if width >= 6 else 3, titled)
-        if titled:
-            add_title(figure, "memory by stage", "allocated at each rank's own peak, GiB")
+        figure, axes = _bars([name for name, _ in rows], width, 2 if width >= 6 else 3, bool(title))
+        if title:
+            add_title(figure, title, "allocated at each rank's own peak, GiB")
         keys: dict[str, None] = {}
-        for row, one in enumerate(candidate.stages):
+        for row, (_, at_peak) in enumerate(rows):
             start = 0.0
-            for name, size in one.at_peak.items().items():
+            for name, size in at_peak.items().items():
                 if size:
                     keys[name] = None
                     axes.barh(row, size / GIB, left=start, height=0.6, color=COLOURS[name], linewidth=0)
                     start += size / GIB
-            _beside(axes, row, f"{start:.1f}")
+            _beside(axes, row, f"{start:.1f}" if start >= 0.1 else f"{start:.3f}")
         axes.axvline(candidate.memory.capacity_bytes / GIB, color=ALARM, linewidth=1.4, zorder=5)
-        axes.set_xlabel("GiB allocated at the peak of each stage's rank", fontsize=9, labelpad=2)
+        axes.set_xlabel(label, fontsize=9, labelpad=2)
         _legend(figure, {name: COLOURS[name] for name in COLOURS if name in keys}, width)
         return figure
 
@@ -44,7 +58,8 @@ def waiting_by_stage(candidate: Candidate, width: float = 9.6, *, titled: bool =
     many. A rank's time is shared out between both as that of the slowest rank is."""
     assert candidate.speed is not None
     with style():
-        figure, axes = _bars(len(candidate.stages), width, 1, titled)
+        names = [f"stage {place}" for place in range(len(candidate.stages))]
+        figure, axes = _bars(names, width, 1, titled)
         if titled:
             add_title(figure, "one step of the pipeline", "when each rank computes, and when it waits")
         timeline = schedule_of(candidate)
@@ -98,19 +113,23 @@ def _seconds(candidate: Candidate, orders: Sequence[Sequence[Action]], passes: i
     return found
 
 
-def _bars(count: int, width: float, legend_rows: int, titled: bool) -> tuple[Figure, Any]:
-    """Axes with a row for each rank, first on top."""
+def _bars(names: Sequence[str], width: float, legend_rows: int, titled: bool) -> tuple[Figure, Any]:
+    """Axes with a row for each name, first on top."""
+    count = len(names)
     head = TITLE_INCHES if titled else 0.0
     foot = 0.42 + 0.24 * legend_rows
     height = 0.2 + max(0.1, min(0.34, 8 / count)) * count + foot + head
     figure = Figure(figsize=(width, height))
     axes = figure.subplots()
     figure.subplots_adjust(
-        left=0.8 / width, right=1 - 0.6 / width, top=1 - (0.08 + head) / height, bottom=foot / height
+        left=(0.3 + 0.075 * max(map(len, names))) / width,
+        right=1 - 0.6 / width,
+        top=1 - (0.08 + head) / height,
+        bottom=foot / height,
     )
     axes.set_ylim(count - 0.4, -0.6)
     step = 1 + count // 24
-    axes.set_yticks(range(0, count, step), [f"stage {place}" for place in range(0, count, step)])
+    axes.set_yticks(range(0, count, step), names[::step])
     axes.tick_params(axis="x", labelsize=8.5)
     axes.tick_params(axis="y", left=False, labelcolor=INK, labelsize=8.5)
     axes.spines["left"].set_visible(False)

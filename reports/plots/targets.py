@@ -13,6 +13,7 @@ OF_PLAN = {
     "breakdown": "what fills the devices, plan by plan",
     "pareto": "memory against speed of every candidate",
     "stages": "memory of each rank of a pipeline",
+    "ranks": "memory of each kind of rank, where the model is not shared out evenly",
     "bubble": "when each rank of a pipeline computes, and when it waits",
     "scaling": "memory and speed against the number of GPUs",
     "sequence": "memory against sequence length and micro batch",

@@ -20,10 +20,15 @@ from tests.support.ranks.tensor_cases import (
     FOUR_RANKS,
     TIED_FOUR,
     TWO_RANKS,
+    UNEVEN,
 )
 
 pytestmark = pytest.mark.slow
-WORLDS = {2: TWO_RANKS + EXPERTS_OF_TWO, 4: FOUR_RANKS + TIED_FOUR + EXPERTS_OF_FOUR, 8: EIGHT_RANKS}
+WORLDS = {
+    2: TWO_RANKS + EXPERTS_OF_TWO + UNEVEN[2][1:],
+    4: FOUR_RANKS + TIED_FOUR + EXPERTS_OF_FOUR + UNEVEN[4],
+    8: EIGHT_RANKS,
+}
 LAUNCHES = 3
 
 
@@ -63,6 +68,23 @@ def test_every_figure_of_four_ranks_equals(case: RankCase) -> None:
 @pytest.mark.parametrize("case", EIGHT_RANKS, ids=RankCase.label)
 def test_every_figure_of_eight_ranks_equals(case: RankCase) -> None:
     compare(case, 8)
+
+
+@pytest.mark.parametrize(
+    ("case", "world_size"), [(case, size) for size, cases in UNEVEN.items() for case in cases], ids=str
+)
+def test_every_kind_of_rank_equals_its_own_plan(case: RankCase, world_size: int) -> None:
+    """Each rank against the replay of its own place; gloo's threads may let it stand above once, not every time."""
+    planned = range(1) if case.crowded else range(world_size)
+    ours = [replayed(stream_of(case, world_size, rank), case.micro_batch) for rank in planned]
+    left = set(planned)
+    for launch in range(LAUNCHES):
+        run = runs(world_size)[case.label()] if launch == 0 else run_ranks([case], world_size)[0]
+        assert not run.error, run.error
+        left -= {rank for rank in left if not differences(ours[rank], measured(run.references[rank], case))}
+        if not left:
+            break
+    assert left == set()
 
 
 def test_the_comparison_can_fail() -> None:

@@ -37,6 +37,18 @@ EXPERTS_OF_FOUR = (
     _four("qwen3-moe", expert_parallel=2),
     _four("qwen3-moe", expert_parallel=4),
 )
+_ODD = {"vocab_size": 259}
+"""What no number of ranks here divides."""
+UNEVEN = {
+    2: (
+        _two("llama-3", changes=_ODD),
+        RankCase(architecture="llama-3", changes=_ODD),
+        RankCase(architecture="mixtral", strategy="fsdp_ep", expert_parallel=2, crowded=True),
+        RankCase(architecture="qwen3-moe", strategy="fsdp_ep", expert_parallel=2, crowded=True),
+    ),
+    4: (RankCase(architecture="llama-3", changes=_ODD), _four("llama-3", changes=_ODD)),
+}
+"""Ranks that are not alike, by the number of ranks; where tokens crowd, the first is the one that is planned."""
 EIGHT_RANKS = (RankCase(architecture="llama-3", strategy="hsdp_tp", tensor_parallel=2),)
 FOUR_RANKS = (
     _four("llama-3"),

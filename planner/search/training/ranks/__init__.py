@@ -1,2 +1,5 @@
-"""Ranks of a plan that are not alike: `places` and `kinds` say which, `told` what each kind takes, `crowded` what a rank takes
-whose experts are chosen more often than others'. Imports no torch."""
+"""What a judged plan's ranks take, as a document has it. Imports no torch.
+
+told      each kind of rank
+crowded   one whose experts are chosen more often than others'
+"""

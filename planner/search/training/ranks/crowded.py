@@ -1,8 +1,8 @@
 """What a rank takes whose experts are chosen as often as the code allows, where a plan counts with even choices.
 
 transformers 5.23 distributed/expert_parallel.py: AllToAllEP._dispatch_tokens sends every token to the ranks that hold
-the experts it has chosen, all of them: there is no capacity beyond which one is dropped. A router chooses an expert once
-a token, so that a rank with n experts gets min(n, experts per token) of each token's, of every rank of its group.
+the experts it has chosen, all of them: there is no capacity beyond which one is dropped. A router chooses an expert
+once a token, so that a rank with n experts gets min(n, experts per token) of each token's, of every rank of its group.
 """
 
 from dataclasses import replace

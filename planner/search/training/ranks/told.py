@@ -5,8 +5,8 @@ from dataclasses import replace
 from gpu_plan.planner.memory.profile import measure
 from gpu_plan.planner.plan.figures import AtPeak, RankFigures
 from gpu_plan.planner.search.training.evaluate import Evaluator, StepJudgement
-from gpu_plan.planner.search.training.ranks.kinds import kinds_of
-from gpu_plan.planner.search.training.ranks.places import held_elements, runs
+from gpu_plan.planner.search.training.unlike.kinds import kinds_of
+from gpu_plan.planner.search.training.unlike.places import held_elements, runs
 from gpu_plan.planner.strategy.base import RankPlan
 
 

@@ -60,6 +60,20 @@ def _of_stages(kind: str, document: "PlanDocument") -> "Figure | None":
     return draw(best, titled=True)
 
 
+def _of_ranks(document: "PlanDocument") -> "Figure | None":
+    """Of the best plan; UsageError where only its worst rank is told."""
+    from gpu_plan.reports.plots.stages import memory_by_rank
+
+    best = document.best
+    if best is None or best.memory is None:
+        return None
+    if not best.ranks:
+        raise UsageError(
+            "--plot ranks: of the best plan's ranks the worst alone is told; FSDP2, --tp and --ep tell all"
+        )
+    return memory_by_rank(best, titled=True)
+
+
 def _write_timeline(args: argparse.Namespace, target: "PlotTarget", answer: "Answer") -> None:
     from gpu_plan.reports.plots.timeline_file import write_timeline
 
@@ -87,6 +101,8 @@ def figure_of(
         return breakdown(document, titled=True) if kind == "breakdown" else pareto(document, titled=True)
     if kind in ("stages", "bubble"):
         return _of_stages(kind, document)
+    if kind == "ranks":
+        return _of_ranks(document)
     from gpu_plan.planner.options.given.named import named, overlaid, shown_words
     from gpu_plan.planner.sweep.kinds import scaling_axes, sequence_axes, sequence_values
     from gpu_plan.reports.plots.sweep import curves

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.search.training.candidates import Batch, Family
-from gpu_plan.planner.search.training.ranks.places import shard_kinds, tensor_places
+from gpu_plan.planner.search.training.unlike.places import shard_kinds, tensor_places
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
 from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.provider import Provider
