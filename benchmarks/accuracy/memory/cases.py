@@ -21,8 +21,8 @@ Case = Setup | TitanCase | LitCase | QloraCase
 
 def case_of(row: Row, models: Models) -> Case:
     """How a row ran. SetAside with the reason why it cannot be said."""
-    check(row)
     project = project_of(row)
+    check(row, ("tp",) if project is Project.TORCHTITAN else ())
     cluster = cluster_of(row)
     if project is Project.LITGPT:
         return lit_case_of(row, cluster)

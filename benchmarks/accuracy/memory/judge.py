@@ -45,11 +45,17 @@ class Run:
     strategy: Strategy
     checkpointing: Checkpointing = Checkpointing.NONE
     micro_batch: int
+    tensor_parallel: int = 1
 
     def judged(self, traced: Traced) -> StepJudgement:
         """Under the real capacity of its GPUs."""
         evaluator = Evaluator(
             provider=cast("Any", traced), workload=self.workload, cluster=self.cluster, speed=RooflineModel()
         )
-        family = Family(strategy=self.strategy, offload=Offload.NONE, checkpointing=self.checkpointing)
+        family = Family(
+            strategy=self.strategy,
+            offload=Offload.NONE,
+            checkpointing=self.checkpointing,
+            tensor_parallel=self.tensor_parallel,
+        )
         return evaluator.simulate(evaluator.judge(family, Batch(micro_batch=self.micro_batch, accumulation_steps=1)))

@@ -18,8 +18,8 @@ def has_figures(row: Row) -> bool:
     return any(number(row, f"measured.{name}") is not None for name in _SCORED)
 
 
-def check(row: Row) -> None:
-    """SetAside for what no software could make comparable."""
+def check(row: Row, degrees: tuple[str, ...] = ()) -> None:
+    """SetAside for what no software could make comparable, and for degrees other than the mirrored ones."""
     if text(row, "confidence") == "low":
         kind = text(row, "seq_len_kind").split(";")[0]
         raise SetAside(f"configuration incomplete{f': sequences of {kind}' if kind else ''}")
@@ -28,7 +28,7 @@ def check(row: Row) -> None:
         stated = field(row, "measured.fits") is not True
         if stated:
             raise SetAside("does not say which statistic it reports" if field(row, "measured") else "nothing measured")
-    if any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in _AXES):
+    if any((whole(row, f"parallel.{axis}") or 1) > 1 for axis in _AXES if axis not in degrees):
         raise SetAside("tensor, pipeline, context or expert parallelism")
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from benchmarks.accuracy.memory.rules import strategy_of
 from benchmarks.accuracy.models import size_in, sizes_of
-from benchmarks.accuracy.row import Row, SetAside, is_true, needed, text
+from benchmarks.accuracy.row import Row, SetAside, is_true, needed, text, whole
 from benchmarks.accuracy.torchtitan.model import Float8, Loss, Norm, Recompute, Titan
 from gpu_plan.planner.hardware.cluster import Cluster
 from gpu_plan.planner.model.source.resolve import ModelSource
@@ -34,6 +34,9 @@ class TitanCase:
     (models/attention.py, 2025)."""
     reshard: str
     """`default` (all blocks but the last), `always`, `never`: parallelize_llama.py: apply_fsdp."""
+    wrapped: str = "blocks"
+    """What FSDP2 shards on its own: `blocks`, the rest with the root; or `ends` as well, the embedding by itself, the
+    final norm and the head together (models/llama3/infra/parallelize.py: apply_fsdp, since 2025)."""
     strategy: str = "fsdp"
 
     @property
@@ -45,6 +48,7 @@ class TitanCase:
         """What tells one run from another."""
         words = [f"float8 {self.titan.float8}"] if self.titan.float8 else []
         words += [f"recompute {self.titan.recompute}", f"{self.titan.norm} norm", f"{self.titan.loss} loss"]
+        words += [f"TP {self.titan.tensor}"] if self.titan.tensor > 1 else []
         words += ["blocks compiled"] if self.titan.compiled != "nothing" else []
         return ", ".join([*words, *([f"reshard {self.reshard}"] if self.reshard != "default" else [])])
 
@@ -75,10 +79,12 @@ def titan_case_of(row: Row, source: ModelSource | None, cluster: Cluster) -> Tit
             loss=loss,
             float8=_float8(text(row, "dtype.compute")),
             compiled="blocks" if is_true(row, "compile") else "nothing",
+            tensor=whole(row, "parallel.tp") or 1,
         ),
         cluster=cluster.spec,
         ranks=cluster.world_size,
         attention=Attention.SDPA if late else Attention.FLASH,
+        wrapped="ends" if late else "blocks",
         reshard=next((word for word in ("always", "never") if f"reshard_after_forward {word}" in notes), "default"),
     )
 

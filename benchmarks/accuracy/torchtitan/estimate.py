@@ -9,6 +9,7 @@ import torch
 from benchmarks.accuracy.memory.judge import Run, Traced
 from benchmarks.accuracy.torchtitan.cases import TitanCase
 from benchmarks.accuracy.torchtitan.model import TitanModel
+from benchmarks.accuracy.torchtitan.tensor import apply_tp, as_one_of
 from gpu_plan.planner.hardware.cluster import parse_cluster
 from gpu_plan.planner.search.training.evaluate import StepJudgement
 from gpu_plan.planner.strategy.base import RankContext, RankPlan
@@ -39,9 +40,18 @@ class TitanFsdp(FullyShardedDataParallel):
 
     def _units(self, trace: StepTrace, reshard_after_forward: bool) -> list[Unit]:
         blocks = [f"layers.{index}" for index in range(self._case.titan.layers)]
+        if self._case.wrapped == "ends":
+            return with_parameters(trace, _with_ends(blocks))
         kept = {"default": blocks[-1:], "always": [], "never": blocks}[self._case.reshard]
         units = [Unit(name=name, modules=(name,), reshard_after_forward=name not in kept) for name in blocks]
         return with_parameters(trace, [*units, Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)])
+
+
+def _with_ends(blocks: list[str]) -> list[Unit]:
+    """Every block is resharded, what comes after the last one is not (apply_fsdp, `default`)."""
+    alone = [Unit(name=name, modules=(name,), reshard_after_forward=True) for name in ("tok_embeddings", *blocks)]
+    tail = Unit(name="tail", modules=("norm", "output"), reshard_after_forward=False)
+    return [*alone, tail, Unit(name=ROOT, modules=(ROOT,), reshard_after_forward=False)]
 
 
 def trace_of(case: TitanCase, variant: StepVariant, micro_batch: int) -> StepTrace:
@@ -58,7 +68,9 @@ def trace_of(case: TitanCase, variant: StepVariant, micro_batch: int) -> StepTra
         parameter.data = parameter.data.bfloat16()
     if model.compiled_parts():
         variant = replace(variant, compilation=Compilation(names=model.compiled_parts()))
-    return Tracer(model=model, make_batch=_batch, profile=_H100, has_sequence=True).trace(variant, micro_batch)
+    with as_one_of(case.titan.tensor):
+        apply_tp(model, case.titan.tensor)
+        return Tracer(model=model, make_batch=_batch, profile=_H100, has_sequence=True).trace(variant, micro_batch)
 
 
 def _batch(model: Any, batch: int, seq_len: int) -> TrainingBatch:
@@ -84,6 +96,10 @@ class TitanEstimator:
             settings=SETTINGS,
         )
         run = Run(
-            workload=workload, cluster=parse_cluster(case.cluster), strategy=TitanFsdp(case), micro_batch=micro_batch
+            workload=workload,
+            cluster=parse_cluster(case.cluster),
+            strategy=TitanFsdp(case),
+            micro_batch=micro_batch,
+            tensor_parallel=case.titan.tensor,
         )
         return run.judged(traced)

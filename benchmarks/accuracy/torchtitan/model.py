@@ -30,6 +30,7 @@ _SAVED = {
     torch.ops.aten._scaled_dot_product_flash_attention.default,
     torch.ops.aten.abs.default,
     torch.ops.aten.max.default,
+    torch.ops._c10d_functional.reduce_scatter_tensor.default,
 }
 
 
@@ -50,6 +51,8 @@ class Titan:
     compiled: Compiled = "nothing"
     """torchtitan compiles each block inside its checkpoint wrapper (apply_compile), and the loss from October 2024
     (e10cb949) to February 2025 and again from April 2025 (bbb1b616)."""
+    tensor: int = 1
+    """Ranks that compute one copy together (tensor.py)."""
     float8: Float8 = ""
     """Whose float8 linear layers: torchao's own, its float8nocompile prototype's, or none (float8.py)."""
 

@@ -64,7 +64,8 @@ def other_tensor_ranks(judge: Judge, family: Family, batch: Batch, trace: StepTr
     """Ranks that compute a copy together with the first and cannot get as large a part: what they pad may stand beside
     it. What is sharded beyond is never smaller on rank 0: every tensor of another rank is as large as its own or less,
     at the same event."""
-    if family.tensor_parallel == 1 or not trace.num_events or not family.strategy.traits.every_rank:
+    traits = family.strategy.traits
+    if family.tensor_parallel == 1 or not trace.num_events or not (traits.tensor_parallel and traits.every_rank):
         return ()
     variant, steps = judge.variant(family), min(batch.accumulation_steps, 2)
     found = []
