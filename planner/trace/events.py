@@ -12,6 +12,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_plan.planner.trace.rules import Ruled
+
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
@@ -188,6 +190,9 @@ class StepTrace:
     layout: ModuleLayout = field(default_factory=ModuleLayout)
     tensor_origin: list[str] = field(default_factory=list)
     """Of a captured script: the user's line that made each storage, or ''. Empty for a model by name."""
+    tensor_rule: list[Ruled | None] = field(default_factory=list)
+    """While sizes are being told from those of recordings: temporaries that lie on no line. Empty in a trace that is
+    handed out; see `gpu_plan.planner.trace.sizes.settled`."""
     held: list[int] = field(default_factory=list)
     """Of a captured script: storages that it never gives back, a step's worth of them for every step."""
     host_reads: list[str] = field(default_factory=list)

@@ -10,9 +10,9 @@ from gpu_plan.planner.model.spec import ModelSpec
 from gpu_plan.planner.trace.device import DeviceKind
 from gpu_plan.planner.trace.entries import Entries, assumptions_of
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.trace.ranges import ranges_for
 from gpu_plan.planner.trace.shipped.lookup import ShippedTraces, find_shipped, trace_key
 from gpu_plan.planner.trace.shipped.needed import NotTraceableError, needs_tracing
+from gpu_plan.planner.trace.sizes.ranges import ranges_for
 from gpu_plan.planner.trace.static import static_trace
 from gpu_plan.planner.trace.variant import Regime, StepVariant
 

@@ -1,6 +1,7 @@
 """Traces of one model: builds it once, records the variants that are asked for, expands what was folded."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -17,9 +18,11 @@ from gpu_plan.planner.trace.kernels.temporaries import KernelProfile
 from gpu_plan.planner.trace.layout import layout_of
 from gpu_plan.planner.trace.parallel.context import shared_out
 from gpu_plan.planner.trace.parallel.stages import stage_inputs
-from gpu_plan.planner.trace.ranges import ranges_for
-from gpu_plan.planner.trace.recording.fit import NotLinearError, Recording, fit, signature
+from gpu_plan.planner.trace.recording.fit import Recording, fit, lie_exactly, signature
 from gpu_plan.planner.trace.setup.parameters import buffer_sizes, parameter_infos
+from gpu_plan.planner.trace.sizes.errors import NotLinearError
+from gpu_plan.planner.trace.sizes.ranges import ranges_for
+from gpu_plan.planner.trace.sizes.settled import settled
 from gpu_plan.planner.trace.step import Session, prepare
 from gpu_plan.planner.trace.variant import StepVariant, is_one_graph
 
@@ -29,6 +32,27 @@ MakeBatch = Callable[[nn.Module, int, int], TrainingBatch]
 
 _MOST_APART = 40_000
 """Operators of recordings that are kept: some hundred bytes each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A trace through recordings of some micro batches, of which what follows rules is still to be settled."""
+
+    trace: StepTrace
+    exact: bool
+    """Whether it tells every size between them to the byte."""
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        return self.trace.samples
+
+    @property
+    def first(self) -> int:
+        return self.samples[0]
+
+    @property
+    def last(self) -> int:
+        return self.samples[-1]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,19 +72,40 @@ class Tracer:
     _every: int = 1
     _broken: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
     _apart: dict[tuple[str, int], Recording] = field(default_factory=dict)
-    """Recordings of ranges that do not hold together, by variant and size: each stands for itself, or in another."""
+    """Recordings of ranges that do not hold together, by variant and size: each stands for itself, or in another; and
+    the last of each range that does, with which the next one begins."""
+    _lines: dict[str, list[_Line]] = field(default_factory=dict)
+    """What was recorded, by variant."""
 
     def trace(self, variant: StepVariant, micro_batch: int) -> StepTrace:
         """The step at `micro_batch`, and at every other size that its `samples` span."""
         self._prepare(variant)
-        for points in ranges_for(micro_batch, alone=variant.compilation is not None):
+        ranges = tuple(ranges_for(micro_batch, alone=variant.compilation is not None))
+        told = self._told(variant, ranges)
+        if told is not None:
+            return told
+        for points in ranges:
             if (variant.key(), points) in self._broken:
                 continue
             try:
-                return self._build(variant, points)
+                self._lines.setdefault(variant.key(), []).append(self._build(variant, points))
             except NotLinearError:
                 self._broken.add((variant.key(), points))
+                continue
+            told = self._told(variant, ranges)
+            if told is not None:
+                return told
         raise AssertionError("a single recording is always linear")
+
+    def _told(self, variant: StepVariant, ranges: Sequence[tuple[int, ...]]) -> StepTrace | None:
+        """The trace over the widest of the ranges that what was recorded tells; None where it tells none."""
+        for points in ranges:
+            for line in self._lines.get(variant.key(), ()):
+                if points != line.samples and not (line.exact and line.first <= points[0] and points[-1] <= line.last):
+                    continue
+                with contextlib.suppress(NotLinearError):
+                    return settled(line.trace, points)
+        return None
 
     def _prepare(self, variant: StepVariant) -> None:
         key = f"{variant.regime} {variant.checkpointing} {variant.checkpoint_every} {variant.checkpoints_on_host}"
@@ -72,7 +117,7 @@ class Tracer:
             self._every, self._folds = variant.checkpoint_every, None
             self._apart.clear()
 
-    def _build(self, variant: StepVariant, sizes: tuple[int, ...]) -> StepTrace:
+    def _build(self, variant: StepVariant, sizes: tuple[int, ...]) -> "_Line":
         # Without a backward pass nothing shows that blocks are alike in it.
         folds = self.folds() if self.fold and not is_one_graph(variant) and not variant.evaluation else []
         try:
@@ -96,7 +141,7 @@ class Tracer:
             self._folds = folds_of(self.model)
         return self._folds
 
-    def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold]) -> StepTrace:
+    def _traced(self, variant: StepVariant, sizes: tuple[int, ...], folds: list[Fold]) -> "_Line":
         session = Session(model=self.model, variant=variant, profile=self.profile, folds=folds, origin=self.origin)
         recordings: list[Recording] = []
         try:
@@ -115,9 +160,10 @@ class Tracer:
         except NotLinearError:
             self._keep_apart(variant, recordings)
             raise
+        self._keep_apart(variant, recordings[-1:])
         for fold in folds:
             trace = expand(trace, fold)
-        return trace
+        return _Line(trace=trace, exact=lie_exactly(tuple(recordings)))
 
     def _keep_apart(self, variant: StepVariant, recordings: list[Recording]) -> None:
         """The latest of them all, up to as many operators as are worth their memory."""

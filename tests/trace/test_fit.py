@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from gpu_plan.planner.trace.events import CATEGORIES, CATEGORY_INDEX, Category, Kind, Mark, ModuleLayout, StepTrace
-from gpu_plan.planner.trace.recording.fit import NotLinearError, Recording, fit, signature
+from gpu_plan.planner.trace.recording.fit import Recording, fit, signature
 from gpu_plan.planner.trace.recording.recorder import RawTensor, RawTrace
+from gpu_plan.planner.trace.sizes.errors import NotLinearError
 
 KIB = 1024
 

@@ -1,5 +1,7 @@
 """Micro batches that one linear trace covers, and those that stand alone."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,12 @@ from torch import nn
 
 from gpu_plan.planner.model.build.construct import build_model
 from gpu_plan.planner.trace import tracer as tracer_module
+from gpu_plan.planner.trace.events import StepTrace
 from gpu_plan.planner.trace.inputs.batch import TrainingBatch, training_batch
-from gpu_plan.planner.trace.kernels.temporaries import CudaProfile
-from gpu_plan.planner.trace.ranges import RANGES, ranges_for
+from gpu_plan.planner.trace.kernels.temporaries import CudaProfile, KernelProfile
 from gpu_plan.planner.trace.recording.fit import Recording
+from gpu_plan.planner.trace.rules import Ruled
+from gpu_plan.planner.trace.sizes.ranges import RANGES, ranges_for
 from gpu_plan.planner.trace.step import Session
 from gpu_plan.planner.trace.tracer import Tracer
 from gpu_plan.planner.trace.variant import Regime, StepVariant
@@ -18,11 +22,11 @@ from gpu_plan.planner.workload.training import Attention, Checkpointing, Stack
 from tests.accuracy.architectures import ARCHITECTURES
 
 
-def tracer_of(model: nn.Module) -> Tracer:
+def tracer_of(model: nn.Module, profile: KernelProfile | None = None) -> Tracer:
     def batch(module: nn.Module, micro_batch: int, seq_len: int) -> TrainingBatch:
         return training_batch(module, batch=micro_batch, seq_len=seq_len)
 
-    return Tracer(model=model, make_batch=batch, profile=CudaProfile(), has_sequence=True)
+    return Tracer(model=model, make_batch=batch, profile=profile or CudaProfile(), has_sequence=True)
 
 
 def variant(seq_len: int, regime: Regime | None = None) -> StepVariant:
@@ -61,8 +65,9 @@ def test_ranges(seq_len: int, micro_batch: int, samples: tuple[int, ...]) -> Non
     assert tracer_of(model).trace(variant(seq_len), micro_batch).samples == samples
 
 
-def test_what_was_recorded_for_a_range_that_breaks_is_not_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 1024 tokens two samples are of another structure than four: (2, 4, 16) breaks, (2,) and (4, 8, 16) stand."""
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Micro batches that are recorded."""
     sizes, record = [], Tracer._record
 
     def counted(self: Tracer, session: Session, variant: StepVariant, micro_batch: int) -> Recording:
@@ -70,17 +75,70 @@ def test_what_was_recorded_for_a_range_that_breaks_is_not_recorded_again(monkeyp
         return record(self, session, variant, micro_batch)
 
     monkeypatch.setattr(Tracer, "_record", counted)
+    return sizes
+
+
+class Unruled(CudaProfile):
+    """Kernels of which no rule is known."""
+
+    def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
+        ruled = [one.nbytes(0) for one in super().ruled_scratch(operator, args)]
+        return super().scratch(operator, args, outputs) + [nbytes for nbytes in ruled if nbytes]
+
+    def ruled_scratch(self, operator: str, args: tuple[Any, ...]) -> list[Ruled]:
+        return []
+
+
+def test_what_was_recorded_for_a_range_that_breaks_is_not_recorded_again(
+    monkeypatch: pytest.MonkeyPatch, recorded: list[int]
+) -> None:
+    """At 1024 tokens two samples are of another structure than four: (2, 4, 16) breaks, (2,) and (4, 8, 16) stand."""
     model = build_model(ARCHITECTURES["llama-3"].config(max_position_embeddings=2048))
-    tracer = tracer_of(model)
+    tracer = tracer_of(model, Unruled())
     found = [tracer.trace(variant(1024), size) for size in (2, 4)]
     assert [trace.samples for trace in found] == [(2,), (4, 8, 16)]
-    assert sizes == [2, 4, 8, 16]
-    alone = tracer_of(model).trace(variant(1024), 2)
+    assert recorded == [2, 4, 8, 16]
+    alone = tracer_of(model, Unruled()).trace(variant(1024), 2)
     assert np.array_equal(found[0].kind, alone.kind)
     assert np.array_equal(found[0].tensor_bytes(2), alone.tensor_bytes(2))
     monkeypatch.setattr(tracer_module, "_MOST_APART", 0)
     tracer.trace(variant(1024, Regime(weights="float32")), 2)
     assert not tracer._apart, "what is kept is bounded"
+
+
+COLUMNS = [name for name in StepTrace.__dataclass_fields__ if name not in ("parameters", "layout", "notes")]
+
+
+@pytest.mark.parametrize("kind", ["llama-3", "gemma-2", "umt5", "gpt2"])
+@pytest.mark.parametrize("seq_len", [512, 1024])
+def test_what_follows_a_rule_is_told_as_it_would_be_recorded(kind: str, seq_len: int, recorded: list[int]) -> None:
+    """A vocabulary of 4,096 tokens: the embedding's backward bends at 3,072 indices and at as many as there are rows;
+    UMT5 has an embedding in every block."""
+    if kind == "umt5":
+        config = ARCHITECTURES["t5"].config(vocab_size=4096, num_layers=6, num_decoder_layers=6, model_type="umt5")
+        model = build_model(config | {"architectures": ["UMT5ForConditionalGeneration"]})
+    else:
+        model = build_model(ARCHITECTURES[kind].config(vocab_size=4096, max_position_embeddings=2048))
+    tracer = tracer_of(model)
+    told = {size: tracer.trace(variant(seq_len), size) for size in (2, 3, 5, 6, 7, 9, 12, 16)}
+    assert recorded == [2, 4, 16]
+    for size, trace in told.items():
+        alone = tracer_of(model, Unruled()).trace(variant(seq_len), size)
+        if alone.samples != (size,):
+            alone = tracer_of(model, Unruled())._build(variant(seq_len), (size,)).trace
+        same = told[size] if trace.samples == (size,) else None
+        assert np.array_equal(trace.kind, alone.kind)
+        assert np.array_equal(trace.subject, alone.subject)
+        off = trace.tensor_bytes(size) - alone.tensor_bytes(size)
+        assert np.abs(off).max() <= (0 if same is not None else 8 * model.config.hidden_size)
+        for name in COLUMNS if same is not None else ():
+            assert np.array_equal(getattr(trace, name), getattr(alone, name)), name
+
+
+def test_the_next_range_begins_with_what_the_last_one_ended_with(recorded: list[int]) -> None:
+    tracer = tracer_of(build_model(ARCHITECTURES["llama-3"].config()))
+    assert [tracer.trace(variant(16), size).samples for size in (2, 40)] == [(2, 4, 16), (16, 32, 64)]
+    assert recorded == [2, 4, 16, 32, 64]
 
 
 @pytest.mark.parametrize("micro_batch", [5, 8, 11])
@@ -89,7 +147,7 @@ def test_inside_a_range_the_line_is_exact(micro_batch: int) -> None:
     model = build_model(ARCHITECTURES["gemma-2"].config())
     tracer = tracer_of(model)
     line = tracer.trace(variant(64), micro_batch)
-    alone = tracer._build(variant(64), (micro_batch,))
+    alone = tracer._build(variant(64), (micro_batch,)).trace
     assert line.samples == (2, 4, 16)
     assert np.array_equal(line.kind, alone.kind)
     assert np.array_equal(line.subject, alone.subject)

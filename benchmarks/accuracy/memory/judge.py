@@ -11,7 +11,7 @@ from gpu_plan.planner.speed.roofline import RooflineModel
 from gpu_plan.planner.strategy.base import Strategy
 from gpu_plan.planner.strategy.traits import Offload
 from gpu_plan.planner.trace.events import StepTrace
-from gpu_plan.planner.trace.ranges import ranges_for
+from gpu_plan.planner.trace.sizes.ranges import ranges_for
 from gpu_plan.planner.trace.variant import StepVariant
 from gpu_plan.planner.workload.training import Checkpointing, Workload
 

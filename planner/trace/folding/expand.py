@@ -197,6 +197,8 @@ class _Expansion:
             "tensor_shape": trace.tensor_shape + [trace.tensor_shape[t] for t in template] * self._copies,
             "tensor_origin": trace.tensor_origin
             and trace.tensor_origin + [trace.tensor_origin[t] for t in template] * self._copies,
+            "tensor_rule": trace.tensor_rule
+            and trace.tensor_rule + [trace.tensor_rule[t] for t in template] * self._copies,
         }
 
     def _operator_columns(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from gpu_plan.planner.trace.kernels.attention import (
 )
 from gpu_plan.planner.trace.kernels.cpu_scratch import cpu_scratch
 from gpu_plan.planner.trace.kernels.operand_copies import operand_copies
+from gpu_plan.planner.trace.rules import Ruled, embedding_backward
 
 
 class KernelProfile(ABC):
@@ -26,6 +27,10 @@ class KernelProfile(ABC):
     @abstractmethod
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
         """Bytes of each temporary that the operator allocates, holds together, and frees while it runs."""
+
+    def ruled_scratch(self, operator: str, args: tuple[Any, ...]) -> list[Ruled]:
+        """The same of temporaries whose bytes bend with their count; 0 bytes where the kernel does without."""
+        return []
 
     @abstractmethod
     def attention_backend(self, call: AttentionCall) -> AttentionBackend:
@@ -52,11 +57,15 @@ class CudaProfile(KernelProfile):
 
     def scratch(self, operator: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
         copies = operand_copies(operator, args, outputs) + _unreduced(operator, outputs)
-        if operator == "embedding_dense_backward":
-            return copies + _embedding_backward(args, outputs)
         if operator == "_foreach_norm":
             return copies + _foreach_norm(args)
         return copies + attention_scratch(operator, args, self.sm_count)
+
+    def ruled_scratch(self, operator: str, args: tuple[Any, ...]) -> list[Ruled]:
+        if operator != "embedding_dense_backward":
+            return []
+        grad, indices, rows = args[0], args[1], int(args[2])
+        return [Ruled(rule, indices.numel()) for rule in embedding_backward(rows, grad.shape[-1])]
 
     def attention_backend(self, call: AttentionCall) -> AttentionBackend:
         return choose_cuda_backend(self.capability, call)
@@ -86,22 +95,6 @@ def _unreduced(operator: str, outputs: list[torch.Tensor]) -> list[int]:
     if operator not in ("mse_loss", "smooth_l1_loss") or not outputs or outputs[0].dim():
         return []
     return [outputs[0].untyped_storage().nbytes()]
-
-
-_SORT_FREE_INDICES = 3072
-_ROWS_PER_THREAD = 10
-
-
-def _embedding_backward(args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[int]:
-    """pytorch aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu: embedding_backward_cuda_kernel."""
-    grad, indices, num_weights = args[0], args[1], int(args[2])
-    count = indices.numel()
-    if count <= _SORT_FREE_INDICES:
-        return []
-    width = grad.shape[-1]
-    segments = min(count, num_weights)
-    partial = count // _ROWS_PER_THREAD + segments
-    return [8 * count] * 6 + [4 * partial * width]
 
 
 _NORM_CHUNK = 65_536

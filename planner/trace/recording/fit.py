@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_plan.planner.trace.events import (
     CATEGORY_INDEX,
@@ -22,6 +23,9 @@ from gpu_plan.planner.trace.events import (
     shape_text,
 )
 from gpu_plan.planner.trace.recording.recorder import RawTrace
+from gpu_plan.planner.trace.rules import Ruled
+from gpu_plan.planner.trace.sizes.errors import NotLinearError
+from gpu_plan.planner.trace.sizes.settled import line_through, settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +63,21 @@ def fit(
     layout: ModuleLayout,
     notes: list[str],
 ) -> StepTrace:
-    """One recording gives a trace for its own micro batch; more, of equal signature, give the linear form.
+    """One recording gives a trace for its own micro batch; more, of equal signature, give the linear form, of which
+    what follows rules is still to be `settled`.
 
     The outer two determine it, those between must lie on it: kernels' temporaries may have kinks.
     """
     low, high = recordings[0], recordings[-1]
     span = high.micro_batch - low.micro_batch
+    rules = _rules(recordings)
     for between in recordings[1:-1]:
         _check_on_line(low, between, high)
     names = sorted({operator.name for operator in low.raw.operators} | {t.operator for t in low.raw.tensors})
     index = {name: position for position, name in enumerate(names)}
 
     def linear(column: Callable[[Recording], list[int]]) -> tuple[IntArray, IntArray]:
-        return _linear(column(low), column(high), low.micro_batch, span)
+        return line_through(_column(column(low)), _column(column(high)), low.micro_batch, span)
 
     fixed, slope = linear(lambda one: [t.nbytes for t in one.raw.tensors])
     flops_fixed, flops_slope = linear(lambda one: [o.flops for o in one.raw.operators])
@@ -80,7 +86,7 @@ def fit(
     reads_at, reads = _ragged([o.reads for o in low.raw.operators])
     writes_at, writes = _ragged([o.writes for o in low.raw.operators])
     raw = low.raw
-    return StepTrace(
+    trace = StepTrace(
         kind=np.asarray(raw.kind, dtype=np.int64),
         subject=np.asarray(raw.subject, dtype=np.int64),
         bytes_fixed=fixed,
@@ -113,9 +119,11 @@ def fit(
         tokens_per_sample=low.tokens // low.micro_batch,
         layout=layout,
         tensor_origin=[t.origin for t in raw.tensors] if any(t.origin for t in raw.tensors) else [],
+        tensor_rule=rules,
         host_reads=list(raw.host_reads),
         notes=list(dict.fromkeys((*notes, *low.notes))),
     )
+    return settled(trace, trace.samples) if len(recordings) == 1 else trace
 
 
 def _categories(raw: RawTrace) -> IntArray:
@@ -133,34 +141,64 @@ def _column(values: list[int]) -> IntArray:
     return np.asarray(values, dtype=np.int64)
 
 
-def _linear(low: list[int], high: list[int], at: int, span: int) -> tuple[IntArray, IntArray]:
-    """Fixed part and slope of integers known at `at` and `at + span`; span 0 means one point.
-
-    Slopes are rounded up: only kernels' temporaries, which count rows in whole tiles, have fractional ones.
-    """
-    first = np.asarray(low, dtype=np.int64)
-    if span == 0:
-        return first, np.zeros_like(first)
-    slope = -((first - np.asarray(high, dtype=np.int64)) // span)
-    return first - slope * at, slope
-
-
 _TILE_SLACK = 64 * 1024
 """Bytes by which a kernel's temporary may leave the line because it rounds rows to tiles."""
 
 
 def _check_on_line(low: Recording, between: Recording, high: Recording) -> None:
-    span = high.micro_batch - low.micro_batch
-    step = between.micro_batch - low.micro_batch
-    first, middle, last = (np.array([t.nbytes for t in r.raw.tensors], dtype=np.int64) for r in (low, between, high))
-    off = np.abs((middle - first) * span - (last - first) * step)
+    off = _off(low, between, high)
     scratch = np.array([t.is_scratch for t in low.raw.tensors])
-    if np.any(off[~scratch]) or np.any((last - first)[~scratch] % span) or np.any(off > _TILE_SLACK * span):
+    span = high.micro_batch - low.micro_batch
+    if np.any(off[~scratch]) or np.any(_fractions(low, high)[~scratch]) or np.any(off > _TILE_SLACK * span):
         raise NotLinearError("some storage does not grow linearly with the micro batch")
 
 
-class NotLinearError(Exception):
-    """Sizes between the recorded micro batches cannot be told; each is recorded by itself."""
+def _off(low: Recording, between: Recording, high: Recording) -> IntArray:
+    """How far each storage lies from the line, times the span; ruled ones lie on none, and are not asked."""
+    span = high.micro_batch - low.micro_batch
+    step = between.micro_batch - low.micro_batch
+    first, middle, last = (_column([t.nbytes for t in one.raw.tensors]) for one in (low, between, high))
+    off: IntArray = np.abs((middle - first) * span - (last - first) * step)
+    off[_are_ruled(low)] = 0
+    return off
+
+
+def _fractions(low: Recording, high: Recording) -> IntArray:
+    first, last = (_column([t.nbytes for t in one.raw.tensors]) for one in (low, high))
+    rest: IntArray = (last - first) % (high.micro_batch - low.micro_batch)
+    rest[_are_ruled(low)] = 0
+    return rest
+
+
+def _are_ruled(one: Recording) -> NDArray[np.bool_]:
+    return np.array([tensor.ruled is not None for tensor in one.raw.tensors], dtype=np.bool_)
+
+
+def lie_exactly(recordings: tuple[Recording, ...]) -> bool:
+    """Whether every storage between them has exactly the bytes of the line: tiles of kernels need not."""
+    low, high = recordings[0], recordings[-1]
+    return low is high or not (
+        _fractions(low, high).any() or any(_off(low, one, high).any() for one in recordings[1:-1])
+    )
+
+
+def _rules(recordings: tuple[Recording, ...]) -> list[Ruled | None]:
+    """By storage; their counts grow in whole steps. Empty where there is none."""
+    low, high = recordings[0], recordings[-1]
+    span = high.micro_batch - low.micro_batch
+    found: list[Ruled | None] = []
+    for tensors in zip(*(one.raw.tensors for one in recordings), strict=True):
+        rules = [tensor.ruled for tensor in tensors if tensor.ruled is not None]
+        if not rules:
+            found.append(None)
+            continue
+        slope = (rules[-1].fixed - rules[0].fixed) // span if span else 0
+        line = Ruled(rules[0].rule, rules[0].fixed - slope * low.micro_batch, slope)
+        for one, ruled in zip(recordings, rules, strict=True):
+            if (line.rule, line.count(one.micro_batch)) != (ruled.rule, ruled.fixed):
+                raise NotLinearError("what a kernel's temporary is counted by does not grow linearly")
+        found.append(line)
+    return found if any(found) else []
 
 
 def _ragged(rows: list[tuple[int, ...]]) -> tuple[IntArray, IntArray]:

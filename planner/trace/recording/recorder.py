@@ -21,6 +21,7 @@ from gpu_plan.planner.trace.recording.host_reads import HostReads
 from gpu_plan.planner.trace.recording.meta_results import meta_result
 from gpu_plan.planner.trace.recording.modules import BACKWARD, ModuleTracker
 from gpu_plan.planner.trace.recording.work import described, operator_flops
+from gpu_plan.planner.trace.rules import Ruled
 
 _GRADIENTS = CATEGORY_INDEX[Category.GRADIENTS]
 _ACTIVATIONS = CATEGORY_INDEX[Category.ACTIVATIONS]
@@ -42,6 +43,8 @@ class RawTensor:
     parameter: int = -1
     is_scratch: bool = False
     """Whether it is a kernel's own temporary, from `KernelProfile.scratch`."""
+    ruled: Ruled | None = None
+    """Of such a one: the rule that its bytes follow, where they lie on no line."""
     origin: str = ""
     """Line of the user's own script that made it: `train.py:88`; empty elsewhere."""
     name: str = ""
@@ -199,12 +202,13 @@ class Recorder(TorchDispatchMode):
         self._event(Kind.ALLOC, tid)
         return tid
 
-    def _scratch(self, sizes: list[int], operator: str, where: int) -> None:
-        """A kernel's own temporaries: there, all at once, while the kernel runs."""
+    def _scratch(self, sizes: list[int], ruled: list[Ruled], operator: str, where: int) -> None:
+        """A kernel's own temporaries: there, all at once, while the kernel runs; ruled ones of no bytes as well."""
         first = len(self.raw.tensors)
-        for tid, nbytes in enumerate(sizes, first):
-            self.raw.tensors.append(RawTensor(nbytes, (nbytes,), "uint8", _TEMPORARY, where, operator, is_scratch=True))
-            self._event(Kind.ALLOC, tid)
+        for nbytes, rule in (*((size, None) for size in sizes), *((one.nbytes(0), one) for one in ruled)):
+            self._event(Kind.ALLOC, len(self.raw.tensors))
+            tensor = RawTensor(nbytes, (nbytes,), "uint8", _TEMPORARY, where, operator, is_scratch=True, ruled=rule)
+            self.raw.tensors.append(tensor)
         for tid in reversed(range(first, len(self.raw.tensors))):
             self._event(Kind.FREE, tid)
 
@@ -246,7 +250,8 @@ class Recorder(TorchDispatchMode):
             self._in_place[fresh[0]] = (old, len(self.raw.kind))
         if not fresh and not func._schema.is_mutable and func.namespace != _COLLECTIVES:
             return out
-        self._scratch(self._profile.scratch(name, args, written), name, where)
+        ruled = self._profile.ruled_scratch(name, args)
+        self._scratch(self._profile.scratch(name, args, written), ruled, name, where)
         self._note_operator(func, name, where, phase, reads, written, args, out)
         return out
 
