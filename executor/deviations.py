@@ -93,7 +93,7 @@ def _degrees(planned: StrategyChoice, actual: Actual) -> Iterator[str]:
 
 def _model(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     for name, planned, found in (
-        ("parameters", saved.model.parameters, actual.parameters),
+        ("parameters", saved.called_parameters, actual.parameters),
         ("trainable parameters", saved.model.trainable_parameters, actual.trainable_parameters),
     ):
         if saved.model.several and name == "parameters" and found is not None and found < planned:
@@ -113,7 +113,7 @@ def resized(saved: SavedPlan, records: Iterable[RankRecord]) -> str:
     for record in records:
         if record.actual.parameters is None:
             continue
-        difference = record.actual.parameters - saved.model.parameters
+        difference = record.actual.parameters - saved.called_parameters
         tokens = _tokens_added(record.actual, difference)
         if tokens:
             return (
@@ -160,9 +160,10 @@ def _main_dtype(dtypes: Mapping[str, int]) -> str | None:
 
 def _batch(saved: SavedPlan, actual: Actual) -> Iterator[str]:
     planned = saved.plan.strategy
-    found = actual.micro_batch_size
-    if found is not None and found != planned.loop_batch_size:
-        yield f"the micro batch was {found}, planned is {planned.loop_batch_size}"
+    found, rows = actual.micro_batch_size, saved.rows_of_a_call
+    if found is not None and found != rows:
+        of = "" if rows == planned.loop_batch_size else f" rows, of {planned.loop_batch_size} samples"
+        yield f"the micro batch was {found}, planned is {rows}{of}"
     length = saved.workload.get("seq_len")
     if not saved.model.has_sequence or not isinstance(length, int) or actual.sequence_length is None:
         return

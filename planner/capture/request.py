@@ -180,6 +180,9 @@ class CapturedFacts:
     """Norm to which gradients are clipped before the step; None where they are not."""
     compiled: bool = False
     models: int = 1
+    called_parameters: int = 0
+    """Of the models of which something is trained: a training step calls those, and a frozen one beside them under
+    no_grad."""
     passages: tuple[Passage, ...] = ()
     """What ran before the step in the same iteration: a rollout, log-probabilities."""
     rolled_out_rows: int = 0

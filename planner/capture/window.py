@@ -50,6 +50,7 @@ from gpu_plan.planner.capture.watch.bystanders import bystanders, watch_placed
 from gpu_plan.planner.capture.watch.described import (
     attention_of,
     buffers_of,
+    called_parameters,
     config_of,
     in_float8,
     notes_on,
@@ -319,6 +320,7 @@ class Window:
             clipping=self._observed.clipping,
             compiled=self._observed.compiled,
             models=len(models),
+            called_parameters=called_parameters(models),
             passages=self._recorder.passages.of(models),
             rolled_out_rows=self._generated.rows,
             notes=(

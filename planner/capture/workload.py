@@ -196,7 +196,9 @@ def with_captured_basis(workload: Workload, given: Given, facts: CapturedFacts) 
         "micro_batch": facts.micro_batch,
         "grad_accum": facts.accumulation_steps,
         "seq_len": facts.seq_len,
+        "rows": facts.rows if facts.rows != facts.micro_batch else None,
         "models": facts.models if facts.models > 1 else None,
+        "called_parameters": (facts.called_parameters or None) if facts.models > 1 else None,
     }
     workload = replace(workload, script=tuple((key, value) for key, value in own.items() if value is not None))
     if workload.max_grad_norm is None:

@@ -42,6 +42,25 @@ class SavedPlan:
         digest = input_digest(self.model, self.cluster, self.workload, self.created_with)
         object.__setattr__(self, "digest", digest)
 
+    @property
+    def called_parameters(self) -> int:
+        """Parameters of the models that a training step calls: a script's frozen reference is called under no_grad."""
+        return _of_script(self, "called_parameters") or self.model.parameters
+
+    @property
+    def rows_of_a_call(self) -> int:
+        """Rows that a training loop gives its model in one call: a pair of a script's loader is one sample of two."""
+        rows, samples = _of_script(self, "rows"), _of_script(self, "micro_batch")
+        planned = self.plan.strategy.loop_batch_size
+        return planned * rows // samples if rows and samples else planned
+
+
+def _of_script(saved: SavedPlan, name: str) -> int | None:
+    """What the captured script does by itself; None where the plan is of none, or is older."""
+    captured = saved.workload.get("script")
+    value = captured.get(name) if isinstance(captured, Mapping) else None
+    return value if isinstance(value, int) and value > 0 else None
+
 
 def saved_plan(document: PlanDocument, candidate: Candidate | None = None) -> SavedPlan:
     """`candidate` of `document`, its best plan when None, ready to be saved. ValueError where there is none."""

@@ -1,10 +1,11 @@
 """Stand-ins for data and tokenizers that are not at hand, and the longest samples first."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from gpu_plan.cli import main
 from gpu_plan.planner.capture.answers.lengths import Lengths, longest_first
@@ -28,6 +29,50 @@ def test_the_longest_samples_come_first_and_the_typical_batch_is_told() -> None:
     assert lengths.sampled.longest >= 203
     assert lengths.sampled.median < lengths.sampled.typical_batch < lengths.sampled.longest
     assert lengths.batch_size == 4
+
+
+class Streamed(IterableDataset[torch.Tensor]):
+    """Samples one after another, of which nobody knows how many there are."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        yield from SAMPLES
+
+
+def test_of_an_iterable_data_set_the_longest_of_the_first_samples_come_first() -> None:
+    lengths = Lengths()
+    with longest_first(lengths):
+        batches = list(DataLoader(Streamed(), batch_size=4, collate_fn=_collate))
+    assert lengths.sampled is not None
+    assert batches[0]["input_ids"].shape == (4, lengths.sampled.longest)
+    assert lengths.sampled.samples == 256
+    assert sum(len(batch["input_ids"]) for batch in batches) == len(SAMPLES)
+
+
+def test_what_an_iterable_data_set_raises_comes_where_its_sample_would() -> None:
+    class Broken(Streamed):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            yield from SAMPLES[:6]
+            raise LookupError("no seventh")
+
+    with longest_first(Lengths()):
+        batches = iter(DataLoader(Broken(), batch_size=4, collate_fn=_collate))
+        assert len(next(batches)["input_ids"]) == 4
+        with pytest.raises(LookupError, match="no seventh"):
+            next(batches)
+
+
+def test_a_batch_of_the_longest_is_padded_where_batches_are() -> None:
+    """One sample is shorter, for a batch without padding has no mask; nothing is padded where samples are joined."""
+    samples = [torch.ones(9 if number % 2 else 5, dtype=torch.long) for number in range(40)]
+
+    def joined(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"input_ids": torch.cat(rows)[None]}
+
+    for collate, shape in ((_collate, (4, 9)), (joined, (1, 36))):
+        with longest_first(Lengths()):
+            first = next(iter(DataLoader(samples, batch_size=4, collate_fn=collate)))["input_ids"]  # type: ignore[arg-type]
+        assert first.shape == shape
+        assert bool((first == 0).any()) == (collate is _collate)
 
 
 def test_samples_of_one_length_and_pictures_keep_their_order() -> None:

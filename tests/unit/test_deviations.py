@@ -111,6 +111,20 @@ def test_a_frozen_model_beside_the_trained_one_is_none():
     assert line.startswith("the model has 7 trainable parameters")
 
 
+def test_a_scripts_reference_and_the_rows_of_its_pairs_are_none():
+    """A captured script: 2 pairs are 4 rows, and of policy and reference a training step calls the policy."""
+    plan = tiny_plan()
+    samples = plan.plan.strategy.micro_batch_size
+    script = {"micro_batch": samples, "rows": 2 * samples, "models": 2, "called_parameters": PARAMETERS}
+    both_models = replace(plan.model, parameters=2 * PARAMETERS)
+    paired = replace(plan, model=both_models, workload={**plan.workload, "script": script})
+    assert deviations(paired, both(micro_batch_size=2 * samples)) == ()
+    (line,) = deviations(paired, both(micro_batch_size=samples))
+    assert line == f"the micro batch was {samples}, planned is {2 * samples} rows, of {samples} samples"
+    (line,) = deviations(paired, both(micro_batch_size=2 * samples, parameters=PARAMETERS + 1))
+    assert line.startswith("the model has")
+
+
 def test_clipping_that_was_asked_for_is_none():
     assert deviations(tiny_plan(), both(clipping_asked=0.5)) == (), "the script clips itself"
     assert deviations(tiny_plan(), both(clipping_asked=0.5, clipping_of_engine=0.5)) == ()

@@ -128,7 +128,7 @@ def test_another_job_than_planned_explains_the_estimate() -> None:
     lines = explain_estimate(saved_plan(), [failed(micro_batch_size=32, parameters=10_000, strategy="ddp")], {})
     assert lines == (
         "parameters: 10,000 instead of 272",
-        "samples in a micro batch: 32 instead of 4",
+        "rows in a micro batch: 32 instead of 4",
     )
 
 

@@ -18,8 +18,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corpus.files import make
 from benchmarks.corpus.real.cases import TINY
 from benchmarks.corpus.real.kept import asked_for, keep, read_words
+from benchmarks.corpus.scripts import shadows
+from gpu_plan.planner.plan.files import load
 
 RESULTS = Path(__file__).parents[2] / "results" / "executed_scripts.json"
 _PLAN = Path(sys.executable).with_name("plan")
@@ -27,6 +30,7 @@ _WORDS = "the model reads this line and learns what comes after it because every
 _ROWS = 64
 _DATA = {
     "sft": {"text": _WORDS},
+    "cpo": {"prompt": "the model", "chosen": " reads this line", "rejected": " follows another one"},
     "dpo": {"prompt": "the model", "chosen": " reads this line", "rejected": " follows another one"},
     "reward": {"chosen": "the model reads this line", "rejected": "the model follows another one"},
     "kto": {"prompt": "the model", "completion": " reads this line", "label": True},
@@ -34,9 +38,26 @@ _DATA = {
 """A row of the data set of each of TRL's scripts."""
 CASES = (
     "skorch-dev/skorch:examples/accelerate-multigpu/run-no-skorch.py",
-    *(f"installed:trl/scripts/{name}.py" for name in _DATA),
+    *(f"installed:trl/scripts/{name}.py" for name in ("sft", "dpo", "reward", "kto")),
     "Lightning-AI/pytorch-lightning:examples/pytorch/bug_report/bug_report_model.py",
+    "huggingface/trl:examples/scripts/cpo.py",
+    "lucidrains/x-transformers:train_entropy_tokenizer.py",
+    "rasbt/LLMs-from-scratch:appendix-A/01_main-chapter-code/DDP-script-torchrun.py",
+    "karpathy/nanoGPT:train.py",
 )
+_OWN = {
+    "lucidrains/x-transformers:train_entropy_tokenizer.py": ("--seq_len=64", "--batch_size=2", "--cpu=True"),
+    "karpathy/nanoGPT:train.py": (
+        *("--device=cpu", "--backend=gloo", "--dtype=float32", "--compile=False", "--dataset=tokens", "--max_iters=3"),
+        *("--n_layer=2", "--n_head=2", "--n_embd=64", "--block_size=64", "--batch_size=4", "--eval_iters=1"),
+    ),
+}
+"""Words of the scripts that take some."""
+_FILES = {
+    "lucidrains/x-transformers:train_entropy_tokenizer.py": {"data/enwik8.gz": "enwik8"},
+    "karpathy/nanoGPT:train.py": {"data/tokens/train.bin": "tokens", "data/tokens/val.bin": "tokens"},
+}
+"""Local files that they read: see benchmarks.corpus.files."""
 
 
 def lay(folder: Path) -> None:
@@ -62,24 +83,11 @@ def lay(folder: Path) -> None:
 
 def executed(case: str, folder: Path, packages: Path | None) -> dict[str, Any]:
     """One row."""
-    repository, _, path = case.partition(":")
     with tempfile.TemporaryDirectory() as scratch:
-        home, arguments = Path(scratch), []
-        if repository == "installed":
-            import trl
-
-            lay(home)
-            script, name = Path(trl.__file__).parents[1] / path, Path(path).stem
-            arguments = [
-                *("--model_name_or_path", str(home / "tiny"), "--dataset_name", str(home / name), "--max_steps", "3"),
-                *("--output_dir", "out", "--per_device_train_batch_size", "2", "--report_to", "none"),
-                *("--save_strategy", "no", "--use_cpu"),
-            ]
-        else:
-            script = home / Path(path).name
-            shutil.copy(folder / repository / path, script)
-        paths = {"PYTHONPATH": str(packages)} if packages else {}
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **paths}
+        home = Path(scratch)
+        script, arguments, roots = _placed(case, folder, home)
+        paths = os.pathsep.join(map(str, [*roots, *([packages] if packages else [])]))
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
         words = [str(_PLAN), "--execute", str(script), "--gpus", "2xcpu", "--", *arguments]
         ran = subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, check=False)
         said = [line for line in ran.stderr.splitlines() if line.startswith("plan: ")]
@@ -88,21 +96,43 @@ def executed(case: str, folder: Path, packages: Path | None) -> dict[str, Any]:
         return {**row, **_compared(found[-1].parent)} if found else row
 
 
+def _placed(case: str, folder: Path, home: Path) -> tuple[Path, tuple[str, ...], list[Path]]:
+    """The script, what it is given, and the roots from which it imports."""
+    repository, _, path = case.partition(":")
+    if "trl" in repository.split("/")[-1] or repository == "installed":
+        import trl
+
+        lay(home)
+        name, installed = Path(path).stem, Path(trl.__file__).parents[1] / path
+        words = (
+            *("--model_name_or_path", str(home / "tiny"), "--dataset_name", str(home / name), "--max_steps", "3"),
+            *("--output_dir", "out", "--per_device_train_batch_size", "2", "--report_to", "none"),
+            *("--save_strategy", "no", "--use_cpu"),
+        )
+        return installed if repository == "installed" else folder / repository / path, words, []
+    checkout = folder / repository
+    for beside in (checkout / path).parent.glob("*.py"):
+        shutil.copy(beside, home)
+    make(home, _FILES.get(case, {}))
+    roots = [root for root in (checkout, checkout / "src") if not shadows(root)]
+    return home / Path(path).name, _OWN.get(case, ()), roots
+
+
 def _compared(run: Path) -> dict[str, Any]:
     """What the plan of a run says, and where each rank differs from it: planned, real."""
-    plan = json.loads((run / "plan.json").read_text())
-    strategy = plan["plan"]["strategy"]
+    plan = load(run / "plan.json")
+    strategy = plan.plan.strategy
     planned = {
-        "parameters": plan["model"]["parameters"],
-        "trainable_parameters": plan["model"]["trainable_parameters"],
-        "micro_batch_size": strategy["micro_batch_size"],
-        "gradient_accumulation_steps": strategy["gradient_accumulation_steps"],
-        "strategy": strategy["name"],
+        "parameters": plan.called_parameters,
+        "trainable_parameters": plan.model.trainable_parameters,
+        "micro_batch_size": plan.rows_of_a_call,
+        "gradient_accumulation_steps": strategy.loop_steps,
+        "strategy": strategy.name,
     }
     ranks = [json.loads(path.read_text())["actual"] for path in sorted(run.glob("rank-*.json"))]
     differs = [{name: [value, rank.get(name)] for name, value in planned.items() if rank.get(name) != value}
                for rank in ranks]  # fmt: skip
-    return {"planned": planned, "optimizer": plan["workload"]["optimizer"], "ranks": differs,
+    return {"planned": planned, "optimizer": plan.workload["optimizer"], "ranks": differs,
             "optimizers": [rank.get("optimizers") for rank in ranks]}  # fmt: skip
 
 

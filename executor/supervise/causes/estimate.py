@@ -49,9 +49,9 @@ def explain_estimate(saved: SavedPlan, ranks: Sequence[RankRecord], data_limits:
 def _job(saved: SavedPlan, rank: RankRecord) -> Iterator[str]:
     actual, strategy, model = rank.actual, saved.plan.strategy, saved.model
     pairs: tuple[tuple[str, object, object], ...] = (
-        ("parameters", None if model.several else model.parameters, actual.parameters),
+        ("parameters", None if model.several else saved.called_parameters, actual.parameters),
         ("trainable parameters", model.trainable_parameters, actual.trainable_parameters),
-        ("samples in a micro batch", strategy.micro_batch_size, actual.micro_batch_size),
+        ("rows in a micro batch", saved.rows_of_a_call, actual.micro_batch_size),
         ("tokens in a sample", saved.workload["seq_len"] if model.has_sequence else None, actual.sequence_length),
         ("ranks", strategy.world_size, actual.world_size),
         ("strategy", strategy.name, actual.strategy),

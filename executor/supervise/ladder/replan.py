@@ -107,7 +107,7 @@ def abilities(job: Job, ranks: Sequence[RankRecord], folder: Path) -> tuple[Abil
     takes_batch = staged or told.knows("micro_batch_size") or "micro_batch_size" in drawn.set_inside
     accumulates = staged or told.knows("gradient_accumulation_steps") or drawn.use.accumulates
     seen = {rank.actual.micro_batch_size for rank in ranks} - {None}
-    ignores = bool(seen) and seen != {strategy.loop_batch_size}
+    ignores = bool(seen) and seen != {job.saved.rows_of_a_call}
     if strategy.micro_batch_size == 1:
         pass  # none is smaller, whatever the script takes
     elif not mine:

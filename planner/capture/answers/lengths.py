@@ -5,10 +5,11 @@ samples are collated by the script's own code, one by one, and the longest among
 """
 
 import contextlib
+import itertools
 import random
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -42,11 +43,19 @@ def longest_first(lengths: Lengths) -> Iterator[None]:
     def started(self: Any, loader: Any) -> None:
         init(self, loader)
         self._plan_lengths = None
-        self._plan_batch = _batch_size(loader)
-        found = _sampled(loader)
-        if found is not None:
-            self._plan_lengths = _told(found, loader.batch_sampler.batch_size)
-            self._sampler_iter = _led(found, loader.batch_sampler.batch_size, self._sampler_iter)
+        self._plan_batch = size = _batch_size(loader)
+        if size is None:
+            return
+        fetcher = self._dataset_fetcher
+        if isinstance(loader.dataset, IterableDataset):
+            rows = _looked_at(loader, fetcher)
+            fetcher.dataset_iter, found = _led_rows(rows, size, loader.collate_fn, fetcher.dataset_iter)
+        else:
+            found = _sampled(loader)
+            if found:
+                first = _lead(found, size, lambda chosen: loader.collate_fn([loader.dataset[one] for one in chosen]))
+                self._sampler_iter = itertools.chain([first], self._sampler_iter)
+        self._plan_lengths = _told(found, size) if found else None
 
     def next_batch(self: Any) -> Any:
         batch = following(self)
@@ -64,26 +73,76 @@ def _batch_size(loader: Any) -> int | None:
 
 def _sampled(loader: Any) -> dict[int, int] | None:
     """Tokens by index of some samples spread over the data; None where they are all alike, or no tokens."""
-    data, sampler = loader.dataset, loader.batch_sampler
-    if not loader._auto_collation or not isinstance(sampler, BatchSampler) or isinstance(data, IterableDataset):
+    data = loader.dataset
+    if not isinstance(loader.batch_sampler, BatchSampler):
         return None
     try:
         rows = len(data)
-        before = torch.get_rng_state(), random.getstate()
-        started = time.process_time()
-        found: dict[int, int] = {}
-        for step in range(min(rows, _SAMPLES)):
-            index = step * rows // min(rows, _SAMPLES)
-            length = _tokens(loader.collate_fn([data[index]]))
+        some = min(rows, _SAMPLES)
+        return _measured(((index, data[index]) for index in (step * rows // some for step in range(some))), loader)
+    except Exception:  # whatever the user's code does not stand: a length that it has not
+        return None
+
+
+def _looked_at(loader: Any, fetcher: Any) -> tuple[list[Any], dict[int, int] | None]:
+    """The first samples of an iterable data set, taken from what its loader reads, and their tokens by their place."""
+    taken: list[Any] = []
+
+    def rows() -> Iterator[tuple[int, Any]]:
+        while len(taken) < _SAMPLES:
+            try:
+                taken.append(next(fetcher.dataset_iter))
+            except StopIteration:
+                return
+            except Exception as error:  # the user's own: raised where its sample would have come
+                fetcher.dataset_iter = _Raising(error)
+                return
+            yield len(taken) - 1, taken[-1]
+
+    return taken, _measured(rows(), loader)
+
+
+class _Raising:
+    """An iterator that ends in a user's exception."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __iter__(self) -> "_Raising":
+        return self
+
+    def __next__(self) -> Any:
+        raise self._error
+
+
+def _led_rows(
+    looked_at: tuple[list[Any], dict[int, int] | None], size: int, collate: Callable[[list[Any]], Any], rest: Any
+) -> tuple[Iterator[Any], dict[int, int] | None]:
+    """The same samples with a batch of the longest in front, and their tokens; as they came where all are alike."""
+    taken, found = looked_at
+    first = _lead(found, size, lambda chosen: collate([taken[one] for one in chosen])) if found else []
+    order = [*first, *(place for place in range(len(taken)) if place not in first)]
+    return itertools.chain((taken[place] for place in order), rest), found
+
+
+def _measured(rows: Iterator[tuple[int, Any]], loader: Any) -> dict[int, int] | None:
+    """Tokens of each sample as the loader's own code collates it alone; None where they are all alike, or no tokens."""
+    before = torch.get_rng_state(), random.getstate()
+    started = time.process_time()
+    found: dict[int, int] = {}
+    try:
+        for index, row in rows:
+            length = _tokens(loader.collate_fn([row]))
             if length is None:
                 break
             found[index] = length
             if time.process_time() - started > _SECONDS:
                 break
-        torch.set_rng_state(before[0])
-        random.setstate(before[1])
     except Exception:  # whatever the user's code does not stand: a sample alone, an index out of turn
         return None
+    finally:
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
     return found if len(set(found.values())) > 1 else None
 
 
@@ -98,10 +157,21 @@ def _tokens(batch: Any) -> int | None:
     return None
 
 
-def _led(found: dict[int, int], size: int, rest: Iterator[Any]) -> Iterator[Any]:
-    """A batch of the longest, then what would have come."""
-    yield sorted(found, key=lambda index: (-found[index], index))[:size]
-    yield from rest
+def _lead(found: dict[int, int], size: int, collated: Callable[[list[int]], Any]) -> list[int]:
+    """A batch of the longest. Where samples are padded to the longest of their batch, one of it is shorter: a batch
+    without padding has no mask (transformers masking_utils.py: _ignore_causal_mask_sdpa), and most that come have one.
+    """
+    order = sorted(found, key=lambda index: (-found[index], index))
+    chosen = order[:size]
+    shorter = next((index for index in order if found[index] < found[order[0]]), None)
+    if size == 1 or shorter is None or shorter in chosen:
+        return chosen
+    mixed = [*chosen[:-1], shorter]
+    try:
+        padded = _tokens(collated(mixed)) == found[order[0]]
+    except Exception:  # whatever the user's code does not stand: samples out of turn
+        return chosen
+    return mixed if padded else chosen
 
 
 def _told(found: dict[int, int], size: int) -> SampledLengths:

@@ -66,6 +66,13 @@ def spec_of_all(models: list[nn.Module], script: str) -> ModelSpec:
     return spec
 
 
+def called_parameters(models: list[nn.Module]) -> int:
+    """Parameters of the models that a training step calls: of each of which something is trained."""
+    trained = [model for model in models if any(parameter.requires_grad for parameter in model.parameters())]
+    owned: dict[int, int] = {id(parameter): parameter.numel() for model in trained for parameter in model.parameters()}
+    return sum((*owned.values(), *map(unpacked, trained)))
+
+
 def notes_on(observed: Observed, models: list[nn.Module], left_out: int, evaluators: int) -> tuple[str, ...]:
     found = []
     if evaluators:

@@ -10,6 +10,7 @@ import torch
 
 from gpu_plan.planner.capture.answers.devices.stream import NoStream
 from gpu_plan.planner.capture.request import PlannedDevice
+from gpu_plan.planner.errors import InputError
 
 _NOTHING = (
     "synchronize", "empty_cache", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all", "init",
@@ -31,14 +32,19 @@ class _Counters(dict[str, int]):
         return 0
 
 
+def _none_planned(device: Any) -> None:
+    raise InputError(f"the script takes a GPU for itself (torch.cuda.set_device({device})), and CPUs are planned")
+
+
 @contextlib.contextmanager
 def cuda_answers(device: PlannedDevice, seen: int) -> Iterator[None]:
     """Within, `torch.cuda` answers as to one rank of a job on the planned GPUs, `seen` of which it sees.
 
-    A CPU cluster leaves it as it is.
+    A CPU cluster leaves it as it is, but for a rank that takes a GPU for itself.
     """
     if device.capability_major is None:
-        yield
+        with mock.patch.object(torch.cuda, "set_device", _none_planned):
+            yield
         return
     capability = (device.capability_major, device.capability_minor)
     properties = SimpleNamespace(
