@@ -1,8 +1,8 @@
 """What each drawn configuration must give, by a reader that shares nothing with `plan`.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.expected FOLDER [held]
+    .venv/bin/python -m benchmarks.corpus.configurations.expected FOLDER [held|third]
 
-Writes expected.json, or held.json of the second draw.
+Writes expected.json, held.json of the second draw, or third.json of the third.
 
 Each family is known by its repository and path, which `plan` never sees, and its keys are read by the few lines of
 `families`. What must be refused is listed in `REFUSED` with the reason. An expectation is
@@ -42,6 +42,8 @@ REFUSED = {
         "Open-Assistant/*config_rm.yaml", "Open-Assistant/*/configs/config.yaml", "peft/method_comparison/*",
         "SkyThought/*sft_trainer.yaml",
         "DeepSpeedExamples/training/bing_bert/bert_*", "*/megatron/*",
+        "safari/*", "Fast-LLM/*", "DistillKit/*", "h2o-llmstudio/*", "ColossalAI-Examples/*", "autotrain-advanced/*",
+        "llm_distillation_playbook/*", "fms-hf-tuning/examples/*", "fms-hf-tuning/tests/*",
     ),
     "no language model": ("torchtitan/*/flux/*",),
     "which of TRL's jobs is not said": ("trl/examples/cli_configs/*",),
@@ -84,36 +86,41 @@ CORRECTED: dict[str, tuple[str, dict[str, object]]] = {
 the tool's own source says, and what takes their place. No file was taken out."""
 
 FAMILIES = {
-    "axolotl": ("axolotl/examples/*", "RLHF-Reward-Modeling/*-pm/*", "RLHF-Reward-Modeling/math-rm/*"),
+    "axolotl": (
+        "axolotl/examples/*", "llm-finetuning/config/*", "RLHF-Reward-Modeling/*-pm/*",
+        "RLHF-Reward-Modeling/math-rm/*",
+    ),
     "llamafactory_v1": ("LLaMA-Factory/examples/v1/*",),
     "swift": ("ms-swift/examples/yaml/*", "ms-swift/*/sft.yaml"),
     "deepspeed": (
         "*/deepspeed_configs/*", "*ds_z*.json", "*ds_*config*", "*deepspeed*.json", "*/zero*.json", "*ds_configs/*",
         "dolly/*", "DeepSpeedExamples/*", "*/ds_zero_*.json", "*/dsconfigs/*", "*ds-config.json", "*ds_falcon*",
         "*ds_flan*", "*stage?.json",
-        "LMFlow/configs/deepspeed/*",
+        "LMFlow/configs/deepspeed/*", "*/zero_stage*.json", "*/zero_configs/*", "*/deepspeed/stage*.json",
     ),
     "fragment": ("*ms-swift/*fsdp*.json",),
     "accelerate": (
         "*accelerate_config*", "accelerate/*", "*/fsdp_config*.yaml", "*/configs/accelerate/*", "*multigpu_config*",
         "*/ktransformers/accelerate/*", "LLaMA-Factory/examples/accelerate/*", "*/deepspeed_*config*.yaml",
         "*configs/deepspeed_config.yaml", "diffusers/*", "LMFlow/configs/*accelerate_*", "DeepSeek-Coder/*",
-        "trl/*accelerate_configs/*", "ms-swift/*/accelerate/*", "*summarize_rlhf/configs/*",
+        "*/data/config/fsdp.yaml", "HuatuoGPT-o1/*", "notus/*/configs/accelerate/*", "*/grpo/deepspeed_zero?.yaml",
+        "fms-hf-tuning/fixtures/*", "trl/*accelerate_configs/*", "ms-swift/*/accelerate/*", "*summarize_rlhf/configs/*",
     ),
     "of_stages": ("LLaMA-Factory/*_dpo.yaml", "LLaMA-Factory/*_kto.yaml", "LLaMA-Factory/*_reward.yaml"),
     "of_completions": ("open-r1/*/grpo/*", "deep-learning*/grpo-*"),
     "of_pairs": (
-        "alignment-handbook/*/dpo/*", "alignment-handbook/*/orpo/*", "alignment-handbook/*config_dpo*",
-        "deep-learning*/dpo-*",
+        "notus/*/configs/dpo/*", "alignment-handbook/*/dpo/*", "alignment-handbook/*/orpo/*",
+        "alignment-handbook/*config_dpo*", "deep-learning*/dpo-*",
     ),
-    "llamafactory": ("LLaMA-Factory/examples/*", "MiniCPM/*llama_factory*", "open-thoughts/*"),
+    "llamafactory": ("LIMO/train/examples/*", "LLaMA-Factory/examples/*", "MiniCPM/*llama_factory*", "open-thoughts/*"),
     "open_instruct": ("open-instruct/*",),
     "torchtune": ("torchtune/*", "*torchtune_configs*"),
     "torchtitan": ("torchtitan/*",),
     "litgpt": ("litgpt/*",),
     "swift_other": ("ms-swift/*",),
     "unsloth": ("unsloth/studio/*",),
-    "trl": ("alignment-handbook/*", "open-r1/*", "deep-learning*", "SimPO/*"),
+    "firefly": ("Firefly/train_args/*",),
+    "trl": ("notus/*/configs/sft/*", "alignment-handbook/*", "open-r1/*", "deep-learning*", "SimPO/*"),
     "trainer": ("starcoder/chat/config.yaml",),
 }  # fmt: skip
 """Patterns of NAME/PATH by the family; the first that fits counts."""
@@ -150,16 +157,24 @@ def expectation(folder: Path, repository: str, path: str) -> dict[str, object]:
     return {**found, "corrected": reason} if reason else found
 
 
+_DRAWS = {
+    "first": ("drawn.json", "drawn", "expected.json"),
+    "held": ("drawn.json", "held", "held.json"),
+    "third": ("third_drawn.json", "drawn", "third.json"),
+}
+"""Of each draw where it is listed, under which name, and where its expectations go."""
+
+
 def main(words: list[str]) -> int:
-    """Writes expected.json or held.json; says which files are missing."""
-    folder, name = Path(words[0]), "held" if "held" in words[1:] else "drawn"
-    drawn = json.loads((HERE / "drawn.json").read_text())[name]
+    """Writes expected.json, held.json or third.json; says which files are missing."""
+    folder, draw = Path(words[0]), (words[1:] or ["first"])[0]
+    source, name, out = _DRAWS[draw]
+    drawn = json.loads((HERE / source).read_text())[name]
     missing = [one for one in drawn if not (folder / one["repository"] / one["path"]).is_file()]
     for one in missing:
         print(f"missing: {one['repository']}/{one['path']}")
     found = [{**one, **expectation(folder, one["repository"], one["path"])} for one in drawn if one not in missing]
-    out = HERE / ("held.json" if name == "held" else "expected.json")
-    out.write_text(json.dumps(found, indent=1) + "\n")
+    (HERE / out).write_text(json.dumps(found, indent=1) + "\n")
     print(f"{len(found)} expectations, {sum(one['ends'] == 'read' for one in found)} to be read")
     return 0
 

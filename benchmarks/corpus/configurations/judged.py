@@ -1,6 +1,6 @@
 """`plan from-config` on each drawn configuration, against what was expected of it.
 
-    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held]
+    .venv/bin/python -m benchmarks.corpus.configurations.judged FOLDER [--stage before|after|held|third]
 
 Each file is read on eight H100s, or on as many as it says itself. It ends
 
@@ -81,16 +81,16 @@ def table(stages: Mapping[str, list[dict[str, str]]]) -> str:
             f"- of {sum(rest.values())} that must be refused: {rest['right']} refused, {rest['guessed']} guessed",
             "",
         ]
-    lines += ["| repository | files | " + " | ".join(f"right {stage}" for stage in stages) + " |"]
-    lines += ["|---|---|" + "---|" * len(stages)]
+    lines += ["| repository | " + " | ".join(f"right {stage}" for stage in stages) + " |"]
+    lines += ["|---|" + "---|" * len(stages)]
     last = list(stages.values())[-1]
     corrected = [row for row in last if row["corrected"]]
     if corrected:
         lines[-2:-2] = [f"Expectations corrected after a first run, with the tool's source: {len(corrected)}.", ""]
-    for name in sorted({row["repository"] for row in last}):
-        shown = [sum(row["repository"] == name and row["end"] == "right" for row in rows) for rows in stages.values()]
-        total = sum(row["repository"] == name for row in last)
-        lines.append(f"| {name} | {total} | {' | '.join(map(str, shown))} |")
+    for name in sorted({row["repository"] for rows in stages.values() for row in rows}):
+        of = [[row["end"] == "right" for row in rows if row["repository"] == name] for rows in stages.values()]
+        shown = [f"{sum(ends)} of {len(ends)}" if ends else "" for ends in of]
+        lines.append(f"| {name} | {' | '.join(shown)} |")
     flaws = [row for row in last if row["end"] != "right"]
     if flaws:
         lines += ["", "## What is not right", "", "| file | end | why |", "|---|---|---|"]
@@ -106,8 +106,8 @@ def main(words: list[str]) -> int:
     """Judges all; 1 where a file is missing."""
     folder, stage = Path(words[0]), words[2] if "--stage" in words else "after"
     rows, missing = [], []
-    # The second draw's expectations are beside those of the first.
-    listed = HERE / ("held.json" if stage.startswith("held") else "expected.json")
+    # The later draws' expectations are beside those of the first.
+    listed = HERE / next((f"{name}.json" for name in ("held", "third") if stage.startswith(name)), "expected.json")
     for expected in json.loads(listed.read_text()):
         path = folder / expected["repository"] / expected["path"]
         if not path.is_file():

@@ -19,6 +19,10 @@ def llamafactory(table: Content, root: Path, path: str) -> Read:
     out["seq-len"] = table.get("cutoff_len") or 2048
     out["precision"] = "fp8-mixed" if truth(table.get("fp8")) else precision_of(table, "fp32")
     out["checkpointing"] = "none" if truth(table.get("disable_gradient_checkpointing")) else "full"
+    if truth(table.get("pure_bf16")):
+        out["precision"] = "bf16"
+    if truth(table.get("use_apollo")):
+        read.said.append("use_apollo")
     if truth(table.get("use_adam_mini")):
         out.pop("optimizer", None)
         read.said.append("use_adam_mini")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.corpus.configurations.families.launchers import accelerate
+from benchmarks.corpus.configurations.families.launchers import accelerate, take_named
 from benchmarks.corpus.configurations.families.reading import (
     Content,
     Read,
@@ -30,6 +30,19 @@ def trainer(table: Content, root: Path, path: str) -> Read:
     read.options["checkpointing"] = "full" if truth(table.get("gradient_checkpointing")) else "none"
     read.options["seq-len"] = table.get("block_size") or table.get("max_seq_length")
     take_world(read)
+    return read
+
+
+def firefly(table: Content, root: Path, path: str) -> Read:
+    """TrainingArguments beside Firefly's own (component/argument.py: train_mode is qlora by default)."""
+    read = trainer(table, root, path)
+    named = table.get("deepspeed")
+    if named and not take_named(read, named, root, path):
+        return read
+    if table.get("train_mode", "qlora") == "full":
+        read.options["peft"] = None
+        return read
+    read.options |= {"peft": "qlora", "lora-rank": table.get("lora_rank", 64)}
     return read
 
 
