@@ -314,7 +314,7 @@ class Window:
             peft=NO_ADAPTERS if first is None else adapters_on(quantised=any(map(unpacked, models))),
             lora_rank=getattr(first, "r", None),
             lora_targets=tuple(sorted(getattr(first, "target_modules", None) or ())),
-            wrapper="deepspeed" if engine else wrapped[0] if wrapped and loop == "plain" else "",
+            wrapper="deepspeed" if engine else wrapped[0] if wrapped and loop in _OWN_LOOPS else "",
             engine=engine,
             sharding=sharding.facts() if sharding.types and loop == "plain" else None,
             clipping=self._observed.clipping,
@@ -361,6 +361,10 @@ class Window:
                 f" MixedPrecisionPolicy(param_dtype=torch.{region}) they are gathered in 16 bits"
             )
         return found
+
+
+_OWN_LOOPS = ("plain", "lightning")
+"""Loops whose wrapping no launch changes."""
 
 
 def _own_regime() -> Regime | None:

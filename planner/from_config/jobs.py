@@ -57,6 +57,8 @@ _NAMES = ("output_dir", "hub_model_id", "run_name", "wandb_project")
 _SHARED = ("beta", "max_prompt_length", "loss_type", "generate_during_eval")
 _WORDS = ("rl", "stage", "rlhf_type", "pref_loss", "pref_beta", "rl_beta", "reward_model", "loss_type")
 """Read: what they say is the recipe, or a number that changes no memory."""
+_RECIPES = ("rloo", "grpo", "orpo", "kto", "dpo", "reward")
+"""By which a file may be called."""
 _USUAL_LENGTH = 1024
 """max_length of DPOConfig, KTOConfig and RewardConfig, and of ORPOConfig."""
 
@@ -123,6 +125,9 @@ def _of_trl(content: Content, path: str) -> NamedJob | None:
                 )
     if "loss_type" in shared:
         return NamedJob(recipe="dpo", source=f"loss_type: {content['loss_type']}")
+    folder = _by_folder(path)
+    if folder is not None:
+        return folder
     raise InputError(
         f"{path}: {', '.join(shared)} could be DPO's, KTO's or ORPO's, and nothing says which: name it in output_dir,"
         " or plan it with --recipe"
@@ -132,10 +137,17 @@ def _of_trl(content: Content, path: str) -> NamedJob | None:
 def _called(content: Content, path: str) -> NamedJob | None:
     """A recipe's name in the names that a file gives or has."""
     for key, words in _names(content, path):
-        for recipe in ("rloo", "grpo", "orpo", "kto", "dpo", "reward"):
+        for recipe in _RECIPES:
             if recipe in words:
                 return NamedJob(recipe=recipe, source=f"{recipe} by {key}")
     return None
+
+
+def _by_folder(path: str) -> NamedJob | None:
+    """The one recipe that the names of the file's folders say, as recipes/MODEL/dpo/full.yaml does."""
+    words = set("_".join(path.lower().replace("\\", "/").split("/")[:-1]).replace("-", "_").split("_"))
+    found = [recipe for recipe in _RECIPES if recipe in words]
+    return NamedJob(recipe=found[0], source=f"{found[0]} by the file's folder") if len(found) == 1 else None
 
 
 def _names(content: Content, path: str) -> Iterator[tuple[str, list[str]]]:

@@ -67,6 +67,10 @@ TOOLS: tuple[Unread, ...] = (
         title="an ms-swift job on Ray",
         signs=together("train", "rollout", "rlhf_type"),
     ),
+    # autotrain/parser.py: AutoTrainConfigParser
+    Unread(title="an AutoTrain configuration", signs=together("task", "params", "project_name")),
+    # build/accelerate_launch.py: what it trains with stands beside how it is launched
+    Unread(title="an fms-hf-tuning job", signs=keys("accelerate_launch_args")),
     Unread(title="a mergekit configuration", signs=given("merge_method")),
 )  # fmt: skip
 

@@ -78,3 +78,50 @@ def test_what_is_planned_otherwise_is_said(tmp_path: Path, capsys: pytest.Captur
     said = out.partition("Planned otherwise:")[2]
     for part in ("rmsprop is an optimizer", "flex_attention is an attention"):
         assert part in said
+
+
+FIREFLY = HEAD + "train_file: a.jsonl\ntemplate_name: qwen\nlora_rank: 64\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "peft"), [("", "qlora"), ("train_mode: lora\n", "lora"), ("train_mode: full\n", None)]
+)
+def test_what_firefly_trains_by_default(
+    more: str, peft: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(FIREFLY + more)
+    _, out, _ = words(path, capsys, "--json")
+    assert json.loads(out)["options"].get("peft") == peft
+
+
+def test_an_optimizer_of_deepspeeds_file_takes_the_place_of_optim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.yaml"
+    inner = "deepspeed: {zero_optimization: {stage: 2}, optimizer: {type: Adam}}\n"
+    path.write_text(HEAD + "optim: adamw_hf\n" + inner)
+    code, out, _ = words(path, capsys, "--json")
+    document = json.loads(out)
+    assert (code, document["options"]["optimizer"]) == (0, "adamw-fused")
+    assert any(note.startswith("optim: adamw_hf") for note in document["notes"])
+
+
+def test_the_folder_says_which_of_trls_trainers_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "recipes" / "dpo"
+    folder.mkdir(parents=True)
+    (folder / "full.yaml").write_text(HEAD + "beta: 0.1\nmax_prompt_length: 128\n")
+    code, out, _ = words(folder / "full.yaml", capsys, "--json")
+    assert (code, json.loads(out)["options"]["recipe"]) == (0, "dpo")
+
+
+def test_deepspeed_does_not_heed_use_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nuse_cpu: true\nnum_processes: 8\n"
+        "deepspeed_config: {zero_stage: 3}\nmixed_precision: bf16\n"
+    )
+    code, out, _ = words(path, capsys, "--json", "--gpus", "H100")
+    document = json.loads(out)
+    assert (code, document["options"]["strategy"]) == (0, "zero3")
+    assert any(note.startswith("use_cpu is true") for note in document["notes"])

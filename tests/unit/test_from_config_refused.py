@@ -119,6 +119,12 @@ REFUSED = {
     "two attentions": ("base_model: x\nflash_attention: true\nsdp_attention: true\n", "are both true: keep one"),
     "full and quantised": ("finetuning_type: full\nquantization_bit: 4\n", "only adapters train so"),
     "tensor parallel": ("base_model: x\ntensor_parallel_size: 2\n", "not built yet"),
+    "autotrain": (
+        "task: llm-sft\nbase_model: x\nproject_name: p\nbackend: local\nparams: {epochs: 2, peft: true}\n",
+        "is an AutoTrain configuration (by task, params, project_name), which is not read yet",
+    ),
+    "fms-hf-tuning": (HEAD + "accelerate_launch_args: {use_fsdp: true}\n", "is an fms-hf-tuning job"),
+    "a mode that Firefly has not": (HEAD + "train_mode: freeze\n", "use full, lora or qlora"),
     "megatron": ("distributed_type: MEGATRON_LM\n", "not built yet"),
 }
 

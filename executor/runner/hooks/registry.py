@@ -1,5 +1,6 @@
 """Which imported module gets which hooks."""
 
+import os
 import time
 from typing import Any
 
@@ -38,8 +39,12 @@ def install_hooks(recorder: Recorder) -> None:
     imports.when("transformers.trainer", lambda module: trainer_hooks.install_trainer(module, recorder, observer))
     imports.when("transformers.modeling_utils", resized.watch)
     imports.when("transformers.training_args", lambda module: trainer_hooks.install_arguments(module, recorder))
-    for name in ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"):
-        imports.when(name, lambda module: trainer_hooks.install_lightning(module, observer))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        imports.when(f"{package}.trainer.trainer", lambda module: trainer_hooks.install_lightning(module, observer))
+        imports.when(
+            f"{package}.accelerators.cpu", lambda module: trainer_hooks.install_lightning_cpu(module, local_ranks)
+        )
     if recorder.options.cpu_ranks:
         cpu_ranks.install(imports)
     if recorder.options.cpu_float8:

@@ -55,6 +55,15 @@ def install_arguments(module: Any, recorder: Recorder) -> None:
     kind.__post_init__ = planned
 
 
+def install_lightning_cpu(module: Any, ranks: int) -> None:
+    """After `lightning.pytorch.accelerators.cpu` has been imported: one device for each of this machine's `ranks`.
+
+    Lightning counts one CPU (accelerators/cpu.py: auto_device_count), and a Trainer that names no `devices` would be a
+    job of its own in each launched process, where on GPUs the processes are one job.
+    """
+    module.CPUAccelerator.auto_device_count = staticmethod(lambda: ranks)
+
+
 def install_lightning(module: Any, observer: Callable[[], Observer | None]) -> None:
     """After `lightning.pytorch.trainer.trainer` (or pytorch_lightning's) has been imported."""
     kind = module.Trainer

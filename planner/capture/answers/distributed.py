@@ -5,6 +5,7 @@ The planner's strategies add what DDP and FSDP take; a script's own wrapping wou
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ _SILENT = (
 
 _LAUNCHED = ("init_process_group", "LOCAL_RANK", "deepspeed.init", "init_device_mesh(")
 """Words of a script that a launcher starts on each device."""
+_OF_LIGHTNING = re.compile(r"^\s*(import|from)\s[^#\n]*\b(lightning|pytorch_lightning)\b", re.M)
+"""A Trainer that counts the GPUs before it, and starts a process for each unless the environment says who has."""
 _JOINING = ("torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
 """Modules that join a group by themselves: a mesh of devices does where none is joined yet."""
 
@@ -63,13 +66,13 @@ class _Done:
 def launched_by_torchrun(script: Path) -> bool:
     """Whether a script expects torchrun's or DeepSpeed's environment: it joins a process group by itself.
 
-    A mesh of devices joins one as well.
+    A mesh of devices joins one as well, and Lightning's Trainer where it has several.
     """
     try:
         text = script.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return any(word in text for word in _LAUNCHED)
+    return any(word in text for word in _LAUNCHED) or _OF_LIGHTNING.search(text) is not None
 
 
 def launcher_words(script: Path, arguments: Sequence[str]) -> list[str]:

@@ -104,6 +104,11 @@ def one_name(optimizers: tuple[OptimizerFacts, ...]) -> str | None:
 def precision_of(models: list[nn.Module], autocast: str | None) -> str:
     """As `--precision` names what parameters are stored in and forward computes in."""
     trained = [p.dtype for model in models for p in model.parameters() if p.requires_grad and p.is_floating_point()]
+    if trained and all(dtype is torch.float16 for dtype in trained):
+        raise InputError(
+            "its trained weights are in float16 (model.half()): no --precision trains so; leave them in float32 under"
+            " fp16's autocast, or train them in bfloat16"
+        )
     if trained and all(dtype is torch.bfloat16 for dtype in trained):
         return pure_in("bfloat16")  # also under autocast: nothing of it is kept in fp32
     if autocast is not None:

@@ -71,7 +71,8 @@ def _count(reading: Reading, table: Table, kind: str) -> None:
             reading.notes.append(f"distributed_type NO is one process, though num_processes is {reading.processes}")
         reading.processes = 1
     if reading.cpu and kind in ("DEEPSPEED", "FSDP"):
-        raise reading.contradiction(f"use_cpu is true, and distributed_type {kind} needs GPUs")
+        reading.cpu = False  # commands/launch.py: launch_command asks for --cpu alone before those launchers
+        reading.notes.append(f"use_cpu is true: Accelerate's launcher of distributed_type {kind} does not heed it")
 
 
 def _precision(reading: Reading, table: Table, name: str | None) -> None:

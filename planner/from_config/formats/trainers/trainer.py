@@ -126,11 +126,13 @@ def read_parallel(reading: Reading, table: Table) -> None:
         raise reading.contradiction("fsdp and deepspeed are both given: keep one")
     if deepspeed is not None:
         if isinstance(deepspeed, Mapping):
-            read_deepspeed(reading, reading.inner(deepspeed, "deepspeed"))
+            zero = reading.inner(deepspeed, "deepspeed")
         elif isinstance(deepspeed, str):
-            read_deepspeed(reading, reading.other(deepspeed, "deepspeed"))
+            zero = reading.other(deepspeed, "deepspeed")
         else:
             raise table.wrong("deepspeed", "a table or a file's name")
+        _give_way(reading, zero)
+        read_deepspeed(reading, zero)
     elif fsdp is not None:
         config = table.raw("fsdp_config")
         inner = reading.other(config, "fsdp_config") if isinstance(config, str) else None
@@ -144,6 +146,15 @@ def read_parallel(reading: Reading, table: Table) -> None:
         read_fsdp(reading, inner, version, sharding)
     else:
         reading.plain = True
+
+
+def _give_way(reading: Reading, deepspeed: Table) -> None:
+    """An optimizer of DeepSpeed's own file is made in the place of `optim` (transformers integrations/deepspeed.py:
+    deepspeed_optim_sched, which refuses adafactor alone)."""
+    before = reading.said.get("optimizer")
+    if deepspeed.has("optimizer") and before is not None and before.value != "adafactor":
+        del reading.said["optimizer"]
+        reading.notes.append(f"{before.source}: the optimizer of DeepSpeed's own file takes its place")
 
 
 def _fsdp_words(table: Table) -> tuple[str, ...] | None:
@@ -198,8 +209,32 @@ def _length(reading: Reading, table: Table, sft: bool) -> None:
         reading.say("seq-len", 1024, "SFTConfig's default")
 
 
+def _of_firefly(reading: Reading, table: Table) -> bool:
+    """Whether it is a file of Firefly's scripts, which train adapters on a 4-bit base unless told otherwise
+    (yangjianxin1/Firefly component/argument.py: train_mode; train.py: load_model)."""
+    if not (table.has("train_mode") or (table.has("train_file") and table.has("template_name"))):
+        return False
+    table.raw("template_name")
+    mode = table.word("train_mode") or "qlora"
+    source = f"train_mode: {mode}" if table.has("train_mode") else "Firefly's default"
+    if mode not in ("full", "lora", "qlora"):
+        raise table.wrong("train_mode", "full, lora or qlora")
+    if mode != "full":
+        say_adapters(reading, source, quantised=mode == "qlora", because=source)
+        read_lora(
+            reading, table, rank="lora_rank", dropout="lora_dropout", default_rank=64, whose="Firefly",
+            default_dropout=0.05,
+        )  # fmt: skip
+        reading.say("lora-targets", "all-linear", "Firefly's find_all_linear_names")
+        if mode == "qlora":
+            reading.set("quant.double", True, "Firefly's BitsAndBytesConfig")
+    return True
+
+
 def _adapters(reading: Reading, table: Table) -> None:
     """TRL's ModelConfig, and the same keys in scripts of one's own."""
+    if _of_firefly(reading, table):
+        return
     quantised, use = table.flag("load_in_4bit"), table.flag("use_peft")
     eight = table.flag("load_in_8bit")
     bits = 4 if quantised else 8
