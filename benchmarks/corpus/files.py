@@ -1,6 +1,7 @@
 """Local files that a drawn script reads and its user would have: small, of the right shape, made where they miss."""
 
 import gzip
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,12 @@ def _tokens(path: Path) -> None:
 
 def _npy(path: Path) -> None:
     np.save(path, (np.arange(_TOKENS) % 1000).astype(np.uint16))
+
+
+def _h5(path: Path) -> None:
+    """FareedKhan-dev/train-llm-from-scratch: one array of token ids; its user has h5py."""
+    with importlib.import_module("h5py").File(path, "w") as file:
+        file["tokens"] = np.arange(_TOKENS) % 1000
 
 
 def _fineweb(path: Path) -> None:
@@ -86,6 +93,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "text": _text,
     "tokens": _tokens,
     "npy": _npy,
+    "h5": _h5,
     "fineweb": _fineweb,
     "enwik8": _enwik8,
     "votes": _votes,

@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.corpus.report
 
 Writes benchmarks/results/corpus_scripts.md, and corpus_held_scripts.md, corpus_third_scripts.md and
-corpus_fourth_scripts.md of the later draws.
+so on of the later draws.
 """
 
 import json
@@ -14,6 +14,8 @@ from typing import Any
 
 from benchmarks.corpus.scripts import (
     EXPECTED,
+    FIFTH,
+    FIFTH_RESULTS,
     FOURTH,
     FOURTH_RESULTS,
     HELD,
@@ -26,6 +28,7 @@ from benchmarks.corpus.scripts import (
 ARGUED = Path(__file__).parent / "argued_scripts.json"
 THIRD_ARGUED = Path(__file__).parent / "argued_third_scripts.json"
 FOURTH_ARGUED = Path(__file__).parent / "argued_fourth_scripts.json"
+FIFTH_ARGUED = Path(__file__).parent / "argued_fifth_scripts.json"
 HELD_ARGUED = Path(__file__).parent / "argued_held_scripts.json"
 _REFUSED_AS_EXPECTED: set[tuple[str, str]] = set()
 """Scripts of the second draw whose line says what their text told, by label: argued_held_scripts.json, `refused as
@@ -99,6 +102,7 @@ def main() -> int:
     _second_page((HELD, HELD_RESULTS, HELD_ARGUED), "The second draw")
     _second_page((THIRD, THIRD_RESULTS, THIRD_ARGUED), "The third draw")
     _second_page((FOURTH, FOURTH_RESULTS, FOURTH_ARGUED), "The fourth draw")
+    _second_page((FIFTH, FIFTH_RESULTS, FIFTH_ARGUED), "The fifth draw")
     return 0
 
 

@@ -6,15 +6,15 @@
 FOLDER holds the checkouts (see `listing`); LABEL (`before`, `after`) names the column that is written. What a script's
 user would have installed beside this project's own versions lies under --packages. NAME is a part of names of
 `expected_scripts.json`; without one all are run, those too that cannot run on the installed versions: a refusal in one
-line is what they must give. --draw held runs the second draw, of `held`, --draw third that of `third`, --draw
-fourth that of `fourth`.
+line is what they must give. --draw held runs the second draw, of `held`, --draw third that of `third`, and so on
+to --draw fifth.
 
 right    every value that the text tells is the captured one
 wrong    one is not
 refused  no capture, with the line that says why
 
 Writes benchmarks/results/corpus_scripts.json (corpus_held_scripts.json, corpus_third_scripts.json,
-corpus_fourth_scripts.json). Seconds are processor time of `plan` and all that it started, MiB the resident peak of the
+and so on). Seconds are processor time of `plan` and all that it started, MiB the resident peak of the
 largest process among them.
 """
 
@@ -39,11 +39,14 @@ THIRD = _HERE / "expected_third_scripts.json"
 THIRD_RESULTS = RESULTS.with_name("corpus_third_scripts.json")
 FOURTH = _HERE / "expected_fourth_scripts.json"
 FOURTH_RESULTS = RESULTS.with_name("corpus_fourth_scripts.json")
+FIFTH = _HERE / "expected_fifth_scripts.json"
+FIFTH_RESULTS = RESULTS.with_name("corpus_fifth_scripts.json")
 _DRAWS = {
     "first": (EXPECTED, RESULTS),
     "held": (HELD, HELD_RESULTS),
     "third": (THIRD, THIRD_RESULTS),
     "fourth": (FOURTH, FOURTH_RESULTS),
+    "fifth": (FIFTH, FIFTH_RESULTS),
 }
 _GPUS = "1xA100-80GB"
 _SHOWN = 240

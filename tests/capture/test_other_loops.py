@@ -1,4 +1,4 @@
-"""Loops beside a language model's: pictures, waves, two texts, several devices of Lightning, odd optimizers and types."""
+"""Loops beside a language model's: pictures, waves, several devices of Lightning, odd optimizers and types."""
 
 import json
 from pathlib import Path
