@@ -21,7 +21,12 @@ ALLOWED = {
     "planner/from_config/formats/trainers/axolotl.py": {"bf16", "fp16"},  # its keys
     "planner/from_config/formats/trainers/llamafactory.py": {"bf16", "fp16"},  # its keys
     "planner/from_config/formats/trainers/ms_swift.py": {"bf16", "fp16"},  # accelerate's words
-    "planner/from_config/formats/trainers/trainer.py": {"bf16"},  # accelerate's word for what SFTConfig defaults to
+    "planner/from_config/formats/trainers/trainer.py": {
+        "bf16",
+        "adafactor",
+        "lora",
+        "qlora",
+    },  # accelerate's word for what SFTConfig defaults to
     "planner/from_config/formats/trainers/unsloth.py": {"bf16", "lora"},  # accelerate's word, its own
     "planner/from_config/formats/loops/litgpt.py": {"bf16", "fp16", "bf16-mixed"},  # accelerate's words, Lightning's
     "planner/from_config/formats/loops/llamafactory_v1.py": {"bf16", "lora"},  # accelerate's word, a plugin
